@@ -3,8 +3,8 @@
 - ``base``: :class:`~storagetest.report.base.Record` and :class:`~storagetest.report.base.Summary`;
 - ``metric_values``: a record's values as text, the same in every report;
 - ``jsonl``: results.jsonl, written and read; ``terminal``: the table; ``junit``: properties;
-- ``baseline``, ``compare``, ``coverage``: what is stored, compared and counted;
+- ``baseline``, ``compare``, ``coverage``: stored runs, comparisons and counts;
 - ``chart``, ``latency_chart``, ``timeline``: drawings; ``templates``: the HTML templates;
 - ``allure``: Allure's results and HTML report; ``page``: the comparison report;
-- ``formats``: ONE module a report format; ``cli``: ``storagetest report``.
+- ``formats``: one module per report format; ``cli``: ``storagetest report``.
 """

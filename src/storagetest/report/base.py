@@ -1,10 +1,10 @@
 """Input of the reports: a :class:`Record` of every finished case, and a :class:`Summary` at the end.
 
-Reports subscribe and print. None of them computes a figure: values come from the samples, intervals from the
-verdicts, and what must be aggregated is aggregated by :mod:`storagetest.measure`.
+Reports subscribe and print. They compute no values: values come from the samples, intervals from the
+verdicts, and aggregates from :mod:`storagetest.measure`.
 
-Records are made where the case runs and reported by the controlling process alone, so one process writes each
-file. The one exception is Allure, whose hooks are called inside the running test, in the process that
+The process that runs a case creates its record; only the controlling process reports it, so one process
+writes each file. The exception is Allure, whose hooks are called inside the running test, in the process that
 runs it.
 """
 
@@ -35,9 +35,9 @@ class Status(Enum):
 class Record:
     """One finished case.
 
-    ``failure`` is the message of a case that did not pass. ``artefacts`` (name → text) is what was collected
-    for a person to look at, such as ``dmesg`` and ``mountstats`` after a failure. ``nodeid`` is pytest's.
-    ``ended`` is set where the verdicts alone do not say how the case ended (a broken promise, an error).
+    ``failure`` is the message of a case that did not pass. ``artefacts`` (name → text) are diagnostics
+    after a failure, such as ``dmesg`` and ``mountstats``. ``nodeid`` is pytest's.
+    ``ended`` is set if the verdicts do not determine the outcome (a false claim, an error).
     """
 
     run: Run
@@ -66,9 +66,9 @@ class Record:
             return ()
         if self.failure:
             return (self.failure,)
-        wanted = Outcome.FAIL if self.status is Status.FAILED else Outcome.INVALID
+        outcome = Outcome.FAIL if self.status is Status.FAILED else Outcome.INVALID
         return (
-            tuple(verdict.reason for verdict in self.verdicts if verdict.outcome is wanted)
+            tuple(verdict.reason for verdict in self.verdicts if verdict.outcome is outcome)
             or self.run.invalid
         )
 

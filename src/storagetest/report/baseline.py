@@ -1,17 +1,17 @@
 """Baselines: the runs of earlier sessions by case, for gates and for ``storagetest compare``.
 
-A baseline is a JSON document of cases, or a directory of such documents with one case each, which suits a
-version control system: a case that changes changes one small file. Rules:
+A baseline is a JSON document of cases, or a directory of such documents with one case each, for version
+control: a changed case changes one small file. Rules:
 
 1. ``schema`` leads the document; another version is refused by name.
-2. A case is known by its node id, workload, variant, client, profile and parameters. No address and no time
-   is in it, so a target that moves keeps its baseline.
-3. Each save appends one session with all the runs' values by metric. The latest 20 sessions are kept. What
-   was INVALID by itself, broke off, or failed a gate against the baseline is not saved.
-4. ``noise_floors`` stand there for people; readers learn them again from the sessions
+2. A case is identified by its node id, workload, variant, client, profile and parameters. The key contains no
+   address and no time, so a target keeps its baseline if its address changes.
+3. Each save appends one session with all the runs' values by metric. The latest 20 sessions are stored. A
+   run that is INVALID, incomplete, or failed a gate against the baseline is not saved.
+4. ``noise_floors`` are for the reader of the file; programs compute them from the sessions
    (:mod:`storagetest.verdict.baseline`).
-5. Files are replaced whole.
-6. A results.jsonl can stand in for a baseline: each of its records is a session.
+5. Files are replaced atomically.
+6. A results.jsonl can be used as a baseline: each of its records is a session.
 """
 
 from __future__ import annotations
@@ -75,14 +75,14 @@ class BaselineSession:
 
 @dataclass(frozen=True, slots=True)
 class BaselineEntry:
-    """One case's sessions, the oldest first, and what the names of its metrics mean."""
+    """One case's sessions, the oldest first, and its metrics by name."""
 
     key: CaseKey
     metrics: Mapping[str, Metric]
     sessions: tuple[BaselineSession, ...]
 
     def reference(self, metric: str, source: str = "") -> Reference:
-        """Return what the case's ``metric`` was in each session that has it."""
+        """Return the values of ``metric`` in each session that has it."""
         values = (session.values.get(metric, ()) for session in self.sessions)
         return Reference(tuple(each for each in values if each), source)
 
@@ -94,7 +94,7 @@ class BaselineEntry:
 
 @dataclass(frozen=True, slots=True)
 class BaselineFile:
-    """What a path holds. ``learned``: it is a baseline; ``left_out`` records were INVALID by themselves."""
+    """Contents of a path. ``learned``: it is a baseline; ``left_out`` is the number of INVALID records."""
 
     entries: Mapping[CaseKey, BaselineEntry]
     learned: bool = False
@@ -102,14 +102,14 @@ class BaselineFile:
 
 
 def key_of(run: Run) -> CaseKey:
-    """Return what the run's case is known by."""
+    """Return the key of the run's case."""
     return make_key(run.case, run.workload, run.variant, run.client, run.profile, run.parameters)
 
 
 def make_key(
     case: str, workload: str, variant: str, client: str, profile: str, parameters: Mapping[str, Any]
 ) -> CaseKey:
-    """Return what such a case is known by."""
+    """Return the key of a case."""
     plain = json.dumps(jsonl.plain(parameters), sort_keys=True, ensure_ascii=False)
     return CaseKey(case, workload, variant, client, profile, plain)
 
@@ -135,7 +135,7 @@ def entries_of(records: Iterable[Record]) -> Mapping[CaseKey, BaselineEntry]:
 
 
 def load(path: Path, *, on_torn: Callable[[str], None] | None = None) -> BaselineFile:
-    """Return what a baseline (file or directory) or a results.jsonl holds.
+    """Return the contents of a baseline (file or directory) or of a results.jsonl.
 
     Raises :class:`ResultError` that starts with the path.
     """

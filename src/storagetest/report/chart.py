@@ -1,17 +1,17 @@
 """A chart as SVG: lines and points over two axes, each linear or logarithmic. Pure.
 
 Why not a plotting library: a chart is drawn for every measured case while the suite runs, it must follow the
-reader's colour scheme, and its parts must be readable to a screen reader; docs/adr/0004-charts.md has the
-figures.
+reader's colour scheme, and its parts must be readable by a screen reader; docs/adr/0004-charts.md has the
+measurements.
 
 Rules:
 
-1. A chart has a title and a description; what it shows also stands in a table (:func:`chart_table`).
-2. Lines differ by colour, dash and mark, never by colour alone. There are eight looks; more are refused.
+1. A chart has a title and a description; its values are also in a table (:func:`chart_table`).
+2. Lines differ by colour, dash and mark, not only by colour. There are eight styles; more lines are refused.
 3. A linear axis begins at zero unless a value lies below. A logarithmic one begins at the decade's 1, 2 or 5
-   below the smallest value; what is not above zero cannot stand on it and is left out.
-4. The page's style sheet gives the colours (``--c1`` …, ``--ink``, ``--grid``); with ``alone`` the drawing
-   carries them itself, on a ground of its own, so that it can be opened as a file.
+   below the smallest value; values that are not above zero are left out.
+4. The page's style sheet defines the colours (``--c1`` …, ``--ink``, ``--grid``); with ``alone`` the drawing
+   defines them and a background, so that it can be opened as a file.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Axis:
 class Line:
     """Points (x, y) in their order. ``dashed_from`` is an x from which on the line is only faint.
 
-    ``ranges`` are (low, high) around each y, drawn as a bar; None where a point has none.
+    ``ranges`` are (low, high) around each y, drawn as a bar; None if a point has none.
     """
 
     name: str
@@ -108,7 +108,7 @@ def chart_svg(
     size: tuple[int, int] = (640, 300),
     identity: str = "chart",
 ) -> str:
-    """Return the drawing; nothing where no line has a point that can stand on the axes.
+    """Return the drawing; "" if no line has a point within the axes.
 
     ``identity`` must differ between the charts of one page. Raises :class:`ValueError` for too many lines.
     """
@@ -153,7 +153,7 @@ def chart_table(lines: Sequence[Line], x: Axis, y: Axis, *, most: int = 40) -> C
 
 
 def _standing(line: Line, x: Axis, y: Axis) -> Line:
-    """Return the line without the points that cannot stand on the axes."""
+    """Return the line without the points outside the axes."""
     ranges = line.ranges or (None,) * len(line.points)
     kept = [
         (point, around if around and _stands(around[0], y) and _stands(around[1], y) else None)
@@ -233,7 +233,7 @@ def _axes(x: Axis, y: Axis, across: _Scale, up: _Scale, size: tuple[int, int]) -
         place, text = across(at), x.text(at)
         half = len(text) * _LETTER / 2
         parts.append(f'<line class="grid" x1="{place}" x2="{place}" y1="{_TOP}" y2="{floor}"/>')
-        if place - half < occupied:  # its neighbour's text is in the way
+        if place - half < occupied:  # it would overlap its neighbour's text
             continue
         parts.append(_text(min(place, width - half - 2), floor + 16, text, "middle"))
         occupied = place + half + 6
@@ -286,7 +286,7 @@ def _mark(number: int, place: tuple[float, float]) -> str:
 
 
 def _legend(names: Sequence[tuple[int, str]], width: int, below: int) -> tuple[int, list[str]]:
-    """Return the height that the legend takes and its parts, which stand ``below`` the axes."""
+    """Return the height that the legend takes and its parts, which are ``below`` the axes."""
     parts, left, row = [], float(_LEFT), 0
     for number, name in names:
         wide = 34 + len(name) * _LETTER + 12

@@ -1,8 +1,8 @@
-"""``storagetest compare A B``: two results.jsonl, or baselines, side by side, as benchstat does for Go.
+"""Compare two results.jsonl or baselines, as benchstat does for Go: ``storagetest compare A B``.
 
-Runs of the same case, workload, variant, client, profile and parameters are compared; what was recorded more
-than once has its repeats pooled. Runs that are INVALID by themselves are left out and counted. Where A is a
-baseline, the noise floors that it has learned hold: a smaller effect is never reported.
+Runs of the same case, workload, variant, client, profile and parameters are compared; the repeats of several
+runs of a case are pooled. INVALID runs are left out and counted. If A is a baseline, an effect below its
+noise floor is not reported.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ class Row:
 def compare_stored(a: BaselineFile, b: BaselineFile, *, floor: float = 0.0) -> tuple[Row, ...]:
     """Return a row for each metric that both sides measured for the same case, in the order of ``a``."""
     rows = []
-    for key, ours in a.entries.items():
-        theirs = b.entries.get(key)
-        if theirs is None:
+    for key, entry in a.entries.items():
+        other = b.entries.get(key)
+        if other is None:
             continue
-        for name, metric in ours.metrics.items():
-            before, after = ours.reference(name), theirs.reference(name).values
+        for name, metric in entry.metrics.items():
+            before, after = entry.reference(name), other.reference(name).values
             learned = (before.floor if a.learned else None) or 0.0
-            found = compare(before.values, after, metric.better, floor=max(floor, learned))
-            if found is not None:
+            result = compare(before.values, after, metric.better, floor=max(floor, learned))
+            if result is not None:
                 means = sum(before.values) / len(before.values), sum(after) / len(after)
-                rows.append(Row(key, metric, *means, found))
+                rows.append(Row(key, metric, *means, result))
     return tuple(rows)
 
 
 def status(rows: Sequence[Row]) -> int:
-    """Return 0 without a regression, 1 with one, 2 where nothing could be compared."""
+    """Return 0 without a regression, 1 with one, 2 if nothing could be compared."""
     judged = [row for row in rows if row.comparison.direction is not Direction.TOO_FEW]
     if not judged:
         return 2
@@ -65,25 +65,25 @@ def table(rows: Sequence[Row]) -> list[str]:
     """Return the lines to print, of at most 100 columns."""
     lines = [f"{'case':{_CASE}} {'metric':12} {'A':>9} {'B':>9} {'effect':>7}  {'95 % interval':16} verdict"]
     for row in rows:
-        found, unit = row.comparison, row.metric.unit.value
+        result, unit = row.comparison, row.metric.unit.value
         case = row.case if len(row.case) <= _CASE else "…" + row.case[1 - _CASE :]
         a, b = (format_value(value, unit, digits=3) for value in (row.a, row.b))
-        interval = f"{_percent(found.low)}..{_percent(found.high)}"
+        interval = f"{_percent(result.low)}..{_percent(result.high)}"
         lines.append(
-            f"{case:{_CASE}} {row.metric.name[:12]:12} {a:>9} {b:>9} {_percent(found.effect):>7}"
-            f"  {interval:16} {found.direction.value}"[:100]
+            f"{case:{_CASE}} {row.metric.name[:12]:12} {a:>9} {b:>9} {_percent(result.effect):>7}"
+            f"  {interval:16} {result.direction.value}"[:100]
         )
     return lines
 
 
 def notes(a: BaselineFile, b: BaselineFile) -> list[str]:
-    """Return what the table does not show: INVALID runs that are left out, and cases that one side lacks."""
+    """Return the number of INVALID runs that are left out, and of cases that only one side has."""
     lines = []
     for name, side in (("A", a), ("B", b)):
         if side.left_out:
             lines.append(f"{side.left_out} INVALID run{'s' * (side.left_out != 1)} of {name} left out")
-    for name, one, other in (("A", a, b), ("B", b, a)):
-        only = len(one.entries.keys() - other.entries.keys())
+    for name, side, other in (("A", a, b), ("B", b, a)):
+        only = len(side.entries.keys() - other.entries.keys())
         if only:
             lines.append(f"{only} case{'s' * (only != 1)} in {name} only")
     return lines

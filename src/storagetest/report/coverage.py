@@ -34,7 +34,7 @@ __all__ = [
 
 
 class Level(Enum):
-    """How much the standard wants it (RFC 2119 words; NVMe and SCSI say *shall* for MUST)."""
+    """Level of a requirement (RFC 2119; NVMe and SCSI use *shall* for MUST)."""
 
     MUST = "MUST"
     SHOULD = "SHOULD"
@@ -44,8 +44,8 @@ class Level(Enum):
 class CaseOutcome(Enum):
     """The outcome of a case.
 
-    WARNED is a SHOULD that is not kept; OBSERVED a MAY, recorded; KNOWN a known issue of this
-    implementation; INVALID means that there is no result; ERROR that our own infrastructure failed.
+    WARNED is a violated SHOULD; OBSERVED a recorded MAY; KNOWN a known issue of this implementation; INVALID
+    means that there is no result; ERROR that the test infrastructure failed.
     """
 
     PASSED = "passed"
@@ -94,7 +94,7 @@ class CaseRecord:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> CaseRecord:
-        """Read what :meth:`to_json` wrote; :class:`ResultError` where it did not."""
+        """Parse the result of :meth:`to_json`. Raises :class:`ResultError` for any other document."""
         try:
             members = {_RENAMED_MEMBERS.get(name, name): value for name, value in document.items()}
             return cls(

@@ -5,14 +5,14 @@ Rules:
 1. ``schema`` leads every object. Within a version, members are only added. A reader also accepts the version
    before its own and refuses any other by name. The JSON Schema is ``docs/reference/result.schema.json``.
 2. :func:`to_json` and :func:`from_json` are exact inverses, for parameters made of JSON values (a tuple
-   becomes a list, and anything else its text). Values are in base units, floats in full precision; what is
-   not finite is the text ``"nan"``, ``"inf"`` or ``"-inf"``, because JSON has no number for it. ``status`` is
-   written for other readers and derived again here.
+   becomes a list, and anything else its text). Values are in base units, floats in full precision; a number
+   that is not finite is the text ``"nan"``, ``"inf"`` or ``"-inf"``, because JSON has no number for it.
+   ``status`` is written for other programs and is not read.
 3. A line is written by one ``write`` to a file opened for appending, under a lock, by the controlling process
-   alone. If a crash tore the last line off, the next run starts a new one after it.
-4. :func:`read` names the file and line of what it cannot read. A line that starts as ours and stops before
-   its closing brace is what a crash leaves: it is reported through ``on_torn`` and left out. Any other damage
-   is an error.
+   only. If a crash left an incomplete last line, the next run starts a new line.
+4. :func:`read` names the file and line of an error. A line that starts with ``schema`` and has no closing
+   brace is the result of a crash: it is reported through ``on_torn`` and left out. Any other damage is an
+   error.
 """
 
 from __future__ import annotations
@@ -312,7 +312,7 @@ def _series_from_json(document: Mapping[str, Any]) -> Series:
 
 
 def metric_to_json(metric: Metric) -> Object:
-    """Return what a metric's name means."""
+    """Return the metric for a name."""
     return {
         "name": metric.name,
         "unit": metric.unit.value,

@@ -1,7 +1,7 @@
 """Chart of latency distributions: share of the I/Os against their maximum latency, both logarithmic.
 
-The axis of shares is that of what is left (90 %, 99 %, 99.9 %, 99.99 %), so the tail fills most of it. Where
-a curve has fewer than 100 I/Os beyond a point it is only dotted from there on.
+The axis of shares is logarithmic in the remaining share (90 %, 99 %, 99.9 %, 99.99 %), so the tail fills most
+of it. A curve is dotted where fewer than 100 I/Os are beyond a point.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ DESCRIBED = (
 
 
 def histograms(run: Run) -> dict[str, Histogram]:
-    """Return the latencies of all repeats merged: of all I/Os, or by kind of operation where they have kinds.
+    """Return the latencies of all repeats merged: of all I/Os, or by kind of operation if there are kinds.
 
-    Empty where none were kept. At most as many kinds as a chart can show: those with the most operations.
+    Empty if the run has no histograms. At most as many kinds as a chart can show: those with the most
+    operations.
     """
     whole = [sample.latency for sample in run.samples if sample.latency is not None]
     kinds: dict[str, list[Histogram]] = {}
@@ -56,7 +57,7 @@ def curves(found: Mapping[str, Histogram]) -> list[Line]:
 
 
 def distribution_svg(run: Run, title: str) -> str:
-    """Return the chart of a run's latencies as a whole document; nothing where none were kept."""
+    """Return the chart of a run's latencies as a complete document; "" if the run has no histograms."""
     return chart_svg(
         curves(histograms(run)), SHARES, TIMES, title=title, described=DESCRIBED, alone=True, size=(860, 360)
     )

@@ -1,7 +1,7 @@
 """A record's values as text; all reports use this module, so that they agree.
 
-Nothing is estimated here: means and intervals are :mod:`storagetest.measure.stats`', percentiles are those of
-the merged histogram, and where a gate was judged its own interval is shown.
+Means and intervals come from :mod:`storagetest.measure.stats`, percentiles from the merged histogram. If a
+gate was judged, its interval is shown.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class MetricValue:
 
 
 def metric_values(record: Record) -> dict[str, MetricValue]:
-    """Return the run's metrics, in their workload's order; what has no value is left out."""
+    """Return the run's metrics that have a value, in the workload's order."""
     run = record.run
     found: dict[str, MetricValue] = {}
     for name, metric in run.metrics.items():
@@ -78,12 +78,12 @@ def metric_values(record: Record) -> dict[str, MetricValue]:
 
 
 def case_text(run: Run) -> str:
-    """Return the case in one short line: its title, or where it has none its workload."""
+    """Return the case in one short line: its title, or its workload if it has no title."""
     return run.title or run.workload
 
 
 def parameter_text(name: str, value: object) -> str:
-    """Return a parameter's value as a person writes it; a ``…size`` in bytes gets its unit."""
+    """Return a parameter's value as text; a ``…size`` in bytes gets a unit."""
     if name.endswith("size") and isinstance(value, int) and not isinstance(value, bool):
         return format_size(value)
     return str(value)

@@ -3,12 +3,12 @@
 Rules:
 
 1. A table's columns are the headline of its runs (:attr:`Run.headline`); runs with another headline have a
-   table of their own. This module has no workload-specific code.
-2. Numbers are never cut. What is too wide is shortened in the middle, the longer of the two id columns first;
-   when ids are down to their shortest, whole columns of numbers are dropped: the first metric of a headline
-   stays longest, then the last, and of those between the later go first.
-3. Units stand in the heading where a column has one (MiB/s) and in the cell where it varies (latency).
-4. The verdict is a word; colour only repeats it.
+   separate table. This module has no workload-specific code.
+2. Numbers are never cut. Ids that are too long are shortened in the middle, the longer of the two id columns
+   first. If that is not enough, columns of numbers are dropped: first those between the first and the last
+   metric of the headline, from the right, then the last one.
+3. A unit is in the heading if the column has one unit (MiB/s), and in the cell if it varies (latency).
+4. The verdict is text; colour only repeats it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _HEADINGS: Mapping[str, tuple[str, Callable[[MetricValue | None], str]]] = {
     "iops": ("IOPS", whole),
     "latency_mean": ("mean", short),
 }
-"""Metrics whose column has a heading and a form of its own; any other has its name and values with units."""
+"""Metrics whose column has its own heading and format; any other has its name and values with units."""
 
 _COLOURS = {
     Status.PASSED: "32",
@@ -81,7 +81,7 @@ def summary_lines(records: Sequence[Record], *, width: int = 100, colour: bool =
 
 
 def _headlines(rows: Sequence[Record]) -> list[tuple[str, ...]]:
-    """Return the headlines there are: the usual one first."""
+    """Return the headlines of ``rows``, the default one first."""
     first: dict[tuple[str, ...], str] = {}
     for record in rows:
         first.setdefault(record.run.headline, record.run.workload)
@@ -135,8 +135,8 @@ def _word(record: Record) -> str:
 def _fit(columns: list[_Column], width: int) -> list[_Column]:
     columns = list(columns)
     numbers = [column for column in columns if column.is_metric]
-    for gone in (None, *reversed(numbers[1:-1]), *numbers[1:][-1:]):  # rule 2
-        columns = [column for column in columns if column is not gone]
+    for dropped in (None, *reversed(numbers[1:-1]), *numbers[1:][-1:]):  # rule 2
+        columns = [column for column in columns if column is not dropped]
         spare = width - sum(column.width + _GAP for column in columns if not column.is_id) + _GAP
         ids = [column for column in columns if column.is_id]
         if spare >= sum(min(column.width, _SHORTEST_ID) + _GAP for column in ids):
@@ -150,7 +150,7 @@ def _fit(columns: list[_Column], width: int) -> list[_Column]:
 
 
 def _share(space: int, wanted: Sequence[int]) -> list[int]:
-    """Give each what it wants; while that is too much, take from the largest."""
+    """Return ``wanted`` widths, with the largest reduced until all fit into ``space``."""
     given = list(wanted)
     while sum(given) > space and max(given) > _SHORTEST_ID:
         given[given.index(max(given))] -= 1

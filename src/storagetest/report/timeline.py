@@ -1,7 +1,7 @@
 """A repeat's time series as one SVG drawing: the load above, counters below, one time axis for all.
 
-A panel holds what was read in one place and has one unit; each has an axis of its own that begins at zero.
-Only what fits a glance is drawn: of each panel the lines that rise highest. results.jsonl has them all.
+A panel has the counters of one source in one unit, and its own axis that begins at zero. Only the lines with
+the highest values of each panel are drawn. results.jsonl has all series.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ def test_the_command_prints_or_writes_by_the_name(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["report", "coverage"]) == 1
-    assert "cases.jsonl: there is no such file" in capsys.readouterr().err
+    assert "cases.jsonl: no such file" in capsys.readouterr().err
     lines = "".join(json.dumps(one.to_json()) + "\n" for one in RECORDS)
     Path("cases.jsonl").write_text(lines, encoding="utf-8")
     assert main(["report", "coverage"]) == 0

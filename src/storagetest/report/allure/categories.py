@@ -17,7 +17,7 @@ from storagetest.verdict.base import BASELINE, Outcome
 __all__ = ["CATEGORIES", "FIXED", "VERDICT_LABEL", "Category", "categories_json", "verdict_word"]
 
 VERDICT_LABEL = "verdict"
-"""The label that carries the worst outcome of a case's gates: what :func:`verdict_word` returns."""
+"""The label with the worst outcome of a case's gates: the result of :func:`verdict_word`."""
 
 FIXED = "FIXED"
 """The label's value if a case with a known issue passes; Allure has no message for such a case."""
@@ -39,7 +39,7 @@ class Category:
     message: str | None = None
 
 
-_INVALID = r"(?:[\w.]+: )?INVALID:"  # the exception's name may stand before it
+_INVALID = r"(?:[\w.]+: )?INVALID:"  # the exception's name may come first
 _ABSOLUTE = r": asked [<>]= (?!baseline )"
 _FIXED = r"(?:[\w.]+: )?(?:\[XPASS\(strict\)\]|it passes: take )"
 
@@ -61,7 +61,7 @@ CATEGORIES: Sequence[Category] = (
 
 
 def verdict_word(records: Iterable[Record]) -> str:
-    """Return the worst outcome of the gates: FAIL, REGRESSION, INVALID or PASS; nothing without a gate."""
+    """Return the worst outcome of the gates: FAIL, REGRESSION, INVALID or PASS; "" without a gate."""
     judged = [record for record in records if record.verdicts or record.status is Status.INVALID]
     verdicts = [verdict for record in judged for verdict in record.verdicts]
     missed = [verdict for verdict in verdicts if verdict.outcome is Outcome.FAIL]

@@ -1,16 +1,16 @@
-"""The HTML report of Allure 3: generated here, one file that opens from disk and loads nothing.
+"""Generate Allure 3's HTML report: one file that opens from disk and loads nothing.
 
-One file, because a browser refuses a page from ``file://`` to fetch its neighbours: the directory form of the
-report wants a web server. It weighs about 3.6 MB of program plus the results, packed.
+One file, because a browser does not let a page from ``file://`` fetch other files: the directory form of the
+report requires a web server. The file has about 3.6 MB of program plus the compressed results.
 
 Steps: :func:`configuration` (pure) → the generator, from the pinned packages
 (:mod:`storagetest.report.allure.nodejs`) → one page of its directory
-(:mod:`storagetest.report.allure.single_file`) →
-:func:`storagetest.report.allure.offline.make_offline` (pure) → the page, put in place by one rename.
+(:mod:`storagetest.report.allure.single_file`) → :func:`storagetest.report.allure.offline.make_offline` (pure)
+→ the page, which replaces the old one by one rename.
 
-History: the generator keeps it in one file of JSON lines, one run a line, which it reads and appends to. It
-works on a copy of the user's, which is put back by one rename when the page is there: a report that failed
-leaves the history as it was. What the history holds is each case's status and duration, not what it measured.
+History: the generator reads one file of JSON lines, one run per line, and appends to it. It uses a copy of
+the user's file, which replaces the file by one rename after the page exists: a report that fails does not
+change the history. The history has each case's status and duration, not its measured values.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def generate(
     """Generate the report of ``results_dir`` (what ``--alluredir`` wrote) and return the path of its page.
 
     ``out`` is a directory; the page is ``out/index.html``. ``node`` is a Node.js to use rather than one that
-    is found. ``history`` is the file in which runs are kept: trends are drawn from it, and this run is added.
+    is found. ``history`` is the file of earlier runs: trends are drawn from it, and this run is added.
     Raises :class:`ReportError`: nothing to report, no Node.js, npm or the generator failed, or the
     page still points outside.
     """
@@ -133,11 +133,11 @@ def _put(content: bytes, final: Path) -> None:
 
 def configuration(title: str, output: Path, history: Path | None = None) -> dict[str, Any]:
     """Return the generator's configuration: one file; protocol, suite, requirement; our categories."""
-    kept = {"historyPath": str(history), "historyLimit": HISTORY_RUNS} if history else {}
+    history_options = {"historyPath": str(history), "historyLimit": HISTORY_RUNS} if history else {}
     return {
         "name": title,
         "output": str(output),
-        **kept,
+        **history_options,
         "appendHistory": history is not None,
         "hideLabels": ["framework", "language", "package", "thread"],
         "categories": {"rules": [_rule(category) for category in CATEGORIES]},

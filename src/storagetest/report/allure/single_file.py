@@ -1,16 +1,16 @@
 """One page from the generator's directory: its program inlined, its data packed and unpacked on demand.
 
-The generator has a single-file form of its own, but that is one program with all data as its text: a browser
-reads and keeps all of it before anything is shown, and above 512 MB no such file can be made. Rules:
+The generator also has a single-file form, but that is one program with all data as its text: a browser parses
+all of it before it shows anything, and the generator cannot write more than 512 MB. Rules:
 
 1. Files are packed into bundles of about 256 KiB, gzip, base64, each in an inert ``<script>`` that a browser
    only skips. Similar entries are adjacent (widgets first, then by kind), so they compress well.
-2. A script in the head is what the program asks for data: it answers ``name in`` and unpacks the one bundle
-   that a name is in. Nothing is fetched but ``data:`` addresses.
-3. Whatever the program loads by a tag is inlined as a ``data:`` address; fonts are left out, as in the
-   generator's own single file.
-4. The program unfolds every group in which something failed, and draws all that is unfolded. Groups of more
-   than :data:`_UNFOLDED` cases stay folded until the reader unfolds them: drawing 10,000 cases takes 15 s.
+2. A script in the head serves data to the program: it implements ``name in`` and unpacks the bundle that
+   contains a name. Only ``data:`` addresses are fetched.
+3. Files that the program loads by a tag are inlined as ``data:`` addresses; fonts are left out, as in the
+   generator's single file.
+4. The program unfolds and draws every group with a failure. Groups of more than :data:`_UNFOLDED` cases stay
+   folded until the reader unfolds them, because drawing 10,000 cases takes 15 s.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class AllureFormat(ReportFormat):
         parser.add_argument("--title", default="storagetest", help="the report's title")
         parser.add_argument("--node", metavar="PATH", help="the Node.js to use (default: PATH's, or pip's)")
         parser.add_argument("--history", metavar="FILE", type=Path,
-                            help="keep each run's outcomes in this file and draw trends from it")  # fmt: skip
+                            help="file of each run's outcomes, for trends")  # fmt: skip
 
     def write(self, args: argparse.Namespace) -> None:
         """Generate the page and print its path."""

@@ -1,7 +1,7 @@
 """Base class of the report formats; each is one class in one module and a sub-command of the command report.
 
-Command line, shell completion and the reference page of the docs are made from what is registered. Formats of
-other packages come by entry points of the group ``storagetest.report.formats``.
+Command line, shell completion and the reference page of the docs are generated from the registry. Other
+packages add formats by entry points of the group ``storagetest.report.formats``.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ReportFormat(ABC):
 class ResultsFormat(ReportFormat):
     """A text that is made of the runs of results.jsonl files, and printed or written to a file.
 
-    A subclass needs :meth:`render`, and :meth:`add_arguments` only if it has options of its own.
+    A subclass needs :meth:`render`, and :meth:`add_arguments` only if it has options.
     """
 
     @abstractmethod

@@ -62,7 +62,7 @@ def markdown(records: Sequence[CaseRecord], *, title: str = "Coverage") -> str:
         totals = {outcome.value: str(count) for outcome, count in counted.totals.items()}
         lines += [_row(["**all**", str(len(own)), *(totals[outcome] for outcome in table.outcomes)]), ""]
         if counted.worth_reading:
-            lines += [_row(["case", "section", "level", "outcome", "what was seen"]), _row(["---"] * 5)]
+            lines += [_row(["case", "section", "level", "outcome", "observed"]), _row(["---"] * 5)]
             lines += [
                 _row([case.id, case.section, case.level.value, case.outcome.value, case.remark])
                 for case in counted.worth_reading

@@ -1,7 +1,7 @@
 """A run as Markdown, for the job summary of GitHub or GitLab: failed cases, then measured values.
 
 GitHub cuts a step's summary off at 1 MiB (https://docs.github.com/actions, "Workflow commands"), so the lists
-have an end, and what is left out is counted.
+are limited, and the omitted entries are counted.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class MarkdownFormat(ResultsFormat):
 def markdown(
     records: Sequence[Record], *, session: SessionSummary | None = None, cases: Sequence[CaseRecord] = ()
 ) -> str:
-    """Return the text: the outcome, what did not pass, what was measured, sections of the standards."""
+    """Return the text: outcome, cases that did not pass, measured values, sections of the standards."""
     session = _session(records) if session is None else session
     lines = [f"## storagetest: {_headline(session)}", ""]
     lines += _problems(session.problems)
@@ -82,7 +82,7 @@ def markdown(
 
 
 def _session(records: Iterable[Record]) -> SessionSummary:
-    """Return the summary that the records alone provide."""
+    """Return the summary of the records."""
     counts: dict[str, int] = {}
     problems = []
     for record in records:
@@ -179,7 +179,7 @@ def _bounded(lines: Sequence[str]) -> str:
     for line in lines:
         size += len(line.encode()) + 1
         if size > MOST_BYTES - 200:
-            kept.append("\n…the rest is left out: it would be longer than is shown.")
+            kept.append("\n…the rest is left out, because it is too long.")
             break
         kept.append(line)
     return "\n".join(kept).rstrip() + "\n"
@@ -190,7 +190,7 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _text(text: str) -> str:
-    """Return what is shown as this text, also in a table: no mark-up of ours, no link, no line break."""
+    """Return Markdown that shows ``text`` literally, also in a table: no mark-up, no link, no line break."""
     plain = html.escape(" ".join(text.split()), quote=False)
     for letter in "\\`*_[]|~#":
         plain = plain.replace(letter, f"\\{letter}")

@@ -1,19 +1,19 @@
-"""Results as OpenMetrics text, so that Prometheus keeps them and Grafana draws trends.
+"""Results as OpenMetrics text, so that Prometheus stores them and Grafana draws trends.
 
 Source: OpenMetrics 1.0 (https://prometheus.io/docs/specs/om/open_metrics_spec/). Rules:
 
 1. A metric is a gauge named ``storagetest_<metric>_<unit>``; the unit is a base unit and the name's suffix:
    ``bytes_per_second``, ``per_second``, ``seconds``, ``ratio``; a count has none. IOPS are a rate of I/Os, so
    ``iops`` becomes ``ios_per_second``.
-2. The ends of its interval are gauges of their own, ``storagetest_<metric>_interval_low_<unit>`` and
+2. The ends of its interval are separate gauges, ``storagetest_<metric>_interval_low_<unit>`` and
    ``…_high_…``: neither may be summed or averaged with the value.
-3. Labels say what was measured: target, variant, protocol, client, workload, case, profile, and the
+3. Labels identify the measurement: target, variant, protocol, client, workload, case, profile, and the
    workload's parameters as ``param_<name>``. Nothing that changes from run to run is a label.
-4. How a case ended is a state set, ``storagetest_status``; each gate's outcome one, ``storagetest_verdict``
-   with the gate's text. Versions and what was negotiated are ``storagetest_run_info``.
+4. The outcome of a case is a state set, ``storagetest_status``; each gate's outcome one,
+   ``storagetest_verdict`` with the gate's text. Versions and negotiated options are ``storagetest_run_info``.
 5. A percentile of fewer I/Os than it needs has no sample, as in every report.
-6. Without ``timestamps`` only the last record of a case counts: that is what node_exporter's textfile
-   collector and the Pushgateway take, which refuse timestamps. With them every record has a sample at the
+6. Without ``timestamps`` only the last record of a case is written, for node_exporter's textfile
+   collector and the Pushgateway, which refuse timestamps. With them every record has a sample at the
    second it began, for ``promtool tsdb create-blocks-from openmetrics``.
 """
 
@@ -47,7 +47,7 @@ Labels = tuple[tuple[str, str], ...]
 
 @dataclass(slots=True)
 class _Family:
-    """A metric family: samples by what they are of, then by time, so that none is there twice.
+    """A metric family: samples by labels, then by time, so that none is duplicated.
 
     In a state set the state is a label as well, but all states of one time belong together: that is ``more``.
     """
@@ -127,7 +127,7 @@ def _add(families: dict[str, _Family], record: Record, at: float | None) -> None
     texts = {f"version_{name}": text for name, text in run.versions.items()}
     texts |= {f"negotiated_{name}": text for name, text in run.negotiated.items()}
     info = tuple((_sane(name), text) for name, text in texts.items())
-    family = _put(families, "run", "info", "Versions, and what was negotiated.")
+    family = _put(families, "run", "info", "Versions and negotiated options.")
     family.suffix = "_info"
     family.add((*labels, *info), "1", at)
 
@@ -169,7 +169,7 @@ def _labels(run: Run) -> Labels:
 
 
 def _sane(name: str) -> str:
-    """Return the name with ``_`` for what a metric's or label's name may not have."""
+    """Return the name with ``_`` for each character that is not allowed in the name of a metric or label."""
     return re.sub(r"[^a-zA-Z0-9_]", "_", name)
 
 

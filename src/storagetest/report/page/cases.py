@@ -1,7 +1,7 @@
 """Every measured case: its parameters, its values with intervals, its gates, and its bottleneck.
 
-Folded by variant and workload, so that a page of ten thousand cases is laid out only where it is opened. A
-browser's own search opens what it finds.
+Cases are folded by variant and workload, so that a browser lays out only the open parts of ten thousand
+cases. The browser's search opens folded parts.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def section(data: PageData) -> Section:
 
 
 def _remarks(record: Record) -> list[str]:
-    """Return the outcome of each gate, why the case did not pass, and who limited it."""
+    """Return the outcome of each gate, why the case did not pass, and its bottleneck."""
     lines = [f"{verdict.threshold.text}: {verdict.outcome.value}" for verdict in record.verdicts]
     lines += record.reasons
     limit = record.run.limited_by

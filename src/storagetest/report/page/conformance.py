@@ -1,4 +1,4 @@
-"""Conformance by standard and section: what was checked on each target, and the outcomes."""
+"""Conformance by standard and section: the cases on each target, and their outcomes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Targets side by side: a row for each case and metric, a column for each variant.
 
-A cell has the value and what it reaches of the row's best; its shade repeats that. If the intervals of a
+A cell has the value and its ratio to the row's best; its shade repeats the ratio. If the intervals of a
 value and of the best overlap, these runs do not distinguish them, and the cell shows ``level``.
 """
 
@@ -86,7 +86,7 @@ def _comparable(record: Record) -> bool:
 
 
 def _cell(record: Record | None, value: MetricValue | None, score: RelativeScore | None) -> dict[str, str]:
-    """Return the class of a cell, its text (empty: there is no value), its link, and the words after it."""
+    """Return the class of a cell, its text (empty: no value), its link, and the text after it."""
     if record is None or value is None:
         return {"class": "none", "text": "", "note": ""}
     cell = {"class": "", "text": value.text, "anchor": case_anchor(record), "note": "", "words": ""}

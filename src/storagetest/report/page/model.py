@@ -60,7 +60,7 @@ class PageData:
     _values: dict[int, Mapping[str, MetricValue]] = field(default_factory=dict)
 
     def values(self, record: Record) -> Mapping[str, MetricValue]:
-        """Return the record's metric values; they are kept, because several sections show them."""
+        """Return the record's metric values; they are cached, because several sections show them."""
         if id(record) not in self._values:
             self._values[id(record)] = metric_values(record)
         return self._values[id(record)]

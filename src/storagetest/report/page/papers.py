@@ -1,7 +1,7 @@
 """Rerun published experiments: published values next to measured ones, and whether they agree.
 
-A rerun is a measured case of ``suites/papers``; what a publication claims is a comparison, so its claims are
-the gates of that case.
+A rerun is a measured case of ``suites/papers``; a publication claims comparisons, and these are the gates of
+that case.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def usable(data: PageData) -> list[Run]:
 
 
 def curves_of(runs: Sequence[Run]) -> Mapping[tuple[str, str], list[RunCurve]]:
-    """Return the curves measured level by level, by case and by what the levels count."""
+    """Return the curves measured level by level, by case and by the parameter of the levels."""
     found: dict[tuple[str, str], list[RunCurve]] = {}
     for run in runs:
         for one in curves(run):
