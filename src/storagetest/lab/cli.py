@@ -37,6 +37,9 @@ def add_parser(subparsers: Subparsers) -> None:
     up.add_argument("--clients", type=int, default=2, metavar="N", help="number of clients (default: 2)")
     _add_appliance(up)
     up.add_argument("--overlay", type=Path, metavar="DIR", help="directory tree to mount over the image")
+    up.add_argument(
+        "--cold", action="store_true", help="boot the machines; neither use nor make a snapshot of them"
+    )
     up.add_argument("--owner", type=int, metavar="PID", help="end the lab when this process ends")
 
     _command(commands, "down", _down, "end a lab")
@@ -105,6 +108,7 @@ def _up(args: argparse.Namespace) -> int:
         appliance=args.appliance,
         overlay=args.overlay,
         owner=args.owner,
+        cold=args.cold,
         progress=_progress,
     )
     print(lab.targets_yaml)
@@ -131,7 +135,7 @@ def _status(args: argparse.Namespace) -> int:
 def _format_status(lab: LabStatus) -> str:
     lines = [
         f"{lab.name}: {lab.shape.describe()}, {lab.accelerator}",
-        f"image {lab.image}, Linux {lab.kernel_release}, up after {lab.seconds:.1f} s",
+        f"image {lab.image}, Linux {lab.kernel_release}, {lab.start} in {lab.seconds:.1f} s",
     ]
     if lab.owner is not None:
         lines.append(f"owner: process {lab.owner}")

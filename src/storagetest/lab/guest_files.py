@@ -7,12 +7,14 @@ settings and keys, and one script per service.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.resources import files as package_files
+from secrets import token_hex
 
 from storagetest.lab.initramfs import File
-from storagetest.lab.qemu import Machine
+from storagetest.lab.qemu import Boot, Machine
 
-__all__ = ["files"]
+__all__ = ["Private", "files", "settings"]
 
 _SSHD = """\
 Port 22
@@ -33,40 +35,64 @@ Subsystem sftp internal-sftp
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Private:
+    """What differs between two labs with the same parameters: a machine's keys and the lab's passwords."""
+
+    host_key: bytes
+    authorized_key: bytes
+    passwords: Mapping[str, str]
+
+    def files(self, machine: Machine) -> dict[str, bytes]:
+        """Return the files of ``machine`` by their path below lab/; the passwords are those that it uses."""
+        names = sorted({secret.name for service in machine.services for secret in service.secrets})
+        files = {"host_key": self.host_key, "authorized_keys": self.authorized_key}
+        return files | {f"secrets/{name}": self.passwords[name].encode() for name in names}
+
+
 def files(
     machine: Machine,
     machines: Sequence[Machine],
+    private: Private,
     *,
-    host_key: bytes,
-    authorized_key: bytes,
-    secrets: Mapping[str, str],
-    overlay: bool,
+    boot: Boot,
+    save: bool = False,
 ) -> dict[str, File]:
-    """Return the files of ``machine`` by their path in the initramfs. ``machines`` go into /etc/hosts."""
+    """Return the files of ``machine`` by their path in the initramfs. ``machines`` go into /etc/hosts.
+
+    With ``save``, the machine waits for the settings of a resumed lab.
+    """
     settings = {
         "LAB_HOSTNAME": machine.name,
         "LAB_ADDRESS": machine.address,
         "LAB_UUID": machine.uuid,
     }
     hosts = ["127.0.0.1 localhost", *(f"{other.address} {other.name}" for other in machines)]
-    secret_names = {secret.name for service in machine.services for secret in service.secrets}
     files_by_path = {
         "init": File(_script("init.sh"), 0o755),
         "lab/boot.sh": File(_script("boot.sh")),
         "lab/lib.sh": File(_script("lib.sh")),
+        "lab/resume.py": File(_script("resume.py")),
         "lab/machine.env": File(_lines(f"{name}={value}" for name, value in settings.items())),
         "lab/hosts": File(_lines(hosts)),
         "lab/sshd_config": File(_SSHD.encode()),
-        "lab/host_key": File(host_key, 0o600),
-        "lab/authorized_keys": File(authorized_key, 0o600),
     }
+    for name, data in private.files(machine).items():
+        files_by_path[f"lab/{name}"] = File(data, 0o600)
     for service in machine.services:
         files_by_path[f"lab/services/{service.name}.sh"] = File(service.boot_script.encode())
-    for name in sorted(secret_names):
-        files_by_path[f"lab/secrets/{name}"] = File(secrets[name].encode(), 0o600)
-    if overlay:
-        files_by_path["lab/overlay"] = File()
+        if service.credentials:
+            files_by_path[f"lab/credentials/{service.name}.sh"] = File(service.credentials_script.encode())
+    for name, wanted in (("overlay", boot.overlay is not None), ("save", save)):
+        if wanted:
+            files_by_path[f"lab/{name}"] = File()
     return files_by_path
+
+
+def settings(machine: Machine, private: Private) -> dict[str, object]:
+    """Return the settings of a resumed machine, without the time; see guest/resume.py."""
+    files = {f"/run/lab/{name}": data.decode() for name, data in private.files(machine).items()}
+    return {"seed": token_hex(32), "files": files}
 
 
 def _script(name: str) -> bytes:

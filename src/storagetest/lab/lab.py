@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from storagetest.errors import LabError
-from storagetest.lab import image, kvm, lab_locks, overlays, qemu, roles, ssh, startup, status
+from storagetest.lab import image, kvm, lab_locks, overlays, qemu, roles, snapshots, ssh, startup, status
 from storagetest.lab.fault_injection import FaultableVm
 from storagetest.lab.paths import lab_dir, state_root
 from storagetest.lab.services import client
@@ -42,8 +42,12 @@ class Lab:
         owner: int | None = None,
         progress: Callable[[str], None] = print,
         boot_timeout: float | None = None,
+        cold: bool = False,
     ) -> Lab:
         """Return the lab called ``name`` with these parameters; start it unless it is up.
+
+        The machines resume from a snapshot. If none exists, they boot once and are saved. With ``cold`` they
+        boot, and no snapshot is used or made.
 
         With ``owner``, a pid, the lab ends with that process; without, when :meth:`down` is called.
         ``boot_timeout`` is the time in seconds between two milestones of a machine's boot. Raises
@@ -59,7 +63,7 @@ class Lab:
         directory = lab_dir(name)
         if found := cls._up_already(name, spec, progress):
             return found
-        startup.check_host()
+        qemu_version = startup.check_host()
         built = image.build(role.recipe, progress)
         packed = overlays.pack(tree, built, progress) if tree else None
         accelerator = kvm.choose(built.kernel, built.initrd)
@@ -68,12 +72,14 @@ class Lab:
             str(built.kernel), str(built.rootfs), str(packed) if packed else None, kvm=accelerator.kvm
         )
         plan = startup.Plan(machines, boot, boot_timeout or _BOOT_TIMEOUT[accelerator.kvm], owner)
+        key = "" if cold else snapshots.key_of(machines, boot, qemu_version)
         try:
             with lab_locks.create_locked(directory) as lock:
-                progress(f"boot: {', '.join(machine.name for machine in machines)}, {accelerator.describe()}")
-                startup.prepare(directory, plan, built.initrd.read_bytes())
-                with startup.SupervisorHandle(directory, lock) as supervisor:
-                    supervisor.wait_up(progress)
+                progress(
+                    f"start: {', '.join(machine.name for machine in machines)}, {accelerator.describe()}"
+                )
+                start = startup.Start(directory, lock, built.initrd.read_bytes(), progress)
+                with start.machines(plan, key) as (supervisor, plan, resumed):
                     facts = LabStatus(
                         name=name,
                         shape=spec,
@@ -87,6 +93,7 @@ class Lab:
                         ssh_config=str(directory / "ssh_config"),
                         targets=str(directory / "targets.yaml"),
                         hosts=tuple(startup.host_status(directory, machine) for machine in machines),
+                        snapshot=key if resumed else "",
                     )
                     startup.write_plan(directory, plan, {host.name: host.ports for host in facts.hosts})
                     startup.publish(directory, facts, role.targets)
@@ -95,7 +102,7 @@ class Lab:
             raise LabError(
                 f"lab {name}: another process has just started it. Run the command again."
             ) from None
-        progress(f"up in {facts.seconds:.1f} s: {spec.describe()}, {accelerator.describe()}")
+        progress(f"up in {facts.seconds:.1f} s ({facts.start}): {spec.describe()}, {accelerator.describe()}")
         return cls(directory)
 
     @classmethod

@@ -13,9 +13,18 @@ from pathlib import Path
 from storagetest.errors import LabError
 from storagetest.lab.subprocess_util import connect_unix
 
-__all__ = ["execute", "forwarded", "parse_usernet"]
+__all__ = ["execute", "forwarded", "is_ready", "parse_usernet"]
 
 _TIMEOUT = 15.0  # seconds
+
+
+def is_ready(path: Path) -> bool:
+    """Return whether a QEMU listens on the socket ``path``."""
+    try:
+        connect_unix(path, _TIMEOUT).close()
+    except OSError:
+        return False
+    return True
 
 
 def execute(path: Path, command: str, **arguments: object) -> object:

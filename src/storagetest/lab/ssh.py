@@ -18,7 +18,8 @@ _LOOPBACK = "127.0.0.1"
 
 
 def make_key(path: Path, comment: str) -> Path:
-    """Generate a key pair in ``path`` and ``path``.pub; return ``path``."""
+    """Generate a key pair in ``path`` and ``path``.pub, which it replaces; return ``path``."""
+    path.unlink(missing_ok=True)  # ssh-keygen would ask
     run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", path], timeout=30)
     return path
 

@@ -13,23 +13,26 @@ import platform
 import secrets
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
 from storagetest.errors import LabError
-from storagetest.lab import guest_files, initramfs, qemu, qmp, ssh, status
+from storagetest.lab import guest_files, initramfs, qemu, qmp, snapshots, ssh, status
 from storagetest.lab.paths import package_root
 from storagetest.lab.services import ForwardedPort, Target
+from storagetest.lab.snapshots import Snapshot
 from storagetest.lab.status import HostStatus, LabStatus
 from storagetest.lab.subprocess_util import require, run, tail
-from storagetest.lab.supervisor import COMMIT, PLAN
+from storagetest.lab.supervisor import COMMIT, PLAN, send_request, settings_file
 from storagetest.lab.targets import targets_yaml
 
 __all__ = [
     "FACTS",
     "Plan",
+    "Start",
     "SupervisorHandle",
     "check_host",
     "host_status",
@@ -44,59 +47,68 @@ FACTS = "lab.json"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Input of the supervisor. ``boot_timeout`` is in seconds, see supervisor_fsm.py."""
+    """Input of the supervisor. ``boot_timeout`` is in seconds, see supervisor_fsm.py.
+
+    With ``snapshot``, the machines can resume from it, and ``save`` means that they boot to be saved there.
+    """
 
     machines: Sequence[qemu.Machine]
     boot: qemu.Boot
     boot_timeout: float
     owner: int | None
+    snapshot: Snapshot | None = None
+    save: bool = False
 
 
-def check_host() -> None:
-    """Raise :class:`LabError` if this machine cannot run a lab."""
+def check_host() -> str:
+    """Return QEMU's version text. Raises :class:`LabError` if this machine cannot run a lab."""
     if platform.machine() != "x86_64":
         raise LabError(f"the lab needs an x86-64 host; this one is {platform.machine()}")
     require(["qemu-system-x86_64", "ssh", "ssh-keygen"])
-    found = qemu.version(run(["qemu-system-x86_64", "--version"], timeout=30))
+    text = run(["qemu-system-x86_64", "--version"], timeout=30)
+    found = qemu.version(text)
     if found < qemu.OLDEST:
         oldest, present = (".".join(map(str, version)) for version in (qemu.OLDEST, found))
         raise LabError(f"the lab needs QEMU {oldest} or later; this host has {present}")
+    return text
 
 
 def prepare(directory: Path, plan: Plan, early: bytes) -> None:
-    """Write the keys, the passwords, each machine's initramfs and the plan.
+    """Write new keys and passwords, each machine's initramfs and settings, and the plan.
 
     ``early`` is the image's part of the initramfs.
     """
     authorized = ssh.make_key(directory / "id_ed25519", "storagetest-lab").with_suffix(".pub").read_bytes()
     passwords = _passwords(directory, plan.machines)
     for machine in plan.machines:
-        key = ssh.make_key(directory / f"host-key-{machine.name}", machine.name)
-        files = guest_files.files(
-            machine,
-            plan.machines,
-            host_key=key.read_bytes(),
-            authorized_key=authorized,
-            secrets=passwords,
-            overlay=plan.boot.overlay is not None,
-        )
+        key = ssh.make_key(directory / f"host-key-{machine.name}", machine.name).read_bytes()
+        private = guest_files.Private(key, authorized, passwords)
+        files = guest_files.files(machine, plan.machines, private, boot=plan.boot, save=plan.save)
         (directory / f"initrd-{machine.name}").write_bytes(early + initramfs.archive(files))
+        settings = directory / settings_file(machine.name)
+        settings.touch(mode=0o600)
+        settings.write_text(json.dumps(guest_files.settings(machine, private)))
     write_plan(directory, plan, {})
 
 
 def write_plan(directory: Path, plan: Plan, ports: Mapping[str, Mapping[str, int]]) -> None:
     """Write the plan. ``ports`` are the forwarded ports of machines that have run before."""
-    machines = [
-        {
-            "name": machine.name,
-            "argv": qemu.argv(machine, plan.boot, plan.machines, ports.get(machine.name)),
-            "listen": qemu.listeners(machine, plan.machines),
-        }
-        for machine in plan.machines
-    ]
-    text = json.dumps(
-        {"machines": machines, "boot_timeout": plan.boot_timeout, "owner": plan.owner}, indent=1
-    )
+    machines = []
+    for machine in plan.machines:
+        files = plan.snapshot.files(machine.name) if plan.snapshot else None
+        arguments = (machine, plan.boot, plan.machines, ports.get(machine.name))
+        machines.append(
+            {
+                "name": machine.name,
+                "argv": qemu.argv(*arguments, save=files if plan.save else None),
+                "resume_argv": qemu.argv(*arguments, resume=files) if files else None,
+                "state": files.state if files else None,
+                "listen": qemu.listeners(machine, plan.machines),
+            }
+        )
+    resume = plan.snapshot is not None and not plan.save
+    facts = {"machines": machines, "boot_timeout": plan.boot_timeout, "owner": plan.owner, "resume": resume}
+    text = json.dumps(facts, indent=1)
     new = directory / f"{PLAN}.new"
     new.write_text(text)
     new.replace(directory / PLAN)
@@ -104,15 +116,52 @@ def write_plan(directory: Path, plan: Plan, ports: Mapping[str, Mapping[str, int
 
 def _passwords(directory: Path, machines: Sequence[qemu.Machine]) -> dict[str, str]:
     """Generate a password per secret of the machines' services; write each to a file of mode 0600."""
-    made = {}
+    passwords = {}
     for machine in machines:
         for service in machine.services:
             for secret in service.secrets:
-                made[secret.name] = secrets.token_hex(8)
+                passwords[secret.name] = secrets.token_hex(8)
                 path = directory / secret.name
                 path.touch(mode=0o600)
-                path.write_text(made[secret.name])
-    return made
+                path.write_text(passwords[secret.name])
+    return passwords
+
+
+class Start:
+    """Starts the machines in the lab's directory. ``early`` is the image's part of the initramfs."""
+
+    def __init__(
+        self, directory: Path, lock: BinaryIO, early: bytes, progress: Callable[[str], None]
+    ) -> None:
+        self._directory, self._lock, self._early, self._progress = directory, lock, early, progress
+
+    @contextmanager
+    def machines(self, plan: Plan, key: str) -> Iterator[tuple[SupervisorHandle, Plan, bool]]:
+        """Yield the supervisor of the started machines, their plan, and whether they were resumed.
+
+        ``key`` names the snapshot to resume from; if there is none, the machines boot and are saved first.
+        With an empty ``key`` they only boot. If they do not resume, they boot, and the snapshot is removed.
+        """
+        snapshot = snapshots.find(key) if key else None
+        with ExitStack() as stack:
+            temporary = None if snapshot or not key else stack.enter_context(snapshots.new())
+            plan = replace(plan, snapshot=snapshot or temporary, save=temporary is not None)
+            prepare(self._directory, plan, self._early)
+            supervisor = stack.enter_context(SupervisorHandle(self._directory, self._lock))
+            booted = supervisor.wait_up(self._progress)
+            if temporary:
+                names = [machine.name for machine in plan.machines]
+                self._progress("save: the machines' snapshot, for this lab and later ones")
+                plan = replace(
+                    plan, snapshot=snapshots.save(temporary, self._directory, names, key), save=False
+                )
+                prepare(self._directory, plan, self._early)
+                send_request(self._directory, json.dumps({"resume": True}))
+                booted = supervisor.wait_up(self._progress)
+            if booted:
+                snapshots.discard(key)
+                plan = replace(plan, snapshot=None)
+            yield supervisor, plan, plan.snapshot is not None
 
 
 class SupervisorHandle:
@@ -146,14 +195,21 @@ class SupervisorHandle:
         self._process.stdout.close()
         self._process.wait()
 
-    def wait_up(self, progress: Callable[[str], None]) -> None:
-        """Wait until all machines are up. Raises :class:`LabError` with the machine that failed."""
+    def wait_up(self, progress: Callable[[str], None]) -> bool:
+        """Wait until all machines are up; return whether those that should resume did not, and were booted.
+
+        Raises :class:`LabError` with the machine that failed.
+        """
         assert self._process.stdout is not None
+        booted = False
         for line in self._process.stdout:
             event = json.loads(line)
             match event["event"]:
                 case "up":
-                    return
+                    return booted
+                case "not resumed":
+                    booted = True
+                    progress(f"resume: {event['machine']} failed ({event['reason']}); booting")
                 case "retry":
                     progress(f"boot: {event['machine']} again ({event['reason']})")
                 case "failed":

@@ -45,7 +45,10 @@ class HostStatus:
 
 @dataclass(frozen=True, slots=True)
 class LabStatus:
-    """A running lab. ``supervisor`` and ``owner`` are pids, ``seconds`` is how long the start took."""
+    """A running lab. ``supervisor`` and ``owner`` are pids, ``seconds`` is how long the start took.
+
+    ``snapshot`` is the name of the snapshot that the machines were resumed from; empty if they were booted.
+    """
 
     name: str
     shape: LabSpec
@@ -58,6 +61,12 @@ class LabStatus:
     ssh_config: str
     targets: str
     hosts: tuple[HostStatus, ...]
+    snapshot: str = ""
+
+    @property
+    def start(self) -> str:
+        """How the machines were started: "resumed" or "booted"."""
+        return "resumed" if self.snapshot else "booted"
 
     def host(self, name: str) -> HostStatus | None:
         """Return the machine called ``name``."""

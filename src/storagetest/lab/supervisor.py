@@ -8,8 +8,10 @@ lab:
 * the kernel notifies the supervisor at once when `up` ends (a pipe) or the lab's owner ends (a pidfd);
 * the supervisor holds the lab's lock (see lab_locks.py), which the kernel releases when it ends.
 
-It accepts one request on a socket, ``{"start": MACHINE}``, because only the supervisor can start its
-children.
+It accepts requests on a socket, because only the supervisor can start its children:
+
+* ``{"start": MACHINE, "resume": BOOLEAN}`` starts a machine that has ended, by a boot or from its snapshot;
+* ``{"resume": true}`` replaces all machines by those of the snapshot.
 
 The directory is renamed before it is removed, so a new lab with the same name never sees files of the old
 one. supervisor_fsm.py decides what to do.
@@ -26,16 +28,26 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from storagetest.errors import LabError
+from storagetest.lab import snapshots
 from storagetest.lab.subprocess_util import connect_unix, die_with_parent, tail
-from storagetest.lab.supervisor_fsm import Action, LabEvent, Notify, StartMachine, StopLab, SupervisorFsm
+from storagetest.lab.supervisor_fsm import (
+    Action,
+    LabEvent,
+    Notify,
+    SendSettings,
+    StartMachine,
+    StopLab,
+    SupervisorFsm,
+)
 
-__all__ = ["COMMIT", "LOCK", "PLAN", "STATES", "LabSupervisor", "send_request"]
+__all__ = ["COMMIT", "LOCK", "PLAN", "STATES", "LabSupervisor", "send_request", "settings_file"]
 
 PLAN, STATES, LOCK = "plan.json", "states.json", "lock"
 _CONTROL, _REMOVED = "control", ".gone-"
@@ -47,17 +59,21 @@ _REQUEST_TIMEOUT = 10.0  # seconds
 
 
 class _Machine:
-    """A machine's QEMU process and its console."""
+    """A machine's QEMU process and its console; with ``resume``, QEMU loads the machine's snapshot."""
 
-    def __init__(self, plan: dict[str, Any]) -> None:
+    def __init__(self, plan: dict[str, Any], *, resume: bool) -> None:
         self.name: str = plan["name"]
         listening = {name: _listen(name) for name in plan["listen"]}
         descriptors = {name: end.fileno() for name, end in listening.items()}
         self._rest = b""
+        Path(f"qmp-{self.name}").unlink(missing_ok=True)  # of an earlier start: it means that QEMU is ready
         with Path(f"qemu-{self.name}.log").open("ab") as stderr:
             self.process = subprocess.Popen(
-                [_with_descriptors(argument, descriptors) for argument in plan["argv"]],
-                stdin=subprocess.DEVNULL,
+                [
+                    _with_descriptors(argument, descriptors)
+                    for argument in plan["resume_argv" if resume else "argv"]
+                ],
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 pass_fds=list(descriptors.values()),
@@ -68,6 +84,25 @@ class _Machine:
         assert self.process.stdout is not None
         self.console = self.process.stdout
         self._log = Path(f"console-{self.name}.log").open("ab")  # noqa: SIM115  # closed by end()
+        if resume:
+            threading.Thread(target=self._load, args=(plan["state"],), daemon=True).start()
+
+    def _load(self, state: str) -> None:
+        """Make QEMU load the snapshot; end it if that fails, which is noticed at the end of its console."""
+        try:
+            snapshots.load(Path(f"qmp-{self.name}"), state)
+            self.write({})  # the guest responds with the milestone "resumed"
+        except LabError as error:
+            with Path(f"qemu-{self.name}.log").open("a") as log:
+                log.write(f"{error}\n")
+            self.process.kill()
+
+    def write(self, message: dict[str, Any]) -> None:
+        """Send a message to guest/resume.py. The pipe has room for it, so this never blocks."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # QEMU has exited, which its console reports
+            self.process.stdin.write(json.dumps(message).encode() + b"\n")
+            self.process.stdin.flush()
 
     def read(self) -> list[str] | None:
         """Return the complete lines that were received, or None if QEMU has exited."""
@@ -89,6 +124,14 @@ class _Machine:
         self.process.wait()
         self.console.close()
         self._log.close()
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+
+
+def settings_file(machine: str) -> str:
+    """Return the name of the file with the settings that a resumed machine gets; see guest/resume.py."""
+    return f"settings-{machine}.json"
 
 
 def _with_descriptors(argument: str, descriptors: dict[str, int]) -> str:
@@ -102,7 +145,8 @@ class LabSupervisor:
 
     def __init__(self) -> None:
         plan = _plan()
-        self._fsm = SupervisorFsm([machine["name"] for machine in plan["machines"]], plan["boot_timeout"])
+        names = [machine["name"] for machine in plan["machines"]]
+        self._fsm = SupervisorFsm(names, plan["boot_timeout"], resume=plan["resume"])
         self._machines: dict[str, _Machine] = {}
         self._selector = selectors.DefaultSelector()
         self._stop_reason = ""
@@ -130,10 +174,15 @@ class LabSupervisor:
         with connection:
             connection.settimeout(_REQUEST_TIMEOUT)
             try:
-                machine = json.loads(connection.recv(_CHUNK))["start"]
-                actions = self._fsm.power_on(machine, time.monotonic())
+                request = json.loads(connection.recv(_CHUNK))
+                resume = bool(request.get("resume"))
+                now = time.monotonic()
+                machine = request.get("start")
+                actions = (
+                    self._fsm.power_on(machine, now, resume=resume) if machine else self._fsm.resume(now)
+                )
                 connection.sendall(b"done\n")
-            except (OSError, ValueError, KeyError, TypeError):
+            except (OSError, ValueError, KeyError, TypeError, AttributeError):
                 return []
         return actions
 
@@ -182,8 +231,11 @@ class LabSupervisor:
     def _do(self, actions: list[Action]) -> None:
         for action in actions:
             match action:
-                case StartMachine(machine):
-                    self._start(machine)
+                case StartMachine(machine, resume):
+                    self._start(machine, resume=resume)
+                case SendSettings(machine):
+                    settings = json.loads(Path(settings_file(machine)).read_text())
+                    self._machines[machine].write({**settings, "time": time.time()})
                 case Notify(event, facts):
                     with contextlib.suppress(OSError):
                         os.write(1, json.dumps({"event": event, **facts}).encode() + b"\n")
@@ -191,12 +243,12 @@ class LabSupervisor:
                     self._stop_reason = self._stop_reason or reason
         self._write_states()
 
-    def _start(self, name: str) -> None:
+    def _start(self, name: str, *, resume: bool) -> None:
         if old := self._machines.pop(name, None):
             self._selector.unregister(old.console)
             old.end()
         plan = next(machine for machine in _plan()["machines"] if machine["name"] == name)
-        machine = _Machine(plan)
+        machine = _Machine(plan, resume=resume)
         self._machines[name] = machine
         self._selector.register(machine.console, selectors.EVENT_READ, lambda: self._console(machine))
 

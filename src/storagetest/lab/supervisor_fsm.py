@@ -4,6 +4,9 @@
                  │ boot timeout, or QEMU exited
                  └▶ start it once more (the appliance: all machines, they use its hub), then "failed"
 
+A lab starts by a boot, or resumes from a snapshot (snapshots.py). If a machine does not resume, all machines
+boot.
+
 Rules:
 
 1. Until `up` commits, the lab ends when `up` ends, for whatever reason.
@@ -27,6 +30,7 @@ __all__ = [
     "MachinePhase",
     "MachineState",
     "Notify",
+    "SendSettings",
     "StartMachine",
     "StopLab",
     "SupervisorFsm",
@@ -59,7 +63,15 @@ class MachineState:
 
 @dataclass(frozen=True, slots=True)
 class StartMachine:
-    """Start a machine; kill its QEMU first if it runs."""
+    """Start a machine, by a boot or from its snapshot; kill its QEMU first if it runs."""
+
+    machine: str
+    resume: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SendSettings:
+    """Send the lab's keys, its passwords and the time to a machine that runs again (guest/resume.py)."""
 
     machine: str
 
@@ -79,7 +91,7 @@ class StopLab:
     reason: str
 
 
-Action = StartMachine | Notify | StopLab
+Action = StartMachine | SendSettings | Notify | StopLab
 
 
 class LabEvent(Enum):
@@ -94,15 +106,21 @@ class LabEvent(Enum):
 class SupervisorFsm:
     """State machine of one lab. ``now`` is a monotonic time and ``boot_timeout`` a duration, in seconds."""
 
-    def __init__(self, machines: Iterable[str], boot_timeout: float) -> None:
+    def __init__(self, machines: Iterable[str], boot_timeout: float, *, resume: bool = False) -> None:
         self.states = dict.fromkeys(machines, MachineState())
         self._boot_timeout = boot_timeout
+        self._resume = resume
         self._up = False
         self._committed = False
 
     def begin(self, now: float) -> list[Action]:
         """Return the first actions."""
-        return self._start(list(self.states), now)
+        return self._start(list(self.states), now, resume=self._resume)
+
+    def resume(self, now: float) -> list[Action]:
+        """Handle the request to resume all machines from the snapshot that was made of them."""
+        self._up, self._resume = False, True
+        return self.begin(now)
 
     def on_lab_event(self, event: LabEvent) -> list[Action]:
         """Handle an event of the whole lab."""
@@ -121,9 +139,13 @@ class SupervisorFsm:
         word, _, more = rest.strip().partition(" ")
         state = replace(self.states[machine], since=now, milestone=rest.strip())
         self.states[machine] = state
+        if word == "resumed":
+            return [SendSettings(machine)]
         if word == "failed:":
             self.states[machine] = replace(state, phase=MachinePhase.FAILED)
-            return [] if self._up else self._give_up(machine, more)
+            if self._up:
+                return []
+            return self._retry(machine, more, now) if self._resume else self._give_up(machine, more)
         if word == "kernel":
             self.states[machine] = replace(state, phase=MachinePhase.STARTING)
         if word != "ready":
@@ -140,9 +162,10 @@ class SupervisorFsm:
         self.states[machine] = replace(self.states[machine], phase=MachinePhase.ENDED)
         return [] if self._up else self._retry(machine, f"QEMU exited: {stderr}", now)
 
-    def power_on(self, machine: str, now: float) -> list[Action]:
+    def power_on(self, machine: str, now: float, *, resume: bool = False) -> list[Action]:
         """Handle a request to start a machine; without effect unless its QEMU has exited."""
-        return self._start([machine], now) if self.states[machine].phase is MachinePhase.ENDED else []
+        ended = self.states[machine].phase is MachinePhase.ENDED
+        return self._start([machine], now, resume=resume) if ended else []
 
     def on_timer(self, now: float) -> list[Action]:
         """Handle the time ``now``: restart a machine whose boot timeout is over."""
@@ -162,14 +185,18 @@ class SupervisorFsm:
     def _has_timeout(self, state: MachineState) -> bool:
         return not self._up and state.phase is MachinePhase.STARTING
 
-    def _start(self, machines: list[str], now: float) -> list[Action]:
+    def _start(self, machines: list[str], now: float, *, resume: bool = False) -> list[Action]:
         for machine in machines:
             self.states[machine] = replace(
                 self.states[machine], phase=MachinePhase.STARTING, since=now, milestone="power on"
             )
-        return [StartMachine(machine) for machine in machines]
+        return [StartMachine(machine, resume) for machine in machines]
 
     def _retry(self, machine: str, reason: str, now: float) -> list[Action]:
+        if self._resume:
+            self._resume = False
+            facts = {"machine": machine, "reason": reason}
+            return [Notify("not resumed", facts), *self._start(list(self.states), now)]
         attempts = self.states[machine].attempts + 1
         if attempts >= _MAX_ATTEMPTS:
             return self._give_up(machine, reason)

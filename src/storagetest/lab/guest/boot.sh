@@ -22,6 +22,10 @@ cp /run/lab/hosts /etc/hosts
 echo "$LAB_HOSTNAME" >/etc/hostname
 ln -sf /proc/self/mounts /etc/mtab
 
+# Concurrently with the services. The snapshot is made when it waits for input and they are ready.
+[ ! -e /run/lab/save ] || python3 -ISu /run/lab/resume.py </dev/console >/dev/console 2>&1 &
+
+services=
 for script in /run/lab/services/*.sh; do
     [ -e "$script" ] || break
     name=${script##*/}
@@ -35,8 +39,12 @@ for script in /run/lab/services/*.sh; do
             *) echo "storagetest: failed: $name: $(tail -n 1 "/run/lab/log/$name")" ;;
         esac
     ) &
+    services="$services $!"
 done
-wait
+[ -z "$services" ] || wait $services # without arguments it would wait for resume.py too
+until [ ! -e /run/lab/save ]; do # resume.py removes it
+    sleep 0.1
+done
 echo "storagetest: ready"
 
 # Process 1 must not exit and must reap orphans; wait does both.

@@ -71,6 +71,8 @@ class Service:
 
     name: str
     script: str
+    credentials: str = ""
+    """Script that sets the passwords; runs after ``script``, and after a resume from a snapshot."""
     implementation: str = ""
     """The ``implementation`` of the targets, which known issues are listed under."""
     packages: tuple[str, ...] = ()
@@ -99,9 +101,14 @@ class Service:
 
     @property
     def boot_script(self) -> str:
-        """The script as the guest runs it."""
+        """The script as the guest runs it at boot."""
         load = f"modules {' '.join(self.modules)}\n" if self.modules else ""
-        return f". /run/lab/lib.sh\n{load}{self.script.lstrip()}"
+        return f". /run/lab/lib.sh\n{load}{self.script.lstrip()}{self.credentials.lstrip()}"
+
+    @property
+    def credentials_script(self) -> str:
+        """The script as a resumed guest runs it."""
+        return f". /run/lab/lib.sh\n{self.credentials.lstrip()}"
 
 
 def resize_controls(disk: str, size: int, max_size: int, notify: str = "") -> dict[str, YamlValue]:

@@ -35,8 +35,11 @@ cat >/etc/ksmbd/ksmbd.conf <<EOF
     path = $root/a
     read only = no
 EOF
-ksmbd.adduser --add --password "$(cat $SECRETS/ksmbd-password)" storagetest
+ksmbd.adduser --add --password none storagetest
 ksmbd.mountd
+"""
+_CREDENTIALS = r"""
+ksmbd.adduser --update --password "$(cat $SECRETS/ksmbd-password)" storagetest
 """
 
 
@@ -58,6 +61,7 @@ def _target(**changes: YamlValue) -> dict[str, YamlValue]:
 SERVICE = Service(
     "ksmbd",
     _SCRIPT,
+    _CREDENTIALS,
     implementation="ksmbd",
     # ksmbd-tools conflicts with samba, because both use port 445 by default. The libraries are its
     # dependencies.

@@ -63,11 +63,6 @@ lun() {
     ln -s "$core/$2" "$tpg/lun/lun_$1/$2"
 }
 
-credentials() {
-    printf %s @USER@ >"$tpg/auth/userid"
-    cat $SECRETS/chap-password >"$tpg/auth/password"
-}
-
 disks iscsi-plain-0=512 iscsi-plain-1=128 iscsi-plain-2=64 iscsi-chap-0=64/96 iscsi-mutual-0=64 \
     iscsi-paths-0=64
 
@@ -78,14 +73,10 @@ lun 2 iscsi-plain-2 @SERIAL2@
 echo 1 >"$tpg/enable"
 
 target lab-chap 1
-credentials
 lun 0 iscsi-chap-0 @SERIAL3@
 echo 1 >"$tpg/enable"
 
 target lab-mutual 1
-credentials
-printf %s @USER@-target >"$tpg/auth/userid_mutual"
-cat $SECRETS/chap-mutual-password >"$tpg/auth/password_mutual"
 lun 0 iscsi-mutual-0 @SERIAL4@
 echo 1 >"$tpg/enable"
 
@@ -93,6 +84,17 @@ second_address @SECOND@
 target lab-paths 0
 lun 0 iscsi-paths-0 @SERIAL5@
 echo 1 >"$tpg/enable"
+"""
+
+_CREDENTIALS = r"""
+fabric=/sys/kernel/config/target/iscsi
+for target in lab-chap lab-mutual; do
+    auth=$fabric/@IQN@:$target/tpgt_1/auth
+    printf %s @USER@ >"$auth/userid"
+    cat $SECRETS/chap-password >"$auth/password"
+done
+printf %s @USER@-target >"$auth/userid_mutual"
+cat $SECRETS/chap-mutual-password >"$auth/password_mutual"
 """
 
 
@@ -105,10 +107,9 @@ def wwid(number: int) -> str:
     return f"naa.6001405{_serial(number)}"
 
 
-def _script() -> str:
+def _script(text: str) -> str:
     fields = {"IQN": _IQN, "PORT": str(_PORT), "USER": _USER, "SECOND": SECOND_ADDRESS}
     fields |= {f"SERIAL{number}": _serial(number) for number in range(6)}
-    text = _SCRIPT
     for name, value in fields.items():
         text = text.replace(f"@{name}@", value)
     return text
@@ -130,7 +131,8 @@ def _target(name: str, number: int, **more: YamlValue) -> dict[str, YamlValue]:
 
 SERVICE = Service(
     "lio",
-    _script(),
+    _script(_SCRIPT),
+    _script(_CREDENTIALS),
     implementation="lio",
     modules=("target_core_mod", "target_core_iblock", "iscsi_target_mod"),
     ports={"iscsi": _PORT},

@@ -75,6 +75,8 @@ cat >/etc/samba/smb.conf <<EOF
 EOF
 echo 'storagetest:x:1000:1000::/srv/smb:/usr/sbin/nologin' >>/etc/passwd
 echo 'storagetest:x:1000:' >>/etc/group
+"""
+_CREDENTIALS = r"""
 password=$(cat $SECRETS/smb-password)
 printf '%s\n%s\n' "$password" "$password" | smbpasswd -a -s storagetest
 """
@@ -110,6 +112,7 @@ def _target(**changes: YamlValue) -> dict[str, YamlValue]:
 SERVICE = Service(
     "samba",
     _SCRIPT + _START,
+    _CREDENTIALS,
     implementation="samba",
     packages=_PACKAGES,
     ports={"smb": 445},
@@ -131,6 +134,7 @@ _SAMBA_4_22: dict[str, YamlValue] = {"dialect": "3.1.1", "controls": ISOLATE_CON
 WITH_POSIX = Service(
     "samba",
     _SCRIPT + _POSIX + _START,
+    _CREDENTIALS,
     implementation="samba-4-22",
     packages=_PACKAGES,
     ports={"smb": 445},

@@ -56,15 +56,20 @@ lun 1 iscsi-plain-1 @SERIAL@1
 lun 2 iscsi-plain-2 @SERIAL@2
 target 2 lab-chap
 lun 1 iscsi-chap-1 @SERIAL@3
-admin --op new --mode account --user @USER@ --password "$(cat $SECRETS/chap-password)"
-admin --op bind --mode account --tid 2 --user @USER@
 target 3 lab-paths
 lun 1 iscsi-paths-1 @SERIAL@4
 """.replace("@IQN@", _IQN)
-    .replace("@USER@", _USER)
     .replace("@SERIAL@", _SERIAL)
     .replace("@SECOND@", SECOND_ADDRESS)
 )
+
+
+_CREDENTIALS = r"""
+admin() { tgtadm --lld iscsi "$@"; }
+admin --op delete --mode account --user @USER@ || true # of the lab that the snapshot was made of
+admin --op new --mode account --user @USER@ --password "$(cat $SECRETS/chap-password)"
+admin --op bind --mode account --tid 2 --user @USER@
+""".replace("@USER@", _USER)
 
 
 def wwid(number: int) -> str:
@@ -89,6 +94,7 @@ def _target(name: str, disk: int, **more: YamlValue) -> dict[str, YamlValue]:
 SERVICE = Service(
     "tgt",
     _SCRIPT,
+    _CREDENTIALS,
     implementation="tgt",
     packages=("tgt",),
     ports={"iscsi": _PORT},
