@@ -9,14 +9,16 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from storagetest.errors import LabError
 from storagetest.lab import Lab, image, roles
-from storagetest.lab.paths import package_root, state_root
+from storagetest.lab.paths import cache_root, package_root, state_root
 from storagetest.polling import wait_until
 
 pytestmark = pytest.mark.lab
@@ -75,8 +77,15 @@ def start(*argv: str, environ: dict[str, str] | None = None) -> subprocess.Popen
     )
 
 
+def resumed(name: str, **parameters: Any) -> Lab:
+    """Start a lab from a snapshot, which is made if the cache does not have it."""
+    lab = Lab.up(name, progress=lambda _: None, **parameters)
+    assert lab.status().start == "resumed"
+    return lab
+
+
 def test_up_serve_reuse_break_down():
-    lab = Lab.up("one", clients=1, progress=lambda _: None)
+    lab = resumed("one", clients=1)
     assert [host.name for host in lab.hosts] == ["appliance", "client1"]
     assert len(processes()) == 3
 
@@ -124,6 +133,68 @@ def test_up_serve_reuse_break_down():
         lab.status()
 
 
+def test_two_labs_of_one_snapshot_share_no_key_no_password_no_random_number_and_no_file():
+    labs = [resumed(name, clients=0) for name in ("one", "two")]
+    assert len({lab.status().snapshot for lab in labs}) == 1
+    for secret in ("id_ed25519", "host-key-appliance", "smb-password", "chap-password"):
+        assert len({(state_root() / lab.name / secret).read_text() for lab in labs}) == 2
+    for lab in labs:
+        files = [state_root() / lab.name / file for file in ("host-key-appliance", "smb-password")]
+        in_machine = ssh(lab, "appliance", "cat", "/run/lab/host_key", "/run/lab/secrets/smb-password")
+        assert in_machine == "".join(file.read_text() for file in files)
+    assert len({ssh(lab, "appliance", "sh", "-c", "head -c 16 /dev/urandom | base64") for lab in labs}) == 2
+    ssh(labs[0], "appliance", "touch", "/srv/nfs/a/file")
+    assert ssh(labs[1], "appliance", "ls", "/srv/nfs/a") == ""
+
+
+def test_the_clock_of_a_resumed_machine_is_the_hosts():
+    lab = resumed("one", clients=0)
+    before = time.time()
+    machine = float(ssh(lab, "appliance", "date", "+%s.%N"))
+    assert before - 2 < machine < time.time() + 2
+
+
+def test_a_machine_is_restored_from_the_snapshot():
+    lab = resumed("one", clients=1)
+    mount = "mount -t nfs -o vers=4.2 10.77.0.1:/a /mnt"
+    ssh(lab, "client1", "sh", "-c", f"{mount} && touch /mnt/file && umount /mnt")
+    assert ssh(lab, "appliance", "ls", "/srv/nfs/a") == "file\n"
+    lab.vm("appliance").restore()
+    assert ssh(lab, "appliance", "ls", "/srv/nfs/a") == ""
+    assert ssh(lab, "client1", "sh", "-c", f"{mount} && ls /mnt") == ""
+    lab.vm("client1").restore()
+    assert "/mnt" not in ssh(lab, "client1", "cat", "/proc/mounts")
+
+
+@pytest.fixture
+def own_cache(monkeypatch, tmp_path) -> Path:
+    """A cache with the images of the real one and no snapshots."""
+    own = tmp_path / "cache/storagetest/lab"
+    own.mkdir(parents=True)
+    for name in ("images", "kvm.json"):
+        (own / name).symlink_to(cache_root() / name)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return own
+
+
+def test_machines_that_do_not_resume_are_booted_and_their_snapshot_is_removed(own_cache):
+    lab = resumed("one", clients=0, appliance="empty")
+    snapshot = own_cache / "snapshots" / lab.status().snapshot
+    lab.down()
+    state = snapshot / "state-appliance"
+    state.write_bytes(bytes(state.stat().st_size))
+    messages: list[str] = []
+    lab = Lab.up("one", clients=0, appliance="empty", progress=messages.append)
+    assert lab.status().start == "booted"
+    assert ssh(lab, "appliance", "hostname") == "appliance\n"
+    (again,) = [message for message in messages if message.startswith("resume:")]
+    assert again.startswith("resume: appliance failed (")
+    assert again.endswith("); booting")
+    assert not snapshot.exists()
+    with pytest.raises(LabError, match="was booted without a snapshot"):
+        lab.vm("appliance").restore()
+
+
 def test_a_killed_owner_ends_its_lab():
     program = (
         "import os, time; from storagetest.lab import Lab\n"
@@ -154,7 +225,7 @@ def test_a_killed_supervisor_ends_the_machines_and_the_next_lab_cleans_up():
     "number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name
 )
 def test_an_up_that_is_interrupted_leaves_nothing(number):
-    with start("-m", "storagetest.lab", "up", "--name", "cut") as up:
+    with start("-m", "storagetest.lab", "up", "--cold", "--name", "cut") as up:
         wait_until(lambda: len(processes()) >= 4, BOOT, "the machines to be started")
         assert Lab.find("cut") is None
         up.send_signal(number)
@@ -183,7 +254,9 @@ def test_a_machine_that_hangs_at_its_start_is_started_once_more(tmp_path, fake_q
     hung = tmp_path / "hung"
     fake_qemu(f"*'-name client1 '*) [ -e {hung} ] || {{ touch {hung}; exec sleep 600; }}")
     messages: list[str] = []
-    lab = Lab.up("again", clients=1, appliance="empty", progress=messages.append, boot_timeout=15.0)
+    lab = Lab.up(
+        "again", clients=1, appliance="empty", progress=messages.append, boot_timeout=15.0, cold=True
+    )
     assert "boot: client1 again (no milestone within 15 s after 'power on')" in messages
     assert ssh(lab, "client1", "hostname") == "client1\n"
     states = json.loads((state_root() / "again/states.json").read_text())
@@ -194,5 +267,5 @@ def test_a_machine_that_hangs_at_its_start_is_started_once_more(tmp_path, fake_q
 def test_a_machine_that_does_not_start_is_one_error_and_leaves_nothing(fake_qemu):
     fake_qemu("*'-name appliance '*) echo 'no such machine' >&2; exit 1")
     with pytest.raises(LabError, match="appliance did not start: QEMU exited: no such machine"):
-        Lab.up("never", clients=0, progress=lambda _: None)
+        Lab.up("never", clients=0, progress=lambda _: None, cold=True)
     assert nothing_left()

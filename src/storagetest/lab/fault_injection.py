@@ -7,6 +7,7 @@ set_link   unplug or plug in one network card (a network partition)
 kill       end QEMU without a shutdown (a power failure); memory and in-memory disks are lost
 power_on   boot again after kill, with the same addresses and ports
 reset      kill and power_on
+restore    kill, and continue from the lab's snapshot: the machine as it was after the start of the lab
 =========  ===============================================================================================
 
 Why reset does not use QEMU's system_reset: under emulation it takes four times as long as a new QEMU process,
@@ -24,6 +25,7 @@ from storagetest.errors import LabError
 from storagetest.lab import qmp, supervisor
 from storagetest.lab.qemu import APPLIANCE, socket_name
 from storagetest.lab.status import HostStatus, LabStatus
+from storagetest.lab.subprocess_util import tail
 from storagetest.polling import wait_until
 
 __all__ = ["FaultableVm", "Network"]
@@ -65,25 +67,48 @@ class FaultableVm:
 
     def power_on(self, *, timeout: float = _BOOT_TIMEOUT) -> None:
         """Boot after :meth:`kill`; wait up to ``timeout`` seconds until the machine is ready (0: no wait)."""
-        boots = self._host().boots
         if self._host().state != "ended":
             raise LabError(f"{self.name}: power_on failed: it is running. Call kill() first.")
-        supervisor.send_request(self._directory, json.dumps({"start": self.name}))
-        if self.name == APPLIANCE:
-            self._replug_clients()
-        if timeout:
-            wait_until(
-                lambda: self._host().boots > boots,
-                timeout,
-                f"{self.name} to be ready",
-                interval=0.2,
-                error=LabError,
-            )
+        self._start(timeout, resume=False)
 
     def reset(self, *, timeout: float = _BOOT_TIMEOUT) -> None:
         """Kill and boot the machine."""
         self.kill()
         self.power_on(timeout=timeout)
+
+    def restore(self, *, timeout: float = _BOOT_TIMEOUT) -> None:
+        """Replace the machine by that of the lab's snapshot: its memory, its disks in memory, its services.
+
+        Connections of other machines to it break. Raises :class:`LabError` if the lab has no snapshot.
+        """
+        if not self._query().snapshot:
+            raise LabError(f"{self.name}: restore failed: the lab was booted without a snapshot")
+        if self._host().state != "ended":
+            self.kill()
+        self._start(timeout, resume=True)
+
+    def _start(self, timeout: float, *, resume: bool) -> None:
+        """Start the machine and wait up to ``timeout`` seconds until it is ready (0: no wait)."""
+        boots = self._host().boots
+        supervisor.send_request(self._directory, json.dumps({"start": self.name, "resume": resume}))
+        if self.name == APPLIANCE:
+            self._replug_clients()
+        if timeout:
+            wait_until(
+                lambda: self._is_ready(boots),
+                timeout,
+                f"{self.name} to be ready",
+                interval=0.1,
+                error=LabError,
+            )
+
+    def _is_ready(self, boots: int) -> bool:
+        """Return whether the machine became ready after its start number ``boots``."""
+        host = self._host()
+        if host.state in {"ended", "failed"}:
+            log = tail(self._directory / f"qemu-{self.name}.log", 3)
+            raise LabError(f"{self.name} did not start: {log}")
+        return host.boots > boots
 
     def _host(self) -> HostStatus:
         host = self._query().host(self.name)

@@ -33,11 +33,11 @@ from storagetest.lab import guest_files, qemu, qmp
 from storagetest.lab.paths import cache_root
 from storagetest.polling import wait_until
 
-__all__ = ["Snapshot", "discard", "find", "key_of", "load", "new", "save"]
+__all__ = ["KEPT", "Snapshot", "discard", "find", "key_of", "load", "new", "save"]
 
 _FACTS = "snapshot.json"
 _PREFIX = ".save-"
-_KEPT = 8
+KEPT = 8
 """Snapshots in the cache, of about 600 MiB each; the least recently used one is removed first (chosen)."""
 _SAVE_TIMEOUT = 120.0  # seconds
 _LOAD_TIMEOUT = 60.0  # seconds
@@ -59,7 +59,8 @@ def key_of(machines: Sequence[qemu.Machine], boot: qemu.Boot, qemu_version: str)
     """Return the name of the snapshot of these machines."""
     digest = hashlib.sha256(qemu_version.encode())
     for machine in machines:
-        digest.update(json.dumps(qemu.argv(machine, boot, machines)).encode())
+        argv = qemu.argv(machine, boot, machines, resume=qemu.MachineFiles("memory", "state"))
+        digest.update(json.dumps(argv).encode())
         private = guest_files.Private(b"", b"", defaultdict(str))
         for path, file in guest_files.files(machine, machines, private, boot=boot).items():
             digest.update(f"{path}\0{file.mode}\0{len(file.data)}\0".encode() + file.data)
@@ -80,7 +81,7 @@ def find(key: str) -> Snapshot | None:
     facts = snapshot.path / _FACTS
     try:
         sizes = json.loads(facts.read_text())
-        if all((snapshot.path / name).stat().st_size == size for name, size in sizes.items()):
+        if sizes and all((snapshot.path / name).stat().st_size == size for name, size in sizes.items()):
             facts.touch()  # the time of the last use
             return snapshot
     except (OSError, ValueError, TypeError, AttributeError):
@@ -164,7 +165,7 @@ def discard(key: str) -> None:
 
 def _remove_old() -> None:
     facts = sorted(_snapshots().glob(f"[!.]*/{_FACTS}"), key=lambda path: path.stat().st_mtime, reverse=True)
-    for path in facts[_KEPT:]:
+    for path in facts[KEPT:]:
         discard(path.parent.name)
 
 

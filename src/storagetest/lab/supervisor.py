@@ -169,22 +169,18 @@ class LabSupervisor:
         return self._stop_reason
 
     def _accept_request(self, control: socket.socket) -> list[Action]:
-        """Read and handle one request."""
+        """Read and handle one request; confirm it when its machines are started and their states written."""
         connection, _ = control.accept()
-        with connection:
+        with connection, contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
             connection.settimeout(_REQUEST_TIMEOUT)
-            try:
-                request = json.loads(connection.recv(_CHUNK))
-                resume = bool(request.get("resume"))
-                now = time.monotonic()
-                machine = request.get("start")
-                actions = (
-                    self._fsm.power_on(machine, now, resume=resume) if machine else self._fsm.resume(now)
-                )
-                connection.sendall(b"done\n")
-            except (OSError, ValueError, KeyError, TypeError, AttributeError):
-                return []
-        return actions
+            request = json.loads(connection.recv(_CHUNK))
+            now, resume = time.monotonic(), bool(request.get("resume"))
+            if "start" in request:
+                self._do(self._fsm.power_on(request["start"], now, resume=resume))
+            else:
+                self._do(self._fsm.resume(now))
+            connection.sendall(b"done\n")
+        return []
 
     def _watch_lab(self, owner: int | None) -> None:
         """Register the events that may end the lab: signals, the pipe from `up`, the owner's end."""

@@ -120,6 +120,7 @@ class SupervisorFsm:
     def resume(self, now: float) -> list[Action]:
         """Handle the request to resume all machines from the snapshot that was made of them."""
         self._up, self._resume = False, True
+        self.states = dict.fromkeys(self.states, MachineState())
         return self.begin(now)
 
     def on_lab_event(self, event: LabEvent) -> list[Action]:

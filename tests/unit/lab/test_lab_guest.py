@@ -53,11 +53,13 @@ def lab() -> list[qemu.Machine]:
     return qemu.machines(role.memory, role.services, 1, 512, (client.SERVICE,))
 
 
+PASSWORDS = {"smb-password": "s", "chap-password": "c", "chap-mutual-password": "m"}
+PRIVATE = guest_files.Private(b"key", b"pub", PASSWORDS)
+
+
 def made(machine: qemu.Machine, *, overlay: bool = False) -> dict:
-    secrets = {"smb-password": "s", "chap-password": "c", "chap-mutual-password": "m"}
-    return guest_files.files(
-        machine, lab(), host_key=b"key", authorized_key=b"pub", secrets=secrets, overlay=overlay
-    )
+    boot = qemu.Boot("kernel", "rootfs", "overlay" if overlay else None, kvm=False)
+    return guest_files.files(machine, lab(), PRIVATE, boot=boot)
 
 
 def test_secrets_go_only_to_the_machine_that_uses_them():
@@ -65,6 +67,23 @@ def test_secrets_go_only_to_the_machine_that_uses_them():
     assert appliance["lab/secrets/smb-password"].data == b"s"
     assert appliance["lab/secrets/smb-password"].mode == 0o600
     assert not [path for path in client1 if "secrets" in path]
+
+
+def test_a_resumed_machine_gets_the_same_private_files_as_a_booted_one():
+    for machine in lab():
+        booted = {path: file.data.decode() for path, file in made(machine).items() if file.mode == 0o600}
+        settings = guest_files.settings(machine, PRIVATE)
+        assert settings["files"] == {f"/run/{path}": text for path, text in booted.items()}
+        assert len(bytes.fromhex(settings["seed"])) == 32
+        assert settings["seed"] != guest_files.settings(machine, PRIVATE)["seed"]
+
+
+@pytest.mark.parametrize("name", roles.names())
+def test_every_password_is_set_again_after_a_resume(name):
+    for service in roles.load(name).services:
+        for secret in service.secrets:
+            assert f"$SECRETS/{secret.name}" in service.credentials_script
+            assert f"$SECRETS/{secret.name}" not in service.script
 
 
 def test_every_machine_has_its_settings_and_the_hosts_file():

@@ -75,9 +75,8 @@ def test_roles_on_one_debian_release_share_an_image():
 def test_the_guest_loads_its_modules_and_runs_its_script(toy: str):
     role = roles.load(toy)
     machines = qemu.machines(role.memory, role.services, 1, 512, (client.SERVICE,))
-    files = guest_files.files(
-        machines[0], machines, host_key=b"", authorized_key=b"", secrets={}, overlay=False
-    )
+    boot = qemu.Boot("kernel", "rootfs", None, kvm=False)
+    files = guest_files.files(machines[0], machines, guest_files.Private(b"", b"", {}), boot=boot)
     assert files["lab/services/toyd.sh"].data.decode().splitlines() == [
         ". /run/lab/lib.sh",
         "modules toy-ko",

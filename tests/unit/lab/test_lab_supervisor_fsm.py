@@ -8,6 +8,7 @@ from storagetest.lab.supervisor_fsm import (
     LabEvent,
     MachinePhase,
     Notify,
+    SendSettings,
     StartMachine,
     StopLab,
     SupervisorFsm,
@@ -114,3 +115,46 @@ def test_only_an_ended_machine_is_powered_on(fsm):
     assert fsm.next_timeout() is None
     ready(fsm, "client1", now=70)
     assert fsm.states["client1"].boots == 2
+
+
+@pytest.fixture
+def resuming() -> SupervisorFsm:
+    fsm = SupervisorFsm(MACHINES, boot_timeout=10, resume=True)
+    assert fsm.begin(0) == [StartMachine(machine, resume=True) for machine in MACHINES]
+    return fsm
+
+
+def test_a_machine_that_runs_again_gets_the_settings_and_is_then_ready(resuming):
+    assert resuming.on_console_line("client1", "storagetest: resumed", 1) == [SendSettings("client1")]
+    assert ready(resuming, *MACHINES)[-1] == Notify("up", {})
+
+
+@pytest.mark.parametrize(
+    ("event", "reason"),
+    [
+        (lambda fsm: fsm.on_timer(10), "no milestone within 10 s after 'power on'"),
+        (lambda fsm: fsm.on_exit("appliance", "bad state", 1), "QEMU exited: bad state"),
+        (
+            lambda fsm: fsm.on_console_line("appliance", "storagetest: failed: resume: no sshd", 1),
+            "resume: no sshd",
+        ),
+    ],
+    ids=["hung", "exited", "failed"],
+)
+def test_machines_that_do_not_resume_are_booted_once(resuming, event, reason):
+    notify, *starts = event(resuming)
+    assert notify == Notify("not resumed", {"machine": "appliance", "reason": reason})
+    assert starts == [StartMachine(machine) for machine in MACHINES]
+    assert resuming.on_exit("client1", "no such CPU", 2)[0].event == "retry"
+
+
+def test_after_the_boot_all_machines_resume_from_the_snapshot_of_it(fsm):
+    ready(fsm, *MACHINES)
+    assert fsm.resume(20) == [StartMachine(machine, resume=True) for machine in MACHINES]
+    assert ready(fsm, *MACHINES, now=21)[-1] == Notify("up", {})
+
+
+def test_one_machine_is_restored_from_the_snapshot(fsm):
+    ready(fsm, *MACHINES)
+    fsm.on_exit("client1", "quit", 61)
+    assert fsm.power_on("client1", 62, resume=True) == [StartMachine("client1", resume=True)]

@@ -1,0 +1,115 @@
+"""Snapshots in the cache: what their name depends on, and that incomplete ones are not used."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from storagetest.errors import LabError
+from storagetest.lab import guest_files, qemu, roles, snapshots
+from storagetest.lab.services import client
+
+BOOT = qemu.Boot("/images/1/vmlinuz", "/images/1/rootfs", None, kvm=False)
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(snapshots.qmp, "execute", lambda *_, **__: {"status": "completed"})
+    return tmp_path / "storagetest/lab/snapshots"
+
+
+def machines(role: str = "kernel", clients: int = 1) -> list[qemu.Machine]:
+    loaded = roles.load(role)
+    return qemu.machines(loaded.memory, loaded.services, clients, 512, (client.SERVICE,))
+
+
+def key(*, boot: qemu.Boot = BOOT, version: str = "7.2", **lab: object) -> str:
+    return snapshots.key_of(machines(**lab), boot, version)  # type: ignore[arg-type]
+
+
+def saved(name: str = "0123456789ab") -> snapshots.Snapshot:
+    with snapshots.new() as snapshot:
+        files = snapshot.files("appliance")
+        Path(files.memory).write_bytes(bytes(4096))
+        Path(files.state).write_bytes(b"state")
+        return snapshots.save(snapshot, Path("lab"), ["appliance"], name)
+
+
+def test_the_key_depends_on_what_the_state_of_the_machines_depends_on(monkeypatch):
+    keys = [
+        key(),
+        key(clients=2),
+        key(role="userspace"),
+        key(version="8.0"),
+        key(boot=replace(BOOT, rootfs="/images/2/rootfs")),
+        key(boot=replace(BOOT, overlay="/overlays/1")),
+        key(boot=replace(BOOT, kvm=True)),
+    ]
+    monkeypatch.setattr(guest_files, "_script", lambda name: b"another boot script")
+    assert len({*keys, key()}) == 8
+
+
+def test_the_key_does_not_depend_on_keys_and_passwords():
+    assert key() == key()
+
+
+def test_a_saved_snapshot_is_found_and_its_temporary_directory_is_gone(cache):
+    snapshot = saved()
+    assert snapshots.find("0123456789ab") == snapshot
+    assert [path.name for path in cache.iterdir()] == ["0123456789ab"]
+    assert cache.stat().st_mode & 0o077 == 0, "the files contain the memory of a lab, with its passwords"
+
+
+def test_a_second_save_replaces_the_first():
+    saved()
+    assert snapshots.find("0123456789ab") == saved()
+
+
+@pytest.mark.parametrize("damage", ["truncated", "missing", "without sizes"])
+def test_a_damaged_snapshot_is_not_found(damage):
+    files = saved().files("appliance")
+    if damage == "truncated":
+        os.truncate(files.memory, 4095)
+    elif damage == "missing":
+        Path(files.state).unlink()
+    else:
+        Path(files.state).with_name("snapshot.json").write_text("[]")
+    assert snapshots.find("0123456789ab") is None
+
+
+def test_a_discarded_snapshot_is_gone(cache):
+    saved()
+    snapshots.discard("0123456789ab")
+    snapshots.discard("0123456789ab")
+    assert list(cache.iterdir()) == []
+
+
+def test_the_least_recently_used_snapshots_are_removed():
+    names = [f"{number:012x}" for number in range(snapshots.KEPT + 1)]
+    for age, name in enumerate(names[:-1]):
+        facts = saved(name).path / "snapshot.json"
+        os.utime(facts, (1000 + age, 1000 + age))
+    snapshots.find(names[0])
+    saved(names[-1])
+    assert [name for name in names if snapshots.find(name) is None] == [names[1]]
+
+
+def test_a_failed_save_is_an_error_and_leaves_nothing(monkeypatch, cache):
+    answer = {"status": "failed", "error-desc": "no space"}
+    monkeypatch.setattr(snapshots.qmp, "execute", lambda *_, **__: answer)
+    with pytest.raises(LabError, match="qmp-appliance: migrate: no space"):
+        saved()
+    assert list(cache.iterdir()) == []
+
+
+def test_leftovers_of_an_ended_process_are_removed_and_those_of_a_running_one_are_kept(cache):
+    left, other = cache / ".save-4194305", cache / f".save-{os.getppid()}"  # the first is above pid_max
+    for path in (left, other):
+        path.mkdir(parents=True)
+    with snapshots.new():
+        assert not left.exists()
+        assert other.exists()
