@@ -33,7 +33,7 @@ from storagetest.lab import guest_files, qemu, qmp
 from storagetest.lab.paths import cache_root
 from storagetest.polling import wait_until
 
-__all__ = ["KEPT", "Snapshot", "discard", "find", "key_of", "load", "new", "save"]
+__all__ = ["KEPT", "LabSnapshot", "discard", "find", "key_of", "load", "new", "save"]
 
 _FACTS = "snapshot.json"
 _PREFIX = ".save-"
@@ -45,7 +45,7 @@ _CAPABILITIES = [{"capability": "x-ignore-shared", "state": True}]
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class LabSnapshot:
     """The directory of a complete snapshot, or of one that is being written."""
 
     path: Path
@@ -75,9 +75,9 @@ def _processor() -> bytes:
     return b"\n".join(line for line in lines if not line.startswith((b"cpu MHz", b"bogomips")))
 
 
-def find(key: str) -> Snapshot | None:
+def find(key: str) -> LabSnapshot | None:
     """Return the snapshot called ``key`` if the cache has it and all its files have the right size."""
-    snapshot = Snapshot(_snapshots() / key)
+    snapshot = LabSnapshot(_snapshots() / key)
     facts = snapshot.path / _FACTS
     try:
         sizes = json.loads(facts.read_text())
@@ -90,14 +90,14 @@ def find(key: str) -> Snapshot | None:
 
 
 @contextlib.contextmanager
-def new() -> Iterator[Snapshot]:
+def new() -> Iterator[LabSnapshot]:
     """Yield an empty temporary snapshot; it is removed at the end unless :func:`save` renamed it."""
     root = _snapshots()
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
     for leftover in root.glob(f"{_PREFIX}*"):
         if not Path("/proc", leftover.name.removeprefix(_PREFIX)).exists():
             shutil.rmtree(leftover, ignore_errors=True)
-    snapshot = Snapshot(root / f"{_PREFIX}{os.getpid()}")
+    snapshot = LabSnapshot(root / f"{_PREFIX}{os.getpid()}")
     shutil.rmtree(snapshot.path, ignore_errors=True)
     snapshot.path.mkdir(mode=0o700)
     try:
@@ -106,7 +106,7 @@ def new() -> Iterator[Snapshot]:
         shutil.rmtree(snapshot.path, ignore_errors=True)
 
 
-def save(snapshot: Snapshot, lab: Path, machines: Sequence[str], key: str) -> Snapshot:
+def save(snapshot: LabSnapshot, lab: Path, machines: Sequence[str], key: str) -> LabSnapshot:
     """Save the running machines of the lab in directory ``lab`` and return the snapshot called ``key``.
 
     The machines have been started with their memory in the files of ``snapshot``. They do not run afterwards.
@@ -124,7 +124,7 @@ def save(snapshot: Snapshot, lab: Path, machines: Sequence[str], key: str) -> Sn
         sizes[path.name] = path.stat().st_size
     (snapshot.path / _FACTS).write_text(json.dumps(sizes))
     discard(key)
-    final = Snapshot(snapshot.path.with_name(key))
+    final = LabSnapshot(snapshot.path.with_name(key))
     with contextlib.suppress(OSError):  # another process has just saved the same machines
         snapshot.path.rename(final.path)
     _remove_old()

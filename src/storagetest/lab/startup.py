@@ -23,7 +23,7 @@ from storagetest.errors import LabError
 from storagetest.lab import guest_files, initramfs, qemu, qmp, snapshots, ssh, status
 from storagetest.lab.paths import package_root
 from storagetest.lab.services import ForwardedPort, Target
-from storagetest.lab.snapshots import Snapshot
+from storagetest.lab.snapshots import LabSnapshot
 from storagetest.lab.status import HostStatus, LabStatus
 from storagetest.lab.subprocess_util import require, run, tail
 from storagetest.lab.supervisor import COMMIT, PLAN, send_request, settings_file
@@ -56,7 +56,7 @@ class Plan:
     boot: qemu.Boot
     boot_timeout: float
     owner: int | None
-    snapshot: Snapshot | None = None
+    snapshot: LabSnapshot | None = None
     save: bool = False
 
 

@@ -31,7 +31,7 @@ def key(*, boot: qemu.Boot = BOOT, version: str = "7.2", **lab: object) -> str:
     return snapshots.key_of(machines(**lab), boot, version)  # type: ignore[arg-type]
 
 
-def saved(name: str = "0123456789ab") -> snapshots.Snapshot:
+def saved(name: str = "0123456789ab") -> snapshots.LabSnapshot:
     with snapshots.new() as snapshot:
         files = snapshot.files("appliance")
         Path(files.memory).write_bytes(bytes(4096))
