@@ -13,7 +13,7 @@ from storagetest.search.space import Point, Space
 __all__ = ["SearchResult", "Strategy"]
 
 WORTH_IT = 0.02
-"""A difference that matters: 2 % of the best."""
+"""Smallest relevant difference: 2 % of the best (chosen)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Bayesian search: a model of the measurements chooses the next point, and ends when little is to be gained.
+"""Bayesian search: a model of the measurements chooses the next point, until only a small gain is expected.
 
 Theory (Jones, Schonlau and Welch, Efficient Global Optimization, J. Global Optimization 13, 1998; with noise:
 Gramacy and Lee, 2011). After some spread-out points a Gaussian process
@@ -10,15 +10,15 @@ Rules:
 
 1. The first tenth of the budget, or a few points for each parameter, is spread out. Then the search continues
    while an improvement of :data:`MINIMUM_GAIN` of the best is expected somewhere, within the budget.
-2. A value far below the expected one is measured once more at once, because a disturbance must not hide the
+2. A value far below the expected one is measured again immediately, because a disturbance must not hide the
    best point. The same applies to a direct neighbour of the best that seems far worse.
-3. Then the model alone is not trusted. From the best point, each parameter is stepped both ways until the
-   value is clearly worse. A smooth model places the edge of a plateau too far inside, and without these steps
-   it would accept a point beyond the edge.
+3. Then points are measured without the model. From the best point, each parameter is stepped both ways until
+   the value is clearly worse. A smooth model places the edge of a plateau too far inside, and without these
+   steps it would accept a point beyond the edge.
 4. The point with the smallest parameters of all that seem as good as the best (:data:`EQUIVALENT`) is
    measured too, and preferred at the end.
-5. The end is a race: of the points that may be the best, the least certain is measured again, until all are
-   known to :data:`CERTAIN`, are worse, or were measured so often that they are too close to distinguish.
+5. At the end, of the points that may be the best, the least certain is measured again, until all are certain
+   to :data:`CERTAIN`, are worse, or were measured so often that they are too close to distinguish.
 6. After each of these steps the search starts again with the first one.
 7. The model chooses the best point from all measurements; the highest single value does not decide.
 8. Everything follows from the seed and the recorded values.
@@ -50,7 +50,7 @@ EQUIVALENT = 0.006
 CERTAIN = 0.005
 """Share: standard error of the best at which the race ends."""
 
-_REMEASURE_BELOW = 2.0  # standard deviations below what was expected: measured once more
+_REMEASURE_BELOW = 2.0  # standard deviations below the expected value: measured again
 _WORSE = 0.1  # of a logarithm below the best: two such measurements end the steps in a direction
 _REFIT_INTERVAL = 5  # measurements after which lengths and noise are learned anew
 _RACERS = 6
@@ -60,7 +60,7 @@ Array = NDArray[np.float64]
 
 
 class BayesianSearch(Strategy):
-    """Efficient global optimization on a grid, with noise and an end of its own."""
+    """Efficient global optimization on a grid, with noise and a termination rule."""
 
     def __init__(self, space: Space, *, budget: int, seed: int = 1) -> None:
         super().__init__(space, budget=budget)

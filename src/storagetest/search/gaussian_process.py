@@ -7,8 +7,8 @@ the noise, by the largest marginal likelihood. The kernel is Matérn's of order 
 from few points, rough enough for a knee.
 
 The kernel has two parts (Duvenaud, Nickisch and Rasmussen, Additive Gaussian Processes, NIPS 2011): a sum
-over the parameters, so that what is learned of one holds for any value of the others, and a product for their
-interactions. The weights of the parts are fitted like the lengths.
+over the parameters, so that results for one parameter apply to any value of the others, and a product for
+their interactions. The weights of the parts are fitted like the lengths.
 
 The priors on the lengths and the noise prevent overfitting of few points: without them, three measurements on
 a line fit as well without noise.
@@ -169,7 +169,7 @@ class GaussianProcess:
         return self._disturbed != before
 
     def _row(self, point: Point) -> Array:
-        """Return the covariance of what is expected at ``point`` with that at each point of the grid."""
+        """Return the covariance of the value at ``point`` with the value at each point of the grid."""
         additive, product_weight, _ = np.exp(2 * self._theta[-3:])
         lines = [table[value] for table, value in zip(self._tables, point, strict=True)]
         total = reduce(np.add.outer, lines) * (additive / len(lines))

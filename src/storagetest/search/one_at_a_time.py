@@ -17,7 +17,7 @@ __all__ = ["OneAtATime"]
 
 
 class OneAtATime(Strategy):
-    """Sweeps each parameter in turn, ``repeats`` measurements a value, and keeps its best value.
+    """Sweeps each parameter in turn, with ``repeats`` measurements per value, and fixes it at its best value.
 
     The others are at their best value so far or, before their turn, in the middle of their values.
     """

@@ -22,7 +22,7 @@ class Parameter:
 
     def __post_init__(self) -> None:
         if not self.values:
-            raise ValueError(f"{self.name}: a parameter has at least one value")
+            raise ValueError(f"{self.name}: a parameter requires at least one value")
         if len(set(map(str, self.values))) != len(self.values):
             raise ValueError(f"{self.name}: a value is listed twice")
 
@@ -34,7 +34,7 @@ class Space:
     parameters: tuple[Parameter, ...]
 
     def __post_init__(self) -> None:
-        names = [one.name for one in self.parameters]
+        names = [parameter.name for parameter in self.parameters]
         if not names or len(set(names)) != len(names):
             raise ValueError(
                 f"a space requires parameters with distinct names, not: {', '.join(names) or 'none'}"
@@ -43,7 +43,7 @@ class Space:
     @property
     def shape(self) -> tuple[int, ...]:
         """How many values each parameter has."""
-        return tuple(len(one.values) for one in self.parameters)
+        return tuple(len(parameter.values) for parameter in self.parameters)
 
     def __len__(self) -> int:
         return prod(self.shape)

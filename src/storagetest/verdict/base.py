@@ -26,9 +26,9 @@ class Outcome(Enum):
 class Threshold:
     """A gate such as ``iops >= 20000``: ``op`` is ``>=`` or ``<=``, ``bound`` in the base unit.
 
-    If ``against`` is set, ``bound`` is a factor of what it names: 0.95 for ``iops >= baseline - 5 %``
+    If ``against`` is set, ``bound`` is a factor of its value: 0.95 for ``iops >= baseline - 5 %``
     (``against`` is :data:`BASELINE`), 1.1 for ``p99: nfs-v4.2 <= 1.1 x nfs-v3`` (a variant's id). ``text`` is
-    what the user wrote and ``place`` its location (``file:line:col``, or the marker's).
+    the user's text and ``place`` its location (``file:line:col``, or the marker's).
     """
 
     metric: Metric

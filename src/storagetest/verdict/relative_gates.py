@@ -110,10 +110,10 @@ def judge_pair(
     sequential = _test(ratios, _of_pairs(threshold), confidence, plan)
     interval = _ratios(sequential.interval)
     outcome, summary = _decide(sequential, interval, unit="pair")
-    ours, theirs = (mean([pair[side] for pair in pairs]) for side in (0, 1))
+    left_mean, right_mean = (mean([pair[side] for pair in pairs]) for side in (0, 1))
     reason = (
-        f"{required}, measured {format_metric(ours, metric.unit, 4)} against"
-        f" {format_metric(theirs, metric.unit, 4)}: {math.exp(mean(ratios)):.3g} x"
+        f"{required}, measured {format_metric(left_mean, metric.unit, 4)} against"
+        f" {format_metric(right_mean, metric.unit, 4)}: {math.exp(mean(ratios)):.3g} x"
         f"{_format_interval(interval, len(pairs), 'pair', factor=True)}: {summary}"
     )
     return _verdict(outcome, threshold, interval, reason, sequential)

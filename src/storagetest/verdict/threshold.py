@@ -44,7 +44,7 @@ def parse_threshold(text: str, metrics: Mapping[str, Metric], *, place: str = ""
     if op not in _GOOD_SIDE.values():
         raise _error(text, f"unknown operator {op!r}: write {name} {good} {value}", place)
     if op != good:
-        reason = f"{metric.better.value} is better for {name}, so this gate would fail what is good"
+        reason = f"{metric.better.value} is better for {name}, so this gate would fail good values"
         raise _error(text, f"{reason}: did you mean {name} {good} {value}?", place)
     if _BASELINE.match(value):
         return Threshold(metric, op, _factor(text, metric, value, place), text.strip(), place, BASELINE)

@@ -69,7 +69,7 @@ def timed(*operations: str) -> dict[str, Metric]:
 
 
 def latency_values(operation: str, latency: Histogram) -> dict[str, float]:
-    """Return the values of :func:`latencies`; none where nothing was counted."""
+    """Return the values of :func:`latencies`; none if nothing was counted."""
     if not latency.count:
         return {}
     values = {f"{operation}_mean": latency.mean}

@@ -1,4 +1,4 @@
-"""The reference page of the workloads, made from what is registered: ``storagetest workloads`` prints it.
+"""The reference page of the workloads, generated from the registry: ``storagetest workloads`` prints it.
 
 ``storagetest workloads > docs/reference/workloads.md`` writes the published one.
 """
@@ -43,7 +43,7 @@ def page(workloads: Mapping[str, type[Workload[Any]]]) -> str:
         (f"[`{name}`](#{name})", _summary(kind), _where(kind), ", ".join(sorted(kind.tools)), kind.source)
         for name, kind in workloads.items()
     ]
-    overview = _table(("workload", "what it does", "on", "by", "source"), rows)
+    overview = _table(("workload", "load", "on", "by", "source"), rows)
     parts = [_INTRODUCTION, overview, *(_section(name, kind) for name, kind in workloads.items())]
     return "\n".join(parts)
 

@@ -85,7 +85,7 @@ class Workload(ABC, Generic[O]):
     """Where the load is defined: a paper, a program, a manual page."""
 
     tools: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    """Programs that a client must have: name → the argv that prints its version, kept with every run."""
+    """Programs that a client must have: name → the argv that prints its version, stored with every run."""
 
     counts_server_writes: ClassVar[bool] = False
     """Whether :meth:`with_server_writes` needs the write count of the server's devices."""
@@ -128,7 +128,7 @@ class Workload(ABC, Generic[O]):
 
 
 def _word(name: str, value: object) -> str:
-    """Return a text as it is (``read``, ``4KiB``); a number or a switch with its name."""
+    """Return text unchanged (``read``, ``4KiB``); a number or a switch with its name."""
     return value if isinstance(value, str) else f"{name}={value}"
 
 

@@ -35,8 +35,7 @@ class Bonnie(AgentWorkload["Bonnie.Options"]):
 
     The file has the profile's `size` and there is an empty file for every 16 KiB of it, as far as each
     phase's share of the `runtime` suffices. Characters go through a buffered stream, as putc and getc do, but
-    Python's: see the agent's module for what that means; the evidence names the rate that the client reaches
-    without a target.
+    Python's (see the agent's module); the evidence names the client's rate without a target.
     """
 
     name = "bonnie"
@@ -59,7 +58,7 @@ class Bonnie(AgentWorkload["Bonnie.Options"]):
         """Bytes a block (`-s size:chunk`)."""
 
         characters: bool = True
-        """Whether to write and read by the character too (`-f` leaves that out)."""
+        """Whether to also write and read by the character (`-f` leaves that out)."""
 
         char_io: Literal["buffered", "syscall"] = "buffered"
         """Through a buffered stream (Bonnie++ 1.03), or each character by a system call (2.00)."""
@@ -77,10 +76,10 @@ class Bonnie(AgentWorkload["Bonnie.Options"]):
         """fsync after every write, and of the directory after every creation and deletion (`-b`)."""
 
         sync_on_close: bool = False
-        """fsync before a written file is closed, in its time (what Bonnie++ does from 1.90 on)."""
+        """fsync before a written file is closed, in its time (as Bonnie++ does from 1.90 on)."""
 
         cold: bool = True
-        """Let the file leave the client's cache before it is read, which Bonnie++ does not."""
+        """Evict the file from the client's cache before it is read; Bonnie++ does not."""
 
         @model_validator(mode="after")
         def _possible(self) -> Self:
@@ -89,7 +88,7 @@ class Bonnie(AgentWorkload["Bonnie.Options"]):
             return self
 
     def request(self, attachment: Attachment, options: Bonnie.Options, scale: LoadSize) -> dict[str, Any]:
-        """Ask for one run; the time is divided evenly among the phases."""
+        """Return the request of one run; the time is divided evenly among the phases."""
         size = usable_size(attachment, scale, need=_MIB) // _MIB * _MIB
         files = size // _BYTES_A_FILE if options.files is None else options.files
         phases = len(_STREAMS) - 2 * (not options.characters) + 1 + (len(_FILES) if files else 0)
@@ -111,7 +110,7 @@ class Bonnie(AgentWorkload["Bonnie.Options"]):
         return float(2 * size / 1e5 + 0.05 * (4 * size / chunk + 2 * request["seeks"] + 6 * request["files"]))
 
     def values(self, result: AgentResult, options: Bonnie.Options) -> dict[str, float]:  # noqa: ARG002
-        """Return Bonnie++'s figures in bytes/s and per second, and the CPU share of each."""
+        """Return Bonnie++'s values in bytes/s and per second, and the CPU share of each."""
         values: dict[str, float] = {}
         for name, phase in result.phases.items():
             if name in _STREAMS:
@@ -122,7 +121,7 @@ class Bonnie(AgentWorkload["Bonnie.Options"]):
         return values
 
     def operations(self, result: AgentResult, options: Bonnie.Options) -> Mapping[str, OpStats]:  # noqa: ARG002
-        """Return the seeks, and what is done to empty files."""
+        """Return the seeks, and the operations on empty files."""
         return {
             name: phase.operations[_operation_of(name)]
             for name, phase in result.phases.items()

@@ -1,4 +1,4 @@
-"""Boot storm: many virtual machines start at once from clones of one image."""
+"""Boot storm: many virtual machines start at the same time from clones of one image."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _TIMES = ("time_to_first_boot", "time_to_half", "time_to_last_boot")
 
 @register
 class BootStorm(AgentWorkload["BootStorm.Options"]):
-    """Virtual machines that start at once from clones of one image, each with a list of reads and writes.
+    """Virtual machines that start together from clones of one image, each with a list of reads and writes.
 
     A machine is a process; it reads the shared base image (mostly small, mostly random), then writes to its
-    own clone, and thinks in between. It has booted when its list is done, whatever that takes: the profile's
-    `size` is the base image's, and gives each machine a read for every MiB of it, at least 16, and a write
-    for every four reads. On a directory clones are thin files, on a block device regions of it.
+    own clone, with pauses. It has booted when its list is complete, however long that takes. The profile's
+    `size` is that of the base image, and gives each machine a read for every MiB of it, at least 16, and a
+    write for every four reads. On a directory clones are thin files, on a block device regions of it.
     """
 
     name = "boot-storm"
@@ -55,7 +55,7 @@ class BootStorm(AgentWorkload["BootStorm.Options"]):
     }
 
     class Options(AgentOptions):
-        """How many machines, and what each does."""
+        """Number and load of the machines."""
 
         vms: Annotated[int, Field(ge=1, le=512)] = 20
         """Virtual machines."""
@@ -116,12 +116,12 @@ class BootStorm(AgentWorkload["BootStorm.Options"]):
         }
 
     def timeout(self, request: Mapping[str, Any], scale: LoadSize) -> float:  # noqa: ARG002
-        """Return the time of all thinking, and of 50 ms for each request of every machine."""
+        """Return the time of all pauses, and of 50 ms for each request of every machine."""
         requests = request["reads"] + 2 * request["writes"]
         return float(requests * (5 * request["think"] + _SLOWEST_IO * request["vms"]))
 
     def dataset(self, options: BootStorm.Options, scale: LoadSize) -> str | None:
-        """Return a key of what :meth:`fill` writes: the image, and on a device the clones' regions."""
+        """Return a key of the data of :meth:`fill`: the image, and on a device the clones' regions."""
         return (
             f"boot-storm:{options.image_size or scale.size}:{options.vms}:{options.clone_size}:{options.seed}"
         )

@@ -26,9 +26,9 @@ _MOVING = _PHASES[:3]
 class Copy(AgentWorkload["Copy.Options"]):
     """Files are written, copied on the target, read back and compared, and deleted.
 
-    `large`: one file a process, of the profile's `size` in all; `tree`: as many files of about `file_size` as
-    make up that size, in a tree of directories. A quarter of the `runtime` for each phase is the most. Copies
-    that differ from what was written fail the case.
+    `large`: one file a process, of the profile's `size` in all; `tree`: files of about `file_size` of that
+    size in all, in a tree of directories. Each phase has at most a quarter of the `runtime`. Copies that
+    differ from the written data fail the case.
     """
 
     name = "copy"
@@ -43,19 +43,19 @@ class Copy(AgentWorkload["Copy.Options"]):
     }
 
     class Options(AgentOptions):
-        """What is copied, and how."""
+        """Files to copy, and the way to copy them."""
 
         kind: Literal["large", "tree"] = "large"
         """One large file a process, or a tree of small ones."""
 
         processes: Annotated[int, Field(ge=1, le=256)] = 1
-        """Processes, each on files of its own."""
+        """Processes, each with its own files."""
 
         block_size: Annotated[Size, Field(ge=512, le=64 * _MIB)] = _MIB
         """Bytes a read or a write."""
 
         file_size: Annotated[Size, Field(ge=2, le=256 * _MIB)] = 16384
-        """The mean of a tree's files; they have half of it to one and a half."""
+        """Mean size of a tree's files; sizes range from half to one and a half times that."""
 
         depth: Annotated[int, Field(ge=0, le=8)] = 2
         """Levels of directories of a tree."""
@@ -64,7 +64,7 @@ class Copy(AgentWorkload["Copy.Options"]):
         """Directories in each directory of a tree."""
 
         method: Literal["client", "server"] = "client"
-        """Whether data goes through the client, or the server is asked to copy (copy_file_range)."""
+        """Whether data goes through the client, or the server copies it (copy_file_range)."""
 
         sync: bool = True
         """fsync each file before it counts as done."""
@@ -95,7 +95,7 @@ class Copy(AgentWorkload["Copy.Options"]):
         }
 
     def timeout(self, request: Mapping[str, Any], scale: LoadSize) -> float:  # noqa: ARG002
-        """Return the time for 1 MiB/s, or 0.4 s a file where that is more."""
+        """Return the time for 1 MiB/s, or 0.4 s per file if that is more."""
         return float(max(5 * request["size"] / _MIB, 0 if request["large"] else 0.4 * request["files"]))
 
     def values(self, result: AgentResult, options: Copy.Options) -> dict[str, float]:
@@ -109,7 +109,7 @@ class Copy(AgentWorkload["Copy.Options"]):
         return found
 
     def invalid(self, result: AgentResult, options: Copy.Options) -> tuple[str, ...]:
-        """A phase in which no block ended while all processes were at it has no bandwidth."""
+        """A phase in which no block ended while all processes were active has no bandwidth."""
         return tuple(
             f"{name}: no block ended while all {options.processes} processes were at it: more data are "
             "needed (size), or more time (runtime)"
@@ -118,7 +118,7 @@ class Copy(AgentWorkload["Copy.Options"]):
         )
 
     def operations(self, result: AgentResult, options: Copy.Options) -> Mapping[str, OpStats]:
-        """Return, of a tree, what is done to a file."""
+        """Return the operations on a file of a tree."""
         if options.kind == "large":
             return {}
         return {name: phase.operations["files"] for name, phase in result.phases.items()}
@@ -127,5 +127,5 @@ class Copy(AgentWorkload["Copy.Options"]):
         """Run the four phases. A copy that differs is the target's failure: :class:`AssertionError`."""
         sample = super().measure(attachment, options, scale)
         differs = sample.evidence.get("differs")
-        assert differs is None, f"{attachment.client.name}: copies differ from what was written: {differs}"
+        assert differs is None, f"{attachment.client.name}: copies differ from the written data: {differs}"
         return sample

@@ -1,4 +1,4 @@
-"""Database: a log that is flushed at each commit, and random pages, at once."""
+"""Database: a log that is flushed at each commit, and random pages at the same time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Database(AgentWorkload["Database.Options"]):
 
     A commit is a record written and fdatasync(2) returned. The log has a sixteenth of the profile's `size`,
     64 MiB at most; it is preallocated and written circularly, as by databases that recycle their logs. The
-    pages are the data set that fio loads use too.
+    pages are the data set of the loads by fio.
     """
 
     name = "database"
@@ -65,7 +65,7 @@ class Database(AgentWorkload["Database.Options"]):
         """Read and write pages past the client's page cache (O_DIRECT). The log is flushed in any case."""
 
     def request(self, attachment: Attachment, options: Database.Options, scale: LoadSize) -> dict[str, Any]:
-        """Ask for log writer and page workers."""
+        """Return the request of log writer and page workers."""
         size = data_size(attachment, scale)
         log = min(_LARGEST_LOG, max(_MIB, size // _LOG_PART // _MIB * _MIB))
         device = attachment.kind is AttachmentKind.BLOCK
@@ -90,11 +90,11 @@ class Database(AgentWorkload["Database.Options"]):
         }
 
     def dataset(self, options: Database.Options, scale: LoadSize) -> str:  # noqa: ARG002
-        """Return the key of the data set that loads by fio use too."""
+        """Return the key of the data set, which is that of the loads by fio."""
         return data_key(scale)
 
     def fill(self, attachment: Attachment, options: Database.Options, scale: LoadSize) -> None:  # noqa: ARG002
-        """Write it whole, with incompressible data."""
+        """Write the complete data set, with incompressible data."""
         fill_data(attachment, scale)
 
     def values(self, result: AgentResult, options: Database.Options) -> dict[str, float]:  # noqa: ARG002
@@ -109,5 +109,5 @@ class Database(AgentWorkload["Database.Options"]):
         }
 
     def operations(self, result: AgentResult, options: Database.Options) -> Mapping[str, OpStats]:  # noqa: ARG002
-        """Return commits, and what is done to pages."""
+        """Return commits, and operations on pages."""
         return result.phases["work"].operations

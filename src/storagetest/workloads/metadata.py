@@ -1,4 +1,4 @@
-"""Metadata: the calls that make, find and take away names, by many processes at once."""
+"""Metadata: calls that create, look up and remove names, by many processes at the same time."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Metadata(AgentWorkload["Metadata.Options"]):
         """The operations, and the directories that they work in."""
 
         processes: Annotated[int, Field(ge=1, le=256)] = 4
-        """Processes, each on files of its own."""
+        """Processes, each with its own files."""
 
         operations: Annotated[Items[Literal[OPERATIONS]], Field(min_length=1)] = OPERATIONS  # type: ignore[valid-type]  # mypy wants the names once more
         """The operations to measure, in any order."""
@@ -69,13 +69,13 @@ class Metadata(AgentWorkload["Metadata.Options"]):
         """Levels of directories below the first; the files are in those of the lowest."""
 
         width: Annotated[int, Field(ge=1, le=10_000)] = 1
-        """Directories in each directory, where there are levels."""
+        """Directories in each directory, if there are levels."""
 
         file_size: Annotated[Size, Field(le=1 << 20)] = 0
         """Bytes that are written into each new file; part of `create`."""
 
         cold: bool = False
-        """Drop the client's caches before `open`, `stat` and `readdir`, and do each name once; needs root."""
+        """Drop the client's caches before `open`, `stat` and `readdir`; use each name once; requires root."""
 
         @model_validator(mode="after")
         def _possible(self) -> Self:
@@ -95,7 +95,7 @@ class Metadata(AgentWorkload["Metadata.Options"]):
             return int(self.width**self.depth)
 
     def request(self, attachment: Attachment, options: Metadata.Options, scale: LoadSize) -> dict[str, Any]:
-        """Ask for the operations; the time is divided evenly among them."""
+        """Return the request of the operations; the time is divided evenly among them."""
         known = {
             name: getattr(options, name)
             for name in ("processes", "shared", "depth", "width", "file_size", "cold")
@@ -116,14 +116,14 @@ class Metadata(AgentWorkload["Metadata.Options"]):
         return float(0.05 * request["files"] * (len(OPERATIONS) + 3))
 
     def values(self, result: AgentResult, options: Metadata.Options) -> dict[str, float]:
-        """Return the rate of each operation that was asked for and that the target has."""
+        """Return the rate of each requested operation that the target supports."""
         found = {f"{name}_ops": result.phases[name].rate(name) for name in self.operations(result, options)}
         if "readdir" in options.operations:
             found["readdir_entries"] = result.phases["readdir"].bandwidth("readdir")
         return found
 
     def operations(self, result: AgentResult, options: Metadata.Options) -> Mapping[str, OpStats]:
-        """Return each operation that was asked for and that the target has."""
+        """Return each requested operation that the target supports."""
         return {
             name: result.phases[name].operations[name] for name in options.operations if name in result.phases
         }

@@ -1,4 +1,4 @@
-"""Many users: how throughput and latency change with the number of threads, and where more are in vain."""
+"""Many users: throughput and latency by number of threads, and the knee of that curve."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class MultiUser(FioWorkload["MultiUser.Options"]):
     }
 
     class Options(FioOptions):
-        """The levels, and what each thread does."""
+        """The levels, and the load of each thread."""
 
         levels: Annotated[Items[Literal[LEVELS]] | None, Field(min_length=1)] = None  # type: ignore[valid-type]  # mypy wants the numbers once more
         """The numbers of threads, ascending."""
@@ -61,7 +61,7 @@ class MultiUser(FioWorkload["MultiUser.Options"]):
         """How many of a hundred I/Os are reads."""
 
         block_size: Size = 4096
-        """Bytes an I/O, each at a random place."""
+        """Bytes per I/O, each at a random offset."""
 
         queue_depth: Annotated[int, Field(ge=1, le=4096)] = 1
         """I/Os in flight, for each thread."""
@@ -97,7 +97,7 @@ class MultiUser(FioWorkload["MultiUser.Options"]):
         return _sample(found)
 
     def ceiling(self, attachment: Attachment, options: MultiUser.Options, scale: LoadSize) -> float | None:
-        """Return what the most threads do on this client without a target."""
+        """Return the result of the highest level on this client without a target."""
         most = (options.levels or _fitting(scale))[-1]
         return super().ceiling(attachment, options.model_copy(update={"levels": (most,)}), scale)
 
@@ -107,7 +107,7 @@ def _fitting(scale: LoadSize) -> Sequence[int]:
 
 
 def _sample(found: Mapping[int, Sample]) -> Sample:
-    """Return the levels as one sample, its figures those of the curve."""
+    """Return the levels as one sample, with the values of the curve."""
     iops = {level: sample.values["iops"] for level, sample in found.items()}
     peak = max(iops, key=lambda level: iops[level])
     bend = knee(list(iops.items())) if len(iops) > 1 else None

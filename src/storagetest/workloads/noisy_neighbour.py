@@ -1,4 +1,4 @@
-"""A noisy neighbour: what becomes of a modest user when greedy ones come along, and do these share evenly."""
+"""Noisy neighbour: how loads without a rate limit slow down a small one, and how evenly they share."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class NoisyNeighbour(FioWorkload["NoisyNeighbour.Options"]):
 
     Each takes half of the profile's runtime. `slowdown` is the victim's mean latency with neighbours divided
     by its mean latency alone. `fairness` is Jain's index of the rates of the identical neighbours: 1 if all
-    are equal, 1/n if one gets everything. All use the same file or device.
+    are equal, 1/n if one has the complete rate. All use the same file or device.
     """
 
     name = "noisy-neighbour"
@@ -54,10 +54,10 @@ class NoisyNeighbour(FioWorkload["NoisyNeighbour.Options"]):
     }
 
     class Options(FioOptions):
-        """What the victim does, and what the neighbours do."""
+        """Operations of the victim and of the neighbours."""
 
         direction: Literal["read", "write"] = "read"
-        """What the victim does, at random places."""
+        """Operation of the victim, at random offsets."""
 
         block_size: Size = 4096
         """Bytes of the victim's I/O."""
@@ -66,16 +66,16 @@ class NoisyNeighbour(FioWorkload["NoisyNeighbour.Options"]):
         """The victim's I/Os in flight."""
 
         neighbours: Annotated[int, Field(ge=2, le=64)] = 4
-        """Neighbours, each a worker of its own."""
+        """Neighbours, each a separate worker."""
 
         neighbour_direction: Literal["read", "write"] = "write"
-        """What each neighbour does, at random places."""
+        """Operation of each neighbour, at random offsets."""
 
         neighbour_block_size: Annotated[Size, Field(ge=512, multiple_of=512)] = 64 << 10
         """Bytes of a neighbour's I/O."""
 
         neighbour_queue_depth: Annotated[int, Field(ge=1, le=4096)] = 8
-        """A neighbour's I/Os in flight; 1 by engines that can do no more."""
+        """A neighbour's I/Os in flight; 1 for synchronous engines."""
 
         @model_validator(mode="after")
         def _any_cache(self) -> Self:
@@ -104,7 +104,7 @@ class NoisyNeighbour(FioWorkload["NoisyNeighbour.Options"]):
         return _sample(exclusive, shared, victim.size)
 
     def ceiling(self, *_: object) -> None:
-        """Return None: no single figure describes the client under loads of different kinds."""
+        """Return None: no single value describes the client under loads of different kinds."""
 
 
 def _neighbour(victim: FioJob, options: NoisyNeighbour.Options, number: int) -> FioJob:

@@ -1,4 +1,4 @@
-"""Requests at a given rate, whatever the target makes of it: what the users of a service do."""
+"""Open loop: requests at a given rate, independent of the target's responses, as of a service's users."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ __all__ = ["OpenLoop"]
 
 _SECTOR = 512
 _ASKED = 0.99
-"""Of the rate asked for: a load that reaches less was not the one that it was to be."""
+"""Minimum share of the requested rate; a repeat below it is INVALID."""
 
 
 @register
 class OpenLoop(AgentWorkload["OpenLoop.Options"]):
-    """Random reads and writes that are due at moments drawn beforehand: an open loop at a given rate.
+    """Random reads and writes that are due at times drawn in advance: an open loop at a given rate.
 
-    Response time counts from the moment at which a request was due, service time from when it was made: what
-    queues up behind a stall is charged to it. A load that begins less than 99 % of the rate makes the repeat
-    INVALID: use more `workers`, or a lower `rate`. The data set is that of the loads by fio.
+    Response time counts from the moment at which a request was due, service time from its start; so the
+    response time includes the queueing behind a stall. A load that begins less than 99 % of the rate makes
+    the repeat INVALID: use more `workers`, or a lower `rate`. The data set is that of the loads by fio.
     """
 
     name = "open-loop"
@@ -52,13 +52,13 @@ class OpenLoop(AgentWorkload["OpenLoop.Options"]):
     }
 
     class Options(AgentOptions):
-        """How many requests a second, of what kind, and who makes them."""
+        """Rate and kind of the requests, and their workers."""
 
         rate: Annotated[float, Field(gt=0, le=100_000, strict=False)] = 100.0
         """Requests a second, of all workers together."""
 
         process: Literal["poisson", "linear"] = "poisson"
-        """How requests come: at random, as from many users who know nothing of each other, or evenly."""
+        """Distribution of the requests: random, as from many independent users, or at even intervals."""
 
         read_percent: Annotated[int, Field(ge=0, le=100)] = 100
         """How many of a hundred requests are reads."""
@@ -67,13 +67,13 @@ class OpenLoop(AgentWorkload["OpenLoop.Options"]):
         """Bytes a request."""
 
         workers: Annotated[int, Field(ge=1, le=512)] = 16
-        """How many requests can be under way."""
+        """Maximum number of requests in flight."""
 
         direct: bool = True
         """Bypass the client's page cache (O_DIRECT)."""
 
     def request(self, attachment: Attachment, options: OpenLoop.Options, scale: LoadSize) -> dict[str, Any]:
-        """Ask for the requests, drawn anew for each repeat."""
+        """Return the request of the load, drawn anew for each repeat."""
         size = data_size(attachment, scale) // options.block_size * options.block_size
         if not size:
             raise WorkloadError(
@@ -100,15 +100,15 @@ class OpenLoop(AgentWorkload["OpenLoop.Options"]):
         }
 
     def dataset(self, options: OpenLoop.Options, scale: LoadSize) -> str:  # noqa: ARG002
-        """Return the key of the data set that loads by fio use too."""
+        """Return the key of the data set, which is that of the loads by fio."""
         return data_key(scale)
 
     def fill(self, attachment: Attachment, options: OpenLoop.Options, scale: LoadSize) -> None:  # noqa: ARG002
-        """Write it whole, with incompressible data."""
+        """Write the complete data set, with incompressible data."""
         fill_data(attachment, scale)
 
     def values(self, result: AgentResult, options: OpenLoop.Options) -> dict[str, float]:
-        """Return what was done a second, and how much of the rate that was asked for was begun."""
+        """Return the rates, and the share of the requested rate that was started."""
         phase = result.phases["requests"]
         return {
             "iops": phase.rate("service"),
@@ -129,7 +129,7 @@ class OpenLoop(AgentWorkload["OpenLoop.Options"]):
         return (f"{options.workers} workers reached {rate}: under {_ASKED:.0%} of the requested rate",)
 
     def evidence(self, result: AgentResult) -> dict[str, str]:
-        """Return what each worker did."""
+        """Return the results of each worker."""
         return {"workers": "\n".join(json.dumps(worker) for worker in result.extra["workers"])}
 
     @staticmethod

@@ -89,7 +89,7 @@ class Postmark(AgentWorkload["Postmark.Options"]):
         """fsync after each creation and each append. Not in the published program."""
 
         processes: Annotated[int, Field(ge=1, le=256)] = 1
-        """Processes, each with a pool of its own. The published program is one."""
+        """Processes, each with its own pool. The published program has one."""
 
         @model_validator(mode="after")
         def _possible(self) -> Self:
@@ -106,7 +106,7 @@ class Postmark(AgentWorkload["Postmark.Options"]):
             return self
 
     def request(self, attachment: Attachment, options: Postmark.Options, scale: LoadSize) -> dict[str, Any]:
-        """Ask for one run of PostMark."""
+        """Return the request of one run of PostMark."""
         known = options.model_dump(exclude={"whole", "seed", "files"})
         least = max(_FEWEST, options.processes)
         pool = usable_size(attachment, scale, need=2 * least * options.high)
@@ -127,7 +127,7 @@ class Postmark(AgentWorkload["Postmark.Options"]):
         return float(0.1 * (3 * request["files"] + 4 * request["transactions"]))
 
     def values(self, result: AgentResult, options: Postmark.Options) -> dict[str, float]:  # noqa: ARG002
-        """Return PostMark's own figures.
+        """Return PostMark's values.
 
         As published, data rates are bytes over the whole time, creation and deletion of the pool included.
         """
@@ -158,5 +158,5 @@ class Postmark(AgentWorkload["Postmark.Options"]):
         )
 
     def operations(self, result: AgentResult, options: Postmark.Options) -> Mapping[str, OpStats]:  # noqa: ARG002
-        """Return the transactions, and what they are made of."""
+        """Return the transactions and their operations."""
         return result.phases["transactions"].operations

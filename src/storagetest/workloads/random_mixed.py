@@ -1,4 +1,4 @@
-"""Random reads and writes at once: the usual stand-in for a transactional load."""
+"""Random reads and writes at the same time: the usual model of a transactional load."""
 
 from __future__ import annotations
 

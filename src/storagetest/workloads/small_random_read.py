@@ -1,4 +1,4 @@
-"""Small random reads: index look-ups, mail boxes, virtual machines at work."""
+"""Small random reads, as of index lookups, mailboxes and virtual machines."""
 
 from __future__ import annotations
 

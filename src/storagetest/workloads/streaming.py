@@ -28,12 +28,12 @@ _ASKED = 0.99
 
 @register
 class Streaming(AgentWorkload["Streaming.Options"]):
-    """Fixed-rate readers, an open loop: every frame is due at its moment, however late the last one was.
+    """Fixed-rate readers, an open loop: every frame is due at a fixed time, however late the last one was.
 
-    A frame that is not there within `deadline` of that moment is missed. Response time counts from that
-    moment, service time from when the read was made: a stall is charged with every frame that it held up. A
+    A frame that is not read within `deadline` of that time is missed. Response time counts from that time,
+    service time from the start of the read, so a stall counts for every frame that it delays. A
     reader that reaches less than 99 % of the rate makes the repeat INVALID. Each reader has its share of
-    the data set of the profile's `size`; its `runtime` is what is played.
+    the data set of the profile's `size`; its `runtime` is the length of the stream.
     """
 
     name = "streaming"
@@ -55,10 +55,10 @@ class Streaming(AgentWorkload["Streaming.Options"]):
     }
 
     class Options(AgentOptions):
-        """How many readers, and what each takes how often."""
+        """Number of the readers, and size and rate of their frames."""
 
         streams: Annotated[int, Field(ge=1, le=512)] = 4
-        """Readers, each in a part of the data set of its own."""
+        """Readers, each in its own part of the data set."""
 
         frame_size: Annotated[Size, Field(ge=_SECTOR, le=64 << 20, multiple_of=_SECTOR)] = 64 << 10
         """Bytes per frame."""
@@ -73,7 +73,7 @@ class Streaming(AgentWorkload["Streaming.Options"]):
         """Bypass the client's page cache (O_DIRECT)."""
 
     def request(self, attachment: Attachment, options: Streaming.Options, scale: LoadSize) -> dict[str, Any]:
-        """Ask for the readers, each with its share of the data set."""
+        """Return the request of the readers, each with its share of the data set."""
         size = data_size(attachment, scale) // options.streams // options.frame_size * options.frame_size
         if not size:
             raise WorkloadError(
@@ -98,7 +98,7 @@ class Streaming(AgentWorkload["Streaming.Options"]):
         }
 
     def dataset(self, options: Streaming.Options, scale: LoadSize) -> str:  # noqa: ARG002
-        """Return the key of the data set that loads by fio use too."""
+        """Return the key of the data set, which is that of the loads by fio."""
         return data_key(scale)
 
     def fill(self, attachment: Attachment, options: Streaming.Options, scale: LoadSize) -> None:  # noqa: ARG002
@@ -106,7 +106,7 @@ class Streaming(AgentWorkload["Streaming.Options"]):
         fill_data(attachment, scale)
 
     def values(self, result: AgentResult, options: Streaming.Options) -> dict[str, float]:  # noqa: ARG002
-        """Return what was missed, the longest gap, and what was read."""
+        """Return the missed frames, the longest gap, and the bandwidth."""
         readers = result.extra["readers"]
         frames, missed = (sum(reader[name] for reader in readers) for name in ("frames", "missed"))
         return {
@@ -134,5 +134,5 @@ class Streaming(AgentWorkload["Streaming.Options"]):
         )
 
     def evidence(self, result: AgentResult) -> dict[str, str]:
-        """Return the figures of each reader."""
+        """Return the results of each reader."""
         return {"readers": "\n".join(json.dumps(reader) for reader in result.extra["readers"])}

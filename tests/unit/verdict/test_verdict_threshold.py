@@ -47,7 +47,7 @@ def test_a_gate_is_read(text, metric, op, bound):
         ("iops == 20000", "write iops >= 20000"),
         (
             "iops <= 20000",
-            "higher is better for iops, so this gate would fail what is good: did you mean iops >= 20000?",
+            "higher is better for iops, so this gate would fail good values: did you mean iops >= 20000?",
         ),
         ("p99 >= 5ms", "did you mean p99 <= 5ms?"),
         ("p99 <= 5", "has no unit"),

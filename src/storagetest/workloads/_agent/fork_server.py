@@ -69,7 +69,7 @@ class AgentChannel(Channel):
 
     # Called by the user of the channel.
 
-    def send(self, data: bytes, limit: float) -> None:  # noqa: ARG002  # the fork server takes it at once
+    def send(self, data: bytes, limit: float) -> None:  # noqa: ARG002  # the fork server reads it immediately
         """See :meth:`Channel.send`."""
         self._send_order(write=data.decode())
 
@@ -254,7 +254,7 @@ class ForkServer:
             self._reset("it was ended because its host is closed")
 
     def _start(self) -> bool:
-        self._reset("")  # what is left of one that was lost
+        self._reset("")  # remains of a lost fork server
         first = message({"command": "fork_server", "deadline": _LIFETIME}) + b"\n"
         try:
             process = self._stack.enter_context(

@@ -1,4 +1,4 @@
-"""Run a program on a client by the agent, if that is faster than a session of its own.
+"""Run a program on a client by the agent, if that is faster than a new session.
 
 The other side is :mod:`storagetest.agent.commands.run_program`. Deadlines and errors are those of
 :meth:`Host.run`.
@@ -18,7 +18,7 @@ __all__ = ["ProgramResult", "run_program"]
 
 @dataclass(frozen=True, slots=True)
 class ProgramResult:
-    """What became of a program: exit status (128 + n, if signal n ended it), seconds, and what it left."""
+    """Result of a program: exit status (128 + n, if signal n ended it), seconds, and its files."""
 
     status: int
     out: str
@@ -32,12 +32,12 @@ class ProgramResult:
 def run_program(
     host: Host, argv: Sequence[str], *, deadline: float, count: Sequence[str] = (), files: Sequence[str] = ()
 ) -> ProgramResult | None:
-    """Run ``argv`` and return what became of it; None where there is no such program.
+    """Run ``argv`` and return its result; None if the program does not exist.
 
-    The texts of what the globs ``count`` match are read before and after it. ``files`` are names of files
+    The files that the globs ``count`` match are read before and after it. ``files`` are names of files
     that it may leave in its working directory.
 
-    Raises :class:`DeadlineExceeded`, :class:`HostError`, and :class:`WorkloadError` where there is no Python.
+    Raises :class:`DeadlineExceeded`, :class:`HostError`, and :class:`WorkloadError` if there is no Python.
     """
     request = {"command": "run_program", "path": argv[0], "argv": list(argv)}
     result = run_agent(host, {**request, "count": list(count), "files": list(files)}, deadline=deadline).extra

@@ -29,10 +29,10 @@ class FioJob:
     ``runtime`` (seconds) it runs that long after ``ramp``; without, it passes over ``size`` once. ``seed``
     makes the order of random I/O and the data repeatable; without, both differ each time. Of a mix
     (``randrw``, ``rw``) ``read_percent`` of the I/Os are reads; of one that is partly sequential
-    ``random_percent`` go to random places. ``create`` lets fio make the file; else a missing file is an
+    ``random_percent`` go to random offsets. With ``create`` fio creates the file; else a missing file is an
     error, never a file full of holes. With ``log_interval`` (seconds) fio leaves files named after
     :data:`LOG` in its working directory: bandwidth, IOPS and latency over time. Without ``invalidate`` the
-    page cache keeps what it holds of the file when fio begins. It begins ``delay`` seconds after fio does.
+    page cache keeps the file's pages when fio begins. It begins ``delay`` seconds after fio does.
     """
 
     name: str
@@ -120,7 +120,7 @@ def _options(job: FioJob, *, at_once: bool = False) -> list[str]:
     """Return one job's options.
 
     Buffers are refilled with random (incompressible) data before every write. Workers are summed up by fio
-    (``group_reporting``); percentiles are of completion latency (clat), and json+ brings its bins.
+    (``group_reporting``); percentiles are of completion latency (clat), and json+ has its bins.
     """
     options = [
         f"--name={job.name}",

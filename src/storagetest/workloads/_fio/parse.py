@@ -37,7 +37,7 @@ _START = re.compile(r"(\S.*)?\{\s*")  # a diagnostic may come right before it, o
 _JSON_IN_LINE = re.compile(r'" :|[\[\]{},]\s*$')
 _VERSION = re.compile(r"fio-(\d+)\.(\d+)[\w.+~-]*")
 _TAIL_LINES = 8
-_SHORTEST = 0.9  # of the runtime asked for
+_SHORTEST = 0.9  # share of the requested runtime
 _RATE_TOLERANCE = 0.02
 _MILLISECOND = 1e-3  # fio gives its runtime in whole ones
 
@@ -119,7 +119,7 @@ def _report(stdout: str) -> Mapping[str, Any]:
     if not starts:
         raise _ImplausibleReport("fio gave no report: it failed, or was ended before it was done")
     if len(starts) > 1:
-        raise _ImplausibleReport(f"fio gave {len(starts)} reports where one was asked for")
+        raise _ImplausibleReport(f"fio printed {len(starts)} reports; expected one")
     inside = ["{"]
     for line in lines[starts[0] + 1 :]:
         if not line[:1].isalpha():

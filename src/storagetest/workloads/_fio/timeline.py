@@ -1,4 +1,4 @@
-"""fio's averaged logs (fio(1), "Log file formats") as series: what the load did from moment to moment.
+"""fio's averaged logs (fio(1), "Log file formats") as time series of the load.
 
 A line is ``time (ms), value, direction, block size, …``; with ``log_avg_msec`` its value is the mean (of
 IOPS: the rate) of the interval that ends there, of one direction of one worker. With ``per_job_logs=0`` all
@@ -49,12 +49,12 @@ def timeline(text: str, host: str, *, start: float, interval: float) -> tuple[Se
 
 
 def began(text: str, interval: float) -> float | None:
-    """Return when the measuring began, by the first interval that was logged; None where none was."""
+    """Return the start of the measurement, by the first logged interval; None if there is none."""
     return min((time for _, time, _, _ in _lines(text)), default=interval) - interval or None
 
 
 def first_io(text: str) -> float | None:
-    """Return when the scout's I/O was submitted, in seconds since the epoch; None where it left no log.
+    """Return when the scout's I/O was submitted, in seconds since the epoch; None if it wrote no log.
 
     fio notes when it completed, in whole milliseconds, and how long it took, in nanoseconds.
     """
