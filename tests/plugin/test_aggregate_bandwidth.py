@@ -1,62 +1,70 @@
-"""The search for the maximum, as a suite asks for it, on a directory of this machine."""
+"""The fixture find_maximum: search for the parameters with the best value, on two clients."""
 
 from __future__ import annotations
 
-import json
-
 import pytest
+from output_files import read_runs
 
-TARGETS = """\
+NO_SEARCH = """\
 version: 1
 clients:
-  one: {{transport: local}}
-  two: {{transport: local}}
+  one: {transport: local}
+  two: {transport: local}
 targets:
-  disk: {{protocol: local, path: {disk}, clients: all}}
+  disk: {protocol: local, path: DIRECTORY/disk, clients: all}
 profiles:
-  tiny: {{size: 1MiB, ramp: 0, runtime: 200ms, repeats: 1, max_repeats: 1, start_spread: 1min{more}}}
+  tiny: {size: 1MiB, ramp: 0, runtime: 10ms, repeats: 1, max_repeats: 1, sample_interval: 0, SEARCH}
 """
+TARGETS = NO_SEARCH.replace("SEARCH", "search: 8, start_spread: 1min")
 SUITE = """
 import pytest
 
 @pytest.mark.clients("all")
-def test_most(find_maximum):
-    run, found = find_maximum(
-        "small-random-write", strategy="STRATEGY", direct=False, engine="psync", queue_depth=1,
-        block_size=["4KiB", "64KiB"], jobs=[1, 2],
+def test_maximum(find_maximum):
+    run, best = find_maximum(
+        "WORKLOAD", strategy="STRATEGY", block_size=["4KiB", "64KiB"], jobs=[1, 2], OPTIONS
     )
-    assert set(found.values) == {"block_size", "jobs", "clients"}
+    assert set(best.values) == {"block_size", "jobs", "clients"}
     assert run.samples[-1].values["bandwidth"] > 0
 """
 
 
-@pytest.mark.parametrize("strategy", ["surrogate", "one-at-a-time"])
-def test_the_best_is_measured_and_the_table_says_what_was_tried(line, fio, pytester, tmp_path, strategy):
-    given = TARGETS.format(disk=tmp_path, more=", search: 8")
-    result = line(targets=given, suite=SUITE.replace("STRATEGY", strategy))
+def assert_search_is_recorded(result: pytest.RunResult, run: dict, strategy: str, most: int) -> None:
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["disk, best: *block_size=*clients=*", "*at the limit of their range: *"])
-    (text,) = pytester.path.joinpath("results.jsonl").read_text().splitlines()
-    table = json.loads(text)["run"]["samples"][0]["evidence"]["search"].splitlines()
-    assert table[2].split() == ["block_size", "jobs", "clients", "bandwidth"]
-    assert 1 <= len(table) - 3 <= 8
+    table = run["samples"][0]["evidence"]["search"].splitlines()
     assert f"({strategy})" in table[0]
+    assert table[2].split() == ["block_size", "jobs", "clients", "bandwidth"]
+    assert 1 <= len(table) - 3 <= most
 
 
-def test_without_measurements_there_is_no_search(line, tmp_path):
-    result = line("-rs", targets=TARGETS.format(disk=tmp_path, more=""), suite=SUITE)
+@pytest.mark.parametrize("strategy", ["surrogate", "one-at-a-time"])
+def test_the_best_value_is_measured_and_all_attempts_are_recorded(run_with_fake_metrics, pytester, strategy):
+    suite = SUITE.replace("WORKLOAD", "fake-metrics").replace("STRATEGY", strategy).replace("OPTIONS", "")
+    result = run_with_fake_metrics(targets=TARGETS, suite=suite)
+    (run,) = read_runs(pytester.path)
+    assert_search_is_recorded(result, run, strategy, most=8)
+
+
+def test_a_search_with_fio(run_pytest, fio, pytester):
+    options = 'direct=False, engine="psync", queue_depth=1'
+    suite = SUITE.replace("WORKLOAD", "small-random-write").replace("OPTIONS", options)
+    targets = TARGETS.replace("search: 8", "search: 2")
+    result = run_pytest(targets=targets, suite=suite.replace("STRATEGY", "one-at-a-time"))
+    (run,) = read_runs(pytester.path)
+    assert_search_is_recorded(result, run, "one-at-a-time", most=2)
+
+
+def test_a_profile_without_search_is_a_skip(run_pytest):
+    result = run_pytest("-rs", targets=NO_SEARCH.replace("SEARCH", ""), suite=SUITE.replace("OPTIONS", ""))
     result.assert_outcomes(skipped=1)
     result.stdout.fnmatch_lines(
         ["*profile tiny allows no measurements for a search. Set `search: 40` in it*"]
     )
 
 
-def test_nothing_to_search_is_a_mistake_of_the_case(line, tmp_path):
-    suite = """
-def test_most(find_maximum):
-    find_maximum("small-random-write")
-"""
-    given = TARGETS.format(disk=tmp_path, more=", search: 8")
-    result = line(targets=given, suite=suite)
+def test_a_search_without_parameters_is_an_error(run_pytest):
+    suite = 'def test_maximum(find_maximum): find_maximum("small-random-write")\n'
+    result = run_pytest(targets=TARGETS, suite=suite)
     result.assert_outcomes(errors=1, failed=0)
     result.stdout.fnmatch_lines(["*find_maximum has nothing to search*"])

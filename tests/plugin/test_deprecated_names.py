@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-TARGETS = """\
-version: 1
-targets:
-  disk: {{protocol: local, path: {disk}, clients: [here]}}
-clients:
-  here: {{transport: local}}
-"""
 SUITE = """\
 import pytest
 from storagetest.agent.casekit import observe, refused
@@ -29,12 +22,9 @@ def test_isolation(measure): assert False
 """
 
 
-def test_old_names_work_and_warn(pytester):
-    (pytester.path / "disk").mkdir()
-    (pytester.path / "targets.yaml").write_text(TARGETS.format(disk=pytester.path / "disk"))
-    pytester.makepyfile(test_suite=SUITE)
-    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-rsx", "-W", "default")
-    result.assert_outcomes(passed=2, skipped=1, warnings=None)
+def test_old_names_work_and_warn(run_pytest):
+    result = run_pytest("-rsx", "-W", "default", "--st-target", "disk", suite=SUITE)
+    result.assert_outcomes(passed=2, skipped=1)
     for text in (
         "*the fixture here is deprecated. Use client_dir.",
         "*the mark alone is deprecated. Use exclusive.",
@@ -46,9 +36,9 @@ def test_old_names_work_and_warn(pytester):
         result.stdout.fnmatch_lines([text])
 
 
-def test_a_suites_own_fixture_of_an_old_name_is_no_deprecated_one(pytester):
+def test_a_suite_may_define_a_fixture_of_an_old_name(pytester):
     pytester.makepyfile(
-        "import pytest\n@pytest.fixture\ndef wire(): return 3\ndef test_mine(wire): assert wire == 3\n"
+        "import pytest\n@pytest.fixture\ndef wire(): return 3\ndef test_fixture(wire): assert wire == 3\n"
     )
-    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-W", "error")
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-W", "error")
     result.assert_outcomes(passed=1)

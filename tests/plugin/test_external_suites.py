@@ -1,8 +1,6 @@
-"""Foreign suites as items, with a suite of our own: its program is Python, its target a local directory."""
+"""External suites as pytest items. The suite in this test runs Python, on a local directory."""
 
 from __future__ import annotations
-
-import json
 
 import pytest
 
@@ -15,12 +13,12 @@ from storagetest.errors import RemoteProtocolError, TargetDead
 from storagetest.external.base import ControllerSuite, Invocation, ItemOutcome, ItemResult, TargetInfo
 from storagetest.external.base import register
 
-LOG = Path(__file__).with_name("looks")
+LOG = Path(__file__).with_name("probes")
 
 
 @register
 class Fake(ControllerSuite):
-    """A suite whose tests say what they are called."""
+    """A suite whose tests print their names."""
 
     name: ClassVar[str] = "fake"
     needs: ClassVar[frozenset[str]] = frozenset({"filesystem"})
@@ -38,77 +36,72 @@ class Fake(ControllerSuite):
 
     def verdict(self, test: str, *, status: int, stdout: str, stderr: str) -> ItemResult:
         known = {"passes": ItemOutcome.PASSED, "skips": ItemOutcome.SKIPPED, "fails": ItemOutcome.FAILED}
-        return ItemResult(known.get(test, ItemOutcome.BROKEN), f"{test} as it should", stdout)
+        return ItemResult(known.get(test, ItemOutcome.BROKEN), f"{test} as intended", stdout)
 
     def look(self, options: Any) -> TargetInfo:
         with LOG.open("a") as file:
-            file.write("looked\\n")
+            file.write("probe\\n")
         if DEAD:
             raise TargetDead("disk: no answer to a TCP connect within 1 s; is it up?")
         return TargetInfo("FAKE 1", may_erase=True)
 '''
 
-WANTED = 'suite = "fake"\n'
+FILE = 'suite = "fake"\n'
 
 
 @pytest.fixture
-def line(pytester: pytest.Pytester, tmp_path):
-    """Return a function that runs a pytest of its own on a file of wanted tests."""
+def run_suite(run_pytest, pytester):
+    """Return a function that runs pytest on ``file``, which names the suite."""
 
-    def run(
-        *arguments: str, wanted: str = WANTED, dead: bool = False, suite: str = SUITE
-    ) -> pytest.RunResult:
-        targets = {"disk": {"protocol": "local", "path": str(tmp_path), "clients": ["here"]}}
-        document = {"version": 1, "clients": {"here": {"transport": "local"}}, "targets": targets}
-        pytester.path.joinpath("targets.yaml").write_text(json.dumps(document))
+    def run(*arguments: str, file: str = FILE, dead: bool = False, suite: str = SUITE) -> pytest.RunResult:
         pytester.makeconftest(suite + f"\n\nDEAD = {dead}\n")
-        pytester.path.joinpath("fake.external.toml").write_text(wanted)
-        return pytester.runpytest_subprocess("-p", "no:cacheprovider", "-rA", *arguments)
+        pytester.path.joinpath("fake.external.toml").write_text(file)
+        return run_pytest("-rA", "--st-target", "disk", *arguments, suite="")
 
     return run
 
 
-def looks(pytester: pytest.Pytester) -> int:
-    path = pytester.path / "looks"
+def probe_count(pytester) -> int:
+    path = pytester.path / "probes"
     return len(path.read_text().splitlines()) if path.exists() else 0
 
 
-def test_each_test_is_an_item_with_its_own_outcome(line, pytester: pytest.Pytester) -> None:
-    result = line()
+def test_each_test_is_an_item_with_its_outcome(run_suite, pytester):
+    result = run_suite()
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.assert_outcomes(passed=1, skipped=1, failed=1, errors=1)
     result.stdout.fnmatch_lines_random(
         [
             "*fails: sense 05/24/00, erase True*",
-            "SKIPPED*skips as it should",
-            "*WorkloadError: crashes as it should*",
+            "SKIPPED*skips as intended",
+            "*WorkloadError: crashes as intended*",
         ]
     )
-    assert looks(pytester) == 2, "once before the first test, and once when one broke"
+    assert probe_count(pytester) == 2, "once before the first test, and once after an error"
 
 
-def test_collecting_looks_at_no_target(line, pytester: pytest.Pytester) -> None:
-    result = line("--collect-only", "-q")
+def test_collection_probes_no_target(run_suite, pytester):
+    result = run_suite("--collect-only", "-q")
     result.stdout.fnmatch_lines(["*::passes[[]disk]", "*4 tests collected*"])
-    assert looks(pytester) == 0
+    assert probe_count(pytester) == 0
 
 
-def test_a_dead_target_is_found_once_and_its_other_tests_are_skipped(line, pytester) -> None:
-    result = line(dead=True)
+def test_a_dead_target_is_one_error_and_its_other_tests_are_skipped(run_suite, pytester):
+    result = run_suite(dead=True)
     result.assert_outcomes(skipped=3, errors=1)
     result.stdout.fnmatch_lines_random(
         ["*TargetDead: disk: no answer*", "SKIPPED*disk is dead: disk: no answer*"]
     )
-    assert looks(pytester) == 1
+    assert probe_count(pytester) == 1
 
 
-def test_a_sample_keeps_two_tests(line) -> None:
-    line("--st-sample").assert_outcomes(passed=1, skipped=1, deselected=2)
+def test_a_sample_keeps_two_tests(run_suite):
+    run_suite("--st-sample").assert_outcomes(passed=1, skipped=1, deselected=2)
 
 
-def test_on_two_workers_a_target_stays_on_one(line, pytester: pytest.Pytester) -> None:
-    line("-n", "2").assert_outcomes(passed=1, skipped=1, failed=1, errors=1)
-    assert looks(pytester) == 2
+def test_with_two_workers_one_runs_all_tests_of_a_target(run_suite, pytester):
+    run_suite("-n", "2").assert_outcomes(passed=1, skipped=1, failed=1, errors=1)
+    assert probe_count(pytester) == 2
 
 
 KNOWN = """\
@@ -119,56 +112,56 @@ expires = 2999-12-31
 [[known_issues]]
 vendor = "FAKE 1"
 tests = [{tests}]
-reason = "it is so"
+reason = "known defect"
 """
 
 
-def test_what_is_known_to_fail_is_expected_to(line) -> None:
-    result = line("-k", "fails", wanted=KNOWN.format(tests='"fail*"'))
+def test_a_known_issue_is_expected(run_suite):
+    result = run_suite("-k", "fails", file=KNOWN.format(tests='"fail*"'))
     result.assert_outcomes(xfailed=1, deselected=3)
-    result.stdout.fnmatch_lines(["XFAIL*known until 2999-12-31: it is so (ann; *toml: entry 1)*"])
+    result.stdout.fnmatch_lines(["XFAIL*known until 2999-12-31: known defect (ann; *toml: entry 1)*"])
 
 
-def test_another_failure_stays_a_failure_and_a_crash_an_error(line) -> None:
-    wanted = KNOWN.format(tests='"*"') + 'message = ["{}"]\n'
-    result = line("-k", "fails or crashes", wanted=wanted.format("passes as *"))
+def test_another_failure_is_a_failure_and_a_crash_an_error(run_suite):
+    file = KNOWN.format(tests='"*"') + 'message = ["{}"]\n'
+    result = run_suite("-k", "fails or crashes", file=file.format("passes as *"))
     result.assert_outcomes(failed=1, errors=1, deselected=2)
-    result = line("-k", "fails or crashes", wanted=wanted.format("fails as *"))
+    result = run_suite("-k", "fails or crashes", file=file.format("fails as *"))
     result.assert_outcomes(xfailed=1, errors=1, deselected=2)
 
 
-def test_a_target_that_cannot_be_identified_is_an_error_whatever_is_known(line) -> None:
+def test_a_target_that_cannot_be_identified_is_an_error(run_suite):
     suite = SUITE.replace("TargetDead", "RemoteProtocolError")
-    wanted = KNOWN.format(tests='"*"').replace("vendor", "implementation")
-    line("-k", "fails", suite=suite, dead=True, wanted=wanted).assert_outcomes(errors=1, deselected=3)
+    file = KNOWN.format(tests='"*"').replace("vendor", "implementation")
+    run_suite("-k", "fails", suite=suite, dead=True, file=file).assert_outcomes(errors=1, deselected=3)
 
 
-def test_what_does_harm_is_not_run(line) -> None:
-    result = line("-k", "passes", wanted=KNOWN.format(tests='"pass*"') + 'outcome = "skip"\n')
+def test_a_test_with_outcome_skip_is_not_run(run_suite):
+    result = run_suite("-k", "passes", file=KNOWN.format(tests='"pass*"') + 'outcome = "skip"\n')
     result.assert_outcomes(skipped=1, deselected=3)
-    result.stdout.fnmatch_lines(["SKIPPED*disk: it is so (*fake.external.toml: entry 1)"])
+    result.stdout.fnmatch_lines(["SKIPPED*disk: known defect (*fake.external.toml: entry 1)"])
 
 
-def test_what_is_known_to_fail_and_passes_is_a_failure(line) -> None:
-    wanted = KNOWN.format(tests='"passes"')
-    result = line("-k", "passes", wanted=wanted)
+def test_an_unexpected_pass_is_a_failure(run_suite):
+    file = KNOWN.format(tests='"passes"')
+    result = run_suite("-k", "passes", file=file)
     result.assert_outcomes(failed=1, deselected=3)
     result.stdout.fnmatch_lines_random(
-        ["*the case passes: remove the entry (known until 2999-12-31: it is so *"]
+        ["*the case passes: remove the entry (known until 2999-12-31: known defect *"]
     )
-    line("-k", "passes", wanted=wanted + "strict = false\n").assert_outcomes(xpassed=1, deselected=3)
+    run_suite("-k", "passes", file=file + "strict = false\n").assert_outcomes(xpassed=1, deselected=3)
 
 
-def test_an_expired_entry_excuses_nothing(line) -> None:
-    wanted = KNOWN.replace("2999-12-31", "2020-02-29").format(tests='"*s"')
-    result = line("-k", "fails or passes", wanted=wanted)
+def test_an_expired_entry_has_no_effect(run_suite):
+    file = KNOWN.replace("2999-12-31", "2020-02-29").format(tests='"*s"')
+    result = run_suite("-k", "fails or passes", file=file)
     result.assert_outcomes(failed=2, deselected=2)
-    result.stdout.fnmatch_lines(["EXPIRED 2020-02-29: it is so *: 2 cases"])
+    result.stdout.fnmatch_lines(["EXPIRED 2020-02-29: known defect *: 2 cases"])
 
 
-def test_an_implementation_that_is_not_named_is_not_excused(line) -> None:
-    wanted = KNOWN.format(tests='"fails"').replace("FAKE 1", "FAKE 2")
-    line("-k", "fails", wanted=wanted).assert_outcomes(failed=1, deselected=3)
+def test_an_entry_for_another_vendor_has_no_effect(run_suite):
+    file = KNOWN.format(tests='"fails"').replace("FAKE 1", "FAKE 2")
+    run_suite("-k", "fails", file=file).assert_outcomes(failed=1, deselected=3)
 
 
 OLD = """\
@@ -177,18 +170,18 @@ suite = "fake"
 [[known]]
 on = "FAKE 1"
 tests = ["fails"]
-reason = "it is so"
+reason = "known defect"
 
 [[known]]
 on = "FAKE 1"
 tests = ["passes"]
-reason = "it does harm"
+reason = "harmful"
 run = false
 """
 
 
-def test_the_table_of_an_earlier_release_is_read_with_a_warning(line) -> None:
-    result = line("-k", "fails or passes", wanted=OLD)
+def test_the_table_of_an_earlier_release_is_read_with_a_warning(run_suite):
+    result = run_suite("-k", "fails or passes", "-W", "default", file=OLD)
     result.assert_outcomes(xfailed=1, skipped=1, deselected=2, warnings=3)
     result.stdout.fnmatch_lines_random(
         [
@@ -199,30 +192,30 @@ def test_the_table_of_an_earlier_release_is_read_with_a_warning(line) -> None:
     )
 
 
-def test_a_program_that_is_not_there_is_one_skip(line) -> None:
-    result = line(suite=SUITE.replace('"python3"', '"no-such-program"'))
+def test_a_missing_program_is_one_skip(run_suite):
+    result = run_suite(suite=SUITE.replace('"python3"', '"no-such-program"'))
     result.assert_outcomes(skipped=1)
     result.stdout.fnmatch_lines(
         ["SKIPPED*no-such-program is not installed on the controller: python3 (Debian)"]
     )
 
 
-def test_where_no_target_has_what_is_needed_there_is_one_skip(line) -> None:
-    result = line(suite=SUITE.replace('{"filesystem"}', '{"iscsi-wire"}'))
+def test_a_missing_capability_is_one_skip(run_suite):
+    result = run_suite(suite=SUITE.replace('{"filesystem"}', '{"iscsi-wire"}'))
     result.assert_outcomes(skipped=1)
     result.stdout.fnmatch_lines(["SKIPPED*no target has iscsi-wire"])
 
 
 @pytest.mark.parametrize(
-    ("wanted", "said"),
+    ("file", "message"),
     [
         ('suite = "none"\n', "*suite: expected one of*fake*"),
         (
-            WANTED + 'includes = ["x"]\n',
+            FILE + 'includes = ["x"]\n',
             "*unknown: includes. Expected suite, program, include, exclude and known_issues*",
         ),
-        (WANTED + 'include = "x"\n', "*include: expected a list of globs, not 'x'*"),
-        (WANTED + 'include = ["no-such"]\n', "*include and exclude select no test of*"),
+        (FILE + 'include = "x"\n', "*include: expected a list of globs, not 'x'*"),
+        (FILE + 'include = ["no-such"]\n', "*include and exclude select no test of*"),
         (KNOWN.format(tests=""), "*entry 1: known_issues.cases: expected a list of at least 1*"),
         (KNOWN.format(tests='"x"') + "run = 1\n", "*entry 1: run: expected true or false*"),
         (
@@ -231,7 +224,7 @@ def test_where_no_target_has_what_is_needed_there_is_one_skip(line) -> None:
         ),
     ],
 )
-def test_a_mistake_in_the_file_is_one_sentence(line, wanted: str, said: str) -> None:
-    result = line(wanted=wanted)
+def test_an_error_in_the_file_is_reported(run_suite, file: str, message: str):
+    result = run_suite("-W", "default", file=file)
     assert result.ret != 0
-    assert any(word in result.stdout.str() + result.stderr.str() for word in [said.strip("*").split("*")[0]])
+    assert message.strip("*").split("*")[0] in result.stdout.str() + result.stderr.str()

@@ -1,4 +1,4 @@
-"""known_issues.toml: its entries, the files and keys of earlier releases, and what is wrong with a file."""
+"""known_issues.toml: its entries, the files and keys of earlier releases, and errors in a file."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def write(directory: Path, text: str, name: str = "known_issues.toml") -> Path:
     return directory
 
 
-def test_a_table_is_read(tmp_path: Path) -> None:
+def test_a_table_is_read(tmp_path):
     fail, skip, allow = read_suite_table(write(tmp_path / "posix", FAIL + SKIP + ALLOW))
     assert [glob for glob, _ in fail.cases] == ["A-1", "B-*"]
     assert (fail.implementation, fail.where) == ("knfsd", {"version": "4.2"})
@@ -63,18 +63,18 @@ def test_a_table_is_read(tmp_path: Path) -> None:
     assert read_suite_table(tmp_path) == ()
 
 
-def test_the_files_of_earlier_releases_are_read_with_a_warning(tmp_path: Path) -> None:
+def test_the_files_of_earlier_releases_are_read_with_a_warning(tmp_path):
     new = read_suite_table(write(tmp_path / "new", FAIL + SKIP + ALLOW))
     old = write(write(tmp_path / "old", OLD_KNOWN, "known.toml"), OLD_EXPECTATIONS, "expectations.toml")
-    with pytest.warns(StoragetestDeprecationWarning) as caught:
+    with pytest.warns(StoragetestDeprecationWarning) as recorded:
         read = read_suite_table(old)
-    assert [str(each).partition(" (")[0] for each in read] == ["r", "r", "r"]
-    for was, now in zip(read, new, strict=True):
-        names = ("where", "implementation", "outcome", "message", "owner", "expires", "reference", "strict")
-        assert [getattr(was, name) for name in names] == [getattr(now, name) for name in names]
-    assert sorted(str(warning.message).partition(": ")[2] for warning in caught) == [
-        f"the {what} is deprecated and will be removed in the next release. Use {new}."
-        for what, new in (
+    assert [str(issue).partition(" (")[0] for issue in read] == ["r", "r", "r"]
+    names = ("where", "implementation", "outcome", "message", "owner", "expires", "reference", "strict")
+    for one, other in zip(read, new, strict=True):
+        assert [getattr(one, name) for name in names] == [getattr(other, name) for name in names]
+    assert sorted(str(warning.message).partition(": ")[2] for warning in recorded) == [
+        f"the {old_name} is deprecated and will be removed in the next release. Use {new_name}."
+        for old_name, new_name in (
             ("file expectations.toml", "known_issues.toml"),
             ("file known.toml", "known_issues.toml"),
             ("key allow", 'outcome = "allow" with message'),
@@ -86,7 +86,7 @@ def test_the_files_of_earlier_releases_are_read_with_a_warning(tmp_path: Path) -
     ]
 
 
-def test_todays_files_warn_of_nothing() -> None:
+def test_the_current_files_cause_no_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for path in (Path(__file__).parents[2] / "suites" / "conformance").iterdir():
@@ -123,10 +123,10 @@ def test_todays_files_warn_of_nothing() -> None:
         (FAIL + 'on = "V"\n', "known_issues.on: no such key"),
     ],
 )
-def test_a_table_that_is_wrong_is_an_error_with_its_entry(tmp_path: Path, text: str, words: str) -> None:
-    with pytest.raises(pytest.UsageError, match=words) as caught:
+def test_an_invalid_table_is_an_error_that_names_the_entry(tmp_path, text: str, words: str):
+    with pytest.raises(pytest.UsageError, match=words) as raised:
         read_suite_table(write(tmp_path, text))
-    assert str(tmp_path / "known_issues.toml") in str(caught.value)
+    assert str(tmp_path / "known_issues.toml") in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -146,6 +146,6 @@ def test_a_table_that_is_wrong_is_an_error_with_its_entry(tmp_path: Path, text: 
     ],
 )
 @pytest.mark.filterwarnings("ignore::storagetest.deprecation.StoragetestDeprecationWarning")
-def test_a_table_of_an_earlier_release_is_held_to_the_same(tmp_path: Path, text: str, words: str) -> None:
+def test_an_invalid_table_of_an_earlier_release_is_an_error(tmp_path, text: str, words: str):
     with pytest.raises(pytest.UsageError, match=words):
         read_suite_table(write(tmp_path, text, "expectations.toml"))

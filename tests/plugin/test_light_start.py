@@ -1,4 +1,7 @@
-"""What a pytest imports that does not use storagetest, and what makes it begin to."""
+"""Which modules pytest imports in a project without storagetest, and what starts the plugin.
+
+Each test counts the modules of a new process.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from output_files import read_cases
 
 HEAVY = {
     *("scipy", "numpy", "paramiko", "pydantic", "yaml", "rich", "allure_commons"),
     *(f"storagetest.{name}" for name in ("runner", "workloads", "wire", "lab", "report", "config", "hosts")),
 }
 
-# allure-pytest, pytest-benchmark and others import what they like, so only the plugin is loaded.
+# Other plugins, such as allure-pytest, would import more; therefore only this one is loaded.
 CHILD = """\
 import json, sys
 import pytest
@@ -23,9 +27,9 @@ print(json.dumps([int(code), sorted(sys.modules)]))
 """
 
 
-def loaded(path: Path, *arguments: str) -> tuple[int, set[str]]:
-    """Run pytest in ``path`` with no plugin but ours; return its exit code and which of HEAVY it imported."""
-    done = subprocess.run(
+def imported_modules(path: Path, *arguments: str) -> tuple[int, set[str]]:
+    """Run pytest in ``path`` with only this plugin; return its exit code and which of HEAVY it imported."""
+    process = subprocess.run(
         [sys.executable, "-c", CHILD, "-q", *arguments],
         cwd=path,
         env={
@@ -38,25 +42,25 @@ def loaded(path: Path, *arguments: str) -> tuple[int, set[str]]:
         timeout=120,
         check=True,
     )
-    code, modules = json.loads(done.stdout.splitlines()[-1])
+    code, modules = json.loads(process.stdout.splitlines()[-1])
     return code, HEAVY & set(modules)
 
 
 @pytest.mark.parametrize(
     "arguments", [(), ("--markers",), ("--fixtures",)], ids=["run", "markers", "fixtures"]
 )
-def test_another_project_does_not_pay(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_another_project_imports_nothing_heavy(tmp_path, arguments: tuple[str, ...]):
     (tmp_path / "test_own.py").write_text(
         "import pytest\n"
         "@pytest.fixture(params=[1, 2])\n"
         "def variant(request): return request.param\n"
         "@pytest.fixture\n"
         "def client(): return 3\n"
-        "def test_fixtures_of_its_own(variant, client): assert (variant < client) is True\n"
+        "def test_own_fixtures(variant, client): assert (variant < client) is True\n"
         "@pytest.mark.parametrize('variant', [5])\n"
-        "def test_a_parameter_of_its_own(variant): assert variant == 5\n"
+        "def test_own_parameter(variant): assert variant == 5\n"
     )
-    assert loaded(tmp_path, *arguments) == (0, set())
+    assert imported_modules(tmp_path, *arguments) == (0, set())
 
 
 @pytest.mark.parametrize(
@@ -74,29 +78,26 @@ def test_another_project_does_not_pay(tmp_path: Path, arguments: tuple[str, ...]
         ),
         ({"one.external.toml": "suite = 'iscsi-test-cu'\n"}, ()),
     ],
-    ids=["targets", "option", "fixture", "mark", "foreign"],
+    ids=["targets", "option", "fixture", "mark", "external"],
 )
-def test_it_is_loaded_at_its_first_use(
-    tmp_path: Path, files: dict[str, str], arguments: tuple[str, ...]
-) -> None:
+def test_the_plugin_starts_at_its_first_use(tmp_path, files: dict[str, str], arguments: tuple[str, ...]):
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    assert "storagetest.config" in loaded(tmp_path, *arguments)[1]
+    assert "storagetest.config" in imported_modules(tmp_path, *arguments)[1]
 
 
-def test_what_is_only_collected_measures_nothing_and_reaches_no_host(tmp_path: Path) -> None:
-    """With a targets file, what judges and what connects is still imported at its first use."""
+def test_collection_imports_nothing_that_measures_or_connects(tmp_path):
     (tmp_path / "targets.yaml").write_text(
         f"version: 1\nclients: {{here: {{transport: local}}}}\n"
         f"targets: {{disk: {{protocol: local, path: {tmp_path}, clients: [here]}}}}\n"
     )
     (tmp_path / "test_one.py").write_text("def test_one(measure): pass\n")
-    code, modules = loaded(tmp_path, "--collect-only")
+    code, modules = imported_modules(tmp_path, "--collect-only")
     assert (code, modules & {"scipy", "numpy", "paramiko", "rich"}) == (0, set())
 
 
-def test_the_controller_of_workers_that_use_it_writes_what_they_found(pytester: pytest.Pytester) -> None:
-    """It collects nothing itself, so it learns from the first report that a case was run."""
+def test_the_controller_writes_the_cases_of_its_workers(run_inner, pytester):
+    """The controller collects nothing. The first report of a case starts the plugin."""
     pytester.makepyfile(
         """
         import pytest
@@ -106,14 +107,13 @@ def test_the_controller_of_workers_that_use_it_writes_what_they_found(pytester: 
         def test_case(name): assert name == "A"
         """
     )
-    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-n", "2")
-    lines = (pytester.path / "cases.jsonl").read_text().splitlines()
-    assert sorted(json.loads(line)["id"] for line in lines) == ["A", "B", "C"]
+    result = run_inner("-n", "2")
+    assert sorted(read_cases(pytester.path)) == ["A", "B", "C"]
     result.stdout.fnmatch_lines(["*3 observed*"])
 
 
-def test_a_case_without_a_targets_file_says_what_to_do(pytester: pytest.Pytester) -> None:
+def test_a_case_without_a_targets_file_is_a_usage_error(pytester):
     pytester.makepyfile("def test_one(measure): pass\n")
-    result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    result = pytester.runpytest_inprocess()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert "create it with `storagetest init ADDRESS`" in result.stderr.str()

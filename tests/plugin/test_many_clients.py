@@ -1,119 +1,130 @@
-"""Cases on many clients: marks, option and file; what is too many; and what the report says."""
+"""Cases on several clients: number by mark, option and targets file; errors; the report."""
 
 from __future__ import annotations
 
-import json
+from pathlib import Path
 
 import pytest
+from output_files import read_runs
 
 TARGETS = """\
 version: 1
 clients:
-  one: {{transport: local}}
-  two: {{transport: local}}
-  three: {{transport: local}}
+  one: {transport: local}
+  two: {transport: local}
+  three: {transport: local}
 targets:
   disk:
     protocol: local
-    path: {disk}
+    path: DIRECTORY/disk
     clients: all
-{more}
+    SCALE
 profiles:
-  tiny: {{size: 1MiB, ramp: 0, runtime: 200ms, repeats: 1, max_repeats: 1, start_spread: 1min}}
+  tiny:
+    {size: 1MiB, ramp: 0, runtime: 10ms, repeats: 1, max_repeats: 1, sample_interval: 0, start_spread: 1min}
 """
 
 SUITE = """\
 import pytest
 
-WRITE = {"direct": False, "engine": "psync", "queue_depth": 1}
-
-def test_as_the_file_says(measure):
-    measure("small-random-write", **WRITE)
+def test_default(measure):
+    measure("fake-metrics")
+"""
+FIO_SUITE = """\
+def test_fio(measure):
+    measure("small-random-write", direct=False, engine="psync", queue_depth=1)
 """
 
 
-def targets(tmp_path, more: str = "") -> str:
-    return TARGETS.format(disk=tmp_path / "disk", more=more)
+def targets(scale: str = "") -> str:
+    """Return the targets file, with the line ``scale`` in the target."""
+    return TARGETS.replace("SCALE", scale)
 
 
-def runs(pytester: pytest.Pytester) -> list[dict]:
-    lines = pytester.path.joinpath("results.jsonl").read_text().splitlines()
-    return [json.loads(line)["run"] for line in lines]
+def clients_of_runs(directory: Path) -> list[str]:
+    return [run["client"] for run in read_runs(directory)]
 
 
-def test_one_client_is_the_rule(line, fio, pytester, tmp_path):
-    line(targets=targets(tmp_path), suite=SUITE).assert_outcomes(passed=1)
-    (run,) = runs(pytester)
+def test_the_default_is_one_client(run_with_fake_metrics, pytester):
+    run_with_fake_metrics(targets=targets(), suite=SUITE).assert_outcomes(passed=1)
+    (run,) = read_runs(pytester.path)
     assert run["client"] == "one"
     assert run["samples"][0]["concurrency"] is None
 
 
-def test_a_scale_is_a_case_for_each_number(line, fio, pytester, tmp_path):
-    result = line("-v", targets=targets(tmp_path, "    scale: [1, 2, all]"), suite=SUITE)
+def test_each_number_of_a_scale_is_a_case(run_with_fake_metrics, pytester):
+    result = run_with_fake_metrics("-v", targets=targets("scale: [1, 2, all]"), suite=SUITE)
     result.assert_outcomes(passed=3)
     result.stdout.fnmatch_lines(["*[[]disk-1client]*", "*[[]disk-2clients]*", "*[[]disk-3clients]*"])
-    result.stdout.fnmatch_lines(["disk, small-random-write*2 clients (one, two)*", "*began within *"])
-    assert [run["client"] for run in runs(pytester)] == ["one", "one, two", "one, two, three"]
-    story = runs(pytester)[-1]["samples"][0]["concurrency"]
-    assert [client["client"] for client in story["clients"]] == ["one", "two", "three"]
-    assert story["spread"] is not None
+    result.stdout.fnmatch_lines(["disk, fake-metrics*2 clients (one, two)*", "*began within *"])
+    assert clients_of_runs(pytester.path) == ["one", "one, two", "one, two, three"]
+    concurrency = read_runs(pytester.path)[-1]["samples"][0]["concurrency"]
+    assert [client["client"] for client in concurrency["clients"]] == ["one", "two", "three"]
+    assert concurrency["spread"] is not None
 
 
-def test_the_option_goes_before_the_file_and_a_mark_before_both(line, fio, pytester, tmp_path):
+def test_fio_starts_on_two_clients_at_the_same_time(run_pytest, fio, pytester):
+    result = run_pytest(targets=targets("scale: 2").replace("10ms", "200ms"), suite=FIO_SUITE)
+    result.assert_outcomes(passed=1)
+    concurrency = read_runs(pytester.path)[0]["samples"][0]["concurrency"]
+    assert [client["client"] for client in concurrency["clients"]] == ["one", "two"]
+    assert concurrency["spread"] is not None
+
+
+def test_the_option_overrides_the_file_and_a_mark_overrides_both(run_with_fake_metrics, pytester):
     suite = (
         SUITE
         + """
 @pytest.mark.clients("three", "one")
-def test_these(measure):
-    measure("small-random-write", **WRITE)
+def test_mark(measure):
+    measure("fake-metrics")
 """
     )
-    result = line("-v", "--st-scale", "2", targets=targets(tmp_path, "    scale: 3"), suite=suite)
+    result = run_with_fake_metrics("--st-scale", "2", targets=targets("scale: 3"), suite=suite)
     result.assert_outcomes(passed=2)
-    assert sorted(run["client"] for run in runs(pytester)) == ["one, two", "three, one"]
+    assert sorted(clients_of_runs(pytester.path)) == ["one, two", "three, one"]
 
 
-def test_a_case_takes_fewer_of_its_clients(line, fio, pytester, tmp_path):
+def test_a_case_may_use_some_of_its_clients(run_with_fake_metrics, pytester):
     suite = """
 import pytest
 
 @pytest.mark.clients("all")
 def test_scaling(measure):
     for clients in (1, 2, ["two", "three"]):
-        options = {"direct": False, "engine": "psync", "queue_depth": 1}
-        measure("small-random-write", clients=clients, data_set="own", **options)
+        measure("fake-metrics", clients=clients, data_set="own")
 """
-    line(targets=targets(tmp_path), suite=suite).assert_outcomes(passed=1)
-    assert [run["client"] for run in runs(pytester)] == ["one", "one, two", "two, three"]
+    run_with_fake_metrics(targets=targets(), suite=suite).assert_outcomes(passed=1)
+    assert clients_of_runs(pytester.path) == ["one", "one, two", "two, three"]
 
 
-def test_more_than_there_are_is_a_skip_in_a_suite_and_a_mistake_in_the_file(line, tmp_path):
+def test_too_many_clients_are_a_skip_in_a_suite_and_an_error_in_the_file(run_pytest):
     suite = """
 import pytest
 
 @pytest.mark.scale(4)
 def test_four(measure):
-    raise AssertionError("it must not run")
+    raise AssertionError("the case ran")
 """
-    result = line("-rs", targets=targets(tmp_path), suite=suite)
+    result = run_pytest("-rs", targets=targets(), suite=suite)
     result.assert_outcomes(skipped=1)
     result.stdout.fnmatch_lines(["*disk has 3 clients, and the case needs 4*"])
-    result = line(targets=targets(tmp_path, "    scale: [1, 4]"), suite=suite)
+    result = run_pytest(targets=targets("scale: [1, 4]"), suite=suite)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(
-        ["*targets.yaml:11:12: targets.disk.scale: 4 clients are asked for, and it has 3"]
+        ["*targets.yaml:11:12: targets.disk.scale: 4 clients are requested, but the target has 3"]
     )
 
 
-@pytest.mark.parametrize("given", ["0", "some", "2,2"])
-def test_a_wrong_option_is_named(line, tmp_path, given):
-    result = line("--st-scale", given, targets=targets(tmp_path), suite=SUITE)
+@pytest.mark.parametrize("value", ["0", "some", "2,2"])
+def test_an_invalid_option_is_named(run_pytest, value):
+    result = run_pytest("--st-scale", value, targets=targets(), suite=SUITE)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"*--st-scale {given}: *"])
+    result.stderr.fnmatch_lines([f"*--st-scale {value}: *"])
 
 
-def test_clients_that_the_case_has_not_are_named(line, fio, tmp_path):
-    suite = SUITE.replace("**WRITE", "clients=2, **WRITE")
-    result = line(targets=targets(tmp_path), suite=suite)
+def test_more_clients_than_the_case_has_are_an_error(run_with_fake_metrics):
+    suite = SUITE.replace('"fake-metrics"', '"fake-metrics", clients=2')
+    result = run_with_fake_metrics(targets=targets(), suite=suite)
     result.assert_outcomes(failed=0, errors=1)
     result.stdout.fnmatch_lines(["*clients=2: the case has only one. Mark it with*"])

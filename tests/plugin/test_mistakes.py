@@ -1,7 +1,4 @@
-"""What a new user gets wrong, and what is printed: one clear sentence each, with its place, and a status.
-
-The sentences are whole here, so that whoever changes one reads it as a user would.
-"""
+"""Errors that new users make: exit status and message. The messages are complete, for their review."""
 
 from __future__ import annotations
 
@@ -25,73 +22,73 @@ targets:
 SHARE = GOOD.replace("nfs", "smb").replace(
     "export: /tank", "share: s\n    username: u\n    password: $SMB_PASSWORD"
 )
-LOOK = ["targets", "--no-cost"]
+LIST = ["targets", "--no-cost"]
 
 
-def but(old: str, new: str) -> str:
+def changed(old: str, new: str) -> str:
     assert old in GOOD
     return GOOD.replace(old, new)
 
 
-def more(text: str) -> str:
+def extended(text: str) -> str:
     return f"{GOOD}{text}\n"
 
 
-MISTAKES = [
-    ("no file", None, LOOK, 4,
+ERRORS = [
+    ("no file", None, LIST, 4,
      ("no such file: targets.yaml; `storagetest init ADDRESS` writes a first one for a machine of yours, "
      "`storagetest lab up` one for a lab")),
-    ("empty file", "", LOOK, 4, "targets.yaml:1:1: the file is empty"),
-    ("tab", but("  load1:", "\tload1:"), LOOK, 4,
+    ("empty file", "", LIST, 4, "targets.yaml:1:1: the file is empty"),
+    ("tab", changed("  load1:", "\tload1:"), LIST, 4,
      "targets.yaml:3:1: not YAML: a tab where only spaces may indent"),
-    ("no version", but("version: 1\n", ""), LOOK, 4,
+    ("no version", changed("version: 1\n", ""), LIST, 4,
      "targets.yaml:1:1: version is missing: write version: 1 at the top"),
-    ("misspelt section", but("targets:", "target:"), LOOK, 4,
+    ("misspelt section", changed("targets:", "target:"), LIST, 4,
      "targets.yaml:4:1: target: no such section; did you mean 'targets'?"),
-    ("misspelt protocol", but("protocol: nfs", "protocol: nsf"), LOOK, 4,
+    ("misspelt protocol", changed("protocol: nfs", "protocol: nsf"), LIST, 4,
      "targets.yaml:6:15: targets.nas.protocol: unknown protocol 'nsf'; did you mean 'nfs'?"),
-    ("misspelt option", but("address", "adress"), LOOK, 4,
+    ("misspelt option", changed("address", "adress"), LIST, 4,
      "targets.yaml:7:5: targets.nas.adress: no such key; did you mean 'address'?"),
-    ("missing option", but("    export: /tank\n", ""), LOOK, 4,
+    ("missing option", changed("    export: /tank\n", ""), LIST, 4,
      "targets.yaml:5:3: targets.nas.export: this is missing: The path to mount"),
-    ("unquoted version", but("/tank", "/tank\n    version: 4.2"), LOOK, 4,
+    ("unquoted version", changed("/tank", "/tank\n    version: 4.2"), LIST, 4,
      'targets.yaml:9:14: targets.nas.version: 4.2 is a number in YAML, not text: quote it: "4.2"'),
-    ("key twice", but("/tank", "/tank\n    export: /b"), LOOK, 4,
+    ("key twice", changed("/tank", "/tank\n    export: /b"), LIST, 4,
      "targets.yaml:9:5: 'export' is written twice, first at targets.yaml:8:5"),
-    ("port in the address", but("example.com", "example.com:2049"), LOOK, 4,
+    ("port in the address", changed("example.com", "example.com:2049"), LIST, 4,
      ("targets.yaml:7:14: targets.nas.address: 'nas.example.com:2049' is neither a host's name nor an IP "
      "address; the port is in `port`, and an IPv6 address has no brackets")),
-    ("URL for an address", but("nas.example.com", "nfs://nas/tank"), LOOK, 4,
+    ("URL for an address", changed("nas.example.com", "nfs://nas/tank"), LIST, 4,
      ("targets.yaml:7:14: targets.nas.address: 'nfs://nas/tank' is neither a host's name nor an IP address; "
      "write it without a protocol and without a path")),
-    ("relative export", but("/tank", "tank"), LOOK, 4,
+    ("relative export", changed("/tank", "tank"), LIST, 4,
      "targets.yaml:8:13: targets.nas.export: 'tank' does not begin with '/'"),
-    ("unknown client", but("[load1]", "[load2]"), LOOK, 4,
+    ("unknown client", changed("[load1]", "[load2]"), LIST, 4,
      "targets.yaml:9:15: targets.nas: unknown client 'load2'; did you mean 'load1'?"),
-    ("client as text", but("{transport: local}", "load1.example.com"), LOOK, 4,
+    ("client as text", changed("{transport: local}", "load1.example.com"), LIST, 4,
      "targets.yaml:3:10: clients.load1: expected a mapping (key: value), not text"),
-    ("clients as a list", but("clients:\n  load1: {transport: local}", "clients: [load1]"), LOOK, 4,
+    ("clients as a list", changed("clients:\n  load1: {transport: local}", "clients: [load1]"), LIST, 4,
      "targets.yaml:2:10: clients: expected a mapping (key: value), not a list"),
-    ("no transport", but("{transport: local}", "{address: load1}"), LOOK, 4,
+    ("no transport", changed("{transport: local}", "{address: load1}"), LIST, 4,
      "targets.yaml:3:3: clients.load1.transport: this is missing: local, ssh or slurm"),
-    ("matrix without a list", but("/tank", "/tank\n    matrix: {nconnect: 4}"), LOOK, 4,
+    ("matrix without a list", changed("/tank", "/tank\n    matrix: {nconnect: 4}"), LIST, 4,
      "targets.yaml:9:24: targets.nas.matrix.nconnect: expected a list, not a number; write [ ] around it"),
-    ("shell variable for a secret", SHARE, LOOK, 4,
+    ("shell variable for a secret", SHARE, LIST, 4,
      ("targets.yaml:10:15: targets.nas.password: this is how a shell names a variable: write ${env:NAME}; a "
      "secret that really begins so goes into a file, ${file:PATH}")),
-    ("gate without unit", more('thresholds: {sequential: ["p99 <= 5"]}'), LOOK, 4,
+    ("gate without unit", extended('thresholds: {sequential: ["p99 <= 5"]}'), LIST, 4,
      "targets.yaml:10:27: threshold 'p99 <= 5': '5' has no unit: write 5s or 5ms"),
-    ("misspelt metric", more('thresholds: {sequential: ["iosp >= 5"]}'), LOOK, 4,
+    ("misspelt metric", extended('thresholds: {sequential: ["iosp >= 5"]}'), LIST, 4,
      "targets.yaml:10:27: threshold 'iosp >= 5': unknown metric 'iosp'; did you mean 'iops'?"),
-    ("misspelt workload", more('thresholds: {seqential: ["iops >= 5"]}'), LOOK, 4,
+    ("misspelt workload", extended('thresholds: {seqential: ["iops >= 5"]}'), LIST, 4,
      "targets.yaml:10:14: unknown workload 'seqential'; did you mean 'sequential'?"),
-    ("gate with >", more('thresholds: {sequential: ["iops > 5"]}'), LOOK, 4,
+    ("gate with >", extended('thresholds: {sequential: ["iops > 5"]}'), LIST, 4,
      "targets.yaml:10:27: threshold 'iops > 5': unknown operator '>': write iops >= 5"),
-    ("size 1G", more("profiles: {quick: {size: 1G}}"), LOOK, 4,
+    ("size 1G", extended("profiles: {quick: {size: 1G}}"), LIST, 4,
      "targets.yaml:10:26: profiles.quick.size: '1G': G is ambiguous: write 1GiB (1024) or 1GB (1000)"),
-    ("misspelt profile", GOOD, [*LOOK, "--profile", "somke"], 4,
+    ("misspelt profile", GOOD, [*LIST, "--profile", "somke"], 4,
      "unknown profile 'somke'; did you mean 'smoke'?"),
-    ("override of nothing", GOOD, [*LOOK, "--set", "targets.nsa.export=/x"], 4,
+    ("override of nothing", GOOD, [*LIST, "--set", "targets.nsa.export=/x"], 4,
      "--set targets.nsa.export: no such key 'nsa'; did you mean 'nas'?"),
     ("no such suite", GOOD, ["targets", "suite"], 1, "no such suite: suite"),
     ("check of no client", GOOD, ["check", "--client", "c9"], 4,
@@ -111,31 +108,31 @@ MISTAKES = [
 
 @pytest.mark.parametrize(
     ("text", "argv", "status", "sentence"),
-    [mistake[1:] for mistake in MISTAKES],
-    ids=[mistake[0].replace(" ", "-") for mistake in MISTAKES],
+    [error[1:] for error in ERRORS],
+    ids=[error[0].replace(" ", "-") for error in ERRORS],
 )
-def test_a_mistake_is_one_clear_sentence(text, argv, status, sentence, tmp_path, monkeypatch, capsys):
+def test_an_error_is_one_sentence(text, argv, status, sentence, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.stdin", io.StringIO())
     if text is not None:
         (tmp_path / "targets.yaml").write_text(text)
     try:
-        ended = main(argv)
-    except SystemExit as error:  # argparse's
-        ended = error.code
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert ended == status
-    assert said.err.splitlines()[-1] == f"storagetest: {sentence}"
-    if not sentence.startswith("error: "):  # before which argparse prints the usage
-        assert len(said.err.splitlines()) == 1
+        code = main(argv)
+    except SystemExit as error:  # raised by argparse
+        code = error.code
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert code == status
+    assert output.err.splitlines()[-1] == f"storagetest: {sentence}"
+    if not sentence.startswith("error: "):  # argparse prints the usage first
+        assert len(output.err.splitlines()) == 1
 
 
-def test_a_secret_that_is_not_there_is_found_before_anything_wants_it(tmp_path, monkeypatch, capsys):
+def test_a_missing_secret_is_found_before_it_is_needed(tmp_path, monkeypatch, capsys):
     text = SHARE.replace("$SMB_PASSWORD", "${env:NOT_SET_ANYWHERE}").replace("nas.example.com", "127.0.0.1")
     (tmp_path / "targets.yaml").write_text(text.replace("share: s", "share: s\n    port: 1"))
     monkeypatch.chdir(tmp_path)
     assert main(["check", "--no-attach"]) == 1
-    said = " ".join(capsys.readouterr().out.split())
-    assert "targets.yaml:11:15" in said
-    assert "NOT_SET_ANYWHERE" in said
+    output = " ".join(capsys.readouterr().out.split())
+    assert "targets.yaml:11:15" in output
+    assert "NOT_SET_ANYWHERE" in output

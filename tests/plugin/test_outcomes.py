@@ -1,15 +1,11 @@
-"""Fail, error, INVALID and skip are different things, and one broken target is found out once."""
+"""Failures, errors, INVALID and skips are distinguished; a broken target is one error."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
-Line = Callable[..., pytest.RunResult]
-
-# A protocol that does what its option says; it is registered by the suite's own conftest.
-ODD = """\
+# A protocol that raises the error that its option names; conftest.py registers it.
+FAULTY_PROTOCOL = """\
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -20,19 +16,19 @@ from storagetest.config.base import TargetOptions
 from storagetest.protocols.base import Attachment, AttachmentKind, OptionMismatch, Protocol, register
 
 @register
-class Odd(Protocol[Any]):
-    "Breaks in the way its option names."
-    name = "odd"
-    title = "Odd"
+class Faulty(Protocol[Any]):
+    "Raises the error that its option names."
+    name = "faulty"
+    title = "Faulty"
     attachment_kind = AttachmentKind.FILESYSTEM
     class Options(TargetOptions):
         raises: str = ""
     example = {}
-    def server(self, options): return "nowhere"
+    def server(self, options): return "server"
     @contextmanager
     def attach(self, client, options):
         if options.raises in vars(errors):
-            raise getattr(errors, options.raises)("odd says so")
+            raise getattr(errors, options.raises)("as configured")
         mismatches = (OptionMismatch("wsize", "1048576", "4096"),) if options.raises == "changed" else ()
         yield Attachment(client=client, path="/tmp", kind=self.attachment_kind, size=1, mismatches=mismatches)
 """
@@ -41,7 +37,7 @@ TARGETS = """\
 version: 1
 clients: {{here: {{transport: local}}}}
 targets:
-  odd: {{protocol: odd, clients: [here], raises: {raises}, optional: {optional}}}
+  faulty: {{protocol: faulty, clients: [here], raises: {raises}, optional: {optional}}}
 """
 
 SUITE = """\
@@ -51,61 +47,59 @@ def test_two(attachment): pass
 
 
 @pytest.fixture
-def odd(pytester: pytest.Pytester) -> Callable[..., pytest.RunResult]:
+def run_faulty(run_pytest, pytester):
     def run(raises: str, *, suite: str = SUITE, optional: str = "false") -> pytest.RunResult:
-        pytester.path.joinpath("targets.yaml").write_text(TARGETS.format(raises=raises, optional=optional))
-        pytester.path.joinpath("odd_protocol.py").write_text(ODD)
-        pytester.makepyfile(test_suite=suite)
-        pytester.syspathinsert()
-        return pytester.runpytest_subprocess("-p", "odd_protocol", "-p", "no:cacheprovider", "-rs", "-v")
+        pytester.makeconftest(FAULTY_PROTOCOL)
+        targets = TARGETS.format(raises=raises, optional=optional)
+        return run_pytest("-rs", "-v", targets=targets, suite=suite)
 
     return run
 
 
-def test_a_dead_target_errs_once_and_its_other_cases_are_skipped_with_that_reason(odd):
-    result = odd("TargetDead")
+def test_a_dead_target_is_one_error_and_its_other_cases_are_skipped(run_faulty):
+    result = run_faulty("TargetDead")
     result.assert_outcomes(errors=1, skipped=1)
-    result.stdout.fnmatch_lines(["*TargetDead: odd says so*", "SKIPPED*odd is dead: odd says so*"])
+    result.stdout.fnmatch_lines(["*TargetDead: as configured*", "SKIPPED*faulty is dead: as configured*"])
     assert "Traceback" not in result.stdout.str()
 
 
-def test_a_variant_that_cannot_be_attached_errs_once(odd):
-    result = odd("AttachError")
+def test_a_variant_that_cannot_be_attached_is_one_error(run_faulty):
+    result = run_faulty("AttachError")
     result.assert_outcomes(errors=1, skipped=1)
 
 
-def test_an_option_that_was_refused_is_a_skip(odd):
-    odd("OptionRefused").assert_outcomes(skipped=2)
+def test_a_refused_option_is_a_skip(run_faulty):
+    run_faulty("OptionRefused").assert_outcomes(skipped=2)
 
 
-def test_a_client_that_lacks_the_protocol_is_an_error_unless_the_target_is_optional(odd):
-    odd("ClientLacks").assert_outcomes(errors=1, skipped=1)
-    odd("ClientLacks", optional="true").assert_outcomes(skipped=2)
+def test_a_client_without_the_protocol_is_an_error_unless_the_target_is_optional(run_faulty):
+    run_faulty("ClientLacks").assert_outcomes(errors=1, skipped=1)
+    run_faulty("ClientLacks", optional="true").assert_outcomes(skipped=2)
 
 
-def test_an_option_that_was_changed_in_silence_is_a_failure(odd):
-    result = odd("changed")
+def test_an_option_with_another_value_is_a_failure(run_faulty):
+    result = run_faulty("changed")
     result.assert_outcomes(failed=2)
     result.stdout.fnmatch_lines(["*silently changed: wsize: requested 1048576, got 4096*"])
 
 
-def test_a_broken_claim_is_a_failure_and_our_own_error_an_error(odd):
+def test_an_assertion_is_a_failure_and_another_exception_an_error(run_faulty):
     suite = """\
 from storagetest.errors import HostError
-def test_claim(attachment): assert 1 == 2
-def test_ours(attachment): raise HostError("the client went away")
+def test_assertion(attachment): assert 1 == 2
+def test_error(attachment): raise HostError("connection lost")
 """
-    result = odd("nothing", suite=suite)
+    result = run_faulty("nothing", suite=suite)
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["*test_claim*FAILED*", "*test_ours*ERROR*", "*1 failed, 1 error*"])
+    result.stdout.fnmatch_lines(["*test_assertion*FAILED*", "*test_error*ERROR*", "*1 failed, 1 error*"])
 
 
-def test_what_a_variant_cannot_do_is_skipped_by_name(odd):
+def test_a_missing_capability_is_a_skip_that_names_it(run_faulty):
     suite = """\
 import pytest
 @pytest.mark.needs("block", "persistent_reservations")
 def test_one(attachment): pass
 """
-    result = odd("nothing", suite=suite)
+    result = run_faulty("nothing", suite=suite)
     result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines(["SKIPPED*odd has no block, persistent_reservations*"])
+    result.stdout.fnmatch_lines(["SKIPPED*faulty has no block, persistent_reservations*"])

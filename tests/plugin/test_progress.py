@@ -1,193 +1,161 @@
-"""Progress as a user has it: on a terminal, in a log, under xdist, with -q, -v, -s, without colours."""
+"""Progress on a terminal and in a log: with xdist, -q, -v, -s, without colours.
+
+pytest runs in this process; its stdout is a pseudo-terminal or a file.
+"""
 
 from __future__ import annotations
 
 import os
 import pty
 import re
-import subprocess
 import sys
+import tempfile
+import threading
 from collections.abc import Callable
-from pathlib import Path
+from typing import TextIO
 
 import pytest
 from fake_terminal import FakeTerminal
 
-SLOW = """\
-import time
-from typing import Any, ClassVar
-
-from storagetest.config.base import WorkloadOptions
-from storagetest.measure.run import Sample
 from storagetest.plugin.progress import render
-from storagetest.workloads.base import Workload, register
-
-render.FIRST = render.AGAIN = 0.5
-render._LEAST_DURATION = render._TICK = 0.1
-
-@register
-class Slow(Workload["Slow.Options"]):
-    "Takes its time."
-    name = "slow"
-    example: ClassVar[dict[str, Any]] = {}
-
-    class Options(WorkloadOptions):
-        "None."
-
-    def measure(self, attachment, options, scale):
-        time.sleep(scale.runtime)
-        return Sample({"iops": 1000.0, "p99": 0.01}, scale.runtime, 100)
-"""
 
 SUITE = """\
-import pytest
-
 def test_before(): pass
 
-def test_slow(measure):
-    measure("slow")
+def test_slow(measure): measure("fake-metrics")
 
 def test_after(): pass
 """
-
-TARGETS = """\
-version: 1
-clients: {{here: {{transport: local}}}}
-targets:
-  disk: {{protocol: local, path: {path}}}
-  other: {{protocol: local, path: {path}, client: here}}
-profiles: {{tiny: {{size: 1MiB, ramp: 0, runtime: 700ms, repeats: 2, max_repeats: 2, sample_interval: 0}}}}
+PROFILES = """\
+profiles:
+  tiny: {size: 1MiB, ramp: 0, runtime: 400ms, repeats: 2, max_repeats: 2, sample_interval: 0}
 """
+UNSET = ("CI", "BUILD_NUMBER", "NO_COLOR", "FORCE_COLOR", "PY_COLORS", "PYTEST_ADDOPTS")
 
 Run = Callable[..., str]
 
 
 @pytest.fixture
-def project(pytester: pytest.Pytester, tmp_path: Path) -> Path:
-    pytester.makepyfile(test_suite=SUITE)
-    pytester.path.joinpath("slow_workload.py").write_text(SLOW)
-    pytester.path.joinpath("targets.yaml").write_text(TARGETS.format(path=tmp_path))
-    return pytester.path
+def run_with_output(run_with_fake_metrics, pytester) -> Callable[..., None]:
+    """Return a function that runs pytest with ``output`` as stdout and stderr. No case may fail."""
 
-
-def command(*arguments: str) -> list[str]:
-    plugins = ("-p", "slow_workload", "-p", "no:cacheprovider", "-p", "no:allure_pytest")
-    return [sys.executable, "-m", "pytest", *plugins, "--st-profile", "tiny", *arguments]
-
-
-def environment(project: Path, **more: str) -> dict[str, str]:
-    gone = {"CI", "BUILD_NUMBER", "NO_COLOR", "FORCE_COLOR", "PY_COLORS", "PYTEST_ADDOPTS"}
-    kept = {name: value for name, value in os.environ.items() if name not in gone}
-    return {**kept, "PYTHONPATH": str(project), "COLUMNS": "80", "TERM": "xterm", **more}
-
-
-@pytest.fixture
-def on_a_terminal(project: Path) -> Run:
-    """Run pytest on a pseudo-terminal; return all that it wrote there."""
-
-    def run(*arguments: str, **env: str) -> str:
-        ours, theirs = pty.openpty()
-        with subprocess.Popen(
-            command(*arguments),
-            cwd=project,
-            env=environment(project, **env),
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-        ) as process:
-            os.close(theirs)
-            chunks = []
-            while True:
-                try:
-                    chunk = os.read(ours, 1 << 16)
-                except OSError:  # EIO: nobody has the other end any more
-                    break
-                if not chunk:
-                    break
-                chunks.append(chunk)
-        os.close(ours)
-        text = b"".join(chunks).decode()
-        assert process.returncode == 0, text
-        return text
+    def run(output: TextIO, *arguments: str, **env: str) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            for name in UNSET:
+                patch.delenv(name, raising=False)
+            for name, value in {"COLUMNS": "80", "TERM": "xterm", **env}.items():
+                patch.setenv(name, value)
+            for name, seconds in (("FIRST", 0.3), ("AGAIN", 0.3), ("_LEAST_DURATION", 0.05), ("_TICK", 0.05)):
+                patch.setattr(render, name, seconds)
+            patch.setattr(sys, "stdout", output)
+            patch.setattr(sys, "stderr", output)
+            patch.setattr(pytester, "runpytest_inprocess", pytester.inline_run)  # it does not capture stdout
+            assert run_with_fake_metrics(*arguments, suite=SUITE, profiles=PROFILES).ret == 0
 
     return run
 
 
 @pytest.fixture
-def in_a_log(project: Path) -> Run:
+def run_on_terminal(run_with_output) -> Run:
+    """Return a function that runs pytest on a pseudo-terminal and returns what it wrote there."""
+
     def run(*arguments: str, **env: str) -> str:
-        done = subprocess.run(
-            command(*arguments),
-            check=False,
-            cwd=project,
-            env=environment(project, **env),
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        controller, terminal = pty.openpty()
+        chunks: list[bytes] = []
+
+        def read() -> None:
+            try:
+                while chunk := os.read(controller, 1 << 16):
+                    chunks.append(chunk)
+            except OSError:  # EIO: the other end is closed
+                pass
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        try:
+            with os.fdopen(terminal, "w", buffering=1) as output:
+                run_with_output(output, *arguments, **env)
+        finally:
+            reader.join(60)
+            os.close(controller)
+        return b"".join(chunks).decode()
+
+    return run
+
+
+@pytest.fixture
+def run_in_log(run_with_output, tmp_path) -> Run:
+    """Return a function that runs pytest with its output in a file, and returns that."""
+
+    def run(*arguments: str) -> str:
+        with (tmp_path / "log").open("w") as output:
+            run_with_output(output, *arguments)
+        return (tmp_path / "log").read_text()
 
     return run
 
 
 STEP = re.compile(r"measure (\d) of 2, \d:\d\d of 0:0\d")
-HEAD = re.compile(r"disk on here: slow, 0:0\d of about 0:0\d")
+HEAD = re.compile(r"disk on here: fake-metrics, 0:0\d of about 0:0\d")
 
 
-def seen(text: str) -> list[str]:
+def shown_on_terminal(text: str) -> list[str]:
+    """Return the lines that a terminal shows after ``text``."""
     terminal = FakeTerminal()
     terminal.write(text.replace("\r\n", "\n"))
     return terminal.shown
 
 
 @pytest.mark.parametrize("arguments", [(), ("-q",), ("-v",), ("-n", "2")])
-def test_a_terminal_shows_it_and_then_is_as_it_would_have_been(on_a_terminal, arguments):
-    shown = on_a_terminal(*arguments)
-    assert {match[1] for match in STEP.finditer(shown)} == {"1", "2"}
-    assert HEAD.search(shown)
-    plain = on_a_terminal(*arguments, "--st-progress=off")
-    assert not STEP.search(plain)
+def test_a_terminal_shows_progress_and_at_the_end_none(run_on_terminal, arguments):
+    output = run_on_terminal(*arguments)
+    assert {match[1] for match in STEP.finditer(output)} == {"1", "2"}
+    assert HEAD.search(output)
+    without_progress = run_on_terminal(*arguments, "--st-progress=off")
+    assert not STEP.search(without_progress)
 
-    def alike(text: str) -> list[str]:
-        lines = (re.sub(r"=+|\d+\.\d+s|gw\d|\[ *\d+%\]", "", line) for line in seen(text))
+    def sorted_lines(text: str) -> list[str]:
+        lines = (re.sub(r"=+|\d+\.\d+s|gw\d|\[ *\d+%\]", "", line) for line in shown_on_terminal(text))
         return sorted(" ".join(line.split()) for line in lines)
 
-    assert alike(shown) == alike(plain)
+    assert sorted_lines(output) == sorted_lines(without_progress)
 
 
-def test_without_colours_there_are_none(on_a_terminal):
-    for said in (on_a_terminal(NO_COLOR="1"), on_a_terminal("--color=no")):
-        assert STEP.search(said)
-        assert not re.search(r"\x1b\[[\d;]*m", said)
+def test_without_colours_the_output_contains_none(run_on_terminal):
+    for output in (run_on_terminal(NO_COLOR="1"), run_on_terminal("--color=no")):
+        assert STEP.search(output)
+        assert not re.search(r"\x1b\[[\d;]*m", output)
 
 
 @pytest.mark.parametrize(
     ("arguments", "env"),
     [((), {"TERM": "dumb"}), ((), {"CI": "true"}), (("-s",), {}), (("--st-progress=log",), {})],
 )
-def test_a_terminal_that_cannot_or_should_not_gets_a_log(on_a_terminal, arguments, env):
-    said = on_a_terminal(*arguments, **env)
-    assert STEP.search(said)
-    assert not re.search(r"\x1b\[\d*[A-LN-Za-l]", said)  # no cursor is moved; colours are another matter
+def test_a_terminal_without_cursor_control_gets_a_log(run_on_terminal, arguments, env):
+    output = run_on_terminal(*arguments, **env)
+    assert STEP.search(output)
+    assert not re.search(r"\x1b\[\d*[A-LN-Za-l]", output)  # cursor movements, not colours
 
 
 @pytest.mark.parametrize("arguments", [(), ("-v",), ("-n", "2"), ("-s",)])
-def test_a_log_has_no_control_characters_and_whole_lines(in_a_log, arguments):
-    said = in_a_log(*arguments)
-    assert all(letter == "\n" or letter.isprintable() for letter in said)
-    lines = said.splitlines()
-    assert any(re.fullmatch(r"  (disk|other) on here: slow, 0:\d\d of about 0:\d\d", line) for line in lines)
+def test_a_log_has_whole_lines_and_no_control_characters(run_in_log, arguments):
+    output = run_in_log(*arguments)
+    assert all(letter == "\n" or letter.isprintable() for letter in output)
+    lines = output.splitlines()
+    assert any(
+        re.fullmatch(r"  (disk|other) on here: fake-metrics, 0:\d\d of about 0:\d\d", line) for line in lines
+    )
     assert any(re.fullmatch(r"    measure \d of 2, 0:\d\d of 0:0\d(, last .*)?", line) for line in lines)
     assert max(len(line) for line in lines if line.startswith("  ")) <= 80
     assert "4 passed" in lines[-1]
 
 
 @pytest.mark.parametrize("arguments", [("-q",), ("-q", "-n", "2"), ("--st-progress=off",)])
-def test_a_log_that_is_to_be_short_gets_nothing(in_a_log, arguments):
-    assert not STEP.search(in_a_log(*arguments))
+def test_a_short_log_contains_no_progress(run_in_log, arguments):
+    assert not STEP.search(run_in_log(*arguments))
 
 
-def test_no_socket_is_left(on_a_terminal, tmp_path):
-    on_a_terminal("-n", "2", TMPDIR=str(tmp_path))
+def test_no_socket_is_left(run_on_terminal, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    run_on_terminal("-n", "2")
     assert [entry for entry in tmp_path.iterdir() if entry.name.startswith("storagetest-")] == []

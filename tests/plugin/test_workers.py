@@ -1,4 +1,4 @@
-"""System-call cases under several xdist workers: each runs once, and one marked ``exclusive`` runs alone."""
+"""Client cases under xdist: each runs once, and a case with the mark ``exclusive`` runs alone."""
 
 from __future__ import annotations
 
@@ -6,15 +6,7 @@ from collections import Counter
 
 import pytest
 
-TARGETS = """\
-version: 1
-clients:
-  here: {{transport: local}}
-targets:
-  disk: {{protocol: local, path: {disk}, clients: [here]}}
-"""
-
-# A case notes when it begins and ends; O_APPEND keeps the order over all processes.
+# A case logs its begin and end; O_APPEND keeps the order over all processes.
 SUITE = """\
 import os
 
@@ -22,16 +14,16 @@ import pytest
 
 pytestmark = [pytest.mark.needs("filesystem")]
 
-def note(what, name):
+def log(event, name):
     fd = os.open({log!r}, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    os.write(fd, f"{{what}} {{name}} {{os.getpid()}}\\n".encode())
+    os.write(fd, f"{{event}} {{name}} {{os.getpid()}}\\n".encode())
     os.close(fd)
 
 def body(directory, name):
-    note("begin", name)
+    log("begin", name)
     for number in range(300):
         os.mkdir(directory / str(number))
-    note("end", name)
+    log("end", name)
 
 @pytest.mark.parametrize("number", range(6))
 def test_many(client_dir, number):
@@ -48,34 +40,29 @@ def test_more(client_dir, number):
 """
 
 
-def beside_exclusive(events: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """The cases that ran at the same time as one that is marked ``exclusive``, with that one."""
-    found, running = [], set()
-    for what, *case in events:
-        name, process = case
-        if what == "end":
+def concurrent_with_exclusive(events: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Return the pairs of cases that ran at the same time, one of them with the mark ``exclusive``."""
+    pairs, running = [], set()
+    for event, name, process in events:
+        if event == "end":
             running.remove((name, process))
             continue
-        found += [(name, other) for other, _ in running if "exclusive" in name + other]
+        pairs += [(name, other) for other, _ in running if "exclusive" in name + other]
         running.add((name, process))
-    return found
+    return pairs
 
 
 @pytest.mark.parametrize(("dist", "times"), [("worksteal", 1), ("loadfile", 1), ("each", 2)])
-def test_a_case_runs_once_and_an_exclusive_one_runs_alone(
-    pytester: pytest.Pytester, dist: str, times: int
-) -> None:
+def test_a_case_runs_once_and_an_exclusive_one_runs_alone(run_pytest, pytester, dist: str, times: int):
     log = pytester.path / "log"
-    (pytester.path / "disk").mkdir()
-    (pytester.path / "targets.yaml").write_text(TARGETS.format(disk=pytester.path / "disk"))
     modules = {f"test_{name}": SUITE.format(log=str(log), module=name) for name in ("one", "two", "three")}
     pytester.makepyfile(**modules)
-    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-n", "2", "--dist", dist)
+    result = run_pytest("--st-target", "disk", "-n", "2", "--dist", dist, suite="")
     result.assert_outcomes(passed=30 * times)
     events = [tuple(line.split()) for line in log.read_text().splitlines()]
-    runs = Counter(name for what, name, _ in events if what == "begin")
+    runs = Counter(name for event, name, _ in events if event == "begin")
     assert (len(runs), set(runs.values())) == (30, {times})
-    assert beside_exclusive(events) == []
+    assert concurrent_with_exclusive(events) == []
 
 
 LOCKS = """\
@@ -93,12 +80,10 @@ def pytest_runtest_call(item):
 """
 
 
-def test_an_exclusive_case_has_the_server_to_itself(pytester: pytest.Pytester) -> None:
-    (pytester.path / "disk").mkdir()
-    (pytester.path / "targets.yaml").write_text(TARGETS.format(disk=pytester.path / "disk"))
+def test_an_exclusive_case_locks_the_server_exclusively(run_pytest, pytester):
     pytester.makeconftest(LOCKS)
-    pytester.makepyfile(SUITE.format(log=str(pytester.path / "log"), module="one"))
-    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-s", "-k", "0")
+    suite = SUITE.format(log=str(pytester.path / "log"), module="one")
+    result = run_pytest("--st-target", "disk", "-s", "-k", "0", suite=suite)
     assert {line for line in result.outlines if line.endswith(("shared", "exclusive"))} == {
         *(f"test_{name} {machine} shared" for name in ("many", "more") for machine in ("client", "server")),
         "test_exclusive client shared",
