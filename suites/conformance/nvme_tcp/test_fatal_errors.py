@@ -8,12 +8,12 @@ is a SHOULD if the standard defines a field or an order, and a Fatal Error Statu
 that a controller detects the error: 3.6.2.5 lists the errors, 3.5 the reaction to a detected one.
 """
 
-# ruff: noqa: ARG005  # a row of the table takes the stage, whether or not it needs it
-
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
 
 import pytest
 
@@ -28,6 +28,7 @@ from storagetest.wire.nvme_tcp.pdu import (
     C2HTermReq,
     CapsuleCmd,
     CapsuleResp,
+    DecodedPdu,
     Fes,
     H2CData,
     H2CTermReq,
@@ -37,8 +38,8 @@ from storagetest.wire.nvme_tcp.pdu import (
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST")]
 
-PLAIN, NOT_ASKED = ICReq(), R2T(0, 0, 0, 0)
-DIGESTS = ICReq(header_digest=True, data_digest=True)
+NO_R2T = R2T(0, 0, 0, 0)
+PLAIN, DIGESTS = ICReq(), ICReq(header_digest=True, data_digest=True)
 ANY = None
 """An FEI that the standard leaves open."""
 
@@ -48,7 +49,10 @@ class Stage:
     """Where a rule is broken: on which queue, and (in a transfer) which R2T is unanswered there."""
 
     queue: Queue
-    r2t: R2T = NOT_ASKED
+    r2t: R2T = NO_R2T
+
+
+Breaks = Callable[[Stage], bytes]
 
 
 @dataclass(frozen=True)
@@ -56,309 +60,156 @@ class Violation:
     """One broken rule: the bytes that break it on a queue, and the fields of the TermReq for it."""
 
     name: str
-    section: str
-    stage: (
-        str  # "new": before ICReq; "ready": after ICResp; "connected": after Connect; "asked": after an R2T
-    )
-    breaks: Callable[[Stage], bytes]
-    fes: frozenset[Fes]
+    breaks: Breaks
+    fes: set[Fes]
     fei: int | Callable[[bytes], int] | None = ANY
     icreq: ICReq = PLAIN
-    kills: tuple[str, ...] = ()
+    kills: str = ""
+    stage: Literal["new", "ready", "connected", "transfer"] = "new"
+    """When it is sent: before ICReq, after ICResp, after Connect, after an R2T."""
+    section: str = "3.5"
     level: str = "MUST"
     no_mutant_reason: str = ""
 
 
-def violation(  # one row of a table
-    name: str,
-    section: str,
-    stage: str,
-    breaks: Callable[[Stage], bytes],
-    fes: Iterable[Fes],
-    fei: int | Callable[[bytes], int] | None = ANY,
-    **more: object,
-) -> Violation:
-    return Violation(name, section, stage, breaks, frozenset(fes), fei, **more)  # type: ignore[arg-type]
-
-
 def command(at: Stage) -> bytes:
-    """A command that is all right: Property Get of VS."""
+    """A valid command: Property Get of VS."""
     return at.queue.encode(CapsuleCmd(fabrics.property_get(Property.VS).encode()))
 
 
-def of_type(number: int) -> Callable[[Stage], bytes]:
-    """A PDU of 24 bytes with that type: header and all else as a TermReq has them."""
+def of_type(number: int) -> Breaks:
+    """A PDU of this type; a reserved type gets the header length of a TermReq, 24 bytes."""
     hlen = KINDS[PduType(number)].hlen if number in {*PduType} else 24
-    return lambda at: bytes([number, 0, hlen, 0]) + hlen.to_bytes(4, "little") + bytes(hlen - 8)
+    return lambda _: bytes([number, 0, hlen, 0]) + hlen.to_bytes(4, "little") + bytes(hlen - 8)
 
 
 def unsolicited(at: Stage) -> bytes:
-    """H2CData that no R2T asks for."""
+    """H2CData without an R2T."""
     return at.queue.encode(H2CData(1, 1, 0, bytes(512)))
 
 
+def icreq(_at: Stage) -> bytes:
+    """A valid ICReq."""
+    return encode(ICReq())
+
+
 def data(at: Stage, **changes: int | bytes) -> bytes:
-    """The beginning of the answer to the R2T, with fields changed."""
-    fields = {
-        "cccid": at.r2t.cccid,
-        "ttag": at.r2t.ttag,
-        "offset": at.r2t.offset,
-        "data": bytes(512),
-        "last": False,
-    } | changes
-    return at.queue.encode(H2CData(**fields))  # type: ignore[arg-type]
+    """The first H2CData for the R2T, with fields changed."""
+    pdu = H2CData(at.r2t.cccid, at.r2t.ttag, at.r2t.offset, bytes(512), last=False)
+    return at.queue.encode(replace(pdu, **changes))  # type: ignore[arg-type]
+
+
+def with_field(pdu: Breaks, name: str, value: int, *, cut: int | None = None, pad: int = 0) -> Breaks:
+    """The PDU with one header field overridden, cut to ``cut`` bytes or followed by ``pad`` zeroes."""
+    return lambda at: override_field(pdu(at), name, value)[:cut] + bytes(pad)
+
+
+def command_with_data(at: Stage) -> bytes:
+    return at.queue.encode(CapsuleCmd(command(at)[8:72], bytes(64)))
+
+
+def without_digests(at: Stage) -> bytes:
+    return encode(CapsuleCmd(command(at)[8:72]))
+
+
+def with_flipped_bit(at: Stage) -> bytes:
+    return command(at)[:30] + bytes([command(at)[30] ^ 1]) + command(at)[31:]
+
+
+def data_past_the_end(at: Stage) -> bytes:
+    return data(at, offset=at.r2t.offset + at.r2t.length)
 
 
 UNCUT = "behind a PLEN of 4 GiB the proxy finds no PDU that it could answer"
 """Why no mutant ignores such a PLEN."""
 
-INVALID, SEQUENCE, RANGE, LIMIT = (
-    Fes.INVALID_HEADER_FIELD,
-    Fes.SEQUENCE_ERROR,
-    Fes.OUT_OF_RANGE,
-    Fes.LIMIT_EXCEEDED,
+INVALID, SEQUENCE, RANGE = Fes.INVALID_HEADER_FIELD, Fes.SEQUENCE_ERROR, Fes.OUT_OF_RANGE
+DIGEST, PARAMETER = Fes.HEADER_DIGEST_ERROR, Fes.UNSUPPORTED_PARAMETER
+
+icreq_field = partial(Violation, section="3.1", stage="new")  # an invalid field, or an unsupported parameter
+pdu_order = partial(Violation, section="3.1", stage="new", fes={SEQUENCE}, level="SHOULD")
+pdu_type = partial(Violation, section="3.3", stage="ready", fes={INVALID, SEQUENCE}, fei=0)
+command_field = partial(Violation, section="3.6.2.6", stage="connected", level="SHOULD")
+digest = partial(
+    Violation, section="3.5", stage="connected", fes={DIGEST}, icreq=DIGESTS, kills="hdgst-not-checked"
 )
+data_order = partial(Violation, section="3.3.2.2", stage="transfer")
+data_field = partial(Violation, section="3.6.2.8", stage="transfer", level="SHOULD")
 
 VIOLATIONS = [
-    # ICReq (3.1: an invalid field, or an unsupported parameter)
-    violation(
-        "ICREQ-PFV",
-        "3.1",
-        "new",
-        lambda at: override_field(encode(ICReq()), "PFV", 1),
-        [INVALID, Fes.UNSUPPORTED_PARAMETER],
-        8,
-        kills=("icreq-values-ignored",),
+    icreq_field(
+        "ICREQ-PFV", with_field(icreq, "PFV", 1), {INVALID, PARAMETER}, 8, kills="icreq-values-ignored"
     ),
-    violation(
-        "ICREQ-HLEN", "3.1", "new", lambda at: override_field(encode(ICReq()), "HLEN", 120), [INVALID], 2
+    icreq_field("ICREQ-HLEN", with_field(icreq, "HLEN", 120), {INVALID}, 2),
+    icreq_field("ICREQ-PLEN-LONG", with_field(icreq, "PLEN", 136, pad=8), {INVALID}, 4),
+    icreq_field("ICREQ-PLEN-SHORT", with_field(icreq, "PLEN", 64, cut=64), {INVALID}, 4),
+    icreq_field(
+        "ICREQ-HPDA", with_field(icreq, "HPDA", 32), {INVALID, PARAMETER}, 10, kills="icreq-values-ignored"
     ),
-    violation(
-        "ICREQ-PLEN-LONG",
-        "3.1",
-        "new",
-        lambda at: override_field(encode(ICReq()), "PLEN", 136) + bytes(8),
-        [INVALID],
-        4,
-    ),
-    violation(
-        "ICREQ-PLEN-SHORT",
-        "3.1",
-        "new",
-        lambda at: override_field(encode(ICReq()), "PLEN", 64)[:64],
-        [INVALID],
-        4,
-    ),
-    violation(
-        "ICREQ-HPDA",
-        "3.1",
-        "new",
-        lambda at: override_field(encode(ICReq()), "HPDA", 32),
-        [INVALID, Fes.UNSUPPORTED_PARAMETER],
-        10,
-        kills=("icreq-values-ignored",),
-    ),
-    # The order of PDUs (3.1)
-    violation("ORDER-CMD-FIRST", "3.1", "new", command, [SEQUENCE], level="SHOULD"),
-    violation("ORDER-DATA-FIRST", "3.1", "new", unsolicited, [SEQUENCE], level="SHOULD"),
-    violation(
-        "ORDER-ICREQ-AGAIN",
-        "3.1",
-        "ready",
-        lambda at: encode(ICReq()),
-        [SEQUENCE],
-        kills=("icreq-again",),
-        level="SHOULD",
-    ),
-    # Types that a host may not send (3.3): the other direction's are fatal, the others reserved
+    pdu_order("ORDER-CMD-FIRST", command),
+    pdu_order("ORDER-DATA-FIRST", unsolicited),
+    pdu_order("ORDER-ICREQ-AGAIN", icreq, kills="icreq-again", stage="ready"),
+    # Types that a host may not send: those of the controller are fatal, the others reserved
     *(
-        violation(
-            f"TYPE-{number:02X}",
-            "3.3",
-            "ready",
-            of_type(number),
-            [INVALID, SEQUENCE],
-            0,
-            kills=kills,
-            level="MUST" if number in {*PduType} else "SHOULD",
-        )
+        pdu_type(f"TYPE-{number:02X}", of_type(number), kills=kills)
         for number, kills in (
-            (PduType.ICRESP, ()),
-            (PduType.C2H_TERM_REQ, ()),
-            (PduType.CAPSULE_RESP, ("wrong-way-ignored",)),
-            (PduType.C2H_DATA, ("wrong-way-ignored",)),
-            (PduType.R2T, ("wrong-way-ignored",)),
-            (0x08, ("reserved-type-ignored",)),
-            (0x0C, ("reserved-type-ignored",)),
-            (0xFF, ("reserved-type-ignored",)),
+            (PduType.ICRESP, ""),
+            (PduType.C2H_TERM_REQ, ""),
+            (PduType.CAPSULE_RESP, "wrong-way-ignored"),
+            (PduType.C2H_DATA, "wrong-way-ignored"),
+            (PduType.R2T, "wrong-way-ignored"),
         )
     ),
-    # CapsuleCmd (3.6.2.6)
-    violation(
-        "CMD-HLEN",
-        "3.6.2.6",
-        "connected",
-        lambda at: override_field(command(at), "HLEN", 64),
-        [INVALID],
-        2,
-        kills=("hlen-ignored",),
-        level="SHOULD",
+    *(
+        pdu_type(f"TYPE-{number:02X}", of_type(number), kills="reserved-type-ignored", level="SHOULD")
+        for number in (0x08, 0x0C, 0xFF)
     ),
-    violation(
-        "CMD-PLEN-SHORT",
-        "3.6.2.6",
-        "connected",
-        lambda at: override_field(command(at), "PLEN", 64)[:64],
-        [INVALID],
-        4,
-        level="SHOULD",
+    command_field("CMD-HLEN", with_field(command, "HLEN", 64), {INVALID}, 2, kills="hlen-ignored"),
+    command_field("CMD-PLEN-SHORT", with_field(command, "PLEN", 64, cut=64), {INVALID}, 4),
+    command_field(
+        "CMD-PLEN-4GIB", with_field(command, "PLEN", 0xFFFFFFFF), {INVALID}, 4, no_mutant_reason=UNCUT
     ),
-    violation(
-        "CMD-PLEN-4GIB",
-        "3.6.2.6",
-        "connected",
-        lambda at: override_field(command(at), "PLEN", 0xFFFFFFFF),
-        [INVALID],
-        4,
-        level="SHOULD",
-        no_mutant_reason=UNCUT,
+    command_field("CMD-PDO", with_field(command_with_data, "PDO", 8), {INVALID}, 3),
+    digest("CMD-HDGST", with_field(command, "HDGST", 0xBADBAD00), fei=0xBADBAD00),
+    digest("CMD-HEADER-BIT", with_flipped_bit, fei=lambda raw: int.from_bytes(raw[72:76], "little")),
+    command_field(
+        "CMD-HDGSTF", without_digests, {INVALID}, 1, DIGESTS, "hdgstf-not-checked", section="3.3.1.1"
     ),
-    violation(
-        "CMD-PDO",
-        "3.6.2.6",
-        "connected",
-        lambda at: override_field(at.queue.encode(CapsuleCmd(command(at)[8:72], bytes(64))), "PDO", 8),
-        [INVALID],
-        3,
-        level="SHOULD",
-    ),
-    violation(
-        "CMD-HDGST",
-        "3.5",
-        "connected",
-        lambda at: override_field(command(at), "HDGST", 0xBADBAD00),
-        [Fes.HEADER_DIGEST_ERROR],
-        0xBADBAD00,
-        icreq=DIGESTS,
-        kills=("hdgst-not-checked",),
-    ),
-    violation(
-        "CMD-HEADER-BIT",
-        "3.5",
-        "connected",
-        lambda at: command(at)[:30] + bytes([command(at)[30] ^ 1]) + command(at)[31:],
-        [Fes.HEADER_DIGEST_ERROR],
-        lambda raw: int.from_bytes(raw[72:76], "little"),
-        icreq=DIGESTS,
-        kills=("hdgst-not-checked",),
-    ),
-    violation(
-        "CMD-HDGSTF",
-        "3.3.1.1",
-        "connected",
-        lambda at: encode(CapsuleCmd(command(at)[8:72])),
-        [INVALID],
-        1,
-        icreq=DIGESTS,
-        kills=("hdgstf-not-checked",),
-        level="SHOULD",
-    ),
-    # H2CData (3.3.2.2, 3.6.2.8)
-    violation(
+    data_order(
         "DATA-UNSOLICITED",
-        "3.3.2.2",
-        "connected",
         unsolicited,
-        [INVALID, SEQUENCE, RANGE],
-        kills=("unsolicited-data-ignored",),
+        {INVALID, SEQUENCE, RANGE},
+        kills="unsolicited-data-ignored",
+        stage="connected",
     ),
-    violation(
-        "DATA-TTAG",
-        "3.3.2.2",
-        "asked",
-        lambda at: data(at, ttag=at.r2t.ttag ^ 0x5A5A),
-        [INVALID],
-        10,
-        kills=("ttag-not-checked",),
+    data_order(
+        "DATA-TTAG", lambda at: data(at, ttag=at.r2t.ttag ^ 0x5A5A), {INVALID}, 10, kills="ttag-not-checked"
     ),
-    violation(
+    data_field(
         "DATA-CCCID",
-        "3.6.2.8",
-        "asked",
         lambda at: data(at, cccid=at.r2t.cccid ^ 0x5A5A),
-        [INVALID],
+        {INVALID},
         8,
-        kills=("cccid-not-checked",),
-        level="SHOULD",
+        kills="cccid-not-checked",
     ),
-    violation(
-        "DATA-GAP",
-        "3.3.2.2",
-        "asked",
-        lambda at: data(at, offset=512),
-        [SEQUENCE, RANGE],
-        kills=("data-gap-ignored",),
-    ),
-    violation(
-        "DATA-RANGE",
-        "3.3.2.2",
-        "asked",
-        lambda at: data(at, offset=at.r2t.offset + at.r2t.length),
-        [RANGE, SEQUENCE],
-        kills=("data-range-ignored",),
-    ),
-    violation(
+    data_order("DATA-GAP", lambda at: data(at, offset=512), {SEQUENCE, RANGE}, kills="data-gap-ignored"),
+    data_order("DATA-RANGE", data_past_the_end, {RANGE, SEQUENCE}, kills="data-range-ignored"),
+    data_order(
         "DATA-OFFSET-HUGE",
-        "3.3.2.2",
-        "asked",
         lambda at: data(at, offset=0xFFFFFE00),
-        [RANGE, SEQUENCE],
-        kills=("data-range-ignored",),
+        {RANGE, SEQUENCE},
+        kills="data-range-ignored",
     ),
-    violation(
-        "DATA-DATAL",
-        "3.6.2.8",
-        "asked",
-        lambda at: override_field(data(at), "DATAL", 1024),
-        [INVALID, RANGE],
-        ANY,
-        level="SHOULD",
-    ),
-    violation(
-        "DATA-HLEN",
-        "3.6.2.8",
-        "asked",
-        lambda at: override_field(data(at), "HLEN", 32),
-        [INVALID],
-        2,
-        level="SHOULD",
-    ),
-    violation(
-        "DATA-PLEN-4GIB",
-        "3.6.2.8",
-        "asked",
-        lambda at: override_field(data(at), "PLEN", 0xFFFFFFFF),
-        [INVALID],
-        4,
-        level="SHOULD",
-        no_mutant_reason=UNCUT,
-    ),
-    violation(
-        "DATA-HDGST",
-        "3.5",
-        "asked",
-        lambda at: override_field(data(at), "HDGST", 0x0BADF00D),
-        [Fes.HEADER_DIGEST_ERROR],
-        0x0BADF00D,
-        icreq=DIGESTS,
-        kills=("hdgst-not-checked",),
-    ),
+    data_field("DATA-DATAL", with_field(data, "DATAL", 1024), {INVALID, RANGE}),
+    data_field("DATA-HLEN", with_field(data, "HLEN", 32), {INVALID}, 2),
+    data_field("DATA-PLEN-4GIB", with_field(data, "PLEN", 0xFFFFFFFF), {INVALID}, 4, no_mutant_reason=UNCUT),
+    digest("DATA-HDGST", with_field(data, "HDGST", 0x0BADF00D), fei=0x0BADF00D, stage="transfer"),
 ]
 
 
 @pytest.fixture
 def prepared(bench: Harness, broken: Violation, request: pytest.FixtureRequest) -> Stage:
-    """Go as far as the rule that is broken."""
+    """Set up the connection as the violation requires it."""
     if broken.stage == "new":
         return Stage(bench.new_queue(broken.icreq))
     if broken.stage == "ready":
@@ -371,35 +222,33 @@ def prepared(bench: Harness, broken: Violation, request: pytest.FixtureRequest) 
     size = queue.in_capsule_limit + 16384  # so much that it cannot be in the capsule
     queue.submit(io.write(blocks.nsid, blocks.lba, size // blocks.block_size), data=bytes(size), inside=False)
     r2t = queue.receive().pdu
-    assert isinstance(r2t, R2T), f"3.3.2.2: a write that is not in the capsule is asked for, not {r2t}"
+    assert isinstance(r2t, R2T), f"3.3.2.2: a write without in-capsule data requires an R2T, not {r2t}"
     return Stage(queue, r2t)
 
 
 def table(kind: str, kills: Callable[[Violation], tuple[str, ...]]) -> list[object]:
-    """One parameter a violation, with an id and its section."""
-    return [
-        pytest.param(
-            one,
-            id=one.name,
-            marks=pytest.mark.case(
-                f"NVT-{one.name}-{kind}",
-                section=f"NVMe/TCP {one.section}",
-                level=one.level,
-                kills=kills(one),
-                no_mutant_reason=one.no_mutant_reason if not kills(one) else "",
-            ),
+    """Return one test parameter for each violation, with case id and section."""
+    parameters = []
+    for violation in VIOLATIONS:
+        mutants = kills(violation)
+        case = pytest.mark.case(
+            f"NVT-{violation.name}-{kind}",
+            section=f"NVMe/TCP {violation.section}",
+            level=violation.level,
+            kills=mutants,
+            no_mutant_reason="" if mutants else violation.no_mutant_reason,
         )
-        for one in VIOLATIONS
-    ]
+        parameters.append(pytest.param(violation, id=violation.name, marks=case))
+    return parameters
 
 
 def ends(broken: Violation) -> tuple[str, ...]:
-    """Name the mutant that ignores this error alone, where there is one, or the one that ignores them all."""
-    return () if broken.no_mutant_reason else broken.kills or ("fatal-ignored",)
+    """Return the mutants that ignore this error, or the mutant that ignores all fatal errors."""
+    return () if broken.no_mutant_reason else (broken.kills or "fatal-ignored",)
 
 
 def term_req_mutants(broken: Violation) -> tuple[str, ...]:
-    """Return the mutants of the C2HTermReq's fields; for its data, one error of each stage is enough."""
+    """Return the mutants of the C2HTermReq's fields; those of its data only for one error of each stage."""
     names = ["term-swallowed", "term-fes"]
     if broken.fei is not ANY and broken.fes - {SEQUENCE}:
         names.append("term-fei")
@@ -409,18 +258,22 @@ def term_req_mutants(broken: Violation) -> tuple[str, ...]:
 
 
 def break_rule(prepared: Stage, broken: Violation) -> tuple[bytes, ConnectionEnd]:
-    """Send the violation and wait for what becomes of the connection."""
+    """Send the violation; return its bytes and how the connection ended."""
     raw = broken.breaks(prepared)
     prepared.queue.send_raw(raw)
     return raw, prepared.queue.wait_for_close()
+
+
+def responses(ending: ConnectionEnd) -> list[DecodedPdu]:
+    """Return the CapsuleResp that the controller sent before the end."""
+    return [received for received in ending.before if isinstance(received.pdu, CapsuleResp)]
 
 
 @pytest.mark.parametrize("broken", table("END", ends))
 def test_a_fatal_error_ends_the_connection(prepared: Stage, broken: Violation) -> None:
     raw, ending = break_rule(prepared, broken)
     assert ending.ended, f"3.5: after {raw[:32].hex()}… the connection is still open ({ending})"
-    answers = [one for one in ending.before if isinstance(one.pdu, CapsuleResp)]
-    assert not answers, f"3.5: processing stops at a fatal error; but: {ending}"
+    assert not responses(ending), f"3.5: processing stops at a fatal error; but: {ending}"
 
 
 @pytest.mark.parametrize("broken", table("TERM", term_req_mutants))
@@ -428,9 +281,8 @@ def test_a_fatal_error_causes_a_c2htermreq(prepared: Stage, broken: Violation) -
     raw, ending = break_rule(prepared, broken)
     request = ending.request
     assert request is not None, f"3.5: a fatal error requires a C2HTermReq: {ending}"
-    assert request.fes in broken.fes, (
-        f"{broken.section}: FES is {request.fes:02x}h, not {' or '.join(f'{one:02x}h' for one in broken.fes)}"
-    )
+    expected = " or ".join(f"{fes:02x}h" for fes in sorted(broken.fes))
+    assert request.fes in broken.fes, f"{broken.section}: FES is {request.fes:02x}h, not {expected}"
     fei = broken.fei(raw) if callable(broken.fei) else broken.fei
     if fei is not ANY and request.fes != Fes.SEQUENCE_ERROR:
         assert request.fei == fei, f"3.6.2.5: FEI is {request.fei:#x}, not {fei:#x}"
@@ -459,7 +311,7 @@ def test_a_fatal_error_on_an_io_queue_and_its_admin_queue(
     except RemoteProtocolError:
         observe("the association ends with its I/O queue")
     else:
-        observe("the admin queue lives on")
+        observe("the admin queue still works")
 
 
 # H2CTermReq (3.5, 3.6.2.4)
@@ -473,16 +325,14 @@ GRACE = 6
 def test_a_controller_closes_on_h2ctermreq(queue: Queue) -> None:
     queue.send(H2CTermReq(Fes.SEQUENCE_ERROR, 0, encode(ICReq())))
     ending = queue.wait_for_close(deadline=GRACE * queue.close_timeout)
-    assert ending.closed, (
-        f"3.5: a controller that gets an H2CTermReq terminates the connection; but: {ending}"
-    )
+    assert ending.closed, f"3.5: a controller terminates the connection at an H2CTermReq; but: {ending}"
 
 
 @pytest.mark.case("NVT-H2CTERM-02", section="NVMe/TCP 3.5", level="SHOULD", kills=("h2cterm-answered",))
 def test_h2ctermreq_is_not_answered(queue: Queue) -> None:
     queue.send(H2CTermReq(Fes.SEQUENCE_ERROR, 0, encode(ICReq())))
     ending = queue.wait_for_close()
-    assert ending.request is None, "3.5: a TermReq is answered by the connection's end, not by a TermReq"
+    assert ending.request is None, "3.5: the response to a TermReq is the connection's end, not a TermReq"
 
 
 @pytest.mark.case("NVT-H2CTERM-03", section="NVMe/TCP 3.5", kills=("h2cterm-ignored",))
@@ -494,20 +344,18 @@ def test_h2ctermreq_before_icreq_ends_the_connection(bench: Harness) -> None:
 
 @pytest.mark.case(section="NVMe/TCP 3.5")
 @pytest.mark.parametrize(
-    "unsuitable",
+    "plen",
     [
         pytest.param(16, marks=pytest.mark.case("NVT-H2CTERM-PLEN-16", kills=("fatal-ignored",))),
         pytest.param(160, marks=pytest.mark.case("NVT-H2CTERM-PLEN-160", kills=("fatal-ignored",))),
     ],
 )
-def test_h2ctermreq_of_unsuitable_length_is_not_answered(queue: Queue, unsuitable: int) -> None:
-    raw = override_field(
-        encode(H2CTermReq(Fes.SEQUENCE_ERROR, 0, bytes(136)[: max(unsuitable - 24, 0)])), "PLEN", unsuitable
-    )
-    queue.send_raw(raw[:unsuitable])
+def test_h2ctermreq_of_unsuitable_length_is_not_answered(queue: Queue, plen: int) -> None:
+    raw = encode(H2CTermReq(Fes.SEQUENCE_ERROR, 0, bytes(max(plen - 24, 0))))
+    queue.send_raw(override_field(raw, "PLEN", plen)[:plen])
     ending = queue.wait_for_close()
     assert ending.ended, f"3.5: the connection is terminated; but: {ending}"
-    assert not any(isinstance(one.pdu, C2HTermReq) for one in ending.before)
+    assert not any(isinstance(received.pdu, C2HTermReq) for received in ending.before)
 
 
 # After the end
@@ -519,6 +367,4 @@ def test_nothing_is_processed_after_a_fatal_error(session: ControllerSession) ->
     good = command(Stage(queue))
     queue.send_raw(of_type(0x08)(Stage(queue)) + good)
     ending = queue.wait_for_close()
-    assert not any(isinstance(one.pdu, CapsuleResp) for one in ending.before), (
-        f"3.5: PDUs after the one in error are not processed; but: {ending}"
-    )
+    assert not responses(ending), f"3.5: PDUs after the one in error are not processed; but: {ending}"
