@@ -26,9 +26,7 @@ class Fsstress(ClientSuite):
 
     name: ClassVar[str] = "fsstress"
     program: ClassVar[str] = "fsstress"
-    package: ClassVar[str] = (
-        "LTP (testcases/bin/fsstress) or xfstests (ltp/fsstress); set `program` to its path"
-    )
+    package: ClassVar[str] = "LTP (testcases/bin/fsstress) or xfstests (ltp/fsstress); `program` is its path"
     tests: ClassVar[tuple[str, ...]] = tuple(_TESTS)
 
     def invocation(self, test: str, *, program: str, place: str, scratch: str) -> Invocation:  # noqa: ARG002  # nothing is read

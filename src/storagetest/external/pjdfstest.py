@@ -80,13 +80,9 @@ class Pjdfstest(ClientSuite):
         if failed:
             shown = ", ".join(failed[:3]) + " …" * (len(failed) > 3)
             output = _without_backtraces(stdout)
-            return ItemResult(
-                ItemOutcome.FAILED, f"{len(failed)} of {len(ended)} tests fail: {shown}", output
-            )
+            return ItemResult(ItemOutcome.FAILED, f"{len(failed)} of {len(ended)} fail: {shown}", output)
         if not passed:
-            return ItemResult(
-                ItemOutcome.SKIPPED, f"the program skips all of its {len(ended)} tests of {test}"
-            )
+            return ItemResult(ItemOutcome.SKIPPED, f"the program skips all {len(ended)} tests of {test}")
         return ItemResult(ItemOutcome.PASSED)
 
 

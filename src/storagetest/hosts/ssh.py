@@ -206,9 +206,7 @@ class SshHost(SupervisedHost):
                 self._retire_connection(transport)
                 if fresh:
                     cause = str(error) or "the server closed it"
-                    raise Unreachable(
-                        f"{self.name}: {self._lost()} right after it was opened ({cause})"
-                    ) from error
+                    raise Unreachable(f"{self.name}: {self._lost()} right after opening ({cause})") from error
 
     def _connected(self, timeout: float) -> tuple[paramiko.Transport, bool]:
         """Return the connection, and whether it was made just now."""

@@ -261,9 +261,7 @@ def parse(entry_id: str, text: str) -> Entry | UnreadableEntry:
     try:
         raw: Any = json.loads(text)
         if raw["schema"] != SCHEMA:
-            return UnreadableEntry(
-                entry_id, f"it has schema {raw['schema']!r}; this version supports {SCHEMA}"
-            )
+            return UnreadableEntry(entry_id, f"schema {raw['schema']!r}; this version supports {SCHEMA}")
         owner = Owner(**raw["owner"])
         return Entry(entry_id, str(raw["what"]), owner, _steps(raw["undo"]), str(raw["created"]))
     except (ValueError, KeyError, TypeError) as error:

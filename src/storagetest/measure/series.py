@@ -38,9 +38,7 @@ def cut(series: Iterable[Series], since: float, until: float) -> tuple[Series, .
     """Return the parts between two times; a series without a point there is left out."""
     parts = []
     for one in series:
-        points = [
-            (at, value) for at, value in zip(one.times, one.values, strict=True) if since <= at <= until
-        ]
+        points = [(at, n) for at, n in zip(one.times, one.values, strict=True) if since <= at <= until]
         if points:
             times, values = zip(*points, strict=True)
             parts.append(Series(one.source, one.name, one.unit, one.host, times, values))

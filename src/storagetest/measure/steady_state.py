@@ -74,9 +74,7 @@ def by_rounds(rounds: Sequence[Mapping[str, float]], metrics: Sequence[str]) -> 
             continue
         line = fit(values)
         steady = steady and line.range <= RANGE and line.move <= MOVE
-        summaries.append(
-            f"{name} ranges over {format_ratio(line.range)} and moves by {format_ratio(line.move)}"
-        )
+        summaries.append(f"{name} ranges over {format_ratio(line.range)}, moves by {format_ratio(line.move)}")
     if not summaries:
         return SteadyStateCheck(False, "no metric was measured in all of the last rounds")
     return SteadyStateCheck(steady, ", ".join(summaries))

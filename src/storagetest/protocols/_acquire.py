@@ -227,9 +227,7 @@ def _unclean_error(done: Completed, description: str, target: str) -> AttachErro
             + (f" ({output})" if output else "")
         )
     if done.status == LEFT_ON_TARGET:
-        return AttachError(
-            f"{target}: released on {done.host}, but a directory is left on the target ({output})"
-        )
+        return AttachError(f"{target}: released on {done.host}; a directory is left on the target ({output})")
     return AttachError(
         f"{target}: {description} still exists on {done.host} after the release (status {done.status}: "
         f"{output}). Run `storagetest clean` to retry."

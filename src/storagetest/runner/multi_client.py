@@ -142,10 +142,7 @@ class MultiClientMeasurement(Measurement):
             if client_run.instant:
                 member.set_measure_start(client_run.instant + member.ramp)
         self._client_runs.append(client_runs)
-        self._samples = (
-            *self._samples,
-            self._merge(client_runs, [client_run.sample for client_run in client_runs]),
-        )
+        self._samples = (*self._samples, self._merge(client_runs, [run.sample for run in client_runs]))
         self._starts = (*self._starts, start_time)
 
     def _merge(self, client_runs: Sequence[ClientRun], samples: Sequence[Sample]) -> Sample:

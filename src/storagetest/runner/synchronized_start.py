@@ -175,9 +175,7 @@ def _clocks(barriers: Sequence[StartBarrier]) -> list[ClockOffset]:
 def _wait_until_ready(participants: Sequence[_Participant]) -> list[_Participant]:
     """Wait until all running loads are ready, and return them; an empty list if all are done."""
     while True:
-        pending = [
-            participant for participant in participants if not participant.ended and not participant.ready
-        ]
+        pending = [each for each in participants if not each.ended and not each.ready]
         _raise_first_failure(participants)
         if not pending:
             return [participant for participant in participants if not participant.ended]
@@ -202,9 +200,7 @@ def _release(participants: Sequence[_Participant]) -> None:
 
 def _raise_first_failure(participants: Sequence[_Participant]) -> None:
     """Raise the error of the load that failed first, if any."""
-    failed = [
-        participant for participant in participants if participant.ended and participant.failure is not None
-    ]
+    failed = [each for each in participants if each.ended and each.failure is not None]
     if not failed:
         return
     first = min(failed, key=lambda participant: participant.failed_at)

@@ -359,9 +359,7 @@ class SyscallSession:
             received = message.get("n")
             if not isinstance(received, int) or not 0 < received <= self._last_number:
                 _raise_agent_error(self.name, message)
-                raise HostError(
-                    f"{self.name}: the syscall session sent an unexpected message: {message!r:.200}"
-                )
+                raise HostError(f"{self.name}: unexpected message of the syscall session: {message!r:.200}")
             self._responses[received] = message
 
     def _read_message(self, deadline: float) -> dict[str, Any]:
@@ -387,9 +385,7 @@ class SyscallSession:
             raise HostError(f"{self.name}: the worker of the syscall session died during {shown}")
         result = response.get("results")
         if not isinstance(result, list) or len(result) != len(calls):
-            raise HostError(
-                f"{self.name}: the syscall session sent an invalid response: {dict(response)!r:.200}"
-            )
+            raise HostError(f"{self.name}: invalid response of the syscall session: {dict(response)!r:.200}")
         return [self._value(entry, call) for entry, call in zip(result, calls, strict=True)]
 
     def _value(self, entry: Mapping[str, Any], call: Call) -> Any:  # noqa: ANN401

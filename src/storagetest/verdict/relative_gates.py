@@ -225,9 +225,7 @@ def _within_floor(effect: float, threshold: Threshold, reference: Reference) -> 
     worse = -effect if threshold.op == ">=" else effect
     if not margin < worse <= floor:
         return None
-    return (
-        f"it is worse than asked, but within its noise floor of {floor * 100:.2g} %, which is never reported"
-    )
+    return f"worse than requested, but within its noise floor of {floor * 100:.2g} %, never reported"
 
 
 def _unfit_reference(reference: Reference | None, metric: Metric) -> str | None:

@@ -72,9 +72,7 @@ class Copy(AgentWorkload["Copy.Options"]):
         @model_validator(mode="after")
         def _possible(self) -> Self:
             if self.width**self.depth > 10_000:
-                raise ValueError(
-                    f"width ** depth makes {self.width**self.depth} directories: 10000 is the most"
-                )
+                raise ValueError(f"width ** depth is {self.width**self.depth}: at most 10000 directories")
             return self
 
     def request(self, attachment: Attachment, options: Copy.Options, scale: LoadSize) -> dict[str, Any]:

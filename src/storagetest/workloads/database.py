@@ -71,9 +71,7 @@ class Database(AgentWorkload["Database.Options"]):
         device = attachment.kind is AttachmentKind.BLOCK
         data = size - log if device else size
         if data <= 0:
-            raise WorkloadError(
-                f"{attachment.client.name}: {self.name}: {format_size(size)} has no space for pages"
-            )
+            raise WorkloadError(f"{attachment.client.name}: {self.name}: {format_size(size)} holds no pages")
         return {
             "command": "loads.database",
             "path": data_file(attachment, scale),

@@ -82,9 +82,7 @@ class Metadata(AgentWorkload["Metadata.Options"]):
             if self.files is not None and self.files_per_directory is not None:
                 raise ValueError("files and files_per_directory: give one of them")
             if self.directories > _DIRECTORIES:
-                raise ValueError(
-                    f"width ** depth makes {self.directories} directories: {_DIRECTORIES} is the most"
-                )
+                raise ValueError(f"width ** depth is {self.directories}: at most {_DIRECTORIES} directories")
             if self.files is not None and self.files < self.processes:
                 raise ValueError(f"files: {self.files} are too few for {self.processes} processes")
             return self

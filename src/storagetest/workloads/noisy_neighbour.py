@@ -80,9 +80,7 @@ class NoisyNeighbour(FioWorkload["NoisyNeighbour.Options"]):
         @model_validator(mode="after")
         def _any_cache(self) -> Self:
             if self.cache is not None:
-                raise ValueError(
-                    f"cache: {self.cache} is about loads that only read, and neighbours may write"
-                )
+                raise ValueError(f"cache: {self.cache} requires loads that only read; neighbours may write")
             return self
 
     def parameters(self, options: NoisyNeighbour.Options) -> Mapping[str, Any]:

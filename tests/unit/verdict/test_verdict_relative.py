@@ -97,7 +97,7 @@ def test_an_effect_below_the_noise_floor_is_never_a_failure():
     verdict, runs = sequentially(700, "iops >= baseline - 5 %", noisy)
     assert verdict.outcome is Outcome.INVALID
     assert "±" in verdict.reason
-    assert verdict.reason.endswith("within its noise floor of 25 %, which is never reported")
+    assert verdict.reason.endswith("within its noise floor of 25 %, never reported")
     assert runs == PLAN.max_repeats
     verdict, _ = sequentially(500, "iops >= baseline - 5 %", noisy)
     assert verdict.outcome is Outcome.FAIL

@@ -94,7 +94,7 @@ def test_a_copy_that_differs_is_the_targets_failure(directory):
     ("options", "message"),
     [
         ({"kind": "medium"}, "large"),
-        ({"depth": 8, "width": 100}, "10000 is the most"),
+        ({"depth": 8, "width": 100}, "at most 10000 directories"),
         ({"block_size": 100}, "greater than or equal to 512"),
         ({"method": "scp"}, "client"),
     ],

@@ -84,7 +84,7 @@ def test_the_log_is_a_part_of_the_size_and_not_more_than_databases_have(director
 
 
 def test_device_without_space_for_pages_is_refused(device):
-    with pytest.raises(WorkloadError, match="database: 1MiB has no space for pages"):
+    with pytest.raises(WorkloadError, match="database: 1MiB holds no pages"):
         LOAD.measure(device, LOAD.Options(), replace(SCALE, size=MIB))
 
 

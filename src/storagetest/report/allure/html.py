@@ -107,9 +107,7 @@ def _copied(history: Path, scratch: Path) -> Path:
         raise ReportError(f"{history}: {error.strerror}") from None
     for number, line in enumerate(copy.read_bytes().splitlines(), start=1):
         if line.strip() and not _is_a_run(line):
-            raise ReportError(
-                f"{history}:{number}: not a run's history; move the file away to begin a new one"
-            )
+            raise ReportError(f"{history}:{number}: not a run's history; move the file away for a new one")
     return copy
 
 

@@ -271,9 +271,7 @@ class SessionValidator:
         uses = not (isinstance(pdu, ReadyToTransfer) or (isinstance(pdu, NopIn) and pdu.itt == NO_TAG))
         if self._started and number != self._numbers.exp_stat_sn:
             expected = self._numbers.exp_stat_sn
-            self._note(
-                "stat-sn", "4.2.2.2", f"{type(pdu).__name__} has StatSN {number:#x}, not {expected:#x}"
-            )
+            self._note("stat-sn", "4.2.2.2", f"{type(pdu).__name__}: StatSN {number:#x}, not {expected:#x}")
         self._started = True
         if uses:
             self._numbers.exp_stat_sn = plus(number, 1)
@@ -322,9 +320,7 @@ class SessionValidator:
         if pdu.data_sn != task.next_data_sn:
             self._note("data-sn", "4.2.2.4", f"DataSN is {pdu.data_sn}, not {task.next_data_sn}")
         if self.parameters.data_pdu_in_order and pdu.buffer_offset != task.next_offset:
-            self._note(
-                "data-order", "13.18", f"Data-In at offset {pdu.buffer_offset}, not {task.next_offset}"
-            )
+            self._note("data-order", "13.18", f"Data-In at {pdu.buffer_offset}, not {task.next_offset}")
         if len(pdu.data) > self.parameters.max_recv:
             self._note(
                 "data-length", "13.12", f"Data-In of {len(pdu.data)} bytes, over {self.parameters.max_recv}"

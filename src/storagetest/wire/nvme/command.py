@@ -69,9 +69,7 @@ class Command:
     def decode(cls, raw: bytes) -> Command:
         """Read a submission queue entry of 64 bytes."""
         if len(raw) != _SQE.size:
-            raise RemoteProtocolError(
-                f"a submission queue entry has 64 bytes, not {len(raw)}: {hex_short(raw)}"
-            )
+            raise RemoteProtocolError(f"an SQE has 64 bytes, not {len(raw)}: {hex_short(raw)}")
         opcode, flags, cid, nsid, cdw2, cdw3, mptr, dptr, *words = _SQE.unpack(raw)
         return cls(opcode, cid, nsid, flags, cdw2, cdw3, mptr, dptr, *words)
 
@@ -113,9 +111,7 @@ class Cqe:
     def decode(cls, raw: bytes) -> Cqe:
         """Read a completion queue entry of 16 bytes."""
         if len(raw) != _CQE.size:
-            raise RemoteProtocolError(
-                f"a completion queue entry has 16 bytes, not {len(raw)}: {hex_short(raw)}"
-            )
+            raise RemoteProtocolError(f"a CQE has 16 bytes, not {len(raw)}: {hex_short(raw)}")
         result, sqhd, sqid, cid, status = _CQE.unpack(raw)
         return cls(
             cid=cid,

@@ -202,9 +202,7 @@ class ControllerSession:
             if bool(csts & bits) != cleared:
                 return csts
             if csts & CSTS_FATAL:
-                raise RemoteProtocolError(
-                    f"{self.admin.link.peer}: CSTS.CFS is set while waiting for {expected}"
-                )
+                raise RemoteProtocolError(f"{self.admin.link.peer}: CSTS.CFS is set; expected: {expected}")
             if time.monotonic() > until:
                 raise RemoteProtocolError(
                     f"{self.admin.link.peer}: no {expected} within {within:g} s; CSTS {csts:#x}"

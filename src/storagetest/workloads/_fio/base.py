@@ -78,9 +78,7 @@ class FioOptions(WorkloadOptions):
                 "use engine: psync or io_uring"
             )
         if self.engine == "mmap" and (self.direct or self.sync != "none"):
-            raise ValueError(
-                "mmap goes through the page cache and takes no sync: use direct: false, sync: none"
-            )
+            raise ValueError("mmap uses the page cache and takes no sync: use direct: false, sync: none")
         if self.cache is not None and self.direct:
             raise ValueError(f"cache: {self.cache} is about the page cache, which direct: true bypasses")
         depth = getattr(self, "queue_depth", 1)
