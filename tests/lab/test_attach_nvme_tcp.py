@@ -93,7 +93,7 @@ def test_disk_with_data_is_left_alone(client, appliance) -> None:
         appliance.run(["wipefs", "-a", "/dev/mapper/nvme-lab1-1"], deadline=30)
 
 
-def test_controller_of_somebody_else_is_left_alone(client) -> None:
+def test_controller_of_another_user_is_left_alone(client) -> None:
     client.run(["modprobe", "nvme-tcp"], deadline=30)
     client.run(
         ["nvme", "connect", "-t", "tcp", "-a", APPLIANCE, "-s", "4420", "-n", f"{NQN}:lab2"], deadline=30

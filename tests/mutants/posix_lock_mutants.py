@@ -92,7 +92,7 @@ class LockConversionRefused(Locking):
 
 
 @mutant("getlk-reports-free", "fcntl(3p) F_GETLK", "F_GETLK reports a locked range as free")
-class GetlkSaysFree(Locking):
+class GetlkReportsFree(Locking):
     def getlk(
         self, call: Call, node: int, owner: int, start: int, end: int, kind: int
     ) -> tuple[int, int, int, int]:

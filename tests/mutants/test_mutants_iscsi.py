@@ -62,7 +62,7 @@ def test_every_claim_to_kill_names_a_mutant_and_every_mutant_is_claimed(outcomes
     assert {name for one in outcomes.honest for name in one["kills"]} == set(MUTANTS)
 
 
-def test_a_case_that_kills_nothing_says_why(outcomes: Outcomes) -> None:
+def test_case_that_kills_nothing_states_the_reason(outcomes: Outcomes) -> None:
     assert not unexplained_cases(outcomes)
 
 

@@ -75,7 +75,7 @@ def test_every_claim_to_kill_is_true(outcomes: Outcomes) -> None:
     assert not false_claims(outcomes), "\n".join(false_claims(outcomes))
 
 
-def test_a_case_that_kills_nothing_says_why(outcomes: Outcomes) -> None:
+def test_case_that_kills_nothing_states_the_reason(outcomes: Outcomes) -> None:
     assert not unexplained_cases(outcomes)
 
 

@@ -72,10 +72,6 @@ ALLOWED_FILES = {
 """This file, and those that contain old names because they map them to new ones."""
 
 NOT_CONVERTED = {
-    "tests/lab/test_attach_nvme_tcp.py",
-    "tests/mutants/posix_lock_mutants.py",
-    "tests/mutants/test_mutants_iscsi.py",
-    "tests/mutants/test_mutants_nvme_tcp.py",
 }
 """Files that still contain refused words. The list may only get shorter: remove a converted file."""
 
