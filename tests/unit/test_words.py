@@ -71,10 +71,6 @@ ALLOWED_FILES = {
 }
 """This file, and those that contain old names because they map them to new ones."""
 
-NOT_CONVERTED = {
-}
-"""Files that still contain refused words. The list may only get shorter: remove a converted file."""
-
 METRIC_NAMES = re.compile(r"\b(beside|alone)_\w+|[\"'`]beside[\"'`]")
 """Metrics of the workload noisy-neighbour; users' thresholds contain their names."""
 QUOTED = re.compile(r"[\"“][^\"”\n]*[\"”]")
@@ -125,14 +121,5 @@ def findings_in(name: str) -> list[str]:
 
 
 def test_no_file_uses_a_refused_word() -> None:
-    findings = [
-        finding for name in tracked_files() if name not in NOT_CONVERTED for finding in findings_in(name)
-    ]
+    findings = [finding for name in tracked_files() for finding in findings_in(name)]
     assert not findings, "\n".join(findings)
-
-
-def test_the_list_of_files_that_are_not_converted_only_gets_shorter() -> None:
-    converted = [
-        name for name in sorted(NOT_CONVERTED) if not (ROOT / name).is_file() or not findings_in(name)
-    ]
-    assert not converted, f"remove from NOT_CONVERTED: {converted}"

@@ -14,6 +14,8 @@ from storagetest.wire.iscsi.pdu import LoginRequest, LoginResponse, NopOut, Scsi
 
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 7143 6.3", level="MUST")]
 
+LIO_DEVIATES = "LIO breaks this rule itself"
+
 
 def refused(response: LoginResponse | None, *statuses: LoginStatus) -> None:
     """Assert that the login was refused: by a status (of ``statuses``, else class 2) or a close."""
@@ -123,9 +125,7 @@ def test_a_normal_session_without_target_name_is_refused_as_missing_parameter(se
 
 
 # No sentence requires this status with a MUST; the table defines its meaning.
-@pytest.mark.case(
-    "ISC-LOGIN-17", section="RFC 7143 11.13.5", level="SHOULD", no_mutant_reason="LIO breaks this rule itself"
-)
+@pytest.mark.case("ISC-LOGIN-17", section="RFC 7143 11.13.5", level="SHOULD", no_mutant_reason=LIO_DEVIATES)
 def test_an_unknown_target_is_refused_as_not_found(send_login):
     pairs = {"TargetName": "iqn.2024-01.org.storagetest:there-is-no-such-target"}
     refused(send_login(pairs=pairs), LoginStatus.NOT_FOUND)
@@ -140,16 +140,14 @@ def test_a_session_type_that_is_not_defined_is_refused(send_login):
         refused(response)
 
 
-@pytest.mark.case("ISC-LOGIN-19", section="RFC 7143 4.2.4", no_mutant_reason="LIO breaks this rule itself")
+@pytest.mark.case("ISC-LOGIN-19", section="RFC 7143 4.2.4", no_mutant_reason=LIO_DEVIATES)
 def test_any_other_pdu_before_the_login_terminates_the_connection_at_once(connection):
     connection.send(ScsiCommand(itt=1))
     pdu = connection.receive()
     assert pdu is None, f"the connection was not terminated; received {pdu.summary()}"
 
 
-@pytest.mark.case(
-    "ISC-LOGIN-20", section="RFC 7143 4.2.4, 11.13.5", no_mutant_reason="LIO breaks this rule itself"
-)
+@pytest.mark.case("ISC-LOGIN-20", section="RFC 7143 4.2.4, 11.13.5", no_mutant_reason=LIO_DEVIATES)
 def test_any_other_pdu_during_the_login_is_refused_as_invalid_during_login(send_login, connection):
     first = send_login(csg=Stage.OPERATIONAL, transit=False, nsg=0)
     if first is None or first.status:
@@ -160,7 +158,7 @@ def test_any_other_pdu_during_the_login_is_refused_as_invalid_during_login(send_
     assert answer.status == LoginStatus.INVALID_DURING_LOGIN, f"status {answer.status:04x}"
 
 
-@pytest.mark.case("ISC-LOGIN-21", section="RFC 7143 6.3", no_mutant_reason="LIO breaks this rule itself")
+@pytest.mark.case("ISC-LOGIN-21", section="RFC 7143 6.3", no_mutant_reason=LIO_DEVIATES)
 @pytest.mark.usefixtures("plain")
 def test_a_parameter_offered_twice_in_one_login_is_refused_as_initiator_error(send_login, connection, portal):
     text = format_text(
@@ -175,7 +173,7 @@ def test_a_parameter_offered_twice_in_one_login_is_refused_as_initiator_error(se
     refused(send_login(text=text))
 
 
-@pytest.mark.case("ISC-LOGIN-22", section="RFC 7143 6.3", no_mutant_reason="LIO breaks this rule itself")
+@pytest.mark.case("ISC-LOGIN-22", section="RFC 7143 6.3", no_mutant_reason=LIO_DEVIATES)
 @pytest.mark.usefixtures("plain")
 def test_a_parameter_offered_again_in_a_later_request_is_refused_as_initiator_error(send_login, connection):
     first = answered(send_login(transit=False, nsg=0))
@@ -189,9 +187,7 @@ def test_a_parameter_offered_again_in_a_later_request_is_refused_as_initiator_er
     refused(answer)
 
 
-@pytest.mark.case(
-    "ISC-LOGIN-23", section="RFC 7143 6.2, 11.12.2", no_mutant_reason="LIO breaks this rule itself"
-)
+@pytest.mark.case("ISC-LOGIN-23", section="RFC 7143 6.2, 11.12.2", no_mutant_reason=LIO_DEVIATES)
 @pytest.mark.usefixtures("plain")
 def test_text_that_continues_in_a_second_request_gets_an_empty_response(send_login, connection, portal):
     names = [("InitiatorName", connection.name), ("SessionType", "Normal"), ("TargetName", portal.iqn)]

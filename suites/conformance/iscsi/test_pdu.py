@@ -14,6 +14,9 @@ from storagetest.wire.scsi.logical_unit import LogicalUnit
 
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 7143 11.2", level="MUST")]
 
+LIO_DEVIATES = "LIO breaks this rule itself"
+NO_CRASH = "a proxy cannot make a target die of it"
+
 READY = cdb(TEST_UNIT_READY).ljust(16, b"\0")
 
 
@@ -69,9 +72,7 @@ def test_a_reject_carries_the_header_of_what_it_rejects(connections, session, ob
     assert after.reject.itt == NO_TAG
 
 
-@pytest.mark.case(
-    "ISC-PDU-08", section="RFC 7143 11.2.2, 7.7", no_mutant_reason="a proxy cannot make a target die of it"
-)
+@pytest.mark.case("ISC-PDU-08", section="RFC 7143 11.2.2, 7.7", no_mutant_reason=NO_CRASH)
 def test_an_additional_header_of_a_reserved_type_is_survived(session, observe):
     session.send(ScsiCommand(lun=session.lun, cdb=READY, ahs=(Ahs(0x3F, b"\0\0\0\0\0"),)))
     after = session.probe_alive()
@@ -79,11 +80,7 @@ def test_an_additional_header_of_a_reserved_type_is_survived(session, observe):
     assert after.closed or after.pdus, "the command with the wrong header got no response and no Reject"
 
 
-@pytest.mark.case(
-    "ISC-PDU-09",
-    section="RFC 7143 11.2.2.3, 11.3.5",
-    no_mutant_reason="a proxy cannot make a target die of it",
-)
+@pytest.mark.case("ISC-PDU-09", section="RFC 7143 11.2.2.3, 11.3.5", no_mutant_reason=NO_CRASH)
 def test_a_cdb_of_more_than_16_bytes_goes_on_in_an_additional_header(session, observe):
     long = bytes((0x7F, 0, 0, 0, 0, 0, 0, 0x18)) + bytes(8)
     session.send(ScsiCommand(lun=session.lun, cdb=long, ahs=(Ahs(1, b"\0" + bytes(16)),)))
@@ -108,7 +105,7 @@ def test_a_data_segment_over_the_targets_max_recv_is_refused(session, observe):
         pytest.param(NopOut(itt=0x47, data=b"12345678"), id="nop",
                      marks=pytest.mark.case("ISC-PDU-29", kills=("reject-then-deaf",))),
         pytest.param(TextRequest(itt=0x48, continues=True, data=b"X-a=1\0\0\0"), id="text",
-                     marks=pytest.mark.case("ISC-PDU-30", no_mutant_reason="LIO breaks this rule itself")),
+                     marks=pytest.mark.case("ISC-PDU-30", no_mutant_reason=LIO_DEVIATES)),
     ],
 )  # fmt: skip
 @pytest.mark.case(section="RFC 7143 7.3, 7.7", level="MUST")
@@ -121,10 +118,7 @@ def test_after_a_reject_of_a_pdu_with_data_the_connection_is_in_step(session, ob
 
 
 @pytest.mark.case(
-    "ISC-PDU-11",
-    section="RFC 7143 11.2.1.8, 11.17.1",
-    level="SHOULD",
-    no_mutant_reason="LIO breaks this rule itself",
+    "ISC-PDU-11", section="RFC 7143 11.2.1.8, 11.17.1", level="SHOULD", no_mutant_reason=LIO_DEVIATES
 )
 def test_a_task_tag_in_use_does_not_start_a_second_task(connections, scratch, observe):
     session = connections.login(offer={"ImmediateData": "No", "InitialR2T": "Yes"})
@@ -139,9 +133,7 @@ def test_a_task_tag_in_use_does_not_start_a_second_task(connections, scratch, ob
     assert not good, f"two tasks of one tag: {after}"
 
 
-@pytest.mark.case(
-    "ISC-PDU-12", section="RFC 7143 11.2.1.8", level="SHOULD", no_mutant_reason="LIO breaks this rule itself"
-)
+@pytest.mark.case("ISC-PDU-12", section="RFC 7143 11.2.1.8", level="SHOULD", no_mutant_reason=LIO_DEVIATES)
 def test_the_reserved_task_tag_is_not_taken_for_a_command(session, observe):
     session.send_parts(session.numbers.number(ScsiCommand(lun=session.lun, cdb=READY)).parts())
     after = session.probe_alive()
@@ -221,18 +213,14 @@ def test_a_command_to_a_logical_unit_that_is_not_there_is_not_executed(session):
     assert answer.check(SenseKey.ILLEGAL_REQUEST, Asc.LOGICAL_UNIT_NOT_SUPPORTED), answer
 
 
-@pytest.mark.case(
-    "ISC-PDU-22", section="RFC 7143 11.2.1.7, SPC-4 INQUIRY", no_mutant_reason="LIO breaks this rule itself"
-)
+@pytest.mark.case("ISC-PDU-22", section="RFC 7143 11.2.1.7, SPC-4 INQUIRY", no_mutant_reason=LIO_DEVIATES)
 def test_inquiry_of_an_absent_logical_unit_reports_its_absence(session):
     done = session.command(cdb(INQUIRY, allocation=96), read=96, lun=flat_lun(0x2FF))
     assert done.status == 0, f"status {done.status:#04x}, where INQUIRY data were due"
     assert done.data[0] in (0x7F, 0x3F), f"the peripheral qualifier and type are {done.data[0]:#04x}"
 
 
-@pytest.mark.case(
-    "ISC-PDU-23", section="RFC 7143 11.3.1", no_mutant_reason="a proxy cannot make a target die of it"
-)
+@pytest.mark.case("ISC-PDU-23", section="RFC 7143 11.3.1", no_mutant_reason=NO_CRASH)
 def test_a_bidirectional_command_is_answered_or_rejected(session, observe):
     size = (512).to_bytes(4, "big")
     session.send(ScsiCommand(read=True, write=True, expected_length=0, lun=session.lun, cdb=READY,
@@ -242,9 +230,7 @@ def test_a_bidirectional_command_is_answered_or_rejected(session, observe):
     assert after.closed or after.pdus
 
 
-@pytest.mark.case(
-    "ISC-PDU-24", section="RFC 7143 11.2.1.6, 7.7", no_mutant_reason="a proxy cannot make a target die of it"
-)
+@pytest.mark.case("ISC-PDU-24", section="RFC 7143 11.2.1.6, 7.7", no_mutant_reason=NO_CRASH)
 @pytest.mark.usefixtures("portal")
 def test_a_length_of_16_mib_that_does_not_come_does_not_hang_the_target(connections):
     initiator = connections.login("a")
@@ -255,9 +241,7 @@ def test_a_length_of_16_mib_that_does_not_come_does_not_hang_the_target(connecti
     assert other.ping(b"still here").data == b"still here"
 
 
-@pytest.mark.case(
-    "ISC-PDU-25", section="RFC 7143 11.2.1.5, 7.7", no_mutant_reason="a proxy cannot make a target die of it"
-)
+@pytest.mark.case("ISC-PDU-25", section="RFC 7143 11.2.1.5, 7.7", no_mutant_reason=NO_CRASH)
 def test_an_ahs_length_that_points_past_the_pdu_does_not_hang_the_target(connections):
     initiator = connections.login("a")
     nop = initiator.assign_numbers(NopOut(immediate=True, itt=0x46))
@@ -266,9 +250,7 @@ def test_an_ahs_length_that_points_past_the_pdu_does_not_hang_the_target(connect
     assert connections.login("b").ping(b"x").data == b"x"
 
 
-@pytest.mark.case(
-    "ISC-PDU-26", section="RFC 7143 7.7", no_mutant_reason="a proxy cannot make a target die of it"
-)
+@pytest.mark.case("ISC-PDU-26", section="RFC 7143 7.7", no_mutant_reason=NO_CRASH)
 def test_noise_after_the_login_leaves_the_target_well(connections):
     noisy = connections.login("a")
     noisy.send_raw(bytes(range(256)) * 16)
@@ -277,9 +259,7 @@ def test_noise_after_the_login_leaves_the_target_well(connections):
     assert connections.login("b").ping(b"x").data == b"x"
 
 
-@pytest.mark.case(
-    "ISC-PDU-27", section="RFC 7143 7.14", no_mutant_reason="a proxy cannot make a target die of it"
-)
+@pytest.mark.case("ISC-PDU-27", section="RFC 7143 7.14", no_mutant_reason=NO_CRASH)
 def test_a_connection_that_ends_within_a_write_leaves_the_unit_usable(connections, scratch):
     first = connections.login("a", offer={"ImmediateData": "No", "InitialR2T": "Yes"})
     first.start(cdb(WRITE_10, lba=scratch.lba, blocks=8), write=8 * scratch.block_size)

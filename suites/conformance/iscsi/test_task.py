@@ -22,6 +22,8 @@ from storagetest.wire.scsi.logical_unit import LogicalUnit
 
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 7143 11.5, 11.6", level="MUST")]
 
+LIO_DEVIATES = "LIO breaks this rule itself"
+
 READY = cdb(TEST_UNIT_READY).ljust(16, b"\0")
 UNSUPPORTED = (TaskResult.NOT_SUPPORTED, TaskResult.REJECTED)
 
@@ -70,7 +72,7 @@ def result(answer: TaskResponse) -> str:
     return names.get(answer.response, f"{answer.response}")
 
 
-@pytest.mark.case("ISC-TMF-01", section="RFC 7143 11.6.1 c", no_mutant_reason="LIO breaks this rule itself")
+@pytest.mark.case("ISC-TMF-01", section="RFC 7143 11.6.1 c", no_mutant_reason=LIO_DEVIATES)
 def test_abort_of_an_absent_task_reports_its_absence(session):
     session.ping(immediate=False)
     old = plus(session.numbers.cmd_sn, -1)
@@ -93,9 +95,7 @@ def test_abort_task_ends_a_write_that_waits_for_data(connections, scratch):
         assert not any(pdu in answered for pdu in after.pdus), f"the aborted task answers: {after}"
 
 
-@pytest.mark.case(
-    "ISC-TMF-03", section="RFC 7143 11.6.1 b, 7.11", no_mutant_reason="LIO breaks this rule itself"
-)
+@pytest.mark.case("ISC-TMF-03", section="RFC 7143 11.6.1 b, 7.11", no_mutant_reason=LIO_DEVIATES)
 def test_abort_of_a_command_that_has_not_come_yet_takes_its_cmd_sn_as_received(session):
     number = session.numbers.cmd_sn
     session.numbers.cmd_sn = plus(number, 1)  # the command itself got lost on its way
@@ -171,9 +171,7 @@ def test_a_function_that_is_not_defined_is_not_supported(session, observe, funct
         assert answer.response in UNSUPPORTED, result(answer)
 
 
-@pytest.mark.case(
-    "ISC-TMF-12", section="RFC 7143 11.6.1", level="SHOULD", no_mutant_reason="LIO breaks this rule itself"
-)
+@pytest.mark.case("ISC-TMF-12", section="RFC 7143 11.6.1", level="SHOULD", no_mutant_reason=LIO_DEVIATES)
 def test_a_function_for_an_absent_logical_unit_reports_its_absence(session):
     answer = session.task(TaskFunction.LOGICAL_UNIT_RESET, lun=flat_lun(0x2FF))
     assert answer.response in (TaskResult.LUN_DOES_NOT_EXIST, *UNSUPPORTED), result(answer)

@@ -21,6 +21,8 @@ from storagetest.wire.scsi.cdb import TEST_UNIT_READY, cdb
 
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 7143 13.3, C", level="MUST")]
 
+LIO_DEVIATES = "LIO breaks this rule itself"
+
 READY = cdb(TEST_UNIT_READY).ljust(16, b"\0")
 
 
@@ -111,7 +113,7 @@ def test_a_discovery_session_is_only_closed_as_a_session(discovery, observe):
     discovery.logged_in = not isinstance(answer, LogoutResponse)
 
 
-@pytest.mark.case("ISC-TEXT-01", section="RFC 7143 C", no_mutant_reason="LIO breaks this rule itself")
+@pytest.mark.case("ISC-TEXT-01", section="RFC 7143 C", no_mutant_reason=LIO_DEVIATES)
 def test_send_targets_all_is_not_supported_in_a_normal_session(session, observe):
     session.send(TextRequest(data=b"SendTargets=All\0"))
     after = session.probe_alive()
@@ -122,13 +124,13 @@ def test_send_targets_all_is_not_supported_in_a_normal_session(session, observe)
             assert not [name for name, _ in found if name == "TargetName"], "answered with a list of targets"
 
 
-@pytest.mark.case("ISC-TEXT-02", section="RFC 7143 C", no_mutant_reason="LIO breaks this rule itself")
+@pytest.mark.case("ISC-TEXT-02", section="RFC 7143 C", no_mutant_reason=LIO_DEVIATES)
 def test_send_targets_without_a_value_lists_this_target_in_a_normal_session(session, portal):
     found = session.text(("SendTargets", ""))
     assert {value for name, value in found if name == "TargetName"} == {portal.iqn}
 
 
-@pytest.mark.case("ISC-TEXT-03", section="RFC 7143 6.2", no_mutant_reason="LIO breaks this rule itself")
+@pytest.mark.case("ISC-TEXT-03", section="RFC 7143 6.2", no_mutant_reason=LIO_DEVIATES)
 def test_a_key_that_is_not_known_is_answered_not_understood(session):
     assert dict(session.text(("X-org.storagetest.key", "1"))) == {"X-org.storagetest.key": NOT_UNDERSTOOD}
 
