@@ -63,9 +63,7 @@ def test_what_is_done_through_it_is_done_below_and_it_is_gone_afterwards(places:
     assert list(at.iterdir()) == []
 
 
-def test_two_links_are_one_file_and_an_unlinked_file_lives_while_it_is_open(
-    places: tuple[Path, Path],
-) -> None:
+def test_two_links_are_one_file_and_an_unlinked_open_file_still_exists(places: tuple[Path, Path]) -> None:
     below, at = places
     with mounted(HONEST, below, at), (at / "f").open("w+b", buffering=0) as file:
         os.link(at / "f", at / "g")

@@ -184,9 +184,7 @@ def test_the_immediate_bit_is_reserved_except_in_numbered_requests(pdu: Pdu, res
 @pytest.mark.parametrize(("pdu", "text"), TABLE, ids=case_id)
 @pytest.mark.parametrize("digests", [False, True], ids=["plain", "digests"])
 @pytest.mark.parametrize("piece", [1, 7, 10_000])
-def test_a_pdu_is_decoded_from_any_pieces_with_trailing_data(
-    pdu: Pdu, text: str, digests: bool, piece: int
-) -> None:
+def test_pdu_in_pieces_with_trailing_data_is_decoded(pdu: Pdu, text: str, digests: bool, piece: int) -> None:
     stream = PduReceiver()
     stream.header_digest = stream.data_digest = digests
     wire = pdu.parts().wire(header_digest=digests, data_digest=digests)

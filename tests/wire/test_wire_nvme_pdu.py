@@ -294,7 +294,7 @@ def rungs(raw: bytes) -> list[str]:
 
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=300), st.sampled_from(list(StreamRole)), st.sampled_from(list(StreamState)))
-def test_any_bytes_give_an_event_or_a_protocol_error(
+def test_any_bytes_are_an_event_or_a_protocol_error(
     data: bytes, role: StreamRole, state: StreamState
 ) -> None:
     fed(role, data, state)

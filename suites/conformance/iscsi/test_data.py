@@ -377,9 +377,7 @@ def test_a_sequence_without_its_final_bit_does_not_end_the_command(connections, 
 
 
 @pytest.mark.case("ISC-DATAOUT-05", section="RFC 7143 7.9, 11.7.5", kills=("data-sn-not-checked",))
-def test_data_out_with_a_data_sn_out_of_sequence_are_not_taken_as_if_nothing_were(
-    connections, scratch, observe
-):
+def test_data_out_with_a_data_sn_out_of_sequence_is_not_accepted_silently(connections, scratch, observe):
     session = prepared(connections, scratch, ImmediateData="No", InitialR2T="Yes")
     command, r2t = first_r2t(session, scratch, 4)
     data = scratch.pattern(4, seed=12)

@@ -343,7 +343,7 @@ def test_a_reservation_outlives_the_session_of_its_holder(unreserved, connection
 
 
 @pytest.mark.case("SCS-PR-23", section="SPC-4 I_T nexus, RFC 7143 4.4.3.1", kills=("reservation-write",))
-def test_a_registration_is_of_one_i_t_nexus_and_not_of_the_initiator_name(
+def test_a_registration_belongs_to_an_i_t_nexus_not_to_the_initiator_name(
     unreserved, connections, facts, scratch
 ):
     a, _ = unreserved

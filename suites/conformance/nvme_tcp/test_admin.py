@@ -384,9 +384,7 @@ def test_a_command_that_is_not_there_is_not_aborted(session: ControllerSession) 
 
 
 @pytest.mark.case("NVA-ABORT-02", section="Base 5.2.1.2", kills=("abort-silent",))
-def test_an_event_request_is_aborted_or_reported_as_not_aborted(
-    session: ControllerSession, observe: Observe
-) -> None:
+def test_abort_of_an_event_request_reports_its_result(session: ControllerSession, observe: Observe) -> None:
     cid = session.admin.submit(admin.async_event())
     done = session.admin.run(admin.abort(sqid=0, cid=cid))
     assert done.ok

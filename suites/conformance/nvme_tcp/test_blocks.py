@@ -65,9 +65,7 @@ def test_a_write_leaves_its_neighbours_alone(queue: Queue, scratch: Scratch) -> 
 
 
 @pytest.mark.case("NVB-RW-03", section="NVM 3.3.6", kills=("write-lost",))
-def test_what_is_written_is_read_by_another_controller(
-    queue: Queue, bench: Harness, scratch: Scratch
-) -> None:
+def test_written_data_is_read_by_another_controller(queue: Queue, bench: Harness, scratch: Scratch) -> None:
     data = put(queue, scratch, 8, 4)
     assert get(bench.session().io_queue(), scratch, 8) == data
 
@@ -115,9 +113,7 @@ def past_end(scratch: Scratch, start: int | None) -> int:
 
 @pytest.mark.case(section="NVM 3.3.4")
 @out_of_range(("lba-not-checked",), "READ")
-def test_a_read_past_the_end_is_refused(
-    queue: Queue, scratch: Scratch, start: int | None, blocks: int
-) -> None:
+def test_read_past_the_end_is_refused(queue: Queue, scratch: Scratch, start: int | None, blocks: int) -> None:
     done = queue.run(
         io.read(scratch.nsid, past_end(scratch, start), blocks), reads=blocks * scratch.block_size
     )
@@ -126,7 +122,7 @@ def test_a_read_past_the_end_is_refused(
 
 @pytest.mark.case(section="NVM 3.3.6")
 @out_of_range(("lba-not-checked",), "WRITE")
-def test_a_write_past_the_end_is_refused(
+def test_write_past_the_end_is_refused(
     queue: Queue, scratch: Scratch, start: int | None, blocks: int
 ) -> None:
     data = pattern(scratch, blocks, 8)
@@ -233,7 +229,7 @@ def test_written_zeroes_are_read(session: ControllerSession, queue: Queue, scrat
 
 
 @pytest.mark.case("NVB-ZEROES-02", section="NVM 3.3.8", kills=("zeroes-ignored",))
-def test_deallocated_zeroes_are_read_as_zeroes(
+def test_deallocated_zeroes_read_as_zeroes(
     session: ControllerSession, queue: Queue, scratch: Scratch
 ) -> None:
     optional(session, Io.WRITE_ZEROES)
@@ -274,9 +270,7 @@ def test_deallocated_blocks_read_as_one_of_three_things(
 
 
 @pytest.mark.case("NVB-DSM-02", section="NVM 3.3.3", kills=("dsm-spills",))
-def test_deallocation_leaves_neighbours_alone(
-    session: ControllerSession, queue: Queue, scratch: Scratch
-) -> None:
+def test_deallocation_keeps_other_blocks(session: ControllerSession, queue: Queue, scratch: Scratch) -> None:
     optional(session, Io.DATASET_MANAGEMENT)
     data, size = put(queue, scratch, 24, 15), scratch.block_size
     ranges = io.dsm_ranges([(scratch.lba + 8, 4), (scratch.lba + 16, 4)])
@@ -329,7 +323,7 @@ def test_ranges_are_copied_in_order(session: ControllerSession, queue: Queue, sc
 
 
 @pytest.mark.case("NVB-COPY-02", section="NVM 3.3.2", kills=("lba-not-checked",))
-def test_a_copy_from_past_the_end_is_refused(
+def test_copy_from_past_the_end_is_refused(
     session: ControllerSession, queue: Queue, scratch: Scratch
 ) -> None:
     optional(session, Io.COPY)
@@ -350,7 +344,7 @@ def test_a_copy_over_mssrl_is_refused(session: ControllerSession, queue: Queue, 
 
 
 @pytest.mark.case("NVB-COPY-04", section="NVM 3.3.2", kills=("copy-limits",))
-def test_more_source_ranges_than_msrc_are_refused(
+def test_source_ranges_over_msrc_are_refused(
     session: ControllerSession, queue: Queue, scratch: Scratch
 ) -> None:
     optional(session, Io.COPY)

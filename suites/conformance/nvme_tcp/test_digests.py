@@ -94,9 +94,7 @@ def test_data_written_is_data_read(bench: Harness, icreq: ICReq, scratch: Scratc
 
 
 @pytest.mark.case("NVT-DGST-CAPSULE", section="NVMe/TCP 3.5", kills=("ddgst-not-checked",))
-def test_a_capsule_whose_data_is_damaged_is_a_transient_transport_error(
-    bench: Harness, scratch: Scratch
-) -> None:
+def test_a_capsule_with_damaged_data_is_a_transient_transport_error(bench: Harness, scratch: Scratch) -> None:
     queue = bench.session(icreq=ICReq(data_digest=True)).io_queue()
     needs_digests(queue)
     _write(queue, scratch, 1)

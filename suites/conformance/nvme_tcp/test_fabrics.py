@@ -120,17 +120,13 @@ def test_an_io_queue_of_no_controller_is_refused(bench: Harness) -> None:
 
 
 @pytest.mark.case("NVF-CONNECT-13", kills=("connect-wrong-status",))
-def test_an_io_queue_of_another_hosts_controller_is_refused(
-    session: ControllerSession, bench: Harness
-) -> None:
+def test_io_queue_of_another_hosts_controller_is_refused(session: ControllerSession, bench: Harness) -> None:
     done = _io_connect(bench, session, identity=Identity.fresh())
     refused(done, StatusCode.CONNECT_INVALID_PARAMETERS, StatusCode.CONNECT_INVALID_HOST)
 
 
 @pytest.mark.case("NVF-CONNECT-14", kills=("connect-wrong-status",))
-def test_an_io_queue_with_another_host_identifier_is_refused(
-    session: ControllerSession, bench: Harness
-) -> None:
+def test_io_queue_with_another_host_identifier_is_refused(session: ControllerSession, bench: Harness) -> None:
     other = replace(session.identity, hostid=Identity.fresh().hostid)
     refused(_io_connect(bench, session, identity=other), StatusCode.CONNECT_INVALID_PARAMETERS)
 
@@ -349,9 +345,7 @@ def test_a_reset_ends_the_io_queues(session: ControllerSession) -> None:
 
 
 @pytest.mark.case("NVF-DISCONNECT-01", section="Base 6.4", kills=("disconnect-refused",))
-def test_disconnect_of_an_io_queue_succeeds(
-    session: ControllerSession, queue: Queue, observe: Observe
-) -> None:
+def test_disconnect_of_io_queue_succeeds(session: ControllerSession, queue: Queue, observe: Observe) -> None:
     _needs_disconnect(session)
     done = queue.run(fabrics.disconnect())
     assert done.ok, f"6.4: Disconnect of an I/O queue is not {status_name(done.status)}"

@@ -111,9 +111,7 @@ def test_icreq_may_arrive_in_pieces(bench: Harness) -> None:
         for value in (0, 1, 7, 15, 31)
     ],
 )
-def test_every_legal_hpda_is_accepted_or_called_unsupported(
-    bench: Harness, hpda: int, observe: Observe
-) -> None:
+def test_each_legal_hpda_is_accepted_or_unsupported(bench: Harness, hpda: int, observe: Observe) -> None:
     accepted_or_unsupported(bench, ICReq(hpda=hpda), "HPDA", observe)
 
 
@@ -130,9 +128,7 @@ def test_every_legal_hpda_is_accepted_or_called_unsupported(
         for name, value in (("1", 0), ("16", 15), ("MAX", 0xFFFFFFFF))
     ],
 )
-def test_every_maxr2t_is_accepted_or_called_unsupported(
-    bench: Harness, maxr2t: int, observe: Observe
-) -> None:
+def test_each_maxr2t_is_accepted_or_unsupported(bench: Harness, maxr2t: int, observe: Observe) -> None:
     accepted_or_unsupported(bench, ICReq(maxr2t=maxr2t), "MAXR2T", observe)
 
 

@@ -371,9 +371,7 @@ def test_clear_removes_everything(hosts: tuple[Host, Host]) -> None:
     pytest.param(PREEMPT, marks=pytest.mark.case("NVR-PREEMPT-01", kills=("preempt-ignored",))),
     pytest.param(PREEMPT_ABORT, marks=pytest.mark.case("NVR-PREEMPT-02", kills=("preempt-ignored",))),
 ])  # fmt: skip
-def test_preempt_takes_the_reservation_and_unregisters_its_holder(
-    hosts: tuple[Host, Host], action: int
-) -> None:
+def test_preempt_takes_the_reservation_and_unregisters_holder(hosts: tuple[Host, Host], action: int) -> None:
     first, second = hosts
     _hold(first, WE)
     allowed(second.register())

@@ -77,7 +77,7 @@ def test_success_is_used_only_by_a_controller_that_can_disable_sq_flow_control(
 
 
 @pytest.mark.case("NVT-C2H-04", level="MAY")
-def test_success_where_sq_flow_control_is_off(
+def test_success_without_sq_flow_control(
     session: ControllerSession, scratch: Scratch, observe: Observe
 ) -> None:
     queue = session.io_queue(cattr=DISABLE_FLOW_CONTROL)
@@ -166,9 +166,7 @@ def test_r2ts_cover_the_data_once_and_in_order(queue: Queue, scratch: Scratch) -
         for value in (0, 1, 3)
     ],
 )
-def test_no_more_r2ts_are_outstanding_than_maxr2t_allows(
-    bench: Harness, scratch: Scratch, maxr2t: int
-) -> None:
+def test_outstanding_r2ts_do_not_exceed_maxr2t(bench: Harness, scratch: Scratch, maxr2t: int) -> None:
     queue = bench.session(icreq=ICReq(maxr2t=maxr2t)).io_queue()
     cid, _ = asked_for(queue, scratch, bulk(queue))
     outstanding = 1

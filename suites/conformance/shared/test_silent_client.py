@@ -51,9 +51,7 @@ def granted(request, seconds: float) -> float | None:
 
 
 @pytest.mark.case("SHR-SILENT-01", section="RFC 7530 9.6.1, 9.6.3.1", no_mutant_reason=NOT_HERE)
-def test_lock_is_kept_during_the_lease_and_released_afterwards(
-    a, b, fds, crossed_wire, network_cut, expiry, observe
-):
+def test_lock_is_kept_for_the_lease_and_then_released(a, b, fds, crossed_wire, network_cut, expiry, observe):
     with crossed_wire(a, "lock"):
         a.lock(fds[0], F_WRLCK, 0, 10)
     with network_cut(a):

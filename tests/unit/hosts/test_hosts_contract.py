@@ -125,9 +125,7 @@ def test_deadline_ends_processes_that_ignore_sigterm_or_left_the_session(host: H
     assert running(marker) == []
 
 
-def test_deadline_ends_processes_that_the_supervisor_did_not_end(
-    host: Host, marker, running, monkeypatch
-) -> None:
+def test_deadline_ends_processes_that_the_supervisor_left(host: Host, marker, running, monkeypatch) -> None:
     """Under load the supervisor's attempts may all end too early."""
     monkeypatch.setattr(
         _supervised_host, "_SUPERVISE", _supervised_host._SUPERVISE.replace("reap 10", ": reap")

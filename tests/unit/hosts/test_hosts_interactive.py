@@ -87,9 +87,7 @@ def test_the_process_has_a_deadline(host: Host) -> None:
 
 
 @pytest.mark.parametrize("error", [None, KeyboardInterrupt, AssertionError])
-def test_a_command_that_ignores_its_stdin_is_killed_with_its_children(
-    host: Host, marker, running, error
-) -> None:
+def test_command_that_ignores_stdin_is_killed_with_its_children(host: Host, marker, running, error) -> None:
     script = f"trap '' TERM; setsid sh -c 'sleep 1000 # {marker}' & while :; do sleep 1; done # {marker}"
     started_at = time.monotonic()
     try:

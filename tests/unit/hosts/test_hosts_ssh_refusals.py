@@ -70,9 +70,7 @@ def test_key_with_a_passphrase(settings: SshSettings, tmp_path: Path) -> None:
         assert host.run(["true"], deadline=20).ok
 
 
-def test_a_passphrase_is_not_offered_as_a_password(
-    settings: SshSettings, tmp_path: Path, other_key: Path
-) -> None:
+def test_passphrase_is_not_sent_as_password(settings: SshSettings, tmp_path: Path, other_key: Path) -> None:
     subprocess.run(["ssh-keygen", "-q", "-p", "-N", "hunter2", "-f", other_key], check=True, timeout=30)
     message = refusal(replace(settings, key_files=(other_key,), password="hunter2"))
     assert (

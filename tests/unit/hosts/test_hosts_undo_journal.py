@@ -110,9 +110,7 @@ def test_a_step_that_is_a_string_is_a_type_error(directory: Path) -> None:
     assert not directory.exists()
 
 
-def test_undo_runs_every_step_in_order_and_removes_the_entry_on_success(
-    journal: Journal, tmp_path: Path
-) -> None:
+def test_undo_runs_each_step_in_order_and_then_removes_the_entry(journal: Journal, tmp_path: Path) -> None:
     log = tmp_path / "log"
     echo = ["sh", "-c", f'echo "$1" >> {log}', "echo"]
     entry = write_for(ended_owner(), journal, [Step((*echo, "one")), Step((*echo, "two"))])

@@ -110,9 +110,7 @@ def pool() -> Iterator[SyscallSessionPool]:
     pool.close()
 
 
-def test_both_sessions_share_the_directory_and_it_is_removed(
-    pool: SyscallSessionPool, tmp_path: Path
-) -> None:
+def test_both_sessions_share_a_directory_that_is_removed(pool: SyscallSessionPool, tmp_path: Path) -> None:
     a, b = (pool.get(LocalHost(name)) for name in ("a", "b"))
     path = tmp_path / "case"
     with shared_case_directory((a, b), (str(path), str(path))):
@@ -124,9 +122,7 @@ def test_both_sessions_share_the_directory_and_it_is_removed(
     assert not path.exists()
 
 
-def test_the_directory_is_removed_after_a_worker_and_a_session_died(
-    pool: SyscallSessionPool, tmp_path: Path
-) -> None:
+def test_directory_is_removed_after_worker_and_session_died(pool: SyscallSessionPool, tmp_path: Path) -> None:
     hosts = [LocalHost("a"), LocalHost("b")]
     a, b = (pool.get(host) for host in hosts)
     path = tmp_path / "case"

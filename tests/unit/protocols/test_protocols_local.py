@@ -140,9 +140,7 @@ def test_unclean_release_is_reported(status: int, error: type[Exception], words:
     assert len(Journal(LocalHost()).entries()) == left
 
 
-def test_release_that_hangs_is_a_dead_target_and_stays_in_the_journal(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_release_that_hangs_is_a_dead_target_and_keeps_its_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_acquire, "MIN_RELEASE_SECONDS", 0.1)
     monkeypatch.setattr(_acquire, "_MARGIN", 0.1)
     with (

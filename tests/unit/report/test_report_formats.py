@@ -61,9 +61,7 @@ def toy(tmp_path, monkeypatch):
     sys.modules.pop("toy_format", None)
 
 
-def test_a_format_of_another_package_has_its_sub_command_options_and_output(
-    toy, tmp_path, make_record, capsys
-):
+def test_format_of_another_package_has_sub_command_options_and_output(toy, tmp_path, make_record, capsys):
     with pytest.raises(SystemExit):
         main(["report", "--help"])
     assert "toy        variants, for this test" in capsys.readouterr().out

@@ -107,9 +107,7 @@ def test_an_isolated_client_is_reconnected(directory: Path, flag: Path, clean: l
     assert list(directory.glob("*.json")) == []
 
 
-def test_a_lost_path_is_restored(
-    directory: Path, flag: Path, clean: list[str], tmp_path: Path, capsys
-) -> None:
+def test_lost_path_is_restored(directory: Path, flag: Path, clean: list[str], tmp_path: Path, capsys) -> None:
     (tmp_path / "loses.py").write_text(LOSES)
     (tmp_path / "place").mkdir()
     arguments = (str(directory), str(flag), str(tmp_path / "loses.py"), str(tmp_path / "place"))

@@ -314,9 +314,7 @@ def test_closing_the_host_ends_a_running_command(host: Host, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("remote", [False, True])
-def test_fio_measures_the_same_with_and_without_the_fork_server(
-    host: Host, tmp_path: Path, remote: bool
-) -> None:
+def test_fio_measures_the_same_with_the_fork_server(host: Host, tmp_path: Path, remote: bool) -> None:
     host.expensive_exec = remote
     job = FioJob(
         name="load", filename=str(tmp_path / "f"), size=1 << 20, rw="randwrite", block_size=4096,
