@@ -12,6 +12,4 @@ for directory in (HERE, HERE.parent / "controllers"):
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--write-mutants", action="store_true", help="write the tables of mutants in docs/ again"
-    )
+    parser.addoption("--write-mutants", action="store_true", help="rewrite the tables of mutants in docs/")

@@ -152,18 +152,14 @@ def data_in(name: str, section: str, description: str, change: Any) -> None:
 
 data_in("data-in-order", "13.18", "the second Data-In is at a wrong offset",
         lambda pdu, talk: replace(pdu, buffer_offset=pdu.buffer_offset + 512) if pdu.data_sn else pdu)  # fmt: skip
-data_in(
-    "data-sn", "4.2.2.4", "DataSN counts from one", lambda pdu, talk: replace(pdu, data_sn=pdu.data_sn + 1)
-)
+data_in("data-sn", "4.2.2.4", "DataSN counts from one", lambda pdu, _: replace(pdu, data_sn=pdu.data_sn + 1))
 data_in(
     "data-in-burst",
     "11.7.1",
     "a sequence does not end at MaxBurstLength",
     lambda pdu, talk: replace(pdu, final=pdu.has_status),
 )
-data_in(
-    "status-without-final", "11.7.3", "S is set and F is not", lambda pdu, talk: replace(pdu, final=False)
-)
+data_in("status-without-final", "11.7.3", "S is set and F is not", lambda pdu, _: replace(pdu, final=False))
 data_in("residual-underflow", "11.4.5", "an underflow is not reported",
         lambda pdu, talk: replace(pdu, underflow=False, residual=0) if pdu.underflow else pdu)  # fmt: skip
 data_in("residual-overflow", "11.4.5", "an overflow is not reported",

@@ -61,9 +61,7 @@ def test_block_is_at_its_own_position_only(block_range):
         )
         if (block_range.size >> shift) >= block_range.length:
             os.preadv(block_range.fd, [one], offset)
-            assert bytes(one) != block_range.pattern(0, 1, 1), (
-                f"block 0 of the range is also at byte {offset}"
-            )
+            assert bytes(one) != block_range.pattern(0, 1, 1), f"block 0 is also at byte {offset}"
 
 
 @pytest.mark.case("BLK-SIZE-05", section="read(2), write(2)")

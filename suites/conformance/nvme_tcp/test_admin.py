@@ -234,9 +234,7 @@ def test_the_changed_namespace_list_is_empty_at_first(session: ControllerSession
         pytest.skip("OAES bit 8: namespace attribute notices are not supported")
     done = session.admin.run(admin.get_log_page(LogPage.CHANGED_NAMESPACES, 4096), reads=4096)
     assert done.ok, f"5.2.12.1.5: not {status_name(done.status)}"
-    assert active_namespaces(done.data) == [], (
-        "5.2.12.1.5: nothing has changed since this controller was made"
-    )
+    assert active_namespaces(done.data) == [], "5.2.12.1.5: no namespace has changed since Connect"
 
 
 @pytest.mark.case("NVA-LOG-EFFECTS", section="Base 5.2.12.1.6", kills=("log-effects",))

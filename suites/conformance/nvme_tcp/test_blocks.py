@@ -113,7 +113,7 @@ def past_end(scratch: Scratch, start: int | None) -> int:
 
 @pytest.mark.case(section="NVM 3.3.4")
 @out_of_range(("lba-not-checked",), "READ")
-def test_read_past_the_end_is_refused(queue: Queue, scratch: Scratch, start: int | None, blocks: int) -> None:
+def test_read_past_end_is_refused(queue: Queue, scratch: Scratch, start: int | None, blocks: int) -> None:
     done = queue.run(
         io.read(scratch.nsid, past_end(scratch, start), blocks), reads=blocks * scratch.block_size
     )
@@ -122,9 +122,7 @@ def test_read_past_the_end_is_refused(queue: Queue, scratch: Scratch, start: int
 
 @pytest.mark.case(section="NVM 3.3.6")
 @out_of_range(("lba-not-checked",), "WRITE")
-def test_write_past_the_end_is_refused(
-    queue: Queue, scratch: Scratch, start: int | None, blocks: int
-) -> None:
+def test_write_past_end_is_refused(queue: Queue, scratch: Scratch, start: int | None, blocks: int) -> None:
     data = pattern(scratch, blocks, 8)
     done = queue.run(io.write(scratch.nsid, past_end(scratch, start), blocks), data=data)
     refused(done, StatusCode.LBA_OUT_OF_RANGE, StatusCode.CAPACITY_EXCEEDED)
@@ -229,9 +227,7 @@ def test_written_zeroes_are_read(session: ControllerSession, queue: Queue, scrat
 
 
 @pytest.mark.case("NVB-ZEROES-02", section="NVM 3.3.8", kills=("zeroes-ignored",))
-def test_deallocated_zeroes_read_as_zeroes(
-    session: ControllerSession, queue: Queue, scratch: Scratch
-) -> None:
+def test_deallocated_zeroes_read_as_zero(session: ControllerSession, queue: Queue, scratch: Scratch) -> None:
     optional(session, Io.WRITE_ZEROES)
     put(queue, scratch, 8, 13)
     assert queue.run(io.write_zeroes(scratch.nsid, scratch.lba, 8, deallocate=True)).ok
@@ -323,9 +319,7 @@ def test_ranges_are_copied_in_order(session: ControllerSession, queue: Queue, sc
 
 
 @pytest.mark.case("NVB-COPY-02", section="NVM 3.3.2", kills=("lba-not-checked",))
-def test_copy_from_past_the_end_is_refused(
-    session: ControllerSession, queue: Queue, scratch: Scratch
-) -> None:
+def test_copy_from_past_end_is_refused(session: ControllerSession, queue: Queue, scratch: Scratch) -> None:
     optional(session, Io.COPY)
     ranges = io.copy_ranges([(scratch.end, 1)])
     refused(queue.run(io.copy(scratch.nsid, scratch.lba, 1), data=ranges), StatusCode.LBA_OUT_OF_RANGE)
@@ -344,9 +338,7 @@ def test_a_copy_over_mssrl_is_refused(session: ControllerSession, queue: Queue, 
 
 
 @pytest.mark.case("NVB-COPY-04", section="NVM 3.3.2", kills=("copy-limits",))
-def test_source_ranges_over_msrc_are_refused(
-    session: ControllerSession, queue: Queue, scratch: Scratch
-) -> None:
+def test_ranges_over_msrc_are_refused(session: ControllerSession, queue: Queue, scratch: Scratch) -> None:
     optional(session, Io.COPY)
     count = session.namespace(scratch.nsid)["msrc"] + 2
     if count > 128:

@@ -186,9 +186,7 @@ def test_an_io_queue_of_two_entries_works(session: ControllerSession) -> None:
 def test_the_same_host_may_connect_again(bench: Harness) -> None:
     identity = Identity.fresh()
     bench.session(identity=identity).close()
-    assert bench.session(identity=identity).namespaces(), (
-        "6.3: nothing of the first association is in the way"
-    )
+    assert bench.session(identity=identity).namespaces(), "6.3: the first association does not interfere"
 
 
 @pytest.mark.case("NVF-CONNECT-25", kills=("connect-sqhd-unasked",))

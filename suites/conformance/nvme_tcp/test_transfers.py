@@ -77,9 +77,7 @@ def test_success_is_used_only_by_a_controller_that_can_disable_sq_flow_control(
 
 
 @pytest.mark.case("NVT-C2H-04", level="MAY")
-def test_success_without_sq_flow_control(
-    session: ControllerSession, scratch: Scratch, observe: Observe
-) -> None:
+def test_success_without_flow_control(session: ControllerSession, scratch: Scratch, observe: Observe) -> None:
     queue = session.io_queue(cattr=DISABLE_FLOW_CONTROL)
     done = queue.run(io.read(scratch.nsid, scratch.lba, 8), reads=8 * scratch.block_size)
     assert done.ok

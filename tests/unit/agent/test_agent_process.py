@@ -113,9 +113,7 @@ def test_its_workers_end_when_it_is_killed(started, metadata):
     workers = worker_pids(process, metadata)
     process.kill()
     assert process.wait(10) == -signal.SIGKILL
-    wait_until(
-        lambda: not any(alive(worker) for worker in workers), 10, "the end of the workers", interval=0.02
-    )
+    wait_until(lambda: not any(alive(worker) for worker in workers), 10, "the workers' end", interval=0.02)
     assert not any(line.startswith(b'{"t":"result"') for line in process.stdout.read().splitlines())
 
 

@@ -130,9 +130,7 @@ def test_any_target_and_client(fake_kinds, target, client):
     text = yaml.safe_dump({"version": 1, "clients": clients, "targets": {"t": {**head, **target}}})
     if outcome(text) == "taken":
         schema = make_schema(fake_kinds.protocols.all(), fake_kinds.workloads.all())
-        assert [
-            error.message for error in Draft202012Validator(schema).iter_errors(yaml.safe_load(text))
-        ] == []
+        assert [e.message for e in Draft202012Validator(schema).iter_errors(yaml.safe_load(text))] == []
 
 
 @quick

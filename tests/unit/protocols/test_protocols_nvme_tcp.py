@@ -139,9 +139,7 @@ def test_a_path_that_is_not_live_is_a_difference() -> None:
     seen = nvme_tcp.parse_query(LOOK + "path-nvme0:live\npath-nvme1:connecting\n")
     negotiated = nvme_tcp.parse_negotiated(seen, asked)
     assert negotiated["paths"] == "1"
-    assert [str(one) for one in NvmeTcp().option_mismatches(asked, negotiated)] == [
-        "paths: requested 2, got 1"
-    ]
+    assert [*map(str, NvmeTcp().option_mismatches(asked, negotiated))] == ["paths: requested 2, got 1"]
 
 
 def test_several_paths_are_for_a_client_and_not_for_the_wire() -> None:
