@@ -36,8 +36,8 @@ Run = Callable[..., str]
 
 
 @pytest.fixture
-def run_with_output(run_with_fake_metrics, pytester) -> Callable[..., None]:
-    """Return a function that runs pytest with ``output`` as stdout and stderr. No case may fail."""
+def run_with_output(run_with_fake_metrics, pytester, tmp_path) -> Callable[..., None]:
+    """Return a function that runs pytest with ``output`` as stdout and stderr. It leaves no socket."""
 
     def run(output: TextIO, *arguments: str, **env: str) -> None:
         with pytest.MonkeyPatch.context() as patch:
@@ -49,8 +49,10 @@ def run_with_output(run_with_fake_metrics, pytester) -> Callable[..., None]:
                 patch.setattr(render, name, seconds)
             patch.setattr(sys, "stdout", output)
             patch.setattr(sys, "stderr", output)
+            patch.setattr(tempfile, "tempdir", str(tmp_path))  # of the socket for workers
             patch.setattr(pytester, "runpytest_inprocess", pytester.inline_run)  # it does not capture stdout
             assert run_with_fake_metrics(*arguments, suite=SUITE, profiles=PROFILES).ret == 0
+        assert not list(tmp_path.glob("storagetest-*")), "a socket is left"
 
     return run
 
@@ -153,9 +155,3 @@ def test_a_log_has_whole_lines_and_no_control_characters(run_in_log, arguments):
 @pytest.mark.parametrize("arguments", [("-q",), ("-q", "-n", "2"), ("--st-progress=off",)])
 def test_a_short_log_contains_no_progress(run_in_log, arguments):
     assert not STEP.search(run_in_log(*arguments))
-
-
-def test_no_socket_is_left(run_on_terminal, tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    run_on_terminal("-n", "2")
-    assert [entry for entry in tmp_path.iterdir() if entry.name.startswith("storagetest-")] == []

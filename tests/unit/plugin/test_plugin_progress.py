@@ -144,7 +144,7 @@ def test_another_case_resets_the_state():
 
 
 def test_clock_formats_minutes_and_hours():
-    assert [clock(one) for one in (0, 9.9, 107, 7390)] == ["0:00", "0:09", "1:47", "2:03:10"]
+    assert [clock(seconds) for seconds in (0, 9.9, 107, 7390)] == ["0:00", "0:09", "1:47", "2:03:10"]
 
 
 @pytest.fixture
@@ -192,21 +192,21 @@ def test_a_closed_terminal_is_no_error(reporter, terminal):
     overlay.hide()
 
 
-def options(**more) -> SimpleNamespace:
-    return SimpleNamespace(option=argparse.Namespace(**{"st_progress": "auto", "capture": "fd", **more}))
+def options(**values) -> SimpleNamespace:
+    return SimpleNamespace(option=argparse.Namespace(**{"st_progress": "auto", "capture": "fd", **values}))
 
 
 XTERM = {"TERM": "xterm"}
 
 
 @pytest.mark.parametrize(
-    ("env", "given", "tty", "verbosity", "wanted"),
+    ("env", "values", "tty", "verbosity", "expected"),
     [
         (XTERM, {}, True, 0, "line"),
         (XTERM, {}, True, 2, "line"),
         (XTERM, {}, True, -1, "line"),
         (XTERM, {}, True, -2, "off"),
-        ({**XTERM, "NO_COLOR": "1"}, {}, True, 0, "line"),  # about colours, and there are none
+        ({**XTERM, "NO_COLOR": "1"}, {}, True, 0, "line"),  # the display has no colours
         ({"TERM": "dumb"}, {}, True, 0, "log"),
         ({}, {}, True, 0, "log"),
         ({**XTERM, "CI": "true"}, {}, True, 0, "log"),
@@ -220,8 +220,8 @@ XTERM = {"TERM": "xterm"}
         ({}, {"st_progress": "line"}, False, 0, "line"),
     ],
 )
-def test_the_kind_of_display_depends_on_pytests_output(env, given, tty, verbosity, wanted):
-    assert how(options(**given), SimpleNamespace(isatty=tty, verbosity=verbosity), env) == wanted
+def test_the_kind_of_display_depends_on_pytests_output(env, values, tty, verbosity, expected):
+    assert how(options(**values), SimpleNamespace(isatty=tty, verbosity=verbosity), env) == expected
 
 
 def test_without_a_terminal_reporter_the_display_is_off():
@@ -248,13 +248,13 @@ def test_a_log_gets_lines_after_half_a_minute_and_then_every_minute(reporter, te
         shown.append(len(terminal.shown))
     assert shown[28] == 1
     assert shown[29] == 3  # after half a minute
-    assert (shown[-1] - 1) / 2 == 3  # and every minute from there
+    assert (shown[-1] - 1) / 2 == 3  # and every minute after that
     assert terminal.shown[:3] == [
         "test_a.py",
         "  nas-v4.2-nconnect4 on load1: sequential read 1MiB, 0:30 of about 15:00",
         "    measure 1 of 3, 0:30 of 5:00",
     ]
-    assert reporter.currentfspath == "x"  # the dots go on by themselves
+    assert reporter.currentfspath == "x"  # pytest continues its dots on a new line
     assert reporter._tw.width_of_current_line == 0
 
 
@@ -290,8 +290,8 @@ def test_a_worker_sends_messages_and_never_blocks():
         send(event_message(MeasurementPhase.FILL, 1.5))  # the socket is closed
 
 
-def _until(true) -> None:
+def _until(predicate) -> None:
     end = time.monotonic() + 20
-    while not true():
+    while not predicate():
         assert time.monotonic() < end
         time.sleep(0.01)
