@@ -60,7 +60,7 @@ class PytestRun:
             env={**os.environ, "COLUMNS": "160"},
         )
 
-    def run(self, *arguments: str, profile: str = "tiny", timeout: float = 240) -> tuple[int, str]:
+    def run(self, *arguments: str, profile: str = "tiny", timeout: float = 900) -> tuple[int, str]:
         """Return pytest's exit status and its output."""
         process = self.start(*arguments, profile=profile)
         try:
@@ -91,7 +91,9 @@ def posix_cases(directory: Path, targets: str, variant: str, *modules: str) -> d
     """Run modules of the posix suite on a variant; return the record of each case by id. None may fail."""
     config = ["-c", str(directory / "pytest.ini"), "--rootdir", str(directory), "--import-mode=importlib"]
     files = [str(POSIX / f"test_{module}.py") for module in modules]
-    status, output = PytestRun(directory, targets).run(*config, *select_targets(variant), *files, timeout=400)
+    status, output = PytestRun(directory, targets).run(
+        *config, *select_targets(variant), *files, timeout=1200
+    )
     assert status == 0, output
     text = (directory / "cases.jsonl").read_text(encoding="utf-8")
     cases = [json.loads(line) for line in text.splitlines()]

@@ -46,7 +46,7 @@ def test_no_case_fails(lab, clean_client, tmp_path, target, modules) -> None:
     argv += ["--rootdir", str(ROOT), "--st-targets", str(lab.targets_yaml), "--st-target", target]
     argv += ["--st-cases", str(cases), "--st-results", str(tmp_path / "results.jsonl")]
     argv += [str(SUITE / module) for module in modules]
-    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=400, check=False)
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=1200, check=False)
     records = [json.loads(line) for line in cases.read_text(encoding="utf-8").splitlines()]
     bad = {one["id"]: one["message"][:300] for one in records if one["outcome"] not in GOOD}
     assert (done.returncode, bad) == (0, {}), done.stdout[-3000:]

@@ -34,7 +34,7 @@ def run(lab: Lab, where: Path, *arguments: str) -> str:
         str(lab.targets_yaml),
     ]
     argv += ["--st-results", str(where / "results.jsonl"), *arguments, str(ROOT / "suites" / "external")]
-    done = subprocess.run(argv, cwd=where, capture_output=True, text=True, timeout=400, check=False)
+    done = subprocess.run(argv, cwd=where, capture_output=True, text=True, timeout=1200, check=False)
     assert done.returncode == 0, done.stdout[-4000:]
     return done.stdout
 

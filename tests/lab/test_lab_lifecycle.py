@@ -23,8 +23,8 @@ from storagetest.polling import wait_until
 
 pytestmark = pytest.mark.lab
 
-SOON = 60.0
-BOOT = 180.0
+SOON = 180.0
+BOOT = 600.0
 ENVIRONMENT = {"PYTHONPATH": str(package_root()), "PYTHONUNBUFFERED": "1"}
 
 

@@ -88,7 +88,7 @@ def test_ctrl_c_during_a_run_leaves_nothing(pytest_run: PytestRun, client) -> No
     process = pytest_run.start(*select_targets("nfs-v4.2-nconnect1"), profile="long")
     wait_for_attach(client)
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=300)
     assert process.returncode == pytest.ExitCode.INTERRUPTED, output
     assert "KeyboardInterrupt" in output
     assert client.left() == []
@@ -99,7 +99,7 @@ def test_clean_undoes_a_killed_run(pytest_run: PytestRun, client) -> None:
     process = pytest_run.start(*select_targets("iscsi-hdgstcrc32c"), profile="long")
     wait_for_attach(client)
     process.kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     assert client.left() != []
     wait_until(lambda: "undone" in pytest_run.clean(), 60, "clean to undo the attach")
     assert client.left() == []

@@ -39,7 +39,7 @@ def run(smoke: roles.SmokeTest, directory: Path, targets: str) -> None:
         *select_targets(*smoke.variants),
         *smoke.options,
         *paths,
-        timeout=400,
+        timeout=1200,
     )
     assert status == 0, output
     passed = re.search(r"(\d+) passed", output.splitlines()[-1])

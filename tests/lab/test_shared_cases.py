@@ -29,7 +29,7 @@ GOOD = {"passed", "observed", "skipped", "known"}
 def test_no_case_fails(lab, client1, client2, tmp_path: Path, on, module, chosen, wanted) -> None:
     line = PytestRun(tmp_path, lab.targets_yaml.read_text())
     status, output = line.run(
-        *select_targets(on), f"--rootdir={tmp_path}", "-k", chosen, str(SUITE / module), timeout=500
+        *select_targets(on), f"--rootdir={tmp_path}", "-k", chosen, str(SUITE / module), timeout=1200
     )
     records = [json.loads(text) for text in (tmp_path / "cases.jsonl").read_text().splitlines()]
     bad = {one["id"]: one["message"][:300] for one in records if one["outcome"] not in GOOD}

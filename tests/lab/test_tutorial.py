@@ -39,7 +39,7 @@ def test_the_tutorial(home: Path) -> None:
             if block.title:
                 shell.write(block)
             elif block.word == "lab" and block.more != "html":
-                last = shell.run(block, timeout=600)
+                last = shell.run(block, timeout=1200)
                 ran += 1
     finally:
         if "lab default is down" not in last:

@@ -75,7 +75,7 @@ def agents(client: Host) -> set[str]:
 def test_case_without_a_request_is_invalid(line: PytestRun, client1, client2) -> None:
     variants = ("nolock", "nfs-v3-nconnect1", "nfs-v4.2-nconnect1", "smb-v3.1.1")
     ours = {client.name: agents(client) for client in (client1, client2)}
-    status, output = line.run(*select_targets(*variants), timeout=500)
+    status, output = line.run(*select_targets(*variants), timeout=1200)
     lines = (line.directory / "cases.jsonl").read_text().splitlines()
     seen = {(one["id"], one["nodeid"].partition("[")[2][:-1]): one for one in map(json.loads, lines)}
     outcomes = {key: one["outcome"] for key, one in seen.items()}

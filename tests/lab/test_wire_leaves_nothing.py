@@ -65,7 +65,7 @@ def run(lab: Lab, where: Path, *selected: str) -> str:
     ]
     argv += [str(suite / module) for module in selected]
     done = subprocess.run(
-        argv, cwd=where, env=dict(os.environ), capture_output=True, text=True, timeout=400, check=False
+        argv, cwd=where, env=dict(os.environ), capture_output=True, text=True, timeout=1200, check=False
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-1000:]
     return done.stdout

@@ -47,7 +47,7 @@ def outcome(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> str:
     argv += ["--st-results", str(where / "results.jsonl")]
     suite = ROOT / "suites" / "conformance" / "nvme_tcp"
     argv += [str(suite / name) for name in ("test_fatal_errors.py", "test_fabrics.py", "test_transfers.py")]
-    done = subprocess.run(argv, cwd=where, capture_output=True, text=True, timeout=900, check=False)
+    done = subprocess.run(argv, cwd=where, capture_output=True, text=True, timeout=1800, check=False)
     assert done.returncode == 0, done.stdout[-4000:]
     return done.stdout
 

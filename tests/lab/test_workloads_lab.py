@@ -52,7 +52,7 @@ def line(lab, tmp_path: Path) -> PytestRun:
 @pytest.mark.parametrize("where", ONE_OF_EACH)
 def test_every_load_runs_and_leaves_nothing(line: PytestRun, client, tmp_path: Path, where: str) -> None:
     line.edit("runtime: 300ms", "runtime: 1s")
-    _, output = line.run(*select_targets(where), timeout=600)
+    _, output = line.run(*select_targets(where), timeout=1200)
     runs = [json.loads(text)["run"] for text in (tmp_path / "results.jsonl").read_text().splitlines()]
     assert "ERROR" not in output, output
     assert "FAILED" not in output, output

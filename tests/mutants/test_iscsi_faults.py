@@ -26,7 +26,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcomes]:
         if Lab.find(name) is None:
             lab = Lab.up(name, clients=0, owner=os.getpid(), progress=lambda _: None)
             stack.callback(lab.down)
-        yield run("iscsi_faults", tmp_path_factory.mktemp("iscsi-faults"), timeout=200)
+        yield run("iscsi_faults", tmp_path_factory.mktemp("iscsi-faults"), timeout=900)
 
 
 def describe(attempt: Attempt) -> str:
