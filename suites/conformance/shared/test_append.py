@@ -27,6 +27,7 @@ def _record(client: str, number: int) -> bytes:
 
 @pytest.mark.case("SHR-APPEND-01")
 def test_alternate_appends_are_kept_in_order(a, b, crossed_wire):
+    """Both clients find all records in the order of the writes."""
     a.write_file("f", b"")
     for number in range(12):
         session = (a, b)[number % 2]
@@ -51,6 +52,7 @@ def test_alternate_appends_under_a_lock_with_open_files_lose_no_record(a, b, cro
 
 @pytest.mark.case("SHR-APPEND-03", section="RFC 7530 10.3.2; POSIX.1-2024 write()")
 def test_concurrent_appends_under_a_lock_lose_no_record(a, b, race, crossed_wire):
+    """Every record is in the file once, each client's in its order."""
     a.write_file("f", b"")
     fds = [session.open("f", O_WRONLY | O_APPEND) for session in (a, b)]
 
@@ -75,6 +77,7 @@ def test_concurrent_appends_under_a_lock_lose_no_record(a, b, race, crossed_wire
 
 @pytest.mark.case("SHR-APPEND-04", level="MAY", section="open(2), O_APPEND", kills=())
 def test_concurrent_appends_without_a_lock_may_lose_records(a, b, race, crossed_wire, observe):
+    """A client may overwrite a record of the other."""
     a.write_file("f", b"")
     fds = [session.open("f", O_WRONLY | O_APPEND) for session in (a, b)]
     with crossed_wire(a, "write"):

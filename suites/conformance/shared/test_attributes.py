@@ -17,6 +17,7 @@ pytestmark = [
 
 @pytest.mark.case("SHR-ATTR-01")
 def test_new_size_is_seen(a, b, crossed_wire, eventually):
+    """stat() of one client returns the size after a write of the other, within the timeout."""
     a.write_file("f", b"x" * 10)
     assert b.stat("f").size == 10
     with crossed_wire(a, "write"):
@@ -60,6 +61,7 @@ def test_new_size_and_data_are_seen_through_an_open_file(a, b, crossed_wire, eve
 @pytest.mark.slow
 @pytest.mark.case("SHR-ATTR-05", section="RFC 7530 10.8; nfs(5)", kills=("names-never-expire",))
 def test_cached_names_expire(a, b, crossed_wire, eventually):
+    """Lookups agree with a removal, a rename and a creation by the other client."""
     a.write_file("removed", b"x")
     a.write_file("renamed", b"x")
     assert b.exists("removed")

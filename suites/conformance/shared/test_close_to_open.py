@@ -38,6 +38,7 @@ def test_open_on_the_first_client_reads_data_of_the_second(a, b, crossed_wire):
 
 @pytest.mark.case("SHR-CTO-03", kills=STALE)
 def test_open_revalidates_cached_data(a, b, crossed_wire):
+    """A client that has cached the file reads the new data of the same length after its next open."""
     a.write_file("f", b"first" * 100)
     assert b.read_file("f") == b"first" * 100
     with crossed_wire(a, "write"):
@@ -47,6 +48,7 @@ def test_open_revalidates_cached_data(a, b, crossed_wire):
 
 @pytest.mark.case("SHR-CTO-04", kills=STALE)
 def test_open_sees_each_of_many_quick_overwrites(a, b, crossed_wire):
+    """Overwrites within one tick of the file times are visible, too."""
     # Faster than a time stamp's resolution may be: the change attribute shows the difference.
     for generation in range(20):
         with crossed_wire(a, "write"):
@@ -101,6 +103,7 @@ def test_open_reads_synced_data_of_a_file_that_is_still_open(a, b, crossed_wire)
 
 @pytest.mark.case("SHR-CTO-10", section="RFC 7530 10.6", kills=("attributes-never-expire",))
 def test_open_refreshes_the_size(a, b, crossed_wire):
+    """fstat() after an open returns the new size."""
     a.write_file("f", b"x")
     assert b.stat("f").size == 1
     with crossed_wire(a, "write"):
@@ -111,6 +114,7 @@ def test_open_refreshes_the_size(a, b, crossed_wire):
 
 @pytest.mark.case("SHR-CTO-11", section="RFC 7530 10.6", kills=("attributes-never-expire",))
 def test_open_refreshes_the_mode(a, b, crossed_wire, at_once):
+    """fstat() after an open returns the new mode."""
     a.write_file("f", b"x")
     a.chmod("f", 0o600)
     was = b.stat("f").mode & 0o777
@@ -124,6 +128,7 @@ def test_open_refreshes_the_mode(a, b, crossed_wire, at_once):
 
 @pytest.mark.case("SHR-CTO-12", kills=("open-finds-the-old-file",), section="RFC 7530 10.8")
 def test_open_finds_the_file_that_was_created_again(a, b, crossed_wire):
+    """After an unlink and a creation, an open of the cached name reads the new file."""
     a.write_file("f", b"the old one")
     assert b.read_file("f") == b"the old one"
     with crossed_wire(a, "change"):
@@ -157,6 +162,7 @@ def test_open_reads_data_written_through_a_mapping(a, b, crossed_wire):
 
 @pytest.mark.case("SHR-CTO-15", kills=STALE, section="RFC 7530 10.7; mmap(2)")
 def test_mapping_after_the_open_shows_current_data(a, b, crossed_wire):
+    """A mapping after the open shows the other client's data, not cached pages."""
     a.write_file("f", b"a" * 8192)
     assert b.read_file("f") == b"a" * 8192
     with crossed_wire(a, "write"):
@@ -176,6 +182,7 @@ def test_open_reads_a_large_file_completely(a, b, crossed_wire):
 
 @pytest.mark.case("SHR-CTO-17", kills=("writes-are-whole-pages",))
 def test_alternate_writes_to_parts_of_one_page_are_all_kept(a, b, crossed_wire):
+    """Neither client writes back old bytes of the page around its own."""
     a.write_file("f", b"." * 300)
     for turn, (session, offset) in enumerate([(a, 0), (b, 100), (a, 200), (b, 50)]):
         fd = session.open("f", O_RDWR)
@@ -201,6 +208,7 @@ def test_gap_between_the_old_end_and_a_write_reads_as_zeroes(a, b, crossed_wire)
 
 @pytest.mark.case("SHR-CTO-19", kills=STALE)
 def test_second_open_revalidates_data_cached_by_the_first(a, b, crossed_wire):
+    """Data cached through an earlier descriptor is not returned after a close and an open."""
     a.write_file("f", b"first")
     fd = b.open("f")
     assert b.pread(fd, 10) == b"first"

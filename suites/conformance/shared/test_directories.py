@@ -58,6 +58,7 @@ def test_renamed_file_is_listed_once_by_the_other_client(a, b, crossed_wire, eve
     "SHR-DIR-04", section="RFC 7530 16.24; POSIX.1-2024 readdir()", kills=("readdir-ends-early",)
 )
 def test_large_directory_is_listed_completely(a, b, crossed_wire):
+    """A listing in several requests has each name once."""
     a.mkdir("d")
     a.each([("write_file", f"d/{name}", b"") for name in _files(0, MANY)], deadline=120)
     with crossed_wire(b, "list"):
@@ -66,6 +67,7 @@ def test_large_directory_is_listed_completely(a, b, crossed_wire):
 
 @pytest.mark.case("SHR-DIR-05", section="POSIX.1-2024 readdir()", kills=("readdir-doubles",))
 def test_unchanged_entries_are_listed_once_during_additions(a, b, race, crossed_wire):
+    """Each listing has every file that existed throughout, once."""
     a.mkdir("d")
     a.each([("write_file", f"d/{name}", b"") for name in _files(0, MANY)], deadline=120)
     more = [("write_file", f"d/{name}", b"") for name in _files(MANY, MANY + 60)]
@@ -77,6 +79,7 @@ def test_unchanged_entries_are_listed_once_during_additions(a, b, race, crossed_
 
 @pytest.mark.case("SHR-DIR-06", section="POSIX.1-2024 readdir()", kills=("readdir-ends-early",))
 def test_unchanged_entries_are_listed_once_during_removals(a, b, race, crossed_wire):
+    """Each listing has every file that existed throughout, once."""
     a.mkdir("d")
     a.each([("write_file", f"d/{name}", b"") for name in _files(0, MANY + 60)], deadline=120)
     fewer = [("unlink", f"d/{name}") for name in _files(MANY, MANY + 60)]
@@ -88,6 +91,7 @@ def test_unchanged_entries_are_listed_once_during_removals(a, b, race, crossed_w
 
 @pytest.mark.case("SHR-DIR-07", section="POSIX.1-2024 rmdir() [ENOTEMPTY]", kills=("rmdir-full",))
 def test_directory_filled_by_the_other_client_is_not_removed(a, b, crossed_wire):
+    """rmdir() fails, although the client has cached an empty listing."""
     a.mkdir("d")
     assert a.listdir("d") == []
     with crossed_wire(b, "change"):
@@ -99,6 +103,7 @@ def test_directory_filled_by_the_other_client_is_not_removed(a, b, crossed_wire)
 
 @pytest.mark.case("SHR-DIR-08", section="POSIX.1-2024 rmdir()", kills=("unlink-not-done",))
 def test_directory_emptied_by_the_other_client_is_removed(a, b, crossed_wire, at_once):
+    """rmdir() succeeds, although the client has cached an entry."""
     a.mkdir("d")
     a.write_file("d/f", b"x")
     assert a.listdir("d") == ["f"]
@@ -124,6 +129,7 @@ def _removed(session, name: str) -> bool:
     "SHR-DIR-09", section="POSIX.1-2024 open() [ENOENT]", kills=("removed-directories-take-files",)
 )
 def test_removed_directory_takes_no_files_of_the_other_client(a, b, crossed_wire):
+    """A creation in the removed directory fails with ENOENT or ESTALE."""
     a.mkdir("d")
     assert b.listdir("d") == []
     with crossed_wire(a, "change"):

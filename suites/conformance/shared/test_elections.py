@@ -53,6 +53,7 @@ def elect(b, race, crossed_wire):
 
 @pytest.mark.case("SHR-ELECT-01", kills=("exclusive-not",))
 def test_one_client_creates_a_file_with_o_excl(elect):
+    """The other gets EEXIST."""
     for turn in range(ROUNDS):
         calls = [("open", name, O_CREAT | O_EXCL | O_WRONLY) for name in _names(turn)]
         elect(calls, calls, FileExistsError)
@@ -60,6 +61,7 @@ def test_one_client_creates_a_file_with_o_excl(elect):
 
 @pytest.mark.case("SHR-ELECT-02", section="POSIX.1-2024 mkdir() [EEXIST]", kills=("mkdir-exists-accepted",))
 def test_one_client_creates_a_directory(elect):
+    """The other gets EEXIST."""
     for turn in range(ROUNDS):
         calls = [("mkdir", name) for name in _names(turn)]
         elect(calls, calls, FileExistsError)
@@ -67,6 +69,7 @@ def test_one_client_creates_a_directory(elect):
 
 @pytest.mark.case("SHR-ELECT-03", section="POSIX.1-2024 link() [EEXIST]", kills=("made-over-what-exists",))
 def test_one_client_creates_a_link(a, b, elect):
+    """The other gets EEXIST."""
     for session, name in ((a, "of-a"), (b, "of-b")):
         session.write_file(name, name.encode())
     for turn in range(ROUNDS):
@@ -80,6 +83,7 @@ def test_one_client_creates_a_link(a, b, elect):
 
 @pytest.mark.case("SHR-ELECT-04", section="POSIX.1-2024 symlink() [EEXIST]", kills=("made-over-what-exists",))
 def test_one_client_creates_a_symbolic_link(elect):
+    """The other gets EEXIST."""
     for turn in range(ROUNDS):
         names = _names(turn)
         elect(
@@ -93,6 +97,7 @@ def test_one_client_creates_a_symbolic_link(elect):
     "SHR-ELECT-05", section="POSIX.1-2024 unlink() [ENOENT]", kills=("removal-always-succeeds",)
 )
 def test_one_client_removes_a_file(a, elect):
+    """The other gets ENOENT."""
     for turn in range(ROUNDS):
         a.each([("write_file", name, b"x") for name in _names(turn)])
         calls = [("unlink", name) for name in _names(turn)]
@@ -101,6 +106,7 @@ def test_one_client_removes_a_file(a, elect):
 
 @pytest.mark.case("SHR-ELECT-06", section="POSIX.1-2024 rmdir() [ENOENT]", kills=("removal-always-succeeds",))
 def test_one_client_removes_a_directory(a, elect):
+    """The other gets ENOENT."""
     for turn in range(ROUNDS):
         a.each([("mkdir", name) for name in _names(turn)])
         calls = [("rmdir", name) for name in _names(turn)]
@@ -109,6 +115,7 @@ def test_one_client_removes_a_directory(a, elect):
 
 @pytest.mark.case("SHR-ELECT-07", section="POSIX.1-2024 rename() [ENOENT]", kills=("rename-old-stays",))
 def test_one_client_renames_a_file(a, b, elect):
+    """The other gets ENOENT, and each file has one new name."""
     for turn in range(ROUNDS):
         names = _names(turn)
         a.each([("write_file", name, b"x") for name in names])
@@ -123,6 +130,7 @@ def test_one_client_renames_a_file(a, b, elect):
 
 @pytest.mark.case("SHR-ELECT-08", kills=("exclusive-not",))
 def test_file_name_cached_as_absent_is_not_created_twice(a, b, crossed_wire):
+    """O_EXCL fails with EEXIST, although the client has cached that the name is absent."""
     assert not b.exists("f")
     with crossed_wire(a, "change"):
         a.close(a.open("f", O_CREAT | O_EXCL | O_WRONLY))
@@ -132,6 +140,7 @@ def test_file_name_cached_as_absent_is_not_created_twice(a, b, crossed_wire):
 
 @pytest.mark.case("SHR-ELECT-09", section="POSIX.1-2024 mkdir() [EEXIST]", kills=("mkdir-exists-accepted",))
 def test_directory_name_cached_as_absent_is_not_created_twice(a, b, crossed_wire):
+    """mkdir() fails with EEXIST, although the client has cached that the name is absent."""
     assert not b.exists("d")
     with crossed_wire(a, "change"):
         a.mkdir("d")
@@ -141,6 +150,7 @@ def test_directory_name_cached_as_absent_is_not_created_twice(a, b, crossed_wire
 
 @pytest.mark.case("SHR-ELECT-10", kills=("names-never-expire",))
 def test_name_removed_by_the_other_client_can_be_created(a, b, crossed_wire, at_once):
+    """O_EXCL succeeds, although the client has cached the removed file."""
     a.write_file("f", b"x")
     assert b.read_file("f") == b"x"
     with crossed_wire(a, "change"):

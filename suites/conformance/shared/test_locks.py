@@ -73,6 +73,7 @@ def test_locks_with_one_common_byte_conflict(a, b, fds, crossed_wire):
     kills=("getlk-reports-free", "getlk-wrong-range"),
 )
 def test_getlk_describes_the_conflicting_lock(a, b, fds, crossed_wire):
+    """F_GETLK returns type, start and length of the lock of the other client."""
     with crossed_wire(a, "lock"):
         a.lock(fds[0], F_WRLCK, 5, 20)
     with crossed_wire(b, "lock"):
@@ -89,6 +90,7 @@ def test_getlk_of_an_unlocked_range_finds_nothing(a, b, fds, crossed_wire):
 
 @pytest.mark.case("SHR-LOCK-09", section="RFC 7530 16.10; fcntl(2) l_len")
 def test_lock_of_length_0_covers_later_writes(a, b, fds, crossed_wire):
+    """The lock extends to the end of the file, also after the file grew."""
     with crossed_wire(a, "lock"):
         a.lock(fds[0], F_WRLCK, 50, 0)
     with crossed_wire(a, "write"):
@@ -111,6 +113,7 @@ def test_unlock_in_the_middle_keeps_both_ends_locked(a, b, fds, crossed_wire):
 
 @pytest.mark.case("SHR-LOCK-11", section="RFC 7530 9.3", kills=("lock-shared-admits-writer",))
 def test_read_lock_is_not_upgraded_while_another_is_shared(a, b, fds, crossed_wire):
+    """The upgrade fails, and the read lock remains."""
     with crossed_wire(a, "lock"):
         a.lock(fds[0], F_RDLCK, 0, 10)
     with crossed_wire(b, "lock"):
@@ -152,6 +155,7 @@ def test_close_releases_the_locks(a, b, fds, crossed_wire):
 
 @pytest.mark.case("SHR-LOCK-15", section="fcntl(2), close(2)", kills=("lock-kept-over-close",))
 def test_close_of_another_descriptor_releases_the_locks(a, b, fds, crossed_wire):
+    """A close of any descriptor of the file releases the locks of the process."""
     a.lock(fds[0], F_WRLCK, 0, 10)
     assert not b.try_lock(fds[1], F_WRLCK, 0, 10)
     a.close(a.open("f", O_RDWR))
@@ -214,6 +218,7 @@ def test_waiting_lock_is_granted_after_the_exit_of_the_holder(a, b, fds, crossed
     "SHR-LOCK-20", section="RFC 7530 9.4; fcntl(2) F_SETLKW", kills=("dead-waiters-are-granted",)
 )
 def test_lock_is_not_granted_to_a_waiter_that_exited(a, b, fds, crossed_wire, visibility_timeout):
+    """After the unlock, the range is free for the other client."""
     with crossed_wire(a, "lock"):
         a.lock(fds[0], F_WRLCK, 0, 10)
     waiting = b.wait_for_lock(fds[1], F_WRLCK, 0, 10, deadline=2 * visibility_timeout)
@@ -226,6 +231,7 @@ def test_lock_is_not_granted_to_a_waiter_that_exited(a, b, fds, crossed_wire, vi
 
 @pytest.mark.case("SHR-LOCK-21", section="RFC 7530 16.10", kills=("lock-end-cut",))
 def test_lock_offsets_have_64_bits(a, b, fds, crossed_wire):
+    """A lock at 1 TiB conflicts there, and not at the offset modulo 4 GiB."""
     offset = 1 << 40
     with crossed_wire(a, "lock"):
         a.lock(fds[0], F_WRLCK, offset, 10)
@@ -236,6 +242,7 @@ def test_lock_offsets_have_64_bits(a, b, fds, crossed_wire):
 
 @pytest.mark.case("SHR-LOCK-22", section="RFC 7530 9.2", kills=("lock-ignored", "lock-range-ignored"))
 def test_a_hundred_ranges_are_locked_separately(a, b, fds, crossed_wire):
+    """Of 200 bytes, the other client can lock exactly the 100 unlocked ones."""
     with crossed_wire(a, "lock"):
         results_a = a.each([("lock", fds[0], F_WRLCK, 2 * i, 1, False) for i in range(100)], deadline=60)
     assert results_a == [None] * 100
@@ -246,6 +253,7 @@ def test_a_hundred_ranges_are_locked_separately(a, b, fds, crossed_wire):
 
 @pytest.mark.case("SHR-LOCK-23", section="RFC 7530 10.3.2", kills=("read-stale",))
 def test_lock_makes_the_last_holders_data_visible(a, b, fds, crossed_wire):
+    """Under the lock, a read through an open file returns the data written under the last lock."""
     assert b.pread(fds[1], 20) == bytes(20)
     for generation in range(10):
         with crossed_wire(a, "lock"):
@@ -284,6 +292,7 @@ def test_lock_applies_to_all_links_of_the_file(a, b, fds, crossed_wire):
 
 @pytest.mark.case("SHR-LOCK-26", section="fcntl(2), open file description locks")
 def test_open_file_description_lock_conflicts_with_a_process_lock(a, b, fds, crossed_wire):
+    """F_OFD_SETLK of one client excludes F_SETLK of the other."""
     with crossed_wire(a, "lock"):
         a.call("ofd_lock", fds[0], F_WRLCK, 0, 10, False)
     assert not b.try_lock(fds[1], F_WRLCK, 0, 10)
@@ -291,6 +300,7 @@ def test_open_file_description_lock_conflicts_with_a_process_lock(a, b, fds, cro
 
 @pytest.mark.case("SHR-LOCK-27", level="MAY", section="fcntl(2) EDEADLK", kills=())
 def test_deadlock_of_two_clients_may_be_detected(a, b, fds, crossed_wire, observe, visibility_timeout):
+    """One of two clients that wait for each other may get EDEADLK."""
     a.lock(fds[0], F_WRLCK, 0, 1)
     with crossed_wire(b, "lock"):
         b.lock(fds[1], F_WRLCK, 1, 1)
@@ -304,6 +314,7 @@ def test_deadlock_of_two_clients_may_be_detected(a, b, fds, crossed_wire, observ
 
 @pytest.mark.case("SHR-LOCK-28", level="MAY", section="RFC 7530 9.1; MS-SMB2 3.3.5.12", kills=())
 def test_locks_may_be_mandatory(a, b, fds, crossed_wire, observe):
+    """A read without a lock of a range locked for writing may fail."""
     with crossed_wire(a, "lock"):
         a.lock(fds[0], F_WRLCK, 0, 10)
     try:

@@ -62,6 +62,7 @@ def test_open_reads_data_of_an_earlier_close(a, b, crossed_wire):
 @both_directions(3, 4)
 @pytest.mark.case(kills=("open-finds-old-data",))
 def test_open_revalidates_cached_data(a, b, crossed_wire):
+    """A client that has cached the file reads the new data of the same length after its next open."""
     a.write_file("f", b"first" * 100)
     assert b.read_file("f") == b"first" * 100
     for generation in (b"other", b"third"):
@@ -74,6 +75,7 @@ def test_open_revalidates_cached_data(a, b, crossed_wire):
 @both_directions(5, 6)
 @pytest.mark.case(kills=("open-finds-old-data",))
 def test_cached_data_of_a_reader_are_recalled(a, b, crossed_wire):
+    """A client with an open cached file reads the new data after its next open."""
     a.write_file("f", b"first")
     for _ in range(3):
         assert a.read_file("f") == b"first"
@@ -140,6 +142,7 @@ def test_removal_is_seen(a, b, crossed_wire, at_once, eventually):
 @both_directions(15, 16)
 @pytest.mark.case(kills=("exclusive-not",), section="RFC 7530 16.16; MS-SMB2 3.3.5.9 (FILE_CREATE)")
 def test_exclusive_creation_succeeds_once(a, b, crossed_wire):
+    """The second O_EXCL fails with EEXIST."""
     assert not b.exists("f")
     with crossed_wire(a, "change"):
         a.close(a.open("f", O_CREAT | O_EXCL | O_WRONLY))
@@ -163,6 +166,7 @@ def test_created_tree_is_accessible(a, b, crossed_wire):
 @both_directions(19, 20)
 @pytest.mark.case(kills=("lock-ignored",), section="RFC 7530 16.10; MS-SMB2 3.3.5.14")
 def test_lock_excludes_the_other_protocols_clients(a, b, crossed_wire):
+    """Overlapping ranges conflict across the protocols, other ranges do not."""
     a.write_file("f", bytes(100))
     fd_a, fd_b = a.open("f", O_RDWR), b.open("f", O_RDWR)
     with crossed_wire(a, "lock"):
@@ -202,6 +206,7 @@ def test_exit_of_the_holder_releases_its_lock(a, b, crossed_wire):
 @both_directions(25, 26)
 @pytest.mark.case(level="MAY", section="RFC 7530 9.1; MS-SMB2 3.3.5.12, 3.3.5.13", kills=())
 def test_locks_may_be_mandatory(a, b, crossed_wire, observe):
+    """A write without a lock of a range locked for writing may fail."""
     a.write_file("f", bytes(100))
     fd_a, fd_b = a.open("f", O_RDWR), b.open("f", O_RDWR)
     with crossed_wire(a, "lock"):

@@ -31,6 +31,7 @@ def cached(a):
 
 @pytest.mark.case("SHR-RECALL-01", kills=("open-finds-old-data",))
 def test_write_by_the_other_client_invalidates_the_cache(a, b, cached, crossed_wire):
+    """The next open reads the new data."""
     with crossed_wire(b, "write"):
         b.write_file(cached, b"later")
     assert a.read_file(cached) == b"later"
@@ -38,6 +39,7 @@ def test_write_by_the_other_client_invalidates_the_cache(a, b, cached, crossed_w
 
 @pytest.mark.case("SHR-RECALL-02", kills=("open-finds-the-old-file",))
 def test_rename_over_the_file_invalidates_the_cache(a, b, cached, crossed_wire, at_once):
+    """The next open reads the file renamed over the name."""
     b.write_file("new", b"later")
     with crossed_wire(b, "change"):
         b.rename("new", cached)
@@ -46,6 +48,7 @@ def test_rename_over_the_file_invalidates_the_cache(a, b, cached, crossed_wire, 
 
 @pytest.mark.case("SHR-RECALL-03", kills=("open-finds-the-old-file",))
 def test_removal_invalidates_the_cache(a, b, cached, crossed_wire, at_once):
+    """The next open fails with ENOENT."""
     with crossed_wire(b, "change"):
         b.unlink(cached)
     at_once(lambda: not a.can_open(cached), "that the other client removed it")
@@ -67,6 +70,7 @@ def test_change_of_times_invalidates_the_cache(a, b, cached, crossed_wire, at_on
 
 @pytest.mark.case("SHR-RECALL-06", kills=("open-finds-old-data",))
 def test_write_invalidates_the_cache_of_an_open_file(a, b, cached, crossed_wire):
+    """A second open reads the new data while the first descriptor is open."""
     fd = a.open(cached)
     assert a.pread(fd, 10) == b"first"
     with crossed_wire(b, "write"):
@@ -86,6 +90,7 @@ def test_data_written_under_a_delegation_are_read_after_the_close(a, b, cached, 
 
 @pytest.mark.case("SHR-RECALL-08", level="MAY", section="RFC 7530 10.4.1; MS-SMB2 3.3.4.7", kills=())
 def test_dirty_data_may_be_read_before_the_close(a, b, cached, observe):
+    """An open by the other client reads the old or the new data, not a mix."""
     fd = a.open(cached, O_WRONLY)
     a.pwrite(fd, b"dirty")
     data = b.read_file(cached)

@@ -35,6 +35,7 @@ def _replacements(first: int) -> list[tuple]:
 
 @pytest.mark.case("SHR-RENAME-01", kills=("rename-not-atomic",))
 def test_name_exists_throughout_the_rename(a, b, race, crossed_wire):
+    """No open() or stat() fails with ENOENT while files are renamed over the name."""
     a.write_file("f", _generation(0))
     with crossed_wire(b, "query"):
         replaced, lookups = race(_replacements(1), [("open", "f", 0), ("stat", "f")] * TIMES)
@@ -86,6 +87,7 @@ def test_cached_old_name_is_not_found_after_the_rename(a, b, crossed_wire, at_on
 
 @pytest.mark.case("SHR-RENAME-05", kills=("open-finds-the-old-file",))
 def test_exchange_of_two_names_by_a_third_is_seen(a, b, crossed_wire, at_once):
+    """Both names refer to the exchanged files."""
     a.write_file("f", b"one")
     a.write_file("g", b"two")
     assert (b.read_file("f"), b.read_file("g")) == (b"one", b"two")
@@ -116,6 +118,7 @@ def test_renamed_directory_keeps_its_entries(a, b, crossed_wire):
     "SHR-RENAME-07", section="POSIX.1-2024 rename() [ENOTEMPTY]", kills=("rename-full-directory",)
 )
 def test_directory_filled_by_the_other_client_is_not_replaced(a, b, crossed_wire):
+    """rename() over the directory fails, although the client has cached an empty listing."""
     a.mkdir("d")
     a.mkdir("e")
     assert a.listdir("e") == []
@@ -129,6 +132,7 @@ def test_directory_filled_by_the_other_client_is_not_replaced(a, b, crossed_wire
 
 @pytest.mark.case("SHR-RENAME-08", kills=("writes-follow-the-name",))
 def test_open_descriptor_writes_to_the_renamed_file(a, b, crossed_wire):
+    """The data goes to the renamed file, not to a new file of the old name."""
     a.write_file("f", b"....")
     fd = b.open("f", O_WRONLY)
     with crossed_wire(a, "change"):

@@ -52,6 +52,7 @@ def granted(request, seconds: float) -> float | None:
 
 @pytest.mark.case("SHR-SILENT-01", section="RFC 7530 9.6.1, 9.6.3.1", no_mutant_reason=NOT_HERE)
 def test_lock_is_kept_for_the_lease_and_then_released(a, b, fds, crossed_wire, network_cut, expiry, observe):
+    """The other client is refused the lock at first, and gets it within the expiry."""
     with crossed_wire(a, "lock"):
         a.lock(fds[0], F_WRLCK, 0, 10)
     with network_cut(a):
@@ -87,6 +88,7 @@ def test_waiting_lock_is_granted_after_the_lease(a, b, fds, crossed_wire, networ
 
 @pytest.mark.case("SHR-SILENT-04", section="RFC 7530 9.6.3; fcntl(2), Lost locks", no_mutant_reason=NOT_HERE)
 def test_reconnected_client_does_not_write_under_its_lost_lock(a, b, fds, crossed_wire, network_cut, expiry):
+    """Its write or fsync fails, and the data of the new holder remains."""
     with crossed_wire(a, "lock"):
         a.lock(fds[0], F_WRLCK, 0, 10)
     with network_cut(a):
@@ -105,6 +107,7 @@ def test_reconnected_client_does_not_write_under_its_lost_lock(a, b, fds, crosse
 def test_delegation_of_an_isolated_client_does_not_block_others(
     a, b, crossed_wire, network_cut, expiry, at_once, observe
 ):
+    """The open of the other client succeeds within the expiry."""
     a.write_file("f", b"first")
     for _ in range(3):
         assert a.read_file("f") == b"first"

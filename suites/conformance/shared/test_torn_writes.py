@@ -39,6 +39,7 @@ def _writes(fd: int, first: int) -> list[tuple]:
 
 @pytest.mark.case("SHR-TORN-01")
 def test_read_under_a_lock_is_not_torn(a, fds, race, crossed_wire):
+    """Each read returns one whole write."""
     a.pwrite(fds[0], bytes(SIZE))
     a.fsync(fds[0])
     reads = [
@@ -67,6 +68,7 @@ def test_last_of_two_writers_under_a_lock_is_kept_completely(a, b, fds, race, cr
 
 @pytest.mark.case("SHR-TORN-03", kills=("writes-are-whole-pages",))
 def test_writes_to_neighbours_in_one_page_are_all_kept(a, b, crossed_wire, observe):
+    """The server has the bytes of both clients."""
     a.write_file("f", bytes(4096))
     fds = a.open("f", O_RDWR), b.open("f", O_RDWR)
     assert b.pread(fds[1], 4096) == bytes(4096)

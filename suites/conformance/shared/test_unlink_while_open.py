@@ -62,6 +62,7 @@ def test_directory_is_empty_after_the_exit_of_the_process(a, b, crossed_wire, ev
 
 @pytest.mark.case("SHR-UNLINK-04", kills=("unlinked-open-stale",))
 def test_new_file_of_the_name_is_a_different_file(a, b, crossed_wire):
+    """The open descriptor reads the old data, an open of the name the new data."""
     a.write_file("f", DATA)
     fd = a.open("f", O_RDWR)
     with crossed_wire(a, "change"):
