@@ -114,16 +114,16 @@ def chart_svg(
     """
     if len(lines) > LOOKS:
         raise ValueError(f"{len(lines)} lines in one chart; at most {LOOKS} are distinguishable")
-    shown = [(number, _standing(line, x, y)) for number, line in enumerate(lines, start=1)]
+    shown = [(number, _within_axes(line, x, y)) for number, line in enumerate(lines, start=1)]
     points = [point for _, line in shown for point in line.points]
     if not points:
         return ""
     width, height = size
-    extra, legend = _legend([(number, line.name) for number, line in shown], width, height)
-    full = height + extra
-    reach = [end for _, line in shown for each in line.ranges if each for end in each]
+    legend_height, legend = _legend([(number, line.name) for number, line in shown], width, height)
+    full = height + legend_height
+    range_ends = [end for _, line in shown for bar in line.ranges if bar for end in bar]
     across = _scale([at for at, _ in points], x, _LEFT, width - _LEFT - _RIGHT)
-    up = _scale([*(value for _, value in points), *reach], y, height - _BOTTOM, _TOP + _BOTTOM - height)
+    up = _scale([*(value for _, value in points), *range_ends], y, height - _BOTTOM, _TOP + _BOTTOM - height)
     parts = [
         f'<svg class="chart" role="img" aria-labelledby="{identity}-t {identity}-d" '
         f'xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {full}"'
@@ -148,29 +148,29 @@ def chart_table(lines: Sequence[Line], x: Axis, y: Axis, *, most: int = 40) -> C
     return ChartTable(
         f"{y.title} by {x.title}",
         [x.title, *(line.name for line in lines)],
-        [[x.text(at), *(y.text(own[at]) if at in own else "" for own in values)] for at in rows],
+        [[x.text(at), *(y.text(points[at]) if at in points else "" for points in values)] for at in rows],
     )
 
 
-def _standing(line: Line, x: Axis, y: Axis) -> Line:
+def _within_axes(line: Line, x: Axis, y: Axis) -> Line:
     """Return the line without the points outside the axes."""
     ranges = line.ranges or (None,) * len(line.points)
-    kept = [
-        (point, around if around and _stands(around[0], y) and _stands(around[1], y) else None)
-        for point, around in zip(line.points, ranges, strict=True)
-        if _stands(point[0], x) and _stands(point[1], y)
+    inside = [
+        (point, bar if bar and _is_drawable(bar[0], y) and _is_drawable(bar[1], y) else None)
+        for point, bar in zip(line.points, ranges, strict=True)
+        if _is_drawable(point[0], x) and _is_drawable(point[1], y)
     ]
     return Line(
         line.name,
-        tuple(point for point, _ in kept),
+        tuple(point for point, _ in inside),
         marks=line.marks,
         joined=line.joined,
         dashed_from=line.dashed_from,
-        ranges=tuple(around for _, around in kept),
+        ranges=tuple(bar for _, bar in inside),
     )
 
 
-def _stands(value: float, axis: Axis) -> bool:
+def _is_drawable(value: float, axis: Axis) -> bool:
     return abs(value) < _HUGE and (value > _TINY or not axis.log)
 
 
@@ -217,8 +217,8 @@ def _ticks(axis: Axis, scale: _Scale) -> list[float]:
     decades = math.log10(scale.high / scale.low)
     factors = (1, 2, 5) if decades <= 3 else (1,)
     powers = range(math.floor(math.log10(scale.low)) - 1, math.ceil(math.log10(scale.high)) + 1)
-    found = [factor * 10.0**power for power in powers for factor in factors]
-    return [at for at in found if scale.low * (1 - 1e-9) <= at <= scale.high * (1 + 1e-9)]
+    candidates = [factor * 10.0**power for power in powers for factor in factors]
+    return [at for at in candidates if scale.low * (1 - 1e-9) <= at <= scale.high * (1 + 1e-9)]
 
 
 def _axes(x: Axis, y: Axis, across: _Scale, up: _Scale, size: tuple[int, int]) -> list[str]:
@@ -230,13 +230,13 @@ def _axes(x: Axis, y: Axis, across: _Scale, up: _Scale, size: tuple[int, int]) -
         parts.append(_text(_LEFT - 6, up(at) + 4, y.text(at), "end"))
     occupied = -math.inf
     for at in _ticks(x, across):
-        place, text = across(at), x.text(at)
+        left, text = across(at), x.text(at)
         half = len(text) * _LETTER / 2
-        parts.append(f'<line class="grid" x1="{place}" x2="{place}" y1="{_TOP}" y2="{floor}"/>')
-        if place - half < occupied:  # it would overlap its neighbour's text
+        parts.append(f'<line class="grid" x1="{left}" x2="{left}" y1="{_TOP}" y2="{floor}"/>')
+        if left - half < occupied:  # it would overlap its neighbour's text
             continue
-        parts.append(_text(min(place, width - half - 2), floor + 16, text, "middle"))
-        occupied = place + half + 6
+        parts.append(_text(min(left, width - half - 2), floor + 16, text, "middle"))
+        occupied = left + half + 6
     parts.append(f'<path class="frame" fill="none" d="M{_LEFT} {_TOP}V{floor}H{width - _RIGHT}"/>')
     parts.append(_text((_LEFT + width - _RIGHT) / 2, height - 8, x.title, "middle"))
     middle = (_TOP + floor) / 2
@@ -248,33 +248,33 @@ def _axes(x: Axis, y: Axis, across: _Scale, up: _Scale, size: tuple[int, int]) -
 
 
 def _drawn(line: Line, number: int, across: _Scale, up: _Scale) -> list[str]:
-    places = [(across(at), up(value)) for at, value in line.points]
+    positions = [(across(at), up(value)) for at, value in line.points]
     dash = f' stroke-dasharray="{_DASHES[number - 1]}"' if _DASHES[number - 1] else ""
     parts = [f'<g class="c{number}" fill="none" stroke-width="1.8">']
-    if line.joined and len(places) > 1:
-        cut = line.dashed_from
-        sure = [place for place, (at, _) in zip(places, line.points, strict=True) if cut is None or at <= cut]
-        faint = places[max(0, len(sure) - 1) :] if cut is not None else []
-        if len(sure) > 1:
-            parts.append(f'<polyline points="{_path(sure)}"{dash}/>')
+    if line.joined and len(positions) > 1:
+        limit = math.inf if line.dashed_from is None else line.dashed_from
+        solid = [position for position, (at, _) in zip(positions, line.points, strict=True) if at <= limit]
+        faint = positions[max(0, len(solid) - 1) :] if line.dashed_from is not None else []
+        if len(solid) > 1:
+            parts.append(f'<polyline points="{_path(solid)}"{dash}/>')
         if len(faint) > 1:
             parts.append(f'<polyline points="{_path(faint)}" stroke-dasharray="1 4" opacity=".8"/>')
-    for (left, _), around in zip(places, line.ranges, strict=True):
-        if around is not None:
-            low, high = up(around[0]), up(around[1])
+    for (left, _), bar in zip(positions, line.ranges, strict=True):
+        if bar is not None:
+            low, high = up(bar[0]), up(bar[1])
             ends = f"M{left - 3} {low}h6M{left - 3} {high}h6"
             parts.append(f'<path d="M{left} {low}V{high}{ends}" opacity=".6"/>')
-    if line.marks or len(places) == 1:
-        parts += [_mark(number, place) for place in places]
+    if line.marks or len(positions) == 1:
+        parts += [_mark(number, position) for position in positions]
     return [*parts, "</g>"]
 
 
-def _path(places: Sequence[tuple[float, float]]) -> str:
-    return " ".join(f"{left},{top}" for left, top in places)
+def _path(positions: Sequence[tuple[float, float]]) -> str:
+    return " ".join(f"{left},{top}" for left, top in positions)
 
 
-def _mark(number: int, place: tuple[float, float]) -> str:
-    left, top = place
+def _mark(number: int, position: tuple[float, float]) -> str:
+    left, top = position
     match (number - 1) % 4:
         case 0:
             return f'<circle cx="{left}" cy="{top}" r="3" fill="currentColor"/>'
@@ -289,8 +289,8 @@ def _legend(names: Sequence[tuple[int, str]], width: int, below: int) -> tuple[i
     """Return the height that the legend takes and its parts, which are ``below`` the axes."""
     parts, left, row = [], float(_LEFT), 0
     for number, name in names:
-        wide = 34 + len(name) * _LETTER + 12
-        if left > _LEFT and left + wide > width - _RIGHT:
+        entry_width = 34 + len(name) * _LETTER + 12
+        if left > _LEFT and left + entry_width > width - _RIGHT:
             left, row = float(_LEFT), row + 1
         top = below + row * _LEGEND_LINE + 10
         dash = f' stroke-dasharray="{_DASHES[number - 1]}"' if _DASHES[number - 1] else ""
@@ -299,7 +299,7 @@ def _legend(names: Sequence[tuple[int, str]], width: int, below: int) -> tuple[i
             f'<line x1="0" x2="26" y1="{top - 4}" y2="{top - 4}"{dash}/>{_mark(number, (13, top - 4))}</g>'
             f'<text x="{left + 32:.0f}" y="{top}">{html.escape(name)}</text>'
         )
-        left += wide
+        left += entry_width
     return (row + 1) * _LEGEND_LINE + 4, parts
 
 

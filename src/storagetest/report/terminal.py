@@ -111,18 +111,18 @@ def _columns(rows: Sequence[Record], headline: Sequence[str]) -> list[_Column]:
     ]
 
 
-def _number(metric: str, found: Sequence[MetricValue | None]) -> _Column:
+def _number(metric: str, values: Sequence[MetricValue | None]) -> _Column:
     heading, text = _HEADINGS.get(metric, (metric, short))
-    return _Column(heading, tuple(text(value) for value in found), is_metric=True)
+    return _Column(heading, tuple(text(value) for value in values), is_metric=True)
 
 
 def _clients(rows: Sequence[Record]) -> list[_Column]:
     """Return the column with the number of clients, if there are runs on several clients."""
-    together = [
-        next((one.concurrency for one in record.run.samples if one.concurrency), None) for record in rows
+    starts = [
+        next(filter(None, (sample.concurrency for sample in record.run.samples)), None) for record in rows
     ]
-    counts = tuple(str(len(story.members) if story else 1) for story in together)
-    return [_Column("clients", counts)] if any(together) else []
+    counts = tuple(str(len(start.members) if start else 1) for start in starts)
+    return [_Column("clients", counts)] if any(starts) else []
 
 
 def _word(record: Record) -> str:
@@ -137,11 +137,11 @@ def _fit(columns: list[_Column], width: int) -> list[_Column]:
     numbers = [column for column in columns if column.is_metric]
     for dropped in (None, *reversed(numbers[1:-1]), *numbers[1:][-1:]):  # rule 2
         columns = [column for column in columns if column is not dropped]
-        spare = width - sum(column.width + _GAP for column in columns if not column.is_id) + _GAP
+        space = width - sum(column.width + _GAP for column in columns if not column.is_id) + _GAP
         ids = [column for column in columns if column.is_id]
-        if spare >= sum(min(column.width, _SHORTEST_ID) + _GAP for column in ids):
+        if space >= sum(min(column.width, _SHORTEST_ID) + _GAP for column in ids):
             break
-    limits = _share(spare - _GAP * len(ids), [column.width for column in ids])
+    limits = _share(space - _GAP * len(ids), [column.width for column in ids])
     cut = iter(
         _Column(column.name, tuple(shortened(cell, limit) for cell in column.cells), right=False, is_id=True)
         for column, limit in zip(ids, limits, strict=True)
@@ -151,10 +151,10 @@ def _fit(columns: list[_Column], width: int) -> list[_Column]:
 
 def _share(space: int, wanted: Sequence[int]) -> list[int]:
     """Return ``wanted`` widths, with the largest reduced until all fit into ``space``."""
-    given = list(wanted)
-    while sum(given) > space and max(given) > _SHORTEST_ID:
-        given[given.index(max(given))] -= 1
-    return given
+    widths = list(wanted)
+    while sum(widths) > space and max(widths) > _SHORTEST_ID:
+        widths[widths.index(max(widths))] -= 1
+    return widths
 
 
 def shortened(text: str, limit: int) -> str:
@@ -182,16 +182,16 @@ def _client_groups(rows: Sequence[Record], *, width: int) -> list[str]:
     """Return a line for each case on many clients: the spread of their start times, and the outliers."""
     lines: list[str] = []
     for record in rows:
-        stories = [sample.concurrency for sample in record.run.samples if sample.concurrency is not None]
-        if not stories:
+        starts = [sample.concurrency for sample in record.run.samples if sample.concurrency is not None]
+        if not starts:
             continue
-        spreads = [story.spread for story in stories if story.spread is not None]
+        spreads = [start.spread for start in starts if start.spread is not None]
         began = f"began within {format_duration(max(spreads))}" if spreads else "began at unknown times"
-        unlike = dict.fromkeys(name for story in stories for name in story.outliers)
-        named = f"; unlike the others: {', '.join(unlike)}" if unlike else ""
+        outliers = dict.fromkeys(name for start in starts for name in start.outliers)
+        outlier_text = f"; unlike the others: {', '.join(outliers)}" if outliers else ""
         run = record.run
-        clients = f"{len(stories[0].members)} clients ({run.client})"
-        text = f"{run.variant}, {case_text(run)}: {clients} {began}{named}"
+        clients = f"{len(starts[0].members)} clients ({run.client})"
+        text = f"{run.variant}, {case_text(run)}: {clients} {began}{outlier_text}"
         lines += textwrap.wrap(text, max(width, 40), subsequent_indent="  ", break_long_words=False)
     return ["", *lines] if lines else []
 
@@ -200,7 +200,7 @@ def _searches(rows: Sequence[Record], *, width: int) -> list[str]:
     """Return the maximum and the bottleneck of each case that searched for a maximum."""
     lines: list[str] = []
     for record in rows:
-        search = next((one.evidence["search"] for one in record.run.samples if "search" in one.evidence), "")
+        search = next(filter(None, (sample.evidence.get("search") for sample in record.run.samples)), "")
         for text in search.splitlines()[:2]:
             lines += textwrap.wrap(
                 f"{record.run.variant}, {text}",

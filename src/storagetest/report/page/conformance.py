@@ -20,10 +20,10 @@ def section(data: PageData) -> Section:
     rows = []
     parts: dict[str, list[dict[str, object]]] = {target: [] for target in targets}
     for name in standards:
-        own = [case for case in data.cases if standard(case.section) == name]
-        row = [name, f"{len({case.section for case in own}):,}"]
+        of_standard = [case for case in data.cases if standard(case.section) == name]
+        row = [name, f"{len({case.section for case in of_standard}):,}"]
         for target in targets:
-            cases = [case for case in own if case.target == target]
+            cases = [case for case in of_standard if case.target == target]
             counts = Counter(case.outcome for case in cases)
             row.append(count_text(counts) or "-")
             if cases:

@@ -40,7 +40,7 @@ def section(data: PageData) -> Section:
                 "caption": f"{workload}: {plural(len(cases), 'case')}, {plural(len(variants), 'variant')}",
                 "variants": variants,
                 "open": len(records) <= _OPEN_RECORDS and number < _OPEN_TABLES,
-                "cases": [(key, list(_rows(data, own, variants))) for key, own in cases.items()],
+                "cases": [(key, list(_rows(data, members, variants))) for key, members in cases.items()],
             }
         )
     return Section(

@@ -45,11 +45,11 @@ def section(data: PageData) -> Section:
 
 def _line(runs: list[Run], name: str) -> Line:
     values = [(run.started, metric_value(run, run.metrics[name])) for run in runs if name in run.metrics]
-    kept = [(at, value) for at, value in values if value is not None]
+    points = [(at, value) for at, value in values if value is not None]
     return Line(
         runs[-1].variant,
-        tuple((at, value.value) for at, value in kept),
-        ranges=tuple(bar(value) for _, value in kept),
+        tuple((at, value.value) for at, value in points),
+        ranges=tuple(bar(value) for _, value in points),
     )
 
 

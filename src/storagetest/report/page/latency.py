@@ -32,11 +32,11 @@ def section(data: PageData) -> Section:
 
 def _against(charts: ChartList, runs: Sequence[Run]) -> None:
     x, y = axis_of(_RATE, "IOPS"), axis_of(_LATENCY, "mean latency", log=True)
-    for (title, name), several in curves_of(runs).items():
+    for (title, name), run_curves in curves_of(runs).items():
         lines = []
-        for one, run in several:
-            both = [level.figures for level in one.levels if {"iops", "mean"} <= level.figures.keys()]
-            points = tuple((each["iops"][1].value, each["mean"][1].value) for each in both)
+        for curve, run in run_curves:
+            levels = [level.figures for level in curve.levels if {"iops", "mean"} <= level.figures.keys()]
+            points = tuple((figures["iops"][1].value, figures["mean"][1].value) for figures in levels)
             lines.append(Line(run.variant, points))
         charts.add(lines, x, y, title, f"A line for each variant, a point for each number of {name}.")
     joined: dict[tuple[str, ...], list[Line]] = {}
@@ -71,19 +71,19 @@ def _point(run: Run) -> tuple[float, float] | None:
 
 
 def _alike(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Return the runs that were asked the same on the same client."""
-    found: dict[str, list[Run]] = {}
+    """Return the runs by case, client and profile."""
+    by_title: dict[str, list[Run]] = {}
     for run in runs:
-        found.setdefault(f"{case_text(run)}, {run.client}, {run.profile}", []).append(run)
-    return found
+        by_title.setdefault(f"{case_text(run)}, {run.client}, {run.profile}", []).append(run)
+    return by_title
 
 
 def _distributions(charts: ChartList, runs: Sequence[Run]) -> None:
     for title, alike in _alike(runs).items():
-        kept = {
+        histograms = {
             run.variant: merge(sample.latency for sample in run.samples if sample.latency is not None)
             for run in alike[: 2 * LOOKS]
         }
-        lines = curves({variant: one for variant, one in kept.items() if one.count})
+        lines = curves({variant: histogram for variant, histogram in histograms.items() if histogram.count})
         if lines:
             charts.add(lines, SHARES, TIMES, title, DESCRIBED)

@@ -76,9 +76,9 @@ def build_page_data(
 ) -> PageData:
     """Return the records sorted for the page, the latest of each case apart."""
     sessions: dict[CaseKey, list[Record]] = {}
-    for record in sorted(records, key=lambda each: each.run.started):
+    for record in sorted(records, key=lambda record: record.run.started):
         sessions.setdefault(key_of(record.run), []).append(record)
-    latest = [each[-1] for each in sessions.values()]
+    latest = [records[-1] for records in sessions.values()]
     latest.sort(key=lambda each: (each.run.protocol, each.run.target, each.run.variant, each.run.workload))
     return PageData(latest, sessions, cases, rows, baseline, sources)
 

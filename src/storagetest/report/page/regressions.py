@@ -32,7 +32,7 @@ def section(data: PageData) -> Section:
         missed=_missed_gates(data)[:_MOST],
         baseline=data.baseline,
         compared=bool(rows),
-        totals=", ".join(f"{counts[each]:,} {_word(each)}" for each in _ORDER if counts[each]),
+        totals=", ".join(f"{counts[kind]:,} {_word(kind)}" for kind in _ORDER if counts[kind]),
         parts=[_table("Metrics that changed", changed), _table("The others", ordered[len(changed) :])],
     )
     return Section("regressions", "Against the baseline", body)

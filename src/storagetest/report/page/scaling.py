@@ -30,8 +30,8 @@ def section(data: PageData) -> Section:
     """Return the section."""
     charts = ChartList("scaling")
     runs = usable(data)
-    for (title, name), found in curves_of(runs).items():
-        _levels(charts, title, name, found)
+    for (title, name), run_curves in curves_of(runs).items():
+        _levels(charts, title, name, run_curves)
     grown: dict[tuple[str, ...], list[ParameterSweep]] = {}
     for family in parameter_sweeps(runs):
         key = (
@@ -54,13 +54,13 @@ def usable(data: PageData) -> list[Run]:
 
 def curves_of(runs: Sequence[Run]) -> Mapping[tuple[str, str], list[RunCurve]]:
     """Return the curves measured level by level, by case and by the parameter of the levels."""
-    found: dict[tuple[str, str], list[RunCurve]] = {}
+    by_case: dict[tuple[str, str], list[RunCurve]] = {}
     for run in runs:
-        for one in curves(run):
-            found.setdefault((f"{case_text(run)}, {run.client}, {run.profile}", one.name), []).append(
-                (one, run)
+        for curve in curves(run):
+            by_case.setdefault((f"{case_text(run)}, {run.client}, {run.profile}", curve.name), []).append(
+                (curve, run)
             )
-    return found
+    return by_case
 
 
 def axis_of(metric: Metric, name: str = "", *, log: bool = False) -> Axis:
@@ -70,27 +70,28 @@ def axis_of(metric: Metric, name: str = "", *, log: bool = False) -> Axis:
 
 def _levels(charts: ChartList, title: str, name: str, curves: Sequence[RunCurve]) -> None:
     first = curves[0][0].levels[0]
-    for quantity in [each for each in ("iops", "bandwidth", "p99") if each in first.figures][:2]:
+    for quantity in [name for name in ("iops", "bandwidth", "p99") if name in first.figures][:2]:
         metric = first.figures[quantity][0]
-        lines = [_line(run.variant, one.levels, quantity) for one, run in curves]
-        numbers = sorted({level.at for one, _ in curves for level in one.levels})
+        lines = [_line(run.variant, curve.levels, quantity) for curve, run in curves]
+        numbers = sorted({level.at for curve, _ in curves for level in curve.levels})
         x = Axis(name, "{:g}".format, log=True, ticks=tuple(map(float, numbers)))
         y = axis_of(metric, quantity, log=quantity == "p99")
         charts.add(lines, x, y, f"{title}: {quantity} by {name}", "A line for each variant.")
 
 
 def _line(variant: str, curve: Sequence[CurvePoint], quantity: str) -> Line:
-    found = [(float(level.at), level.figures[quantity][1]) for level in curve if quantity in level.figures]
-    return _of(variant, found)
+    points = [(float(level.at), level.figures[quantity][1]) for level in curve if quantity in level.figures]
+    return _with_bars(variant, points)
 
 
-def _of(name: str, found: Sequence[tuple[float, Estimate]]) -> Line:
-    return Line(name, tuple((at, one.value) for at, one in found), ranges=tuple(bar(one) for _, one in found))
+def _with_bars(name: str, points: Sequence[tuple[float, Estimate]]) -> Line:
+    values = tuple((at, estimate.value) for at, estimate in points)
+    return Line(name, values, ranges=tuple(bar(estimate) for _, estimate in points))
 
 
-def bar(one: Estimate) -> tuple[float, float] | None:
+def bar(estimate: Estimate) -> tuple[float, float] | None:
     """Return the interval to draw: no figure here can be below zero, though t's interval can."""
-    return None if one.interval is None else (max(0.0, one.interval.low), one.interval.high)
+    return None if estimate.interval is None else (max(0.0, estimate.interval.low), estimate.interval.high)
 
 
 def _family(charts: ChartList, members: Sequence[ParameterSweep]) -> None:
@@ -102,10 +103,10 @@ def _family(charts: ChartList, members: Sequence[ParameterSweep]) -> None:
             continue
         lines = []
         for family in members:
-            values = [(at, metric_value(one, metric)) for at, one in family.runs]
-            kept = [(at, value) for at, value in values if value is not None]
-            if len(kept) > 1:
-                lines.append(_of(family.variant, kept))
+            values = [(at, metric_value(member, metric)) for at, member in family.runs]
+            points = [(at, value) for at, value in values if value is not None]
+            if len(points) > 1:
+                lines.append(_with_bars(family.variant, points))
         if lines:
             numbers = sorted({at for family in members for at, _ in family.runs})
             log = numbers[0] > 0 and numbers[-1] / numbers[0] >= 8

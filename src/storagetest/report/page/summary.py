@@ -22,7 +22,7 @@ def section(data: PageData) -> Section:
     """Return the section."""
     bad = [record for record in data.records if record.status in _BAD]
     bad.sort(key=lambda record: _BAD.index(record.status))
-    again = sum(len(each) > 1 for each in data.sessions.values())
+    again = sum(len(records) > 1 for records in data.sessions.values())
     body = render(
         "summary.html.j2",
         sources=data.sources,
@@ -51,26 +51,27 @@ def _period(data: PageData) -> tuple[str, ...]:
 def _measured(data: PageData) -> list[Mapping[str, object]]:
     if not data.records:
         return []
-    seen = [status for status in Status if any(record.status is status for record in data.records)]
+    statuses = [status for status in Status if any(record.status is status for record in data.records)]
     rows = []
     for (target,), records in group(data.records, lambda record: (record.run.target,)).items():
         counts = Counter(record.status for record in records)
         no_gate = sum(record.status is Status.PASSED and not record.verdicts for record in records)
-        numbers = _counts([*(counts[status] for status in seen), no_gate])
+        numbers = _counts([*(counts[status] for status in statuses), no_gate])
         rows.append([target, records[0].run.protocol, *numbers])
-    heads = ["target", "protocol", *(STATUS_WORDS[each] for each in seen), "of the passes, without a gate"]
+    words = (STATUS_WORDS[status] for status in statuses)
+    heads = ["target", "protocol", *words, "of the passes, without a gate"]
     return [{"caption": "Measured cases", "heads": heads, "rows": rows, "numbers": range(2, len(heads))}]
 
 
 def _conformance(data: PageData) -> list[Mapping[str, object]]:
     if not data.cases:
         return []
-    seen = [outcome for outcome in CaseOutcome if any(case.outcome is outcome for case in data.cases)]
+    outcomes = [outcome for outcome in CaseOutcome if any(case.outcome is outcome for case in data.cases)]
     rows = []
     for target in sorted({case.target for case in data.cases}):
         counts = Counter(case.outcome for case in data.cases if case.target == target)
-        rows.append([target or "-", *_counts([counts[each] for each in seen])])
-    heads = ["target", *(each.value for each in seen)]
+        rows.append([target or "-", *_counts([counts[outcome] for outcome in outcomes])])
+    heads = ["target", *(outcome.value for outcome in outcomes)]
     return [{"caption": "Conformance cases", "heads": heads, "rows": rows, "numbers": range(1, len(heads))}]
 
 
@@ -80,10 +81,10 @@ def _counts(numbers: Sequence[int]) -> list[str]:
 
 def _versions(data: PageData) -> list[tuple[str, str]]:
     """Return each client with the versions of its kernel and tools."""
-    found: dict[str, dict[str, str]] = {}
+    by_client: dict[str, dict[str, str]] = {}
     for record in data.records:
-        found.setdefault(record.run.client, {}).update(record.run.versions)
+        by_client.setdefault(record.run.client, {}).update(record.run.versions)
     return [
         (client, ", ".join(f"{name} {version}" for name, version in versions.items()))
-        for client, versions in sorted(found.items())
+        for client, versions in sorted(by_client.items())
     ]
