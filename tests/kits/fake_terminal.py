@@ -1,4 +1,4 @@
-"""A terminal of 80 columns, made up: as much of ECMA-48 as pytest and we use."""
+"""A terminal of 80 columns, simulated: the part of ECMA-48 that pytest and we use."""
 
 from __future__ import annotations
 

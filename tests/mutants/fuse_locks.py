@@ -55,7 +55,7 @@ class Locking(PassThrough):
         """Open file → the owners of locks that were asked through it."""
 
     def conflict(self, asked: Held) -> Held | None:
-        """Return a lock that stands in the way."""
+        """Return a lock that conflicts."""
         return next(
             (
                 one

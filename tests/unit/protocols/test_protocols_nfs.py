@@ -128,7 +128,7 @@ def test_words_of_mount_nfs(output: str, error: type[Exception], words: str) -> 
     assert output in str(found)
 
 
-def test_unknown_words_are_nobodys() -> None:
+def test_unknown_words_are_ignored() -> None:
     assert Nfs().error_from_output("mount.nfs: strange", options(), "c1") is None
 
 

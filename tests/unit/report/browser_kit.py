@@ -1,6 +1,6 @@
 """A headless Chromium, driven through chromedriver by the W3C WebDriver protocol; for tests and benchmarks.
 
-It has a directory of its own, resolves no name, and goes away with its driver.
+It has a directory of its own, resolves no name, and is removed with its driver.
 """
 
 from __future__ import annotations

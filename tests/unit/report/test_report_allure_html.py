@@ -20,7 +20,7 @@ from storagetest.report.allure.offline import outside_urls
 def page(sample_results, tmp_path_factory) -> Path:
     messages: list[str] = []
     made = generate(
-        sample_results, tmp_path_factory.mktemp("report") / "deep", title="made up", progress=messages.append
+        sample_results, tmp_path_factory.mktemp("report") / "deep", title="sample", progress=messages.append
     )
     assert messages[-1] == "generating the report of 45 results"
     return made

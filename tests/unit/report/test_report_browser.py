@@ -134,7 +134,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = compare_stored(BaselineFile(entries_of(every[:12])), BaselineFile(entries_of(every)))
     data = build_page_data(every, cases=cases, rows=rows, baseline="before.jsonl", sources=["results.jsonl"])
     path = tmp_path_factory.mktemp("page") / "page.html"
-    path.write_text(document(data, title="Made up, to be looked at"), encoding="utf-8")
+    path.write_text(document(data, title="Sample results"), encoding="utf-8")
     return path
 
 
@@ -195,7 +195,7 @@ def test_printed_it_is_light_and_nothing_is_folded(chromium, page, tmp_path):
 def allure(sample_results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("allure")
     for _ in range(2):
-        made = generate(sample_results, out, title="made up", history=out / "history.jsonl")
+        made = generate(sample_results, out, title="sample", history=out / "history.jsonl")
     return made
 
 

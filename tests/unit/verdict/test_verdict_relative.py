@@ -40,7 +40,7 @@ def gate(text: str) -> Threshold:
 
 
 def sequentially(truth: float, text: str, reference: Reference, *, metric: str = "iops", seed: int = 1):
-    """Measure while more is wanted, as the runner does."""
+    """Measure while more pairs are required, as the runner does."""
     draw = random.Random(seed)
     values = [draw.gauss(truth, truth * 0.01) for _ in range(3)]
     while True:
