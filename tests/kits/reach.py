@@ -1,0 +1,127 @@
+"""Which test files a change can reach, by imports; for ``pytest --changed REF``.
+
+A module is reached if it changed, or if it imports a module that is reached. An import is an import statement
+anywhere in the module, or a string that is a module's name (``pytest_plugins``, tables of commands). A module
+that no other imports is loaded by its package (registries), so its package is reached. A test file is reached
+if it changed, or if it imports or names what is reached: a module of the package, a helper of the tests, or a
+file that is not Python. A reached conftest.py reaches the tests of its directory.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import grimp
+
+__all__ = ["import_graph", "module_of", "names_in", "reached_by", "reached_modules", "reached_tests"]
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = "storagetest"
+PLUGIN = f"{PACKAGE}.plugin.hooks"
+RUNS_PYTEST = ("tests/plugin/", "tests/lab/", "tests/mutants/")
+"""Their tests run a pytest with the plugin, without an import of it."""
+
+
+def changed_files(since: str) -> list[str]:
+    """Return the paths that differ from the commit ``since``, with those that git does not track yet."""
+    commands = (["git", "diff", "--name-only", since], ["git", "ls-files", "--others", "--exclude-standard"])
+    outputs = [
+        subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True) for command in commands
+    ]
+    return sorted({path for done in outputs for path in done.stdout.splitlines()})
+
+
+def module_of(path: str) -> str | None:
+    """Return the module of a path below src/; of a file that is not Python, the package that contains it."""
+    if not path.startswith("src/"):
+        return None
+    parts = Path(path).with_suffix("").parts[1:]
+    return ".".join(parts[:-1] if not path.endswith(".py") or parts[-1] == "__init__" else parts)
+
+
+def import_graph() -> grimp.ImportGraph:
+    """Return the package's imports, with those by a string."""
+    graph = grimp.build_graph(PACKAGE, cache_dir=None)
+    modules = set(graph.modules)
+    for module in modules:
+        path = ROOT / "src" / Path(*module.split("."))
+        file = path.with_suffix(".py") if path.with_suffix(".py").exists() else path / "__init__.py"
+        for name in names_in(file) & modules - {module}:
+            graph.add_import(importer=module, imported=name)
+    return graph
+
+
+def names_in(file: Path) -> set[str]:
+    """Return the modules that a file imports, and its strings that may be a module's name."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names.add(node.value)
+    return names
+
+
+def reached_modules(graph: grimp.ImportGraph, changed: Iterable[str]) -> set[str]:
+    """Return the changed modules and all that depend on them."""
+    reached: set[str] = set()
+    waiting = [module for module in changed if module in graph.modules]
+    while waiting:
+        module = waiting.pop()
+        if module in reached:
+            continue
+        reached.add(module)
+        importers = graph.find_modules_that_directly_import(module)
+        package = module.rpartition(".")[0]
+        waiting.extend(importers)
+        if not importers and package not in {"", PACKAGE}:
+            waiting.append(package)
+    return reached
+
+
+def reached_tests(changed: Iterable[str], tests: Mapping[str, set[str]], modules: set[str]) -> set[str]:
+    """Return the test files that are reached.
+
+    ``tests`` has the names in each file below tests/ (see :func:`names_in`) by its path; ``modules`` is the
+    result of :func:`reached_modules`.
+    """
+    changed = set(changed)
+    wanted = modules | {
+        name
+        for path in changed
+        if not path.startswith(("src/", "tests/"))
+        for name in (path, Path(path).name, path.split("/")[0])
+    }
+    helpers = [path for path in tests if path in changed and not Path(path).name.startswith("test_")]
+    directories: set[Path] = set()
+    while helpers:
+        helper = Path(helpers.pop())
+        if helper.name == "conftest.py":
+            directories.add(helper.parent)
+        elif helper.stem not in wanted:
+            wanted.add(helper.stem)
+            helpers += [p for p, names in tests.items() if helper.stem in names and "/test_" not in p]
+    return {
+        path
+        for path, names in tests.items()
+        if path in changed
+        or names & wanted
+        or (path.startswith(RUNS_PYTEST) and PLUGIN in modules)
+        or directories & {*Path(path).parents}
+    }
+
+
+def reached_by(since: str) -> set[Path]:
+    """Return the test files that the changes since a commit reach."""
+    changed = changed_files(since)
+    tests = {
+        file.relative_to(ROOT).as_posix(): names_in(file) for file in sorted((ROOT / "tests").rglob("*.py"))
+    }
+    modules = reached_modules(import_graph(), filter(None, map(module_of, changed)))
+    return {ROOT / path for path in reached_tests(changed, tests, modules)}
