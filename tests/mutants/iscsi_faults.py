@@ -18,7 +18,7 @@ from proxy import Hangup
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.pdu import DataIn, LoginResponse, NopIn, ReadyToTransfer
 
-__all__ = ["CASES", "NOTHING", "bench"]
+__all__ = ["CASES", "NOTHING", "mutation_run"]
 
 CASES = ("ISC-LOGIN-02", "ISC-DATAIN-01", "ISC-R2T-01", "ISC-TMF-02", "ISC-DISC-01", "SCS-PR-WRITE-1")
 """One case of every kind; all pass on an honest target."""
@@ -86,9 +86,9 @@ def _chosen(case: str) -> Sequence[str]:
     return tuple(MUTANTS) if case in CASES else ()
 
 
-def bench() -> MutationRun:
+def mutation_run() -> MutationRun:
     """Return the mutation run with faults instead of mutants, and without the honest cases."""
-    known = iscsi_mutation_run.bench()
+    known = iscsi_mutation_run.mutation_run()
     plain = {"plain": known.kinds["plain"]}
     nowhere = {"plain": "no_such_module.py"}
     return replace(known, mutants=MUTANTS, kinds=plain, modules=nowhere, timeout=0.7, chosen=_chosen)

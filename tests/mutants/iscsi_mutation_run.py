@@ -1,6 +1,6 @@
-"""The bench of the iSCSI mutants: the lab's LIO, without CHAP and with it.
+"""The mutation run of the iSCSI mutants: the lab's LIO, without CHAP and with it.
 
-``STORAGETEST_LAB`` names the lab; it is up before this is asked for.
+``STORAGETEST_LAB`` names the lab, which is up (see conftest.py).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mutation_run import MutationRun, TargetKind
 
 from storagetest.lab import Lab
 
-__all__ = ["bench"]
+__all__ = ["mutation_run"]
 
 PLAIN: dict[str, Any] = {
     "protocol": "iscsi",
@@ -31,8 +31,8 @@ CHAP: dict[str, Any] = {
 }
 
 
-def bench() -> MutationRun:
-    """Return the bench of the lab that is up."""
+def mutation_run() -> MutationRun:
+    """Return the mutation run of the lab that is up."""
     lab = Lab.find(os.environ.get("STORAGETEST_LAB", "default"))
     assert lab is not None, "the lab is down"
     port = next(host.ports["iscsi"] for host in lab.status().hosts if "iscsi" in host.ports)

@@ -1,6 +1,6 @@
 """Run all mutants of a protocol in one pytest: the honest proxy, then each mutant with its cases.
 
-A :class:`MutationRun` has the suite, the targets and the mutants. The function ``bench()`` of a module
+A :class:`MutationRun` has the suite, the targets and the mutants. The function ``mutation_run()`` of a module
 ``PROTOCOL_mutation_run`` returns one. :func:`run` starts one pytest on the suite with this module as a
 plugin, which
 
@@ -150,17 +150,17 @@ def run(
     *,
     only: Iterable[str] | None = None,
     honest: bool | None = None,
-    timeout: float = 600,
+    timeout: float = 1800,
 ) -> Outcomes:
     """Run the mutation run of ``module``; with ``only`` these mutants, and no honest cases.
 
     ``honest`` overrides whether the honest cases run, so that a run with its own targets can be split.
     """
-    made: MutationRun = importlib.import_module(module).bench()
+    made: MutationRun = importlib.import_module(module).mutation_run()
     where.mkdir(parents=True, exist_ok=True)
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(map(str, [*_paths(), os.environ.get("PYTHONPATH", "")])),
-        "MUTANTS_BENCH": module,
+        "MUTATION_RUN": module,
         "MUTANTS_WHERE": str(where),
         "MUTANTS_ONLY": "" if only is None else ",".join(only),
         "MUTANTS_HONEST": "1" if (only is None if honest is None else honest) else "",
@@ -247,13 +247,13 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 class _MutantProxy:
     """One proxy for one kind of target, with the rewrites of its connections."""
 
-    def __init__(self, bench: MutationRun, kind: TargetKind) -> None:
+    def __init__(self, mutation: MutationRun, kind: TargetKind) -> None:
         self._kind = kind
         self._stack = ExitStack()
         self._rewrites: list[Rewrite] = []
         self._make: Callable[[], Rewrite] = Rewrite
         host, port = ("127.0.0.1", 0) if kind.fresh else self._stack.enter_context(kind.serve())
-        self._proxy = self._stack.enter_context(Proxy(host, port, bench.splitter, self._rewrite))
+        self._proxy = self._stack.enter_context(Proxy(host, port, mutation.splitter, self._rewrite))
         self.port = self._proxy.port
 
     def _rewrite(self) -> Rewrite:
@@ -279,11 +279,11 @@ class _MutantProxy:
 
 
 class _Plugin:
-    def __init__(self, bench: MutationRun, where: Path, only: set[str], *, honestly: bool) -> None:
-        self.bench, self.where, self.only, self.honestly = bench, where, only, honestly
+    def __init__(self, mutation: MutationRun, where: Path, only: set[str], *, honestly: bool) -> None:
+        self.mutation, self.where, self.only, self.honestly = mutation, where, only, honestly
         self.proxies = {
-            kind + end: _MutantProxy(bench, target)
-            for kind, target in bench.kinds.items()
+            kind + end: _MutantProxy(mutation, target)
+            for kind, target in mutation.kinds.items()
             for end in (HONEST, BROKEN)
         }
         self.primed: set[str] = set()
@@ -297,9 +297,9 @@ class _Plugin:
         targets = {}
         for name, proxy in self.proxies.items():
             kind, _, end = name.rpartition("-")
-            deadline = 10.0 if f"-{end}" == HONEST else self.bench.timeout
+            deadline = 10.0 if f"-{end}" == HONEST else self.mutation.timeout
             endpoint = {"address": "127.0.0.1", "port": proxy.port, "deadline": deadline}
-            targets[name] = {**self.bench.kinds[kind].options, **endpoint}
+            targets[name] = {**self.mutation.kinds[kind].options, **endpoint}
         document = {"version": 1, "clients": {"here": {"transport": "local"}}, "targets": targets}
         path = self.where / "targets.yaml"
         path.write_text(json.dumps(document), encoding="utf-8")
@@ -324,7 +324,7 @@ class _Plugin:
             return False
         if name.endswith(BROKEN):
             return bool(self._mutants(item))
-        modules = (self.bench.modules or {}).get(name.removesuffix(HONEST), "test_*.py")
+        modules = (self.mutation.modules or {}).get(name.removesuffix(HONEST), "test_*.py")
         return self.honestly and item.path.match(modules)
 
     def _mutants(self, item: pytest.Item) -> list[BrokenRule]:
@@ -334,12 +334,12 @@ class _Plugin:
         case, kind = case_of(item), (_target(item) or "").removesuffix(BROKEN)
         if case is None:
             return []
-        names = case.kills if self.bench.chosen is None else self.bench.chosen(case.id)
-        named = [self.bench.mutants[name] for name in names if name in self.bench.mutants]
+        names = case.kills if self.mutation.chosen is None else self.mutation.chosen(case.id)
+        named = [self.mutation.mutants[name] for name in names if name in self.mutation.mutants]
         return [
             mutant
             for mutant in named
-            if self.bench.kind_of(mutant) == kind and (not self.only or mutant.name in self.only)
+            if self.mutation.kind_of(mutant) == kind and (not self.only or mutant.name in self.only)
         ]
 
     @pytest.hookimpl(tryfirst=True)
@@ -400,12 +400,12 @@ def _target(item: pytest.Item) -> str | None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Start the proxies, and set their targets file before storagetest reads one."""
-    name = os.environ.get("MUTANTS_BENCH")
+    name = os.environ.get("MUTATION_RUN")
     if name is None:
         return
     where = Path(os.environ.get("MUTANTS_WHERE") or tempfile.mkdtemp())
     only = set(filter(None, os.environ.get("MUTANTS_ONLY", "").split(",")))
     honestly = bool(os.environ.get("MUTANTS_HONEST", "1" if not only else ""))
-    plugin = _Plugin(importlib.import_module(name).bench(), where, only, honestly=honestly)
+    plugin = _Plugin(importlib.import_module(name).mutation_run(), where, only, honestly=honestly)
     config.option.st_targets = str(plugin.targets())
     config.pluginmanager.register(plugin, "mutants")

@@ -10,7 +10,7 @@ from nvme_tcp_mutants import MUTANTS
 from nvme_tcp_proxy_connection import splitter
 from nvme_tcp_server import NQN, Server
 
-__all__ = ["bench"]
+__all__ = ["mutation_run"]
 
 TIMEOUT = 1.0
 """Deadline of a case on a mutant, in seconds; the controller responds within milliseconds."""
@@ -23,7 +23,7 @@ def serve() -> Iterator[tuple[str, int]]:
         yield "127.0.0.1", server.port
 
 
-def bench() -> MutationRun:
+def mutation_run() -> MutationRun:
     """Return the mutation run."""
     options = {"protocol": "nvme-tcp", "nqn": NQN, "erase": "uuid.22222222-2222-4222-8222-222222222201"}
     kinds = {"second": TargetKind(options, serve, fresh=True)}

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
-from collections.abc import Iterator
 
 import pytest
 from iscsi_faults import CASES, MUTANTS, NOTHING
@@ -20,13 +17,8 @@ PARTIAL = ("far-after-login",)
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcomes]:
-    with contextlib.ExitStack() as stack:
-        name = os.environ.get("STORAGETEST_LAB", "default")
-        if Lab.find(name) is None:
-            lab = Lab.up(name, clients=0, owner=os.getpid(), progress=lambda _: None)
-            stack.callback(lab.down)
-        yield run("iscsi_faults", tmp_path_factory.mktemp("iscsi-faults"), timeout=900)
+def outcomes(tmp_path_factory: pytest.TempPathFactory, lab: Lab) -> Outcomes:
+    return run("iscsi_faults", tmp_path_factory.mktemp("iscsi-faults"), timeout=900)
 
 
 def describe(attempt: Attempt) -> str:

@@ -1,14 +1,10 @@
 """The iSCSI suite, tested: every broken rule is noticed by a case that names it, and an honest proxy by none.
 
-The real target is the lab's LIO (``STORAGETEST_LAB`` names another lab than ``default``; one is started where
-there is none). With ``--write-mutants`` the table of docs/ is written again.
+The real target is the lab's LIO (see the fixture ``lab``). With ``--write-mutants`` the table of docs/ is
+written again.
 """
 
 from __future__ import annotations
-
-import contextlib
-import os
-from collections.abc import Iterator
 
 import pytest
 from iscsi_mutants import MUTANTS
@@ -32,17 +28,12 @@ KEPT = ("passed", "observed", "known", "skipped")
 
 
 @pytest.fixture(scope="module")
-def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcomes]:
+def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, lab: Lab) -> Outcomes:
     """Run the honest cases and every mutant; where only mutants were selected, these alone."""
     items = [item for item in request.session.items if item.path == request.path]
     wanted = [getattr(item, "callspec", None) for item in items]
     only = None if None in wanted else [spec.params["name"] for spec in wanted if spec]
-    with contextlib.ExitStack() as stack:
-        name = os.environ.get("STORAGETEST_LAB", "default")
-        if Lab.find(name) is None:
-            lab = Lab.up(name, clients=0, owner=os.getpid(), progress=lambda _: None)
-            stack.callback(lab.down)
-        yield run("iscsi_mutation_run", tmp_path_factory.mktemp("mutants"), only=only)
+    return run("iscsi_mutation_run", tmp_path_factory.mktemp("mutants"), only=only)
 
 
 def test_no_case_fails_because_of_the_proxy(outcomes: Outcomes) -> None:
