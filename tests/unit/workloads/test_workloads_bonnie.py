@@ -62,7 +62,7 @@ def test_characters_and_files_can_be_left_out(directory):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"chunk_size": 10_000}, "no power of two"),
+        ({"chunk_size": 10_000}, "is not a power of two"),
         ({"chunk_size": "2MiB"}, "less than or equal to 1048576"),
         ({"char_io": "stdio"}, "buffered"),
         ({"seekers": 0}, "greater than or equal to 1"),

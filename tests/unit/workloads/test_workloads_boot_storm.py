@@ -127,7 +127,7 @@ def test_image_fills_the_free_space_unless_its_size_is_set(directory):
     [
         ({"vms": 0}, "greater than or equal to 1"),
         ({"think": "11s"}, "less than or equal to 10"),
-        ({"clone_size": 1_500_000}, "no multiple of 1MiB"),
+        ({"clone_size": 1_500_000}, "is not a multiple of 1MiB"),
         ({"interval": 0}, "greater than or equal to 0.01"),
     ],
 )
