@@ -123,3 +123,9 @@ def findings_in(name: str) -> list[str]:
 def test_no_file_uses_a_refused_word() -> None:
     findings = [finding for name in tracked_files() for finding in findings_in(name)]
     assert not findings, "\n".join(findings)
+
+
+def test_the_glossary_is_short_and_sorted() -> None:
+    terms = re.findall(r"^\| \*\*(.+?)\*\*", (ROOT / "docs/glossary.md").read_text(), re.MULTILINE)
+    assert terms == sorted(terms, key=str.lower)
+    assert 0 < len(terms) <= 25
