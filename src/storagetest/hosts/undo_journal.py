@@ -21,6 +21,7 @@ Entries are files ``<id>.json`` of mode 0600 in /var/lib/storagetest/journal; of
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -32,7 +33,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from storagetest.errors import HostError
+from storagetest.errors import HostError, StoragetestError
 from storagetest.hosts.base import Host
 
 __all__ = [
@@ -174,7 +175,12 @@ class Journal:
             _steps(undo),
             created,
         )
-        self.write(entry)
+        try:
+            self.write(entry)
+        except KeyboardInterrupt:  # the host may have written it, and nothing is acquired yet
+            with contextlib.suppress(StoragetestError):
+                self.remove(entry.id)
+            raise
         return EntryHandle(self, entry)
 
     def write(self, entry: Entry) -> None:

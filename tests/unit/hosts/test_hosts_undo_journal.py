@@ -56,6 +56,27 @@ def write_for(owner: Owner, journal: Journal, undo: Sequence[Step]) -> Entry:
     return entry
 
 
+class InterruptedHost(LocalHost):
+    """A host on which Ctrl-C arrives after the first command has run."""
+
+    interrupted = False
+
+    def run(self, argv: Sequence[str], **options) -> Completed:
+        done = super().run(argv, **options)
+        if not self.interrupted:
+            self.interrupted = True
+            raise KeyboardInterrupt
+        return done
+
+
+def test_ctrl_c_while_an_entry_is_written_leaves_none(directory: Path) -> None:
+    journal = Journal(InterruptedHost("client1"), str(directory))
+    with pytest.raises(KeyboardInterrupt):
+        journal.open("the mount of nas:/vol on /mnt/x", [["umount", "/mnt/x"]])
+    assert directory.is_dir(), "the entry was not written"
+    assert journal.entries() == []
+
+
 def test_an_entry_exists_from_open_to_remove(journal: Journal, directory: Path) -> None:
     opened = journal.open("the mount of nas:/vol on /mnt/x", [["umount", "/mnt/x"]])
     [written] = journal.entries()
