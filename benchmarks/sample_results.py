@@ -1,4 +1,4 @@
-"""Made-up measured cases in any number, for benchmarks of reports: real shapes, invented, seeded figures."""
+"""Simulated records in any number, for benchmarks of reports: real shapes, seeded random values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def records(count: int, *, evidence: bool = True) -> Iterator[Record]:
     every = itertools.product(DEPTHS, SIZES, WORKLOADS, VARIANTS)
     for number, (depth, size, workload, variant) in zip(range(count), itertools.cycle(every), strict=False):
         round_ = number // (len(DEPTHS) * len(SIZES) * len(WORKLOADS) * len(VARIANTS))
-        yield record(number, workload, variant, size, depth, profile=f"made-up{round_}", evidence=evidence)
+        yield record(number, workload, variant, size, depth, profile=f"simulated{round_}", evidence=evidence)
 
 
 def record(

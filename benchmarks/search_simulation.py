@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def surface(seed: int, noises: Sequence[float]) -> Surface:
-    """Return a made-up target; all of it follows from the seed."""
+    """Return a simulated target, determined by the seed."""
     random = np.random.default_rng(seed)
     kind = KINDS[seed % len(KINDS)]
     names = ("stripe", "block", "connections", "processes", "clients")

@@ -1,4 +1,4 @@
-"""Whose device is it? The decision on made-up facts; the facts and the clearing on real loop devices."""
+"""Is a device in use? Decisions on given facts; facts and clearing on real loop devices."""
 
 from __future__ import annotations
 

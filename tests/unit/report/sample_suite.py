@@ -1,4 +1,4 @@
-"""A suite of made-up cases, run by the tests of the HTML report in a directory of its own."""
+"""A suite of sample cases, run by the tests of the HTML report in a directory of its own."""
 
 import pytest
 from conftest import build, verdict

@@ -1,4 +1,4 @@
-"""What Allure's results hold after a real pytest run of made-up cases."""
+"""What Allure's results hold after a real pytest run of sample cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strategies on made-up targets without noise and with it, and what they refuse."""
+"""Strategies on simulated targets without and with noise, and what they refuse."""
 
 from __future__ import annotations
 
