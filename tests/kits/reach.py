@@ -21,6 +21,8 @@ __all__ = ["import_graph", "module_of", "names_in", "reached_by", "reached_modul
 ROOT = Path(__file__).parents[2]
 PACKAGE = "storagetest"
 PLUGIN = f"{PACKAGE}.plugin.hooks"
+AFFECT_ALL = {"pyproject.toml", "requirements.lock", "tox.ini", "conftest.py"}
+"""Files that every test depends on."""
 RUNS_PYTEST = ("tests/plugin/", "tests/lab/", "tests/mutants/")
 """Their tests run a pytest with the plugin, without an import of it."""
 
@@ -68,10 +70,17 @@ def names_in(file: Path) -> set[str]:
     return names
 
 
+def existing(graph: grimp.ImportGraph, module: str) -> str:
+    """Return ``module``, or the nearest package above it: the module may be deleted, or be a data directory."""
+    while module and module not in graph.modules:
+        module = module.rpartition(".")[0]
+    return module or PACKAGE
+
+
 def reached_modules(graph: grimp.ImportGraph, changed: Iterable[str]) -> set[str]:
     """Return the changed modules and all that depend on them."""
     reached: set[str] = set()
-    waiting = [module for module in changed if module in graph.modules]
+    waiting = [existing(graph, module) for module in changed]
     while waiting:
         module = waiting.pop()
         if module in reached:
@@ -92,13 +101,16 @@ def reached_tests(changed: Iterable[str], tests: Mapping[str, set[str]], modules
     result of :func:`reached_modules`.
     """
     changed = set(changed)
+    if changed & AFFECT_ALL:
+        return set(tests)
     wanted = modules | {
         name
         for path in changed
         if not path.startswith(("src/", "tests/"))
         for name in (path, Path(path).name, path.split("/")[0])
     }
-    helpers = [path for path in tests if path in changed and not Path(path).name.startswith("test_")]
+    # A deleted helper is not in `tests`.
+    helpers = [path for path in changed if path.startswith("tests/") and "/test_" not in path]
     directories: set[Path] = set()
     while helpers:
         helper = Path(helpers.pop())

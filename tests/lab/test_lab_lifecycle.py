@@ -162,8 +162,13 @@ def test_a_machine_is_restored_from_the_snapshot():
     lab.vm("appliance").restore()
     assert ssh(lab, "appliance", "ls", "/srv/nfs/a") == ""
     assert ssh(lab, "client1", "sh", "-c", f"{mount} && ls /mnt") == ""
-    lab.vm("client1").restore()
-    assert "/mnt" not in ssh(lab, "client1", "cat", "/proc/mounts")
+    random = "head -c 16 /dev/urandom | base64"
+    numbers = [ssh(lab, "client1", "sh", "-c", random)]
+    for _ in range(2):
+        lab.vm("client1").restore()
+        assert "/mnt" not in ssh(lab, "client1", "cat", "/proc/mounts")
+        numbers.append(ssh(lab, "client1", "sh", "-c", random))
+    assert len(set(numbers)) == 3
 
 
 @pytest.fixture

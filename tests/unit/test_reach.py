@@ -59,3 +59,26 @@ def test_a_change_does_not_reach_the_tests_of_the_lab(graph, tests, changed: str
     reached = {Path(path).name for path in reach.reached_tests([changed], tests, modules)}
     assert reached
     assert "test_lab_qemu.py" not in reached
+
+
+@pytest.mark.parametrize(
+    ("path", "reached"),
+    [
+        ("src/storagetest/lab/guest/boot.sh", "tests/unit/lab/test_lab_guest.py"),
+        ("src/storagetest/lab/deleted.py", "tests/unit/lab/test_lab_guest.py"),
+        ("src/storagetest/no_package/deleted.py", "tests/unit/test_units.py"),
+        ("requirements.lock", "tests/unit/test_units.py"),
+    ],
+)
+def test_data_deleted_modules_and_configuration_reach_what_may_use_them(
+    graph, tests, path: str, reached: str
+):
+    module = reach.module_of(path)
+    modules = reach.reached_modules(graph, [module] if module else [])
+    assert reached in reach.reached_tests([path], tests, modules)
+
+
+def test_a_deleted_helper_reaches_the_tests_that_name_it(tests) -> None:
+    assert "tests/x/test_a.py" in reach.reached_tests(
+        ["tests/kits/gone.py"], {"tests/x/test_a.py": {"gone"}, "tests/x/test_b.py": set()}, set()
+    )

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files as package_files
-from secrets import token_hex
 
 from storagetest.lab.initramfs import File
 from storagetest.lab.qemu import Boot, Machine
@@ -90,9 +89,8 @@ def files(
 
 
 def settings(machine: Machine, private: Private) -> dict[str, object]:
-    """Return the settings of a resumed machine, without the time; see guest/resume.py."""
-    files = {f"/run/lab/{name}": data.decode() for name, data in private.files(machine).items()}
-    return {"seed": token_hex(32), "files": files}
+    """Return the settings of a resumed machine, without the time and the seed; see guest/resume.py."""
+    return {"files": {f"/run/lab/{name}": data.decode() for name, data in private.files(machine).items()}}
 
 
 def _script(name: str) -> bytes:

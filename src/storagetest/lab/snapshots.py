@@ -2,9 +2,9 @@
 
 A snapshot is a directory of the cache with two files per machine: its memory (sparse), and the state of its
 processor and devices. The second is QEMU's migration stream with the capability ``x-ignore-shared``, which
-leaves out memory that is a shared mapping of a file (see qemu.py). A resume takes a second, a boot ten.
+leaves out memory that is a shared mapping of a file (see qemu.py).
 
-What must not be the same in two labs is made anew in every resumed machine: see guest/resume.py.
+A program in every resumed machine renews what must differ between two labs: see guest/resume.py.
 
 Rules:
 
@@ -123,10 +123,15 @@ def save(snapshot: LabSnapshot, lab: Path, machines: Sequence[str], key: str) ->
             os.fsync(file.fileno())
         sizes[path.name] = path.stat().st_size
     (snapshot.path / _FACTS).write_text(json.dumps(sizes))
-    discard(key)
+    # A complete one of another process is not replaced: a lab that resumes from it reads two files, in turn.
+    if other := find(key):
+        return other
+    discard(key)  # an incomplete one
     final = LabSnapshot(snapshot.path.with_name(key))
-    with contextlib.suppress(OSError):  # another process has just saved the same machines
+    try:
         snapshot.path.rename(final.path)
+    except OSError as error:
+        raise LabError(f"{final.path}: the snapshot cannot be renamed: {error.strerror}") from error
     _remove_old()
     return final
 

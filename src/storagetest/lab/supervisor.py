@@ -22,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import selectors
 import shutil
 import signal
@@ -98,7 +99,7 @@ class _Machine:
             self.process.kill()
 
     def write(self, message: dict[str, Any]) -> None:
-        """Send a message to guest/resume.py. The pipe has room for it, so this never blocks."""
+        """Send a message to guest/resume.py. It is smaller than the pipe's buffer, so this never blocks."""
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # QEMU has exited, which its console reports
             self.process.stdin.write(json.dumps(message).encode() + b"\n")
@@ -231,7 +232,8 @@ class LabSupervisor:
                     self._start(machine, resume=resume)
                 case SendSettings(machine):
                     settings = json.loads(Path(settings_file(machine)).read_text())
-                    self._machines[machine].write({**settings, "time": time.time()})
+                    seed = secrets.token_hex(32)  # a new one for each resume of the same machine
+                    self._machines[machine].write({**settings, "seed": seed, "time": time.time()})
                 case Notify(event, facts):
                     with contextlib.suppress(OSError):
                         os.write(1, json.dumps({"event": event, **facts}).encode() + b"\n")

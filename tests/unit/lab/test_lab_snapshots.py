@@ -64,9 +64,16 @@ def test_a_saved_snapshot_is_found_and_its_temporary_directory_is_gone(cache):
     assert cache.stat().st_mode & 0o077 == 0, "the files contain the memory of a lab, with its passwords"
 
 
-def test_a_second_save_replaces_the_first():
-    saved()
-    assert snapshots.find("0123456789ab") == saved()
+def test_a_second_save_keeps_the_first_which_a_lab_may_be_reading():
+    state = Path(saved().files("appliance").state)
+    state.write_bytes(b"first")
+    assert saved() == snapshots.find("0123456789ab")
+    assert state.read_bytes() == b"first"
+
+
+def test_a_second_save_replaces_an_incomplete_snapshot():
+    Path(saved().files("appliance").state).unlink()
+    assert saved() == snapshots.find("0123456789ab")
 
 
 @pytest.mark.parametrize("damage", ["truncated", "missing", "without sizes"])

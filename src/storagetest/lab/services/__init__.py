@@ -101,13 +101,13 @@ class Service:
 
     @property
     def boot_script(self) -> str:
-        """The script as the guest runs it at boot."""
+        """The script that the machine runs at boot."""
         load = f"modules {' '.join(self.modules)}\n" if self.modules else ""
         return f". /run/lab/lib.sh\n{load}{self.script.lstrip()}{self.credentials.lstrip()}"
 
     @property
     def credentials_script(self) -> str:
-        """The script as a resumed guest runs it."""
+        """The script that the machine runs after a resume."""
         return f". /run/lab/lib.sh\n{self.credentials.lstrip()}"
 
 
