@@ -71,7 +71,7 @@ def names_in(file: Path) -> set[str]:
 
 
 def existing(graph: grimp.ImportGraph, module: str) -> str:
-    """Return ``module``, or the nearest package above it: the module may be deleted, or be a data directory."""
+    """Return ``module`` or the nearest package above it: it may be deleted, or be a data directory."""
     while module and module not in graph.modules:
         module = module.rpartition(".")[0]
     return module or PACKAGE
