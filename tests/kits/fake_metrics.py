@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from storagetest.config.base import WorkloadOptions
+from storagetest.measure.common_window import ActivitySpan
 from storagetest.measure.run import Sample
 from storagetest.protocols.base import Attachment
 from storagetest.workloads.base import LoadSize, Workload, register
@@ -19,6 +20,8 @@ from storagetest.workloads.base import LoadSize, Workload, register
 __all__ = ["FakeMetrics"]
 
 SPREAD = [1.0, 0.99, 1.01, 1.005, 0.995, 1.002, 0.992]
+ACTIVE = 60.0
+"""Seconds for which a client reports that it was active: clients overlap however late one of them starts."""
 
 
 @register
@@ -40,9 +43,13 @@ class FakeMetrics(Workload["FakeMetrics.Options"]):
         directory = Path(attachment.path).parent
         with (directory.parent / "order").open("a") as log:
             log.write(directory.name + " ")
+        spans = {}
         if scale.start is not None:
             scale.start.wait()
+            began = time.monotonic()
+            spans = {"": ActivitySpan(began, began, began + ACTIVE, began + ACTIVE)}
         time.sleep(scale.runtime)
         value, noise = map(float, directory.with_suffix(".metrics").read_text().split())
         iops = value * SPREAD[scale.repeat % len(SPREAD)] * (1 + noise * (-1) ** scale.repeat)
-        return Sample({"iops": iops, "bandwidth": iops * 4096, "p99": 100 / iops}, scale.runtime, options.ios)
+        values = {"iops": iops, "bandwidth": iops * 4096, "p99": 100 / iops}
+        return Sample(values, scale.runtime, options.ios, spans=spans)

@@ -51,7 +51,7 @@ def test_the_best_value_is_measured_and_all_attempts_are_recorded(run_with_fake_
 def test_a_search_with_fio(run_pytest, fio, pytester):
     options = 'direct=False, engine="psync", queue_depth=1'
     suite = SUITE.replace("WORKLOAD", "small-random-write").replace("OPTIONS", options)
-    targets = TARGETS.replace("search: 8", "search: 2").replace("10ms", "200ms")
+    targets = TARGETS.replace("search: 8", "search: 2").replace("10ms", "1s")
     result = run_pytest(targets=targets, suite=suite.replace("STRATEGY", "one-at-a-time"))
     assert_search_is_recorded(result, pytester.path, "one-at-a-time", most=2)
 

@@ -64,7 +64,7 @@ def test_each_number_of_a_scale_is_a_case(run_with_fake_metrics, pytester):
 
 
 def test_fio_starts_on_two_clients_at_the_same_time(run_pytest, fio, pytester):
-    result = run_pytest(targets=targets("scale: 2").replace("10ms", "200ms"), suite=FIO_SUITE)
+    result = run_pytest(targets=targets("scale: 2").replace("10ms", "1s"), suite=FIO_SUITE)
     result.assert_outcomes(passed=1)
     concurrency = read_runs(pytester.path)[0]["samples"][0]["concurrency"]
     assert [client["client"] for client in concurrency["clients"]] == ["one", "two"]

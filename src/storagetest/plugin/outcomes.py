@@ -13,7 +13,7 @@ import pytest
 
 from storagetest.errors import StoragetestError
 
-__all__ = ["Invalid", "classify", "status_word"]
+__all__ = ["Invalid", "classify", "print_invalid", "status_word"]
 
 _ATTRIBUTE = "storagetest_outcome"
 
@@ -46,3 +46,13 @@ def status_word(report: pytest.TestReport) -> tuple[str, str, str] | None:
         case "error":
             return "error", "E", "ERROR"
     return None
+
+
+def print_invalid(reporter: pytest.TerminalReporter) -> None:
+    """Print why each INVALID case has no verdict, as pytest does for failures."""
+    reports = reporter.getreports("invalid")
+    if reports:
+        reporter.write_sep("=", "INVALID")
+    for report in reports:
+        reporter.write_sep("_", report.head_line or report.nodeid, yellow=True, bold=True)
+        reporter.write_line(report.longreprtext)

@@ -107,6 +107,12 @@ def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] 
     return outcomes.status_word(report)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the reasons of the INVALID cases before the table of measured values."""
+    outcomes.print_invalid(terminalreporter)
+
+
 class _Scheduling:
     """The hooks of xdist. Registered only if xdist is: pluggy rejects hooks without a specification."""
 
