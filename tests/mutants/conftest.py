@@ -1,4 +1,7 @@
-"""What the mutant tests share is imported by its bare name: the proxy here, the controllers next door."""
+"""What the mutant tests share is imported by its bare name: the proxy here, the controllers next door.
+
+``--mutants changed`` tries only a part of the mutants (see :mod:`selection`); by default all are tried.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,53 @@ import pytest
 
 from storagetest.lab import Lab
 
-HERE = Path(__file__).parent
-for directory in (HERE, HERE.parent / "controllers"):
-    if str(directory) not in sys.path:
-        sys.path.insert(0, str(directory))
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "controllers"))
+
+from selection import Selection, changed_files, git, last_proof, mutant_of
+
+_REPORT = pytest.StashKey[str]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--write-mutants", action="store_true", help="rewrite the tables of mutants in docs/")
+    parser.addoption(
+        "--mutants",
+        choices=("all", "changed"),
+        default="all",
+        help="changed: those that a change since the last proof reaches, and a seeded quarter of the others",
+    )
+    parser.addoption("--mutants-seed", metavar="SEED", help="selects the quarter (default: the commit)")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the mutants that ``--mutants changed`` does not select, in modules with ``DEPENDS_ON``."""
+    if config.option.mutants == "all":
+        return
+    if config.option.write_mutants:
+        raise pytest.UsageError("--write-mutants needs all mutants: leave out --mutants changed")
+    base = last_proof()
+    seed = config.option.mutants_seed or (git("rev-parse", "HEAD") or "").strip()
+    selection = Selection(changed_files(base), seed)
+    selected: dict[object, set[str]] = {}
+    left_out = set()
+    for item in items:
+        module, mutant = getattr(item, "module", None), mutant_of(item)
+        if mutant is None or not hasattr(module, "DEPENDS_ON"):
+            continue
+        if module not in selected:
+            selected[module] = selection.select(module.MUTANTS, module.DEPENDS_ON)
+        if mutant not in selected[module]:
+            left_out.add(item)
+    tried = sum(mutant_of(item) is not None for item in items) - len(left_out)
+    since = f"changed since {base[:12]}" if selection.changed is not None else "all: no last proof is known"
+    config.stash[_REPORT] = f"mutants: {tried} tried, {len(left_out)} left out ({since}; seed {seed[:12]})"
+    config.hook.pytest_deselected(items=sorted(left_out, key=lambda item: item.nodeid))
+    items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_report_collectionfinish(config: pytest.Config) -> str | None:
+    return config.stash.get(_REPORT, None)
 
 
 @pytest.fixture(scope="session")

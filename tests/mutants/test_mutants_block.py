@@ -42,6 +42,13 @@ def test_an_honest_disk_fails_no_case() -> None:
     assert tried >= 60, f"only {tried} of {len(outcome.answers)} cases could be tried"
 
 
+DEPENDS_ON = (
+    "suites/conformance/block/",
+    "src/storagetest/agent/",
+    "tests/mutants/block_",
+    "tests/mutants/fuse_",
+)
+"""Starts of the paths that all of these mutants depend on (see :mod:`selection`)."""
 GOOD = (ClientCaseStatus.PASSED, ClientCaseStatus.SKIPPED)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 from iscsi_mutants import MUTANTS
 from mutation_run import ROOT, Outcomes, run, surviving, table, unexplained_cases
+from selection import selected_mutants
 
 from storagetest.lab import Lab
 from storagetest.plugin.conformance.known_issues_table import read_suite_table
@@ -24,16 +25,22 @@ it. `tox -e mutants` runs all of them; `pytest tests/mutants/test_mutants_iscsi.
 this page.
 
 """
+DEPENDS_ON = (
+    "suites/conformance/iscsi/",
+    "src/storagetest/wire/",
+    "tests/mutants/iscsi_",
+    "tests/mutants/mutation_run.py",
+    "tests/mutants/proxy.py",
+)
+"""Starts of the paths that all of these mutants depend on (see :mod:`selection`)."""
 KEPT = ("passed", "observed", "known", "skipped")
 
 
 @pytest.fixture(scope="module")
 def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, lab: Lab) -> Outcomes:
     """Run the honest cases and every mutant; where only mutants were selected, these alone."""
-    items = [item for item in request.session.items if item.path == request.path]
-    wanted = [getattr(item, "callspec", None) for item in items]
-    only = None if None in wanted else [spec.params["name"] for spec in wanted if spec]
-    return run("iscsi_mutation_run", tmp_path_factory.mktemp("mutants"), only=only)
+    names, honest = selected_mutants(request, MUTANTS)
+    return run("iscsi_mutation_run", tmp_path_factory.mktemp("mutants"), only=names, honest=honest)
 
 
 def test_no_case_fails_because_of_the_proxy(outcomes: Outcomes) -> None:

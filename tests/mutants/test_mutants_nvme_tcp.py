@@ -11,10 +11,20 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from mutation_run import ROOT, Outcomes, false_claims, run, surviving, table, unexplained_cases
 from nvme_tcp_mutants import MUTANTS
+from selection import selected_mutants
 
 from storagetest.plugin.conformance.known_issues_table import read_suite_table
 
 PAGE = ROOT / "docs" / "mutants-nvme-tcp.md"
+DEPENDS_ON = (
+    "suites/conformance/nvme_tcp/",
+    "src/storagetest/wire/",
+    "tests/controllers/",
+    "tests/mutants/nvme_tcp_",
+    "tests/mutants/mutation_run.py",
+    "tests/mutants/proxy.py",
+)
+"""Starts of the paths that all of these mutants depend on (see :mod:`selection`)."""
 KEPT = ("passed", "observed")
 WITH_HONEST = 2
 """Number of mutants out of five that run together with the honest cases."""
@@ -34,10 +44,7 @@ def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
     In two processes: half of the time goes by in waiting for what a mutant holds back.
     """
-    items = [item for item in request.session.items if item.path == request.path]
-    wanted = [getattr(item, "callspec", None) for item in items]
-    honest = None in wanted
-    names = list(MUTANTS) if honest else [spec.params["name"] for spec in wanted if spec]
+    names, honest = selected_mutants(request, MUTANTS)
     where = tmp_path_factory.mktemp("mutants")
     first = [name for at, name in enumerate(names) if at % 5 < WITH_HONEST]
     second = [name for name in names if name not in first]

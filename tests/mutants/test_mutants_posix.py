@@ -14,6 +14,7 @@ import pytest
 from mutation_run import ROOT, Outcomes, false_claims, surviving, table, unexplained_cases
 from posix_mutants import MUTANTS
 from posix_mutation_run import CLAIMS, HONEST, collected, run_all, run_on
+from selection import selected_mutants
 
 NOT_HERE = fuse_mount.why_not()
 pytestmark = pytest.mark.skipif(NOT_HERE is not None, reason=str(NOT_HERE))
@@ -28,18 +29,23 @@ correct file system. `tox -e mutants` runs all of them; `pytest tests/mutants/te
 --write-mutants` writes this page.
 
 """
+DEPENDS_ON = (
+    "suites/conformance/posix/",
+    "src/storagetest/agent/",
+    "tests/mutants/posix_",
+    "tests/mutants/fuse_",
+)
+"""Starts of the paths that all of these mutants depend on (see :mod:`selection`)."""
 KEPT = ("passed", "skipped")
 
 
 @pytest.fixture(scope="module")
 def outcomes(request: pytest.FixtureRequest) -> Outcomes:
     """Run the honest file systems and every mutant; where only mutants were selected, these alone."""
-    items = [item for item in request.session.items if item.path == request.path]
-    wanted = [getattr(item, "callspec", None) for item in items]
-    names = list(MUTANTS) if None in wanted else [spec.params["name"] for spec in wanted if spec]
+    names, honest = selected_mutants(request, MUTANTS)
     cases = collected("posix")
     by_id = {case.id: case for case in cases}
-    honest = [
+    records = [
         {
             "id": name,
             "on": files,
@@ -49,10 +55,10 @@ def outcomes(request: pytest.FixtureRequest) -> Outcomes:
             "kills": by_id[name].kills,
             "no_mutant_reason": by_id[name].no_mutant_reason,
         }
-        for files in (HONEST if None in wanted else ())
+        for files in (HONEST if honest else ())
         for name, answer in run_on(files, cases).items()
     ]
-    return Outcomes(honest, run_all(cases, names))
+    return Outcomes(records, run_all(cases, names))
 
 
 def test_an_honest_file_system_fails_no_case(outcomes: Outcomes) -> None:

@@ -31,7 +31,9 @@ def test_a_gate_that_cannot_be_judged_is_invalid(run_with_fake_metrics):
     suite = "def test_metrics(measure): measure('fake-metrics', ios=10)\n"
     result = run_with_fake_metrics("--st-target", "disk", suite=suite, more=P99_GATE)
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["=* INVALID *=", "_* test_metrics[[]disk[]] *_", "*not enough*", "*1 invalid*"])
+    result.stdout.fnmatch_lines(
+        ["=* INVALID *=", "_* test_metrics[[]disk[]] *_", "*not enough*", "*1 invalid*"]
+    )
 
 
 def test_a_mark_is_a_gate(run_with_fake_metrics):

@@ -1,0 +1,88 @@
+"""Which mutants a run tries with ``--mutants changed``: those that a change since the last proof reaches, and
+a part of the others, which differs from commit to commit.
+
+The last proof is that of ``tests/evidence.json``. A change to a test module of a suite or to a file of
+mutants reaches the mutants whose names are in it. A change to anything else in the module's ``DEPENDS_ON``
+reaches all of its mutants. If the commit of the last proof is not known, every mutant is tried.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pytest
+
+__all__ = ["Selection", "changed_files", "git", "last_proof", "mutant_of", "selected_mutants"]
+
+ROOT = Path(__file__).parents[2]
+EVIDENCE = ROOT / "tests" / "evidence.json"
+PART = 0.25
+"""Fraction of the mutants without a change that is tried."""
+GIT_SECONDS = 60
+
+
+def last_proof() -> str:
+    """Return the commit at which all mutants were last tried; empty if there is none."""
+    evidence = json.loads(EVIDENCE.read_text(encoding="utf-8")) if EVIDENCE.exists() else {}
+    return str(evidence.get("mutants", {}).get("commit", ""))
+
+
+def git(*arguments: str) -> str | None:
+    """Return the output of a git command in the checkout; None if it failed."""
+    command = ["git", "-C", str(ROOT), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=GIT_SECONDS, check=False)
+    except OSError:
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def changed_files(since: str) -> list[str] | None:
+    """Return the paths that differ from a commit, also those that git does not track; None if not known."""
+    tracked = git("diff", "--name-only", since, "--") if since else None
+    untracked = git("ls-files", "--others", "--exclude-standard")
+    if tracked is None or untracked is None:
+        return None
+    return sorted({*tracked.splitlines(), *untracked.splitlines()})
+
+
+class Selection:
+    """Selects mutants by the paths that have ``changed`` (None: not known) and by a seed."""
+
+    def __init__(self, changed: Sequence[str] | None, seed: str) -> None:
+        self.changed, self.seed = changed, seed
+
+    def select(self, mutants: Iterable[str], depends_on: Sequence[str]) -> set[str]:
+        """Return the names of the mutants to try. ``depends_on``: the starts of paths."""
+        names = sorted(mutants)
+        if self.changed is None:
+            return set(names)
+        reached: set[str] = set()
+        for path in (path for path in self.changed if path.startswith(tuple(depends_on))):
+            name = Path(path).name
+            if not name.startswith("test_") and not name.endswith("_mutants.py"):
+                return set(names)
+            text = (ROOT / path).read_text(encoding="utf-8") if (ROOT / path).exists() else ""
+            words = set(re.findall(r"[\w-]+", text))
+            reached |= words & set(names)
+        rest = [name for name in names if name not in reached]
+        return reached | set(random.Random(self.seed).sample(rest, round(len(rest) * PART)))
+
+
+def mutant_of(item: pytest.Item) -> str | None:
+    """Return the mutant that a test tries, its parameter ``name``; None for any other test."""
+    return item.callspec.params.get("name") if hasattr(item, "callspec") else None
+
+
+def selected_mutants(request: pytest.FixtureRequest, mutants: Iterable[str]) -> tuple[list[str], bool]:
+    """Return the mutants that the selected tests of this module try, and whether they need the honest cases.
+
+    If only tests about all mutants are selected, these are all of ``mutants``.
+    """
+    tried = [mutant_of(item) for item in request.session.items if item.path == request.path]
+    return [name for name in tried if name] or list(mutants), None in tried
