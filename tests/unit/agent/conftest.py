@@ -13,6 +13,7 @@ import pytest
 
 from storagetest.agent import bundle
 
+START = ("-I", "-S", "-c", bundle.START)
 METADATA = {
     "command": "loads.metadata",
     "deadline": 30,
@@ -44,49 +45,45 @@ def python() -> str:
     return oldest_python()
 
 
-def start(python: str, request: dict[str, Any]) -> subprocess.Popen[bytes]:
-    """Start an agent as on a client, and send it ``request``."""
-    process = subprocess.Popen(
-        [python, "-I", "-S", "-c", bundle.START],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd="/",
-        env={},
-    )
-    assert process.stdin
-    process.stdin.write(bundle.message(request))
-    process.stdin.close()
-    return process
-
-
 @pytest.fixture
 def started(python: str) -> Iterator[Callable[[dict[str, Any]], subprocess.Popen[bytes]]]:
     """Return a function that starts agents; they are killed at the end of the test."""
     with ExitStack() as stack:
 
         def begin(request: dict[str, Any]) -> subprocess.Popen[bytes]:
-            process = stack.enter_context(start(python, request))
+            pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+            process = stack.enter_context(subprocess.Popen([python, *START], cwd="/", env={}, **pipes))
             stack.callback(process.kill)
+            assert process.stdin
+            process.stdin.write(bundle.message(request))
+            process.stdin.close()
             return process
 
         yield begin
 
 
 @pytest.fixture
-def ask(python: str) -> Callable[..., dict[str, Any]]:
-    """Return a function that runs a request to its end and returns its last line; stderr has to be empty."""
+def ask_lines(python: str) -> Callable[..., list[dict[str, Any]]]:
+    """Return a function that runs a request to its end and returns its lines; stderr has to be empty."""
 
-    def run(request: dict[str, Any], *, python: str = python) -> dict[str, Any]:
-        argv = [python, "-I", "-S", "-c", bundle.START]
-        done = subprocess.run(
-            argv, input=bundle.message(request), capture_output=True, check=False, timeout=60
-        )
-        lines = [json.loads(line) for line in done.stdout.splitlines()]
+    def run(request: dict[str, Any], *, python: str = python) -> list[dict[str, Any]]:
+        message = bundle.message(request)
+        done = subprocess.run([python, *START], input=message, capture_output=True, check=False, timeout=60)
         assert not done.stderr
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
         assert (lines[-1]["t"] == "result") is (done.returncode == 0)
-        assert all(line["t"] == "progress" for line in lines[:-1])
-        response: dict[str, Any] = lines[-1]
+        return lines
+
+    return run
+
+
+@pytest.fixture
+def ask(ask_lines: Callable[..., list[dict[str, Any]]]) -> Callable[..., dict[str, Any]]:
+    """Return a function that runs a request to its end and returns its last line."""
+
+    def run(request: dict[str, Any], **more: str) -> dict[str, Any]:
+        *progress, response = ask_lines(request, **more)
+        assert all(line["t"] == "progress" for line in progress)
         return response
 
     return run

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,23 +12,23 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from loop_devices import loop_device, make_image, needs_loop_devices
 
-from storagetest.agent.testlib import CannotRun, block_patterns, concurrent
+from storagetest.agent.testlib import CannotRun, block_range, concurrent
 from storagetest.agent.testlib.background_writers import WriterStats, with_background_writers
-from storagetest.agent.testlib.block_range import (
-    BLKDISCARD,
-    EDGE,
-    FALLOC_FL_PUNCH_HOLE,
-    RANGE,
-    BlockRange,
-    disk_of,
-    range_count,
+from storagetest.agent.testlib.block_patterns import (
+    describe_mismatch,
+    describe_mismatches,
+    make_block,
+    make_blocks,
+    parse,
 )
+from storagetest.agent.testlib.block_range import EDGE, RANGE, BlockRange, disk_of, range_count
 from storagetest.agent.testlib.fixtures import block_range as block_range_fixture
 from storagetest.agent.testlib.multipath import device_paths, wait_until
 
 SIZE = 512
-EXPECTED = block_patterns.make_block(40, 3, 9, SIZE)
+EXPECTED = make_block(40, 3, 9, SIZE)
 
 
 def changed(at: int, value: bytes) -> bytes:
@@ -41,40 +40,35 @@ def changed(at: int, value: bytes) -> bytes:
     [
         (EXPECTED, ""),
         (bytes(SIZE), "zeroes instead of generation 3"),
-        (
-            block_patterns.make_block(40, 2, 9, SIZE),
-            "generation 2 instead of 3: a lost write, or a stale read",
-        ),
-        (block_patterns.make_block(40, 4, 9, SIZE), "generation 4, which is newer than 3"),
-        (block_patterns.make_block(41, 3, 9, SIZE), "data of block 41 (generation 3): misplaced"),
-        (block_patterns.make_block(40, 3, 8, SIZE), "data of another case or run (block 40, generation 3)"),
+        (make_block(40, 2, 9, SIZE), "generation 2 instead of 3: a lost write, or a stale read"),
+        (make_block(40, 4, 9, SIZE), "generation 4, which is newer than 3"),
+        (make_block(41, 3, 9, SIZE), "data of block 41 (generation 3): misplaced"),
+        (make_block(40, 3, 8, SIZE), "data of another case or run (block 40, generation 3)"),
         (changed(300, bytes([EXPECTED[300] ^ 0x11])), "2 bits of generation 3 are flipped, from byte 300"),
-        (EXPECTED[:256] + block_patterns.make_block(40, 1, 9, SIZE)[256:], "torn: generations 3 and 1"),
+        (EXPECTED[:256] + make_block(40, 1, 9, SIZE)[256:], "torn: generations 3 and 1"),
         (EXPECTED[:256] + bytes(256), "torn: generations 3 and 0 in one block, which meet at byte 256"),
         (b"\xff" * SIZE, "unknown data, from byte 0: ffff"),
         (changed(100, bytes(range(64))), "damaged from byte 100: wrong CRC"),
     ],
 )
 def test_describe_mismatch_names_the_error(data: bytes, message: str) -> None:
-    description = block_patterns.describe_mismatch(data, 40, 3, 9)
+    description = describe_mismatch(data, 40, 3, 9)
     assert description == message or (message and description.startswith(message))
 
 
 @given(st.integers(0, SIZE - 1), st.integers(1, 255))
 def test_a_change_of_any_byte_is_detected(at: int, difference: int) -> None:
-    assert block_patterns.describe_mismatch(changed(at, bytes([EXPECTED[at] ^ difference])), 40, 3, 9)
-    header = block_patterns.parse(changed(at, bytes([EXPECTED[at] ^ difference])))
+    assert describe_mismatch(changed(at, bytes([EXPECTED[at] ^ difference])), 40, 3, 9)
+    header = parse(changed(at, bytes([EXPECTED[at] ^ difference])))
     assert header is None or not header.whole
 
 
 def test_describe_mismatches_lists_the_first_wrong_blocks() -> None:
-    data = block_patterns.make_blocks(0, 4, 1, 9, SIZE) + bytes(6 * SIZE)
-    description = block_patterns.describe_mismatches(data, 0, 1, 9, SIZE)
+    data = make_blocks(0, 4, 1, 9, SIZE) + bytes(6 * SIZE)
+    description = describe_mismatches(data, 0, 1, 9, SIZE)
     assert description.startswith("block 4: zeroes instead of generation 1; block 5: ")
     assert description.endswith("and 2 more of 10")
-    assert (
-        block_patterns.describe_mismatches(block_patterns.make_blocks(7, 3, 2, 9, SIZE), 7, 2, 9, SIZE) == ""
-    )
+    assert describe_mismatches(make_blocks(7, 3, 2, 9, SIZE), 7, 2, 9, SIZE) == ""
 
 
 def test_run_threads_raises_a_threads_error_and_sets_over() -> None:
@@ -141,26 +135,13 @@ def test_disk_of_a_hidden_path_is_its_disk(name: str, disk: str) -> None:
     assert disk_of(name) == disk
 
 
-real = pytest.mark.skipif(
-    os.geteuid() != 0 or not Path("/dev/loop-control").exists(), reason="needs root and loop devices"
-)
-
-
 @pytest.fixture
 def device(tmp_path: Path) -> Iterator[str]:
-    file = tmp_path / "disk.img"
-    with file.open("wb") as handle:
-        handle.truncate(8 << 20)
-    losetup = subprocess.run(
-        ["losetup", "--find", "--show", str(file)], capture_output=True, text=True, check=False
-    )
-    if losetup.returncode:
-        pytest.skip(f"no loop device: {losetup.stderr.strip()}")
-    yield losetup.stdout.strip()
-    subprocess.run(["losetup", "--detach", losetup.stdout.strip()], check=True)
+    with loop_device(make_image(tmp_path / "disk.img", 8 << 20)) as name:
+        yield name
 
 
-@real
+@needs_loop_devices
 def test_a_range_is_written_read_and_checked(device: str) -> None:
     with BlockRange(device, EDGE, RANGE, seed=5) as blocks:
         assert (blocks.count, blocks.size) == (RANGE // blocks.logical, 8 << 20)
@@ -174,12 +155,11 @@ def test_a_range_is_written_read_and_checked(device: str) -> None:
         with pytest.raises(AssertionError, match="generation 1 instead of 2"):
             blocks.assert_any_generation(3, 1, (0, 2))
         blocks.zero_out(4, 1)
-        blocks.fallocate(FALLOC_FL_PUNCH_HOLE, 5, 1)
+        blocks.fallocate(block_range.FALLOC_FL_PUNCH_HOLE, 5, 1)
         blocks.assert_zeroes(4, 2)
         with pytest.raises(AssertionError, match=f"generation 1 of block {EDGE // blocks.logical + 3}"):
             blocks.assert_zeroes(3, 2)
         stamp = blocks.header(3)
-        assert stamp is not None
         assert (stamp.number, stamp.seed, stamp.whole) == (EDGE // blocks.logical + 3, 5, True)
         assert not blocks.cut_power()
         blocks.flush()
@@ -188,7 +168,7 @@ def test_a_range_is_written_read_and_checked(device: str) -> None:
             device_paths(blocks)
 
 
-@real
+@needs_loop_devices
 def test_nothing_outside_the_range_can_be_written(device: str) -> None:
     with BlockRange(device, EDGE, RANGE) as blocks:
         for first, count in ((-1, 1), (blocks.count, 1), (blocks.count - 1, 2), (0, 0)):
@@ -196,17 +176,17 @@ def test_nothing_outside_the_range_can_be_written(device: str) -> None:
                 blocks.write(first, count)
         for start, length in ((-512, 512), (RANGE, 512), (0, RANGE + 512)):
             with pytest.raises(ValueError, match="of a range of"):
-                blocks.range_ioctl(BLKDISCARD, start, length)
+                blocks.range_ioctl(block_range.BLKDISCARD, start, length)
         with pytest.raises(ValueError, match="more than the device's edge"):
             blocks.last(EDGE // blocks.logical + 1)
         with pytest.raises(OSError, match=os.strerror(errno.EINVAL)):
-            blocks.range_ioctl(BLKDISCARD, 1, blocks.logical)
+            blocks.range_ioctl(block_range.BLKDISCARD, 1, blocks.logical)
     for offset, length in ((1, 512), (0, 0), (8 << 20, 512)):
         with pytest.raises(ValueError, match="are not whole blocks of"):
             BlockRange(device, offset, length)
 
 
-@real
+@needs_loop_devices
 def test_each_index_has_its_own_range_and_seed(device: str) -> None:
     ranges = []
     for index in range(7):

@@ -32,28 +32,25 @@ def test_merged_histograms_equal_the_histogram_of_all(some, others):
     assert merged == Histogram.from_fio_bins(latency_bins.count(some + others))
 
 
+def op_log(ends, latencies, sizes=None) -> OpLog:
+    log = OpLog(sized=sizes is not None)
+    log.ends.extend(ends)
+    log.latencies.extend(latencies)
+    if sizes is not None:
+        log.sizes.extend(sizes)
+    return log
+
+
 def test_an_op_log_reports_operations_that_ended_in_the_window():
-    log = OpLog(sized=True)
-    for end, latency, size in ((10, 3, 100), (20, 4, 200), (30, 5, 400)):
-        log.ends.append(end)
-        log.latencies.append(latency)
-        log.sizes.append(size)
-    assert log.report(10, 30) == {
-        "ops": 2,
-        "total": 3,
-        "bins": {4: 1, 5: 1},
-        "bytes": 600,
-        "total_bytes": 700,
-    }
+    log = op_log((10, 20, 30), (3, 4, 5), (100, 200, 400))
+    counts = {"ops": 2, "total": 3, "bytes": 600, "total_bytes": 700}
+    assert log.report(10, 30) == {**counts, "bins": {4: 1, 5: 1}}
     assert log.last == 30
     assert OpLog().last == 0
 
 
 def test_the_timeline_counts_operations_that_ended_in_each_slot():
-    log = OpLog()
-    for end in (5, 11, 20, 21, 45, 50):
-        log.ends.append(end)
-        log.latencies.append(1)
+    log = op_log((5, 11, 20, 21, 45, 50), [1] * 6)
     report = log.report(10, 50, 10)  # 11 and 20 end in the first ten after 10, 21 in the second
     assert report["timeline"] == {0: 2, 1: 1, 3: 2}
     assert sum(report["timeline"].values()) == report["ops"] == 5

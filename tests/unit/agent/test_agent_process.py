@@ -10,32 +10,17 @@ import time
 from pathlib import Path
 
 import pytest
+from processes import children, running, wait_until_gone
 
 from storagetest.polling import wait_until
 
-FOREVER = {"seconds": 60, "deadline": 120}
-
-
-def children(pid: int) -> set[int]:
-    return {int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+FOREVER = {"seconds": 60, "deadline": 120, "operations": ["stat"]}
 
 
 def worker_pids(process, metadata) -> set[int]:
     """Wait until the workers make files, and return their process ids."""
     directory = Path(metadata["path"]) / "storagetest-metadata/p0"
-    wait_until(
-        lambda: directory.is_dir() and any(directory.iterdir()),
-        30,
-        "files made by the workers",
-        interval=0.01,
-    )
+    wait_until(lambda: any(directory.glob("*")), 30, "files made by the workers", interval=0.01)
     workers = children(process.pid)
     assert len(workers) == metadata["processes"]
     return workers
@@ -84,57 +69,44 @@ def test_files_of_a_killed_agent_are_removed_by_the_next(ask, metadata, tmp_path
     assert not list(tmp_path.iterdir())
 
 
-def test_at_its_deadline_it_reports_an_error_and_kills_its_workers(started, metadata, tmp_path):
-    process = started({**metadata, **FOREVER, "deadline": 1.5, "operations": ["stat"]})
+@pytest.mark.parametrize(
+    ("change", "act", "kind", "message"),
+    [
+        ({"deadline": 1.5}, lambda *_: None, "deadline", "2 of 2 workers did not end by the deadline"),
+        ({}, lambda agent, _: agent.terminate(), "stopped", ""),
+        ({}, lambda _, workers: os.kill(min(workers), signal.SIGKILL), "died", "killed, or out of memory"),
+    ],
+    ids=["deadline", "SIGTERM", "killed worker"],
+)
+def test_an_agent_that_ends_early_reports_an_error_and_leaves_nothing(
+    started, metadata, tmp_path, change, act, kind, message
+):
+    process = started({**metadata, **FOREVER, **change})
     workers = worker_pids(process, metadata)
+    act(process, workers)
     response = json.loads(process.stdout.read().splitlines()[-1])
     assert process.wait(10) == 1
-    assert (response["kind"], response["message"]) == (
-        "deadline",
-        "2 of 2 workers did not end by the deadline",
-    )
-    assert not any(alive(worker) for worker in workers)
-    assert not list(tmp_path.iterdir())
-
-
-def test_sigterm_ends_its_workers_and_removes_its_files(started, metadata, tmp_path):
-    process = started({**metadata, **FOREVER, "operations": ["stat"]})
-    workers = worker_pids(process, metadata)
-    process.terminate()
-    response = json.loads(process.stdout.read().splitlines()[-1])
-    assert process.wait(10) == 1
-    assert response["kind"] == "stopped"
-    assert not any(alive(worker) for worker in workers)
+    assert response["kind"] == kind
+    assert message in response["message"]
+    assert not running(workers)
     assert not list(tmp_path.iterdir())
 
 
 def test_its_workers_end_when_it_is_killed(started, metadata):
-    process = started({**metadata, **FOREVER, "operations": ["stat"]})
+    process = started({**metadata, **FOREVER})
     workers = worker_pids(process, metadata)
     process.kill()
     assert process.wait(10) == -signal.SIGKILL
-    wait_until(lambda: not any(alive(worker) for worker in workers), 10, "the workers' end", interval=0.02)
+    wait_until_gone(*workers)
     assert not any(line.startswith(b'{"t":"result"') for line in process.stdout.read().splitlines())
-
-
-def test_a_killed_worker_is_an_error(started, metadata, tmp_path):
-    process = started({**metadata, **FOREVER, "operations": ["stat"]})
-    workers = worker_pids(process, metadata)
-    os.kill(min(workers), signal.SIGKILL)
-    response = json.loads(process.stdout.read().splitlines()[-1])
-    assert process.wait(10) == 1
-    assert response["kind"] == "died"
-    assert "killed, or out of memory" in response["message"]
-    assert not any(alive(worker) for worker in workers)
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_stopped_worker_is_killed_at_the_deadline(started, metadata):
     """A stopped process represents one that hangs in a system call: it sends nothing."""
-    process = started({**metadata, **FOREVER, "deadline": 2.0, "operations": ["stat"]})
+    process = started({**metadata, **FOREVER, "deadline": 2.0})
     workers = worker_pids(process, metadata)
     os.kill(min(workers), signal.SIGSTOP)
     started_at = time.monotonic()
     assert process.wait(30) == 1
     assert time.monotonic() - started_at < 20
-    assert not any(alive(worker) for worker in workers)
+    assert not running(workers)

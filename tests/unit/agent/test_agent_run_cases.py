@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import wait_until_gone
 
-from storagetest.agent import bundle
 from storagetest.polling import wait_until
 
 SUITE = """
@@ -168,51 +166,36 @@ def dies_in_a_subprocess(client_dir):
 """
 
 
+def request(path: Path, *names: str, source: str = SUITE, exclusive: str = "", **more: Any) -> dict[str, Any]:
+    """Return a request for functions of the suite, one case each."""
+    arguments = more.pop("arguments", {})
+    cases = [
+        {
+            "id": name,
+            "module": "m",
+            "function": name,
+            "arguments": arguments,
+            "fixture": "client_dir",
+            "argument": "client_dir",
+            "index": index,
+            "name": f"c{index}",
+            "exclusive": name == exclusive,
+        }
+        for index, name in enumerate(names)
+    ]
+    modules = {"m": {"file": "/suites/test_m.py", "source": source}}
+    base = {"command": "run_cases", "deadline": 60, "path": str(path), "timeout": 20.0, "concurrency": 1}
+    return {**base, "modules": modules, "cases": cases, **more}
+
+
 @pytest.fixture
-def cases(python: str, tmp_path: Path):
+def cases(ask_lines, tmp_path: Path):
     """Return a function that runs functions of the suite and returns their progress entries, by name."""
 
-    def run(
-        *names: str,
-        timeout: float = 20.0,
-        source: str = SUITE,
-        concurrency: int = 1,
-        exclusive: str = "",
-        **arguments: Any,
-    ) -> dict[str, Any]:
-        request = {
-            "command": "run_cases",
-            "deadline": 60,
-            "path": str(tmp_path),
-            "timeout": timeout,
-            "concurrency": concurrency,
-            "modules": {"m": {"file": "/suites/test_m.py", "source": source}},
-            "cases": [
-                {
-                    "id": name,
-                    "module": "m",
-                    "function": name,
-                    "arguments": arguments,
-                    "fixture": "client_dir",
-                    "argument": "client_dir",
-                    "index": index,
-                    "name": f"c{index}",
-                    "exclusive": name == exclusive,
-                }
-                for index, name in enumerate(names)
-            ],
-        }
-        done = subprocess.run(
-            [python, "-I", "-S", "-c", bundle.START],
-            input=bundle.message(request),
-            capture_output=True,
-            check=False,
-            timeout=60,
-        )
-        assert done.stderr == b""
-        lines = [json.loads(line) for line in done.stdout.splitlines()]
-        assert lines[-1] == {"t": "result", "value": {"begun": len(lines) - 1}}
-        return {line["case"]: line for line in lines[:-1]}
+    def run(*names: str, **more: Any) -> dict[str, Any]:
+        *entries, result = ask_lines(request(tmp_path, *names, **more))
+        assert result == {"t": "result", "value": {"begun": len(entries)}}
+        return {entry["case"]: entry for entry in entries}
 
     return run
 
@@ -229,8 +212,11 @@ def test_a_body_that_returns_passes(cases, tmp_path: Path):
 
 
 def test_parameters_are_passed_on(cases):
-    assert cases("checks_its_parameter", word="x")["checks_its_parameter"]["ended"] == "passed"
-    assert cases("checks_its_parameter", word="y")["checks_its_parameter"]["message"] == "'y' == 'x'"
+    assert cases("checks_its_parameter", arguments={"word": "x"})["checks_its_parameter"]["ended"] == "passed"
+    assert (
+        cases("checks_its_parameter", arguments={"word": "y"})["checks_its_parameter"]["message"]
+        == "'y' == 'x'"
+    )
 
 
 @pytest.mark.parametrize(
@@ -338,33 +324,10 @@ def test_an_exclusive_case_runs_without_others(cases, exclusive: str):
     assert {entry["ended"] for entry in entries.values()} == {"skipped"}
 
 
-def test_an_agent_with_end_on_eof_ends_when_its_stdin_closes(python: str, tmp_path: Path):
-    case = {
-        "id": "x",
-        "module": "m",
-        "function": "hangs",
-        "arguments": {},
-        "fixture": "client_dir",
-        "argument": "client_dir",
-    }
-    request = {
-        "command": "run_cases",
-        "deadline": 60,
-        "path": str(tmp_path),
-        "timeout": 50,
-        "end_on_eof": True,
-        "modules": {"m": {"file": "m.py", "source": SUITE}},
-        "cases": [{**case, "index": 0, "name": "c0"}],
-    }
+def test_an_agent_with_end_on_eof_ends_when_its_stdin_closes(ask_lines, tmp_path: Path):
     started_at = time.monotonic()
-    done = subprocess.run(
-        [python, "-I", "-S", "-c", bundle.START],
-        input=bundle.message(request),
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
-    assert json.loads(done.stdout) == {"t": "result", "value": {"begun": 1}}
+    lines = ask_lines(request(tmp_path, "hangs", timeout=50, end_on_eof=True))
+    assert lines == [{"t": "result", "value": {"begun": 1}}]
     assert time.monotonic() - started_at < 40
 
 
@@ -379,38 +342,12 @@ def test_hang(client_dir):
         file.write(f"{{os.getpid()}} {{other.pid}} ")
     time.sleep(60)
 """
-    case = {
-        "id": "x",
-        "module": "m",
-        "function": "test_hang",
-        "arguments": {},
-        "fixture": "client_dir",
-        "argument": "client_dir",
-    }
-    agent = started(
-        {
-            "command": "run_cases",
-            "deadline": 60,
-            "path": str(tmp_path),
-            "timeout": 50,
-            "modules": {"m": {"file": "m.py", "source": source}},
-            "cases": [{**case, "index": 0, "name": "c0"}],
-        }
-    )
+    agent = started(request(tmp_path, "test_hang", source=source, timeout=50))
     pids = tmp_path / "pids"
     wait_until(lambda: pids.exists() and pids.read_text().endswith(" "), 30, "the case to begin")
     agent.terminate()
     agent.wait(30)
-    numbers = pids.read_text().split()
-    wait_until(lambda: not any(alive(number) for number in numbers), 10, "its processes to be gone")
-
-
-def alive(pid: str) -> bool:
-    """Return whether a process runs; a zombie does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+    wait_until_gone(*map(int, pids.read_text().split()))
 
 
 def test_the_output_of_a_body_is_recorded_and_is_no_result(cases):

@@ -12,18 +12,15 @@ from storagetest.agent.commands.loads.streaming import _Reader
 MIB = 1 << 20
 
 
+def fill(path: Path, **more):
+    request = {"command": "loads.fill", "deadline": 30, "path": str(path), "size": 2 * MIB + 5, "seed": 1}
+    return {**request, **more}
+
+
 @pytest.fixture
 def data(ask, tmp_path: Path) -> Path:
     path = tmp_path / "data"
-    request = {
-        "command": "loads.fill",
-        "path": str(path),
-        "size": 2 * MIB + 5,
-        "make": True,
-        "seed": 1,
-        "deadline": 30,
-    }
-    assert ask(request)["value"] == {"size": 2 * MIB + 5}
+    assert ask(fill(path, make=True))["value"] == {"size": 2 * MIB + 5}
     return path
 
 
@@ -41,15 +38,7 @@ def work(path: Path, **more):
 
 
 def test_fill_without_make_does_not_create_the_file(ask, tmp_path):
-    request = {
-        "command": "loads.fill",
-        "path": str(tmp_path / "x"),
-        "size": 1,
-        "make": False,
-        "seed": 1,
-        "deadline": 9,
-    }
-    line = ask(request)
+    line = ask(fill(tmp_path / "x", make=False))
     assert (line["t"], line["errno"]) == ("error", "ENOENT")
     assert list(tmp_path.iterdir()) == []
 

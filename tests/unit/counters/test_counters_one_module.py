@@ -71,8 +71,6 @@ def test_its_bytes_and_requests_are_those_of_its_file_system():
     assert crossed == TransferredBytes(10, 0, "the toy's")
     assert STATS in request_counts.paths()
     before, after = (count_requests(texts(0, 0, locks), "/mnt/toy") for locks in (3, 9))
-    assert before is not None
-    assert after is not None
     assert after.since(before).counts == {RequestKind.LOCK: 6}
     assert after.counter == "the toy's"
 
@@ -83,8 +81,6 @@ def test_the_display_of_a_run_asks_for_it():
 
 def test_the_reference_describes_it():
     spec = importlib.util.spec_from_file_location("reference", REFERENCE)
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     page = module.counters_page()

@@ -67,10 +67,8 @@ def test_explicit_settings_override_the_ssh_config(config: Path) -> None:
 
 def test_a_chain_of_jumps_is_resolved_from_the_nearest_host(config: Path) -> None:
     inner = resolve(SshSettings("c", "deep", ssh_config=config)).jump
-    assert inner is not None
     assert resolve(inner).where == f"{getpass.getuser()}@2001:db8::1:22"
     outer = inner.jump
-    assert outer is not None
     assert resolve(outer).where == "admin@outer:2200"
     assert resolve(outer).jump is None
 

@@ -194,7 +194,6 @@ def test_entries_of_a_killed_owner_are_undone_and_those_of_a_running_one_are_not
         [sys.executable, "-c", OWNER, str(directory), str(thing)], stdout=subprocess.PIPE, text=True
     )
     try:
-        assert owner.stdout is not None
         assert owner.stdout.readline() == "open\n"
         [outcome] = clean(host, directory=str(directory))
         assert outcome.result is UndoStatus.IN_USE

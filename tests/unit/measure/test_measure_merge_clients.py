@@ -120,7 +120,6 @@ def test_who_starts_late_shortens_the_window_and_is_named():
     late = part("late", 1000, starts=(3.0,), began=3.0)
     found = whole(part("a", 1000), part("b", 1000), late)
     story = found.concurrency
-    assert story is not None
     assert story.spread == pytest.approx(3.0)
     assert (story.seconds, story.first_done, story.last_done) == pytest.approx((7.0, 10.0, 13.0))
     assert any("3.00 s" in why and "late was the last" in why for why in found.invalid)
@@ -165,13 +164,11 @@ def test_evidence_of_a_client_names_it():
 def test_of_several_starts_the_worst_counts():
     two = [part(name, 1, starts=starts) for name, starts in {"a": (0.0, 5.0), "b": (0.001, 5.009)}.items()]
     found = whole(*two).concurrency
-    assert found is not None
     assert found.spread == pytest.approx(0.009)
 
 
 def test_the_table_has_a_row_for_each_and_marks_the_outlier():
     found = whole(*(part(f"c{number}", 1000 + number) for number in range(7)), part("slow", 100))
-    assert found.concurrency is not None
     assert found.concurrency.outliers == ("slow",)
     rows = found.evidence["clients"].splitlines()
     assert len(rows) == 9

@@ -7,15 +7,18 @@ import os
 import shutil
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from processes import parent_of, wait_until_gone
 
+from storagetest.counters.cpu import parse_stat
 from storagetest.errors import DeadlineExceeded, HostError, NotInstalled, WorkloadError
 from storagetest.hosts import Host, InteractiveProcess, LocalHost
+from storagetest.polling import wait_until
 from storagetest.workloads._agent.fork_server import AgentChannel, ForkServer
 from storagetest.workloads._agent.program import ProgramResult, run_program
 from storagetest.workloads._agent.run import open_agent_session, run_agent, terminate_agent
@@ -35,10 +38,8 @@ def host() -> Iterator[Host]:
 
 def leftover_directories() -> set[str]:
     """Return the directories in memory of ended programs (those of concurrent tests still run)."""
-    directories = {
-        path.name: path.name.split("-")[2] for path in Path("/dev/shm").glob("storagetest-program-*")
-    }
-    return {name for name, pid in directories.items() if not Path("/proc", pid).exists()}
+    directories = {path.name for path in Path("/dev/shm").glob("storagetest-program-*")}
+    return {name for name in directories if not Path("/proc", name.split("-")[2]).exists()}
 
 
 def sleeper(pid_file: Path) -> tuple[str, ...]:
@@ -47,31 +48,13 @@ def sleeper(pid_file: Path) -> tuple[str, ...]:
     return "sh", "-c", f"{child} & echo $PPID > {pid_file}.parent; pwd > {pid_file}.cwd; sleep 600"
 
 
-def run(host: Host, *argv: str, deadline: float = 30.0, **more: tuple[str, ...]) -> ProgramResult:
+def run(host: Host, *argv: str, deadline: float = 30.0, **more: tuple[str, ...]) -> ProgramResult | None:
     host.expensive_exec = True
-    result = run_program(host, argv, deadline=deadline, **more)
-    assert result is not None
-    return result
-
-
-def until_gone(pid: int) -> bool:
-    end = time.monotonic() + 20.0
-    while time.monotonic() < end:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            return True
-        if state == "Z":
-            return True
-        time.sleep(0.05)
-    return False
+    return run_program(host, argv, deadline=deadline, **more)
 
 
 def pid_in(path: Path) -> int:
-    end = time.monotonic() + 20.0
-    while not (path.exists() and path.read_text()) and time.monotonic() < end:
-        time.sleep(0.02)
-    return int(path.read_text())
+    return int(wait_until(lambda: path.exists() and path.read_text(), 20, f"a pid in {path}", interval=0.02))
 
 
 def test_output_counters_and_files_of_a_command_are_returned(host: Host, tmp_path: Path) -> None:
@@ -91,8 +74,7 @@ def test_the_status_after_a_signal_is_that_of_a_shell(host: Host) -> None:
 
 
 def test_a_missing_program_has_no_result(host: Host) -> None:
-    host.expensive_exec = True
-    assert run_program(host, ["storagetest-no-such-program"], deadline=10.0) is None
+    assert run(host, "storagetest-no-such-program") is None
 
 
 def ancestors(host: Host) -> tuple[int, int]:
@@ -110,7 +92,7 @@ def test_one_fork_server_forks_all_agents(host: Host) -> None:
 def test_a_program_past_its_deadline_is_killed_with_its_children(host: Host, tmp_path: Path) -> None:
     with pytest.raises(DeadlineExceeded, match=r"localhost: `sh -c .*did not end within 2 s and was killed"):
         run(host, *sleeper(tmp_path / "pid"), deadline=2.0)
-    assert until_gone(pid_in(tmp_path / "pid"))
+    wait_until_gone(pid_in(tmp_path / "pid"))
     assert run(host, "echo", "on").out == "on\n"
 
 
@@ -127,56 +109,49 @@ def test_an_interrupt_ends_the_program_on_the_client(
         patched.setattr(AgentChannel, "receive", interrupted)
         with pytest.raises(KeyboardInterrupt):
             run(host, *sleeper(tmp_path / "pid"))
-    assert until_gone(pid_in(tmp_path / "pid"))
+    wait_until_gone(pid_in(tmp_path / "pid"))
     assert run(host, "echo", "on").out == "on\n"
 
 
-def when_it_sleeps(tmp_path: Path, kill: Callable[[int], int]) -> threading.Thread:
-    """When the sleeper runs, send SIGKILL to the process that ``kill`` returns for the agent's id."""
-
-    def act() -> None:
-        pid_in(tmp_path / "pid")
-        os.kill(kill(pid_in(tmp_path / "pid.parent")), signal.SIGKILL)
-
-    killer = threading.Thread(target=act)
-    killer.start()
-    return killer
-
-
-def parent_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+def kill_when_it_sleeps(tmp_path: Path, victim: Callable[[int], int]) -> None:
+    """When the sleeper runs, send SIGKILL to the process that ``victim`` returns for the agent's id."""
+    pid_in(tmp_path / "pid")
+    os.kill(victim(pid_in(tmp_path / "pid.parent")), signal.SIGKILL)
 
 
 def test_the_agents_end_when_the_fork_server_is_killed(host: Host, tmp_path: Path) -> None:
-    killer = when_it_sleeps(tmp_path, parent_of)
-    with pytest.raises(HostError, match=r"the agent was lost: .*ended unexpectedly"):
+    with (
+        ThreadPoolExecutor() as threads,
+        pytest.raises(HostError, match=r"the agent was lost: .*ended unexpectedly"),
+    ):
+        threads.submit(kill_when_it_sleeps, tmp_path, parent_of)
         run(host, *sleeper(tmp_path / "pid"))
-    killer.join()
-    assert until_gone(pid_in(tmp_path / "pid"))
+    wait_until_gone(pid_in(tmp_path / "pid"))
     assert run(host, "echo", "on").out == "on\n"  # by a new fork server
     shutil.rmtree(Path((tmp_path / "pid.cwd").read_text().strip()), ignore_errors=True)  # a SIGKILL leaves it
 
 
 def test_the_fork_server_survives_when_an_agent_is_killed(host: Host, tmp_path: Path) -> None:
     fork_server = ancestors(host)[1]
-    killer = when_it_sleeps(tmp_path, lambda agent: agent)
-    with pytest.raises(WorkloadError, match="ended without a result: it was killed"):
+    with (
+        ThreadPoolExecutor() as threads,
+        pytest.raises(WorkloadError, match="ended without a result: it was killed"),
+    ):
+        threads.submit(kill_when_it_sleeps, tmp_path, lambda agent: agent)
         run(host, *sleeper(tmp_path / "pid"))
-    killer.join()
     assert ancestors(host)[1] == fork_server
     shutil.rmtree(Path((tmp_path / "pid.cwd").read_text().strip()))
     host.close()
-    assert until_gone(pid_in(tmp_path / "pid"))  # the agent's child ends with the fork server
+    wait_until_gone(pid_in(tmp_path / "pid"))  # the agent's child ends with the fork server
 
 
 def test_agents_run_concurrently(host: Host, tmp_path: Path) -> None:
     wait = f"echo 1 > {tmp_path}/pid; while [ ! -e {tmp_path}/end ]; do sleep 0.1; done"
-    long = threading.Thread(target=run, args=(host, "sh", "-c", wait))
-    long.start()
-    pid_in(tmp_path / "pid")
-    assert run(host, "touch", str(tmp_path / "end")).status == 0
-    long.join(30)
-    assert not long.is_alive()
+    with ThreadPoolExecutor() as threads:
+        long = threads.submit(run, host, "sh", "-c", wait)
+        pid_in(tmp_path / "pid")
+        assert run(host, "touch", str(tmp_path / "end")).status == 0
+        assert long.result(30).status == 0
 
 
 def test_large_output_is_complete(host: Host) -> None:
@@ -204,41 +179,25 @@ def test_an_invalid_request_is_an_error(host: Host) -> None:
 def test_the_fork_server_ends_with_the_host(tmp_path: Path) -> None:
     with LocalHost() as host:
         pids = ancestors(host)
-    assert all(until_gone(pid) for pid in pids)
+    wait_until_gone(*pids)
 
 
 def test_a_host_that_is_closed_does_not_wait_for_its_program(tmp_path: Path) -> None:
-    ended: list[BaseException] = []
-
-    def waits(host: Host) -> None:
-        try:
-            run(host, *sleeper(tmp_path / "pid"), deadline=600.0)
-        except (HostError, WorkloadError) as error:
-            ended.append(error)
-
-    with LocalHost() as host:
-        waiting = threading.Thread(target=waits, args=(host,))
-        waiting.start()
-        pid = pid_in(tmp_path / "pid")
-    waiting.join(60)
-    assert not waiting.is_alive()
-    assert ended
-    assert until_gone(pid)
+    with ThreadPoolExecutor() as threads:
+        with LocalHost() as host:
+            waiting = threads.submit(run, host, *sleeper(tmp_path / "pid"), deadline=600.0)
+            pid = pid_in(tmp_path / "pid")
+        assert isinstance(waiting.exception(60), HostError | WorkloadError)
+    wait_until_gone(pid)
 
 
 def test_terminate_agent_ends_an_agent(host: Host) -> None:
     host.expensive_exec = True
-    request = {
-        "command": "sample_counters",
-        "path": "its counters",
-        "interval": 60,
-        "paths": ["/proc/uptime"],
-    }
+    request = {"command": "sample_counters", "path": "counters", "interval": 60, "paths": ["/proc/uptime"]}
     terminated: list[int] = []
 
     def on_line(line: str) -> None:
-        pid = json.loads(line).get("pid")
-        if pid:
+        if pid := json.loads(line).get("pid"):
             terminated.append(pid)
             threading.Thread(target=terminate_agent, args=(host, pid), kwargs={"deadline": 20.0}).start()
 
@@ -255,7 +214,7 @@ def test_a_stopped_fork_server_delays_no_command(monkeypatch: pytest.MonkeyPatch
         with pytest.raises(HostError, match=r"did not respond within 0\.2 s"):
             terminate_agent(host, 1, deadline=0.2)
     assert not reaped
-    assert until_gone(fork_server)
+    wait_until_gone(fork_server)
 
 
 def test_a_client_without_python_has_no_fork_server(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,45 +231,41 @@ def test_a_client_without_python_has_no_fork_server(host: Host, monkeypatch: pyt
     assert host.shortcut is None
 
 
+def parent_of_a_command(host: Host) -> int:
+    return int(host.run(["sh", "-c", "cut -d' ' -f4 /proc/$$/stat"], deadline=10.0).stdout)
+
+
 def test_the_fork_server_is_the_hosts_shortcut_until_it_is_closed(host: Host) -> None:
     fork_server = host.resource(ForkServer)
     assert host.shortcut is None
     assert fork_server.available()
-    parent = ["sh", "-c", "cut -d' ' -f4 /proc/$$/stat"]
-    server = int(host.run(parent, deadline=10.0).stdout)
-    assert int(host.run(parent, deadline=10.0).stdout) == server
+    server = parent_of_a_command(host)
+    assert parent_of_a_command(host) == server
     host.close()
     assert host.shortcut is None
-    assert int(host.run(parent, deadline=10.0).stdout) != server
+    assert parent_of_a_command(host) != server
 
 
 def test_a_lost_fork_server_is_no_shortcut(host: Host) -> None:
     assert host.resource(ForkServer).available()
-    parent = ["sh", "-c", "cut -d' ' -f4 /proc/$$/stat"]
-    pid = int(host.run(parent, deadline=10.0).stdout)
+    pid = parent_of_a_command(host)
     with pytest.raises(HostError, match=r"its fork server ended .* 137 while running `sh"):
         host.run(["sh", "-c", f"kill -KILL {pid}; sleep 60"], deadline=60.0)
-    assert int(host.run(parent, deadline=10.0).stdout) != pid
+    assert parent_of_a_command(host) != pid
 
 
 def test_closing_the_host_ends_a_running_command(host: Host, tmp_path: Path) -> None:
     assert host.resource(ForkServer).available()
-    pid_file = tmp_path / "pid"
-    failed: list[Exception] = []
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(host.run, sleeper(tmp_path / "pid"), deadline=60.0)
+        left_its_session = pid_in(tmp_path / "pid")
+        host.close()
+        assert "exited 143" in str(waiting.exception(20.0))  # 128 + SIGTERM
+    wait_until_gone(left_its_session)
 
-    def wait() -> None:
-        try:
-            host.run(sleeper(pid_file), deadline=60.0)
-        except HostError as error:
-            failed.append(error)
 
-    waiting = threading.Thread(target=wait)
-    waiting.start()
-    left_its_session = pid_in(pid_file)
-    host.close()
-    waiting.join(20.0)
-    assert "exited 143" in str(failed[0])  # 128 + SIGTERM
-    assert until_gone(left_its_session)
+def ticks(texts: Mapping[str, str]) -> int:
+    return parse_stat(texts["/proc/stat"]).total
 
 
 @pytest.mark.parametrize("remote", [False, True])
@@ -324,8 +279,7 @@ def test_fio_measures_the_same_with_the_fork_server(host: Host, tmp_path: Path, 
     assert done.result.ios > 0
     assert done.cpu is not None
     assert 0.9 < done.counted.seconds < 30.0
-    before, after = (_ticks(texts) for texts in (done.counted.before, done.counted.after))
-    assert after > before
+    assert ticks(done.counted.after) > ticks(done.counted.before)
     assert done.series
     assert done.began is not None
 
@@ -336,7 +290,3 @@ def test_missing_fio_is_an_error_with_the_fork_server(host: Host, monkeypatch: p
     job = FioJob(name="load", filename="/dev/null", size=4096, rw="read", block_size=4096)
     with pytest.raises(Exception, match="fio is missing: install the package fio"):
         run_fio(host, job, deadline=10.0)
-
-
-def _ticks(texts: Mapping[str, str]) -> int:
-    return sum(int(word) for word in texts["/proc/stat"].splitlines()[0].split()[1:])

@@ -45,7 +45,6 @@ def test_the_course_holds_every_operation_once(directory):
 def test_the_ceiling_is_what_the_clients_memory_does(directory):
     assert LOAD.ceiling(directory, LOAD.Options(), replace(SCALE, runtime=1.0)) is None  # too short for it
     ceiling = LOAD.ceiling(directory, LOAD.Options(processes=1), replace(SCALE, runtime=5.0))
-    assert ceiling is not None
     assert ceiling > 100
     assert not list(Path("/dev/shm").glob("storagetest-metadata*"))
 
