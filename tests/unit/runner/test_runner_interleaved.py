@@ -3,50 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from storagetest.measure.run import METRICS
-from storagetest.runner import CaseInfo, Measurement, PrefillCache, run_interleaved
+from storagetest.runner import Measurement, PrefillCache, run_interleaved
 from storagetest.verdict import ErrorPlan, Outcome, Threshold
 from storagetest.workloads.base import LoadSize
 
-CASE = CaseInfo("test_x", "scripted", "t", "a", "local", "here", "smoke")
 SCALE = LoadSize(size=1 << 20, ramp=0.0, runtime=0.1)
 PTS = replace(SCALE, steady="pts", steady_rounds=6)
 GATE = Threshold(METRICS["iops"], ">=", 1.5, "iops: a >= 1.5 x b", "", "b")
 
 
 @pytest.fixture
-def pair(scripted, attachment):
-    def measure(left: list[float], right: list[float], **more):
+def pair(scripted, attachment, case):
+    def measure(left: list[float], right: list[float], scale: LoadSize = SCALE, max_repeats: int = 8):
         did: list[str] = []
-        benches = []
-        for name, figures in (("a", left), ("b", right)):
-            load = scripted(figures)
 
-            class Recorded(list):
-                def __init__(self, name: str) -> None:
-                    self.name = name
-
-                def append(self, what: str) -> None:
-                    did.append(f"{self.name} {what}")
-
-            load.did = Recorded(name)
-            benches.append(
-                Measurement(
-                    load,
-                    load.Options(),
-                    replace(attachment),
-                    more.get("scale", SCALE),
-                    case=replace(CASE, variant=name),
-                    fills=PrefillCache(),
-                )
+        def measurement(name: str, figures: list[float]) -> Measurement:
+            load, info = scripted(figures), replace(case, variant=name)
+            load.did = SimpleNamespace(append=lambda what: did.append(f"{name} {what}"))
+            return Measurement(
+                load, load.Options(), replace(attachment), scale, case=info, fills=PrefillCache()
             )
-        plan = ErrorPlan(gates=2, max_repeats=more.get("max_repeats", 8))
-        return did, run_interleaved(
-            *benches, repeats=3, max_repeats=plan.max_repeats, gates=[GATE], plan=plan
-        )
+
+        both = measurement("a", left), measurement("b", right)
+        plan = ErrorPlan(gates=2, max_repeats=max_repeats)
+        return did, run_interleaved(*both, repeats=3, max_repeats=max_repeats, gates=[GATE], plan=plan)
 
     return measure
 

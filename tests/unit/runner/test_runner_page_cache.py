@@ -12,12 +12,10 @@ from storagetest.hosts.local import LocalHost
 from storagetest.measure.cache import Cache
 from storagetest.measure.run import Sample
 from storagetest.protocols.base import Attachment, AttachmentKind
-from storagetest.runner import CaseInfo, MeasurementPhase, PrefillCache, run_case
+from storagetest.runner import MeasurementPhase
 from storagetest.runner.page_cache import drop, twice_the_memory
 from storagetest.workloads.base import LoadSize
 from storagetest.workloads.small_random_read import SmallRandomRead
-
-CASE = CaseInfo("c", "w", "t", "v", "p", "a")
 
 
 class ScriptedHost(LocalHost):
@@ -55,7 +53,7 @@ def test_client_without_drop_permission_is_an_error_and_server_is_reported():
         drop(may_not, [])
 
 
-def test_what_is_cold_has_no_ramp_its_own_size_and_its_caches_dropped_before_each_repeat(scripted):
+def test_what_is_cold_has_no_ramp_its_own_size_and_its_caches_dropped_before_each_repeat(scripted, measure):
     scales: list[LoadSize] = []
 
     class Cold(scripted):
@@ -67,25 +65,17 @@ def test_what_is_cold_has_no_ramp_its_own_size_and_its_caches_dropped_before_eac
             return Sample({"iops": 1.0}, scale.runtime, 1)
 
     client, server, events = ScriptedHost("a", memory(64)), ScriptedHost("b", memory(128)), []
-    load = Cold([])
-    run, _ = run_case(
-        load,
-        load.Options(),
-        Attachment(client, "/x", AttachmentKind.FILESYSTEM, 1 << 30),
+    run, _ = measure(
+        Cold([]),
         LoadSize(1 << 20, ramp=5.0, runtime=1.0),
+        attachment=Attachment(client, "/x", AttachmentKind.FILESYSTEM, 1 << 30),
         repeats=2,
-        max_repeats=2,
-        gates=[],
-        case=CASE,
-        fills=PrefillCache(),
         extra_hosts=(server,),
         on_progress=events.append,
     )
     assert {(scale.size, scale.ramp) for scale in scales} == {(256 * 1024, 0.0)}
-    drops = [
-        event.phase for event in events if event.phase in (MeasurementPhase.DROP, MeasurementPhase.MEASURE)
-    ]
-    assert drops == [MeasurementPhase.DROP, MeasurementPhase.MEASURE] * 2
+    repeats = [MeasurementPhase.DROP, MeasurementPhase.MEASURE]
+    assert [event.phase for event in events if event.phase in repeats] == repeats * 2
     assert sum("drop_caches" in asked for asked in server.asked) == 2
     assert run.samples[0].evidence["caches"] == "dropped on a, dropped on b"
 

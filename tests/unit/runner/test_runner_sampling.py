@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from processes import processes
 
 from storagetest.counters.base import Snapshot
 from storagetest.errors import NotInstalled, WorkloadError
@@ -13,29 +15,19 @@ from storagetest.hosts.local import LocalHost
 from storagetest.measure.run import Sample, Unit
 from storagetest.measure.series import Series
 from storagetest.polling import wait_until
-from storagetest.runner import CaseInfo, PrefillCache, run_case
 from storagetest.runner.sampling import CounterSampling, SampleResult, align_series
 from storagetest.runner.throughput_watch import ThroughputWatch
 from storagetest.workloads.base import LoadSize
 
-CASE = CaseInfo("test_x", "scripted", "t", "t-v", "local", "here", "smoke")
 
-
-def samplers() -> list[str]:
+def samplers() -> list[int]:
     """Return the agents that this file's tests have started (pytest names the test in its environment)."""
     found = []
-    for place in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            text = place.read_bytes()
-            ours = Path(__file__).name.encode() in place.with_name("environ").read_bytes()
-        except OSError:
-            continue
-        if (
-            ours
-            and b"storagetest-agent" in text
-            and Path(text.split(b"\0")[0].decode()).name.startswith("python3")
-        ):
-            found.append(str(place))
+    for pid, _, line in processes():
+        if "storagetest-agent" in line and Path(line.split()[0]).name.startswith("python3"):
+            with suppress(OSError):
+                if Path(__file__).name in Path(f"/proc/{pid}/environ").read_text(errors="replace"):
+                    found.append(pid)
     return found
 
 
@@ -93,24 +85,13 @@ def test_a_machine_without_python_is_a_note_and_no_error(monkeypatch: pytest.Mon
     assert sample.evidence["sampling"].startswith("bare: not sampled: ")
 
 
-def test_a_case_has_its_series_and_leaves_no_sampler(scripted, attachment):
+def test_a_case_has_its_series_and_leaves_no_sampler(scripted, measure):
     class Slow(scripted):
         def measure(self, attachment, options, scale):
             time.sleep(0.6)
             return super().measure(attachment, options, scale)
 
-    load = Slow([1.0] * 3)
-    run, _ = run_case(
-        load,
-        load.Options(),
-        attachment,
-        LoadSize(1 << 20, 0.0, 0.6, interval=0.2),
-        repeats=3,
-        max_repeats=3,
-        gates=[],
-        case=CASE,
-        fills=PrefillCache(),
-    )
+    run, _ = measure(Slow([1.0] * 3), LoadSize(1 << 20, 0.0, 0.6, interval=0.2))
     last = run.samples[-1]
     cpu = next(one for one in last.series if (one.source, one.name) == ("cpu", "all"))
     assert cpu.host == "here"
@@ -120,24 +101,13 @@ def test_a_case_has_its_series_and_leaves_no_sampler(scripted, attachment):
     assert samplers() == []
 
 
-def test_a_case_that_breaks_leaves_no_sampler(scripted, attachment):
+def test_a_case_that_breaks_leaves_no_sampler(scripted, measure):
     class Breaks(scripted):
         def measure(self, attachment, options, scale):
             raise WorkloadError("broken")
 
-    load = Breaks([1.0])
     with pytest.raises(WorkloadError, match="broken"):
-        run_case(
-            load,
-            load.Options(),
-            attachment,
-            LoadSize(1 << 20, 0.0, 0.1, interval=0.1),
-            repeats=1,
-            max_repeats=1,
-            gates=[],
-            case=CASE,
-            fills=PrefillCache(),
-        )
+        measure(Breaks([1.0]), LoadSize(1 << 20, 0.0, 0.1, interval=0.1))
     assert samplers() == []
 
 

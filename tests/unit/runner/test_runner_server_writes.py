@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from storagetest.errors import HostError
-from storagetest.runner import CaseInfo, PrefillCache, run_case
 from storagetest.runner.server_writes import ServerWrites
 from storagetest.workloads.base import LoadSize
 from storagetest.workloads.postmark import Postmark
@@ -25,11 +26,8 @@ class Server:
         reading = self._readings.pop(0)
         if reading is None:
             raise HostError("server: lost")
-
-        class Output:
-            stdout = "".join(STAT.format(device, writes) for device, writes in reading.items())
-
-        return Output()
+        text = "".join(STAT.format(device, writes) for device, writes in reading.items())
+        return SimpleNamespace(stdout=text)
 
 
 def test_the_device_with_the_most_writes_counts():
@@ -46,19 +44,9 @@ def test_counters_that_began_anew_are_no_writes():
     assert ServerWrites([Server({"vda": 100}, {"vda": 1})]).count() == (0, "vda on server")
 
 
-def test_postmark_reports_server_writes_per_transaction(attachment):
-    load = Postmark()
-    run, _ = run_case(
-        load,
-        load.Options.model_validate({"files": 20, "transactions": 50}),
-        attachment,
-        LoadSize(1 << 20, ramp=0.0, runtime=1.0),
-        repeats=1,
-        max_repeats=1,
-        gates=[],
-        case=CaseInfo("c", "postmark", "t", "v", "local", "here"),
-        fills=PrefillCache(),
-        extra_hosts=(Server({"vda": 100}, {"vda": 175}),),
-    )
+def test_postmark_reports_server_writes_per_transaction(measure):
+    server = Server({"vda": 100}, {"vda": 175})
+    options, scale = {"files": 20, "transactions": 50}, LoadSize(1 << 20, ramp=0.0, runtime=1.0)
+    run, _ = measure(Postmark(), scale, options=options, repeats=1, extra_hosts=(server,))
     assert run.samples[0].values["server_writes_per_transaction"] == 75 / 50
     assert run.samples[0].evidence["server writes"] == "75 write operations, vda on server"

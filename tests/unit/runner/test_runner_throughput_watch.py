@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
-import time
 import zlib
 
 import pytest
 
+from storagetest.counters._transferred_bytes import TransferredBytes
 from storagetest.hosts.local import LocalHost
 from storagetest.polling import wait_until
-from storagetest.runner import CaseInfo, MeasurementPhase, PrefillCache, run_case
 from storagetest.runner.sampling import CounterSampling
 from storagetest.runner.throughput_watch import Throughput, ThroughputWatch
 from storagetest.workloads.base import LoadSize
@@ -68,9 +67,8 @@ def test_no_counter_gives_no_rate():
     received: list[Throughput] = []
     watch = ThroughputWatch("/tmp/x", 2.0, received.append)
     for at in range(3):
-        watch.receive(
-            line(float(at), {"/proc/self/mountstats": "device tmpfs mounted on /tmp with fstype tmpfs\n"})
-        )
+        text = "device tmpfs mounted on /tmp with fstype tmpfs\n"
+        watch.receive(line(float(at), {"/proc/self/mountstats": text}))
     assert received == []
 
 
@@ -95,46 +93,23 @@ def test_a_real_sampler_sends_counters_while_it_samples(tmp_path):
     assert all(one.startswith(("device ", "\tbytes:")) for one in kept)
 
 
-def test_case_reports_throughput_in_its_phase(scripted, attachment, monkeypatch):
+def test_case_reports_throughput_in_its_phase(scripted, measure, monkeypatch):
     seen = []
 
     class Slow(scripted):
         def measure(self, attachment, options, scale):
-            end = time.monotonic() + 30
-            while not any(one.throughput for one in seen):
-                assert time.monotonic() < end
-                time.sleep(0.02)
+            wait_until(lambda: any(one.throughput for one in seen), 30, "a throughput", interval=0.02)
             return super().measure(attachment, options, scale)
 
     moved = iter(range(10**6))
     monkeypatch.setattr(
         "storagetest.runner.throughput_watch.transferred_between",
-        lambda *_: type("Crossed", (), {"read": next(moved), "written": 0, "counter": "a test's"}),
+        lambda *_: TransferredBytes(next(moved), 0, "a test's"),
     )
-    load = Slow([1.0, 1.0])
-    run, _ = run_case(
-        load,
-        load.Options(),
-        attachment,
-        LoadSize(1 << 20, 0.0, 0.1, interval=0.05),
-        repeats=2,
-        max_repeats=2,
-        gates=[],
-        case=CaseInfo("test_x", "scripted", "t", "t-v", "local", "here", "smoke"),
-        fills=PrefillCache(),
-        on_progress=seen.append,
-        watch_interval=0.05,
-    )
+    scale = LoadSize(1 << 20, 0.0, 0.1, interval=0.05)
+    run, _ = measure(Slow([1.0, 1.0]), scale, repeats=2, on_progress=seen.append, watch_interval=0.05)
     assert len(run.samples) == 2
-    flows = [one for one in seen if one.throughput]
-    assert all(
-        one.phase in {MeasurementPhase.FILL, MeasurementPhase.MEASURE, MeasurementPhase.CEILING}
-        for one in flows
-    )
-    begins = [(one.phase, one.repeat) for one in seen if not one.throughput]
-    assert begins[-3:] == [
-        (MeasurementPhase.MEASURE, 1),
-        (MeasurementPhase.MEASURE, 2),
-        (MeasurementPhase.DONE, 2),
-    ]
+    assert {one.phase.name for one in seen if one.throughput} <= {"FILL", "MEASURE", "CEILING"}
+    begins = [(one.phase.name, one.repeat) for one in seen if not one.throughput]
+    assert begins[-3:] == [("MEASURE", 1), ("MEASURE", 2), ("DONE", 2)]
     assert seen[-1].last[0][0].name == "iops"
