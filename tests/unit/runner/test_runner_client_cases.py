@@ -38,6 +38,9 @@ def good(client_dir):
 """
 
 
+PASSED, FAILED, ERROR = ClientCaseStatus.PASSED, ClientCaseStatus.FAILED, ClientCaseStatus.ERROR
+
+
 @pytest.fixture
 def suite(tmp_path: Path) -> Path:
     for folder, text in (("one", ONE), ("two", TWO)):
@@ -55,11 +58,7 @@ def test_modules_of_one_name_go_in_one_round_trip(suite: Path) -> None:
     calls = [call(suite, "good"), call(suite, "bad", number=1), call(suite, "good", module="two")]
     with LocalHost() as host:
         answers = run_cases(host, calls, path=str(suite / "place"))
-    assert [answer.status for answer in answers] == [
-        ClientCaseStatus.PASSED,
-        ClientCaseStatus.FAILED,
-        ClientCaseStatus.PASSED,
-    ]
+    assert [answer.status for answer in answers] == [PASSED, FAILED, PASSED]
     assert answers[1].message == "1 == 2"
     assert answers[1].lines == (10,)
     assert all(answer.seconds > 0 for answer in answers)
@@ -70,13 +69,13 @@ def test_an_answer_is_there_before_the_others_have_ended(suite: Path) -> None:
     calls = [call(suite, "good"), call(suite, "waits")]
     with LocalHost() as host, ClientCaseBatch(host, calls, path=str(suite / "place")) as under_way:
         began = time.monotonic()
-        assert under_way.wait_result("one.good").status is ClientCaseStatus.PASSED
+        assert under_way.wait_result("one.good").status is PASSED
         assert "one.good" not in under_way
         assert "one.waits" in under_way
         waits = suite / "place" / "pid"
         wait_until(lambda: waits.exists() and waits.read_text(), 20, "the other case to begin")
         under_way.close()
-        assert under_way.wait_result("one.waits").status is ClientCaseStatus.ERROR
+        assert under_way.wait_result("one.waits").status is ERROR
         assert time.monotonic() - began < 40
     wait_until(lambda: not Path(f"/proc/{waits.read_text()}").exists(), 10, "its process to be gone")
 
@@ -93,11 +92,7 @@ def test_what_was_answered_before_the_agent_was_killed_counts(suite: Path) -> No
     calls = [call(suite, "good"), call(suite, "dies"), call(suite, "bad", number=2)]
     with LocalHost() as host:
         answers = run_cases(host, calls, path=str(suite / "place"), concurrency=1)
-    assert [answer.status for answer in answers] == [
-        ClientCaseStatus.PASSED,
-        ClientCaseStatus.ERROR,
-        ClientCaseStatus.ERROR,
-    ]
+    assert [answer.status for answer in answers] == [PASSED, ERROR, ERROR]
     assert "the agent ended without a result: it was killed" in answers[1].message
 
 
@@ -109,13 +104,11 @@ class Gone(LocalHost):
 def test_a_client_that_cannot_be_reached_is_each_cases_error(suite: Path) -> None:
     calls = [call(suite, "good"), call(suite, "bad", number=2)]
     answers = run_cases(Gone(), calls, path="/")
-    assert {(answer.status, answer.message) for answer in answers} == {
-        (ClientCaseStatus.ERROR, "client1: no route to host")
-    }
+    assert {(answer.status, answer.message) for answer in answers} == {(ERROR, "client1: no route to host")}
 
 
 def test_a_place_that_is_not_there(suite: Path) -> None:
     with LocalHost() as host:
         (answer,) = run_cases(host, [call(suite, "good")], path=str(suite / "absent"))
-    assert answer.status is ClientCaseStatus.ERROR
+    assert answer.status is ERROR
     assert "setup of its fixture failed: FileNotFoundError" in answer.message

@@ -63,6 +63,18 @@ def held(process) -> bool:
     return process.stdout.readline() == "held\n"
 
 
+@pytest.fixture
+def holding(other):
+    """Start a process that takes a lock, and wait until it holds the lock."""
+
+    def start(mode: str, name: str) -> subprocess.Popen[str]:
+        process = other(mode, name)
+        assert held(process)
+        return process
+
+    return start
+
+
 def let_go(process) -> None:
     process.stdin.close()
     assert process.stdout.readline() == "free\n"
@@ -70,6 +82,18 @@ def let_go(process) -> None:
 
 def turnstile(name: str) -> Path:
     return lock_directory() / f"{locks._file_name(name)}.turn"
+
+
+def assert_free(take, *names: str) -> None:
+    with take(names, timeout=10, purpose="mine"):
+        pass
+
+
+def assert_in_use(take, *names: str) -> str:
+    """Return the message of the error."""
+    with pytest.raises(HostError) as caught, take(names, timeout=0.2, purpose="mine"):
+        pytest.fail("two hold it")
+    return str(caught.value)
 
 
 def is_locked(path: Path) -> bool:
@@ -83,70 +107,53 @@ def is_locked(path: Path) -> bool:
     return False
 
 
-def test_an_exclusive_holder_keeps_everybody_out_and_is_named(other, name):
-    holder = other("exclusive", name)
-    assert held(holder)
+def test_an_exclusive_holder_keeps_everybody_out_and_is_named(holding, name):
+    holder = holding("exclusive", name)
     for take in (exclusive, shared):
-        with pytest.raises(HostError) as caught, take([name], timeout=0.2, purpose="mine"):
-            pytest.fail("two hold it")
-        message = str(caught.value)
+        message = assert_in_use(take, name)
         assert f"{name} is in use by process {holder.pid} (the case of {name})" in message
         assert "mine waited 0.2 s" in message
     let_go(holder)
-    with exclusive([name], timeout=10, purpose="mine"):
-        pass
+    assert_free(exclusive, name)
 
 
-def test_shared_holders_keep_only_exclusive_ones_out(other, name):
-    first, second = other("shared", name), other("shared", name)
-    assert held(first)
-    assert held(second)
-    with shared([name], timeout=10, purpose="mine"):
-        pass
-    with pytest.raises(HostError), exclusive([name], timeout=0.2, purpose="mine"):
-        pytest.fail("not alone")
+def test_shared_holders_keep_only_exclusive_ones_out(holding, name):
+    first, second = holding("shared", name), holding("shared", name)
+    assert_free(shared, name)
+    assert_in_use(exclusive, name)
     let_go(first)
     let_go(second)
-    with exclusive([name], timeout=10, purpose="mine"):
-        pass
+    assert_free(exclusive, name)
 
 
-def test_some_alone_and_others_together_are_taken_in_one_call(other, name):
+def test_some_alone_and_others_together_are_taken_in_one_call(name):
     server = f"server:{name.removeprefix('client:')}"
     with acquire(exclusive=[name], shared=[server], timeout=10, purpose="mine"):
-        with pytest.raises(HostError), shared([name], timeout=0.2, purpose="another"):
-            pytest.fail("it was to be alone")
-        with shared([server], timeout=10, purpose="another"):
-            pass
-        with pytest.raises(HostError), exclusive([server], timeout=0.2, purpose="another"):
-            pytest.fail("it is in use")
+        assert_in_use(shared, name)
+        assert_free(shared, server)
+        assert_in_use(exclusive, server)
 
 
-def test_an_exclusive_one_that_waits_is_not_overtaken(other, name):
+def test_an_exclusive_one_that_waits_is_not_overtaken(holding, other, name):
     """Without a turnstile, shared holders that come and go could keep it waiting for ever."""
-    first = other("shared", name)
-    assert held(first)
+    first = holding("shared", name)
     waiting = other("exclusive", name)
     wait_until(lambda: is_locked(turnstile(name)), 30, "the exclusive one at the turnstile")
-    with pytest.raises(HostError), shared([name], timeout=0.2, purpose="late"):
-        pytest.fail("overtook")
+    assert_in_use(shared, name)
     let_go(first)
     assert held(waiting)
 
 
-def test_the_kernel_frees_what_a_killed_process_held(other, name):
-    holder = other("exclusive", name)
-    assert held(holder)
+def test_the_kernel_frees_what_a_killed_process_held(holding, name):
+    holder = holding("exclusive", name)
     os.kill(holder.pid, signal.SIGKILL)
     holder.wait(30)
-    with exclusive([name], timeout=10, purpose="mine"):
-        pass
+    assert_free(exclusive, name)
 
 
-def test_other_names_are_free(other, name):
-    assert held(other("exclusive", name))
-    with exclusive([f"{name}-2"], timeout=10, purpose="mine"):
-        pass
+def test_other_names_are_free(holding, name):
+    holding("exclusive", name)
+    assert_free(exclusive, f"{name}-2")
 
 
 def test_many_names_in_any_order_cannot_deadlock(other, name):
@@ -159,32 +166,27 @@ def test_many_names_in_any_order_cannot_deadlock(other, name):
         assert process.stdout.read() == "held\nfree\n"
 
 
-def test_when_one_name_is_taken_none_is_kept(other, name):
+def test_when_one_name_is_taken_none_is_kept(holding, name):
     taken, free = f"{name}-b", f"{name}-a"
-    assert held(other("exclusive", taken))
-    with pytest.raises(HostError), exclusive([taken, free], timeout=0.2, purpose="mine"):
-        pytest.fail("two hold it")
-    with exclusive([free], timeout=10, purpose="mine"):
-        pass
+    holding("exclusive", taken)
+    assert_in_use(exclusive, taken, free)
+    assert_free(exclusive, free)
 
 
 def test_a_name_that_is_given_twice_is_taken_once(name):
-    with exclusive([name, name], timeout=1, purpose="mine"):
-        pass
+    assert_free(exclusive, name, name)
 
 
 def test_an_error_inside_frees_it(name):
     with pytest.raises(KeyError), exclusive([name], timeout=1, purpose="mine"):
         raise KeyError
-    with exclusive([name], timeout=1, purpose="mine"):
-        pass
+    assert_free(exclusive, name)
 
 
-def test_a_removed_lock_file_does_not_let_two_in(other, name):
+def test_a_removed_lock_file_does_not_let_two_in(holding, other, name):
     """As a cleaner of /tmp would leave it: who waits on a file without a name must not hold the lock."""
     path = lock_directory() / locks._file_name(name)
-    first = other("exclusive", name)
-    assert held(first)
+    first = holding("exclusive", name)
     waiting = other("exclusive", name)
     wait_until(lambda: is_locked(turnstile(name)), 30, "the second at the turnstile")
     let_go(first)

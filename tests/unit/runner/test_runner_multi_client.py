@@ -9,18 +9,20 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from processes import processes
 
 from storagetest.config.base import WorkloadOptions
 from storagetest.errors import WorkloadError
 from storagetest.hosts.local import LocalHost
 from storagetest.measure.run import Run, Sample, Unit
 from storagetest.measure.series import Series
+from storagetest.polling import wait_until
 from storagetest.protocols.base import Attachment, AttachmentKind
 from storagetest.runner import CaseInfo, MultiClientMeasurement, PrefillCache, run_measurement
 from storagetest.runner.measurement import Measurement
@@ -33,6 +35,7 @@ from storagetest.workloads.small_random_write import SmallRandomWrite
 
 CASE = CaseInfo("test_x", "scripted", "t", "t-v", "local", "many", "smoke")
 SCALE = LoadSize(size=1 << 20, ramp=0.0, runtime=0.2)
+DONE = Sample({"iops": 1.0}, 0.1, 1)
 UPTIME = "read up _ < /proc/uptime; echo $up"
 SPREAD = 60.0  # seconds of spread that a loaded machine may need
 
@@ -51,26 +54,27 @@ def barriers(hosts) -> Iterator[list[StartBarrier]]:
 
 @pytest.fixture
 def attachments(hosts, tmp_path: Path) -> list[Attachment]:
-    made = []
-    for host in hosts:
+    def attach(host: LocalHost) -> Attachment:
         (tmp_path / host.name).mkdir()
-        made.append(
-            Attachment(
-                host, str(tmp_path / host.name), AttachmentKind.FILESYSTEM, 1 << 30, root=str(tmp_path)
-            )
-        )
-    return made
+        path = str(tmp_path / host.name)
+        return Attachment(host, path, AttachmentKind.FILESYSTEM, 1 << 30, root=str(tmp_path))
+
+    return [attach(host) for host in hosts]
 
 
-def waiting_load(barrier: StartBarrier, *, output: str = "", then: str = ""):
-    """Return a load that waits at the barrier as fio does: by a shell that it starts."""
+def wait_at(directory: str) -> str:
+    """Return a shell command that waits at the barrier as fio does."""
+    (option,) = barrier_option(directory, 1)
+    return f"sh -c {shlex.quote(option.removeprefix('--exec_prerun='))}"
+
+
+def waiting_load(barrier: StartBarrier, then: str = ":"):
+    """Return a load that waits at the barrier, and then runs ``then``."""
 
     def load(start: StartBarrierRef) -> Sample:
-        (option,) = barrier_option(start.directory, 1)
-        wait = shlex.quote(option.removeprefix("--exec_prerun="))
-        script = f"sh -c {wait}; {then or ':'}; echo {output}"
+        script = f"{wait_at(start.directory)}; {then}"
         done = barrier.host.run(["sh", "-c", script], deadline=60)
-        return Sample({"iops": 1.0}, 0.1, 1, evidence={"output": done.stdout})
+        return replace(DONE, evidence={"output": done.stdout})
 
     return load
 
@@ -80,11 +84,9 @@ def test_all_wait_for_the_last_and_begin_at_the_instant(barriers):
 
     def tardy(start: StartBarrierRef) -> Sample:
         late.wait(0.5)
-        return waiting_load(barriers[2], then=UPTIME)(start)
+        return waiting_load(barriers[2], UPTIME)(start)
 
-    came = run_synchronized(
-        barriers, [*(waiting_load(barrier, then=UPTIME) for barrier in barriers[:2]), tardy]
-    )
+    came = run_synchronized(barriers, [*(waiting_load(each, UPTIME) for each in barriers[:2]), tardy])
     assert [one.client for one in came] == ["c0", "c1", "c2"]
     for one in came:
         (went_in,) = map(float, one.sample.evidence["output"].split())
@@ -96,16 +98,14 @@ def test_all_wait_for_the_last_and_begin_at_the_instant(barriers):
 
 def test_a_barrier_serves_one_start_after_another(barriers):
     for _ in range(3):
-        came = run_synchronized(
-            barriers, [waiting_load(barrier, output=barrier.name) for barrier in barriers]
-        )
+        came = run_synchronized(barriers, [waiting_load(each, f"echo {each.name}") for each in barriers])
         assert [one.sample.evidence["output"].strip() for one in came] == ["c0", "c1", "c2"]
 
 
 def test_first_ios_are_converted_to_the_controllers_clock(barriers):
     def load(start: StartBarrierRef) -> Sample:
         waiting_load(barriers[0])(start)
-        return Sample({"iops": 1.0}, 0.1, 1, first_ios=(time.time(),))
+        return replace(DONE, first_ios=(time.time(),))
 
     (one,) = run_synchronized(barriers[:1], [load])
     (first,) = one.starts
@@ -113,20 +113,15 @@ def test_first_ios_are_converted_to_the_controllers_clock(barriers):
 
 
 def test_load_with_several_starts_waits_each_time(barriers):
-    came = run_synchronized(barriers, [waiting_load(barrier, then=_again(barrier)) for barrier in barriers])
+    came = run_synchronized(barriers, [waiting_load(each, wait_at(each.directory)) for each in barriers])
     assert {len(one.instants) for one in came} == {2}
     assert {len(set(one.instants)) for one in came} == {2}
-
-
-def _again(barrier: StartBarrier) -> str:
-    (option,) = barrier_option(barrier.directory, 1)
-    return f"sh -c {shlex.quote(option.removeprefix('--exec_prerun='))}"
 
 
 def test_loads_of_the_controller_wait_at_the_barrier(barriers):
     def load(start: StartBarrierRef) -> Sample:
         start.wait()
-        return Sample({"iops": 1.0}, 0.1, 1)
+        return DONE
 
     came = run_synchronized(barriers, [load] * 3)
     assert all(one.starts[0] >= one.instant for one in came)
@@ -156,14 +151,12 @@ def test_lost_client_is_named_and_the_other_loads_are_ended(barriers, tmp_path):
     running = tmp_path / "running"
 
     def runs(start: StartBarrierRef) -> Sample:
-        return waiting_load(barriers[0], then=f"touch {running}; exec sleep 60")(start)
+        return waiting_load(barriers[0], f"touch {running}; exec sleep 60")(start)
 
     def dies(start: StartBarrierRef) -> Sample:
         sample = waiting_load(barriers[1])(start)
-        while not running.exists():
-            time.sleep(0.01)
-        for pid in _barrier_pids(barriers[1]):
-            os.kill(pid, signal.SIGKILL)
+        wait_until(running.exists, 60, "the other load", interval=0.01)
+        kill_barrier(barriers[1])
         time.sleep(60)
         return sample
 
@@ -174,18 +167,13 @@ def test_lost_client_is_named_and_the_other_loads_are_ended(barriers, tmp_path):
     shutil.rmtree(barriers[1].directory)
 
 
-def _barrier_pids(barrier: StartBarrier) -> list[int]:
-    """The process that has the barrier's FIFOs open."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                files = [str(link.readlink()) for link in (entry / "fd").iterdir()]
-            except OSError:
-                continue
-            if any(file.startswith(f"{barrier.directory}/") for file in files):
-                found.append(int(entry.name))
-    return found
+def kill_barrier(barrier: StartBarrier) -> None:
+    """Kill the process that has the barrier's FIFOs open."""
+    for pid, _, _ in processes():
+        with suppress(OSError):
+            files = [link.readlink() for link in Path(f"/proc/{pid}/fd").iterdir()]
+            if any(file.is_relative_to(barrier.directory) for file in files):
+                os.kill(pid, signal.SIGKILL)
 
 
 def test_barrier_removes_its_directory(hosts):
@@ -243,16 +231,12 @@ def test_load_that_ignores_the_barrier_is_invalid(attachments, scripted):
 
 def test_a_lost_client_leaves_the_repeats_that_were_whole(attachments, monkeypatch):
     class Breaking(Counting):
-        taken: ClassVar[list[int]] = []
-
         @staticmethod
         def function(attachment: Attachment, scale: LoadSize) -> Sample:
             if scale.repeat == 1 and attachment.client.name == "c1":
-                for barrier in bench._barriers:
-                    if barrier.name == "c1":
-                        for pid in _barrier_pids(barrier):
-                            os.kill(pid, signal.SIGKILL)
-                        shutil.rmtree(barrier.directory)
+                (barrier,) = (each for each in bench._barriers if each.name == "c1")
+                kill_barrier(barrier)
+                shutil.rmtree(barrier.directory)
                 time.sleep(1.0)
             return Counting.function(attachment, scale)
 
@@ -263,13 +247,10 @@ def test_a_lost_client_leaves_the_repeats_that_were_whole(attachments, monkeypat
 
 
 def test_equal_values_of_clients_appear_once_and_others_by_client(attachments):
-    unlike = [
-        replace(each, negotiated={"vers": "4.2", "rsize": str(number)})
-        for number, each in enumerate(attachments)
-    ]
-    result = run(multi_client(Counting(), unlike), repeats=1)
-    assert result.negotiated["vers"] == "4.2"
-    assert result.negotiated["rsize of c1"] == "1"
+    negotiated = [{"vers": "4.2", "rsize": str(number)} for number in range(3)]
+    unlike = [replace(one, negotiated=its) for one, its in zip(attachments, negotiated, strict=True)]
+    found = run(multi_client(Counting(), unlike), repeats=1).negotiated
+    assert (found["vers"], found["rsize of c1"]) == ("4.2", "1")
 
 
 def test_finish_adds_the_series_of_every_client_to_each_repeat(attachments, monkeypatch):
@@ -304,7 +285,6 @@ def test_every_phase_of_an_agent_begins_together(attachments):
     result = run(multi_client(load, attachments, replace(SCALE, runtime=1.0), options=options), repeats=1)
     (sample,) = result.samples
     assert sample.concurrency.spread is not None
-    assert (
-        sample.evidence["start"].count("all clients active") == len(sample.evidence["start"].splitlines()) - 1
-    )
+    _, *phases = sample.evidence["start"].splitlines()
+    assert all("all clients active" in phase for phase in phases)
     assert sample.values["create_ops"] > 0

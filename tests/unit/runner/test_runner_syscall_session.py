@@ -12,32 +12,41 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from processes import children, wait_until_gone
 
 from storagetest.errors import ClientLacks, DeadlineExceeded, HostError
 from storagetest.hosts import LocalHost
-from storagetest.polling import wait_until
 from storagetest.runner.syscall_session import SyscallSession, open_syscall_session
 
-READY = json.dumps({"t": "progress", "phase": "ready", "boot": "b", "pid": 1})
+READY = {"t": "progress", "phase": "ready", "boot": "b", "pid": 1}
+
+Pair = tuple[SyscallSession, SyscallSession]
 
 
 @pytest.fixture
-def hands(tmp_path: Path) -> Iterator[tuple[SyscallSession, SyscallSession]]:
+def hands(tmp_path: Path) -> Iterator[Pair]:
     with open_syscall_session(LocalHost("a")) as a, open_syscall_session(LocalHost("b")) as b:
-        a.chdir(str(tmp_path))
-        b.chdir(str(tmp_path))
+        for each in (a, b):
+            each.chdir(str(tmp_path))
         yield a, b
 
 
 @pytest.fixture
-def hand(hands: tuple[SyscallSession, SyscallSession]) -> SyscallSession:
+def hand(hands: Pair) -> SyscallSession:
     return hands[0]
 
 
+@pytest.fixture
+def fds(hands: Pair) -> list[int]:
+    """The descriptors of a new file, of each hand."""
+    return [hand.open("l", os.O_CREAT | os.O_RDWR) for hand in hands]
+
+
 @contextmanager
-def scripted(script: str) -> Iterator[SyscallSession]:
-    """A hand whose other side is a few lines of shell."""
-    with LocalHost("c").interactive_exec(["sh", "-c", f"echo '{READY}'; {script}"], deadline=60) as talk:
+def scripted(script: str, *messages: dict[str, object]) -> Iterator[SyscallSession]:
+    """A hand whose other side sends ``messages`` and runs a few lines of shell."""
+    sent = "".join(f"echo '{json.dumps(message)}'; " for message in messages)
+    with LocalHost("c").interactive_exec(["sh", "-c", sent + script], deadline=60) as talk:
         yield SyscallSession("c", talk)
 
 
@@ -107,9 +116,8 @@ def test_a_map_shows_the_file(hand: SyscallSession) -> None:
     hand.call("unmap", number)
 
 
-def test_locks_exclude_each_other_and_name_the_holder(hands: tuple[SyscallSession, SyscallSession]) -> None:
+def test_locks_exclude_each_other_and_name_the_holder(hands: Pair, fds: list[int]) -> None:
     a, b = hands
-    fds = [hand.open("l", os.O_CREAT | os.O_RDWR) for hand in hands]
     a.lock(fds[0], fcntl.F_WRLCK, 5, 10)
     with pytest.raises(BlockingIOError):
         b.lock(fds[1], fcntl.F_RDLCK, 14, 1)
@@ -121,11 +129,8 @@ def test_locks_exclude_each_other_and_name_the_holder(hands: tuple[SyscallSessio
     assert waiting.result() is None
 
 
-def test_a_hand_that_dies_lets_go_of_its_locks_and_can_be_renewed(
-    hands: tuple[SyscallSession, SyscallSession],
-) -> None:
+def test_a_hand_that_dies_lets_go_of_its_locks_and_can_be_renewed(hands: Pair, fds: list[int]) -> None:
     a, b = hands
-    fds = [hand.open("l", os.O_CREAT | os.O_RDWR) for hand in hands]
     a.lock(fds[0], fcntl.F_WRLCK)
     a.kill_worker()
     b.lock(fds[1], fcntl.F_WRLCK)
@@ -136,9 +141,8 @@ def test_a_hand_that_dies_lets_go_of_its_locks_and_can_be_renewed(
     assert "tmp" in a.listdir()
 
 
-def test_a_waiting_hand_can_be_killed(hands: tuple[SyscallSession, SyscallSession]) -> None:
+def test_a_waiting_hand_can_be_killed(hands: Pair, fds: list[int]) -> None:
     a, b = hands
-    fds = [hand.open("l", os.O_CREAT | os.O_RDWR) for hand in hands]
     a.lock(fds[0], fcntl.F_WRLCK)
     waiting = b.wait_for_lock(fds[1], fcntl.F_WRLCK, deadline=30)
     assert not waiting.done(within=0.1)
@@ -147,13 +151,12 @@ def test_a_waiting_hand_can_be_killed(hands: tuple[SyscallSession, SyscallSessio
         waiting.results()
 
 
-def test_hanging_call_times_out_alone(hands: tuple[SyscallSession, SyscallSession]) -> None:
+def test_hanging_call_times_out_alone(hands: Pair, fds: list[int]) -> None:
     a, b = hands
-    fd = a.open("l", os.O_CREAT | os.O_RDWR)
-    a.lock(fd, fcntl.F_WRLCK)
+    a.lock(fds[0], fcntl.F_WRLCK)
     with pytest.raises(DeadlineExceeded, match=r"a: wait did not end within 0\.3 s; its process was killed"):
         a.call("wait", 60, deadline=0.3)
-    b.lock(b.open("l", os.O_RDWR), fcntl.F_WRLCK)  # what the hung one held is free
+    b.lock(fds[1], fcntl.F_WRLCK)  # what the hung one held is free
     assert a.usable
     a.restart_worker()
     a.chdir("/")
@@ -187,12 +190,13 @@ def test_counters_are_read_while_a_call_hangs(hand: SyscallSession) -> None:
     ],
 )
 def test_garbage_is_never_an_answer(answer: str, words: str) -> None:
-    with scripted(f"read x; printf '%s\\n' '{answer}'; cat") as hand, pytest.raises(HostError, match=words):
+    script = f"read x; printf '%s\\n' '{answer}'; cat"
+    with scripted(script, READY) as hand, pytest.raises(HostError, match=words):
         hand.listdir()
 
 
 def test_a_line_that_breaks_makes_the_hand_useless() -> None:
-    with scripted("read x; exit 9") as hand:
+    with scripted("read x; exit 9", READY) as hand:
         with pytest.raises(HostError, match="ended unexpectedly with status 9"):
             hand.listdir()
         assert not hand.usable
@@ -200,54 +204,30 @@ def test_a_line_that_breaks_makes_the_hand_useless() -> None:
 
 def test_an_agent_that_is_killed_is_an_error_and_leaves_no_worker(tmp_path: Path) -> None:
     with open_syscall_session(LocalHost("a")) as hand:
-        workers = _children(hand.pid)
+        workers = children(hand.pid)
         os.kill(hand.pid, signal.SIGKILL)
         with pytest.raises(HostError, match="ended unexpectedly"):
             hand.listdir()
         assert not hand.usable
         assert workers
-        wait_until(
-            lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), 20, "the worker to be gone"
-        )
+        wait_until_gone(*workers)
 
 
 def test_a_banner_before_the_first_word_is_passed_over() -> None:
-    banner = json.dumps({"t": "progress", "phase": "sampling"})
-    with LocalHost("c").interactive_exec(
-        ["sh", "-c", f"echo '{banner}'; echo '{READY}'; cat"], deadline=60
-    ) as talk:
-        assert SyscallSession("c", talk).boot == "b"
+    with scripted("cat", {"t": "progress", "phase": "sampling"}, READY) as hand:
+        assert hand.boot == "b"
 
 
 def test_a_python_that_is_too_old_is_something_the_client_lacks() -> None:
-    message = json.dumps({"t": "error", "kind": "python", "message": "3.8"})
-    with (
-        LocalHost("c").interactive_exec(["sh", "-c", f"echo '{message}'"], deadline=60) as talk,
-        pytest.raises(ClientLacks, match=r"python3 is 3\.8, too old"),
-    ):
-        SyscallSession("c", talk)
+    message = {"t": "error", "kind": "python", "message": "3.8"}
+    with pytest.raises(ClientLacks, match=r"python3 is 3\.8, too old"), scripted("", message):
+        pass
 
 
 def test_nothing_is_left_when_a_case_is_interrupted() -> None:
     with pytest.raises(KeyboardInterrupt), open_syscall_session(LocalHost("a")) as hand:
-        family = {hand.pid, *_children(hand.pid)}
+        family = {hand.pid, *children(hand.pid)}
         hand.start(("wait", 600), deadline=900)
         raise KeyboardInterrupt
     assert len(family) == 2
-    wait_until(lambda: not any(_alive(pid) for pid in family), 20, "the hand to be gone")
-
-
-def _children(pid: int) -> list[int]:
-    return [int(word) for word in _read(Path(f"/proc/{pid}/task/{pid}/children")).split()]
-
-
-def _alive(pid: int) -> bool:
-    fields = _read(Path(f"/proc/{pid}/stat")).rpartition(b")")[2].split()
-    return bool(fields) and fields[0] not in b"ZX"
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:
-        return b""
+    wait_until_gone(*family)
