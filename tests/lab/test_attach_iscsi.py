@@ -17,7 +17,14 @@ def content(appliance) -> str:
     return appliance.run(["sh", "-c", head, "content", DISK], deadline=60).stdout
 
 
-@pytest.mark.parametrize(("header", "data"), [("none", "none"), ("crc32c", "none"), ("crc32c", "crc32c")])
+@pytest.mark.parametrize(
+    ("header", "data"),
+    [
+        pytest.param("none", "none", marks=pytest.mark.slow),
+        pytest.param("crc32c", "none", marks=pytest.mark.slow),
+        ("crc32c", "crc32c"),
+    ],
+)
 def test_digests(client, header, data) -> None:
     with attach(client, "iscsi", iscsi(header_digest=header, data_digest=data)) as attachment:
         assert attachment.mismatches == ()
@@ -35,7 +42,7 @@ def test_nothing_stays_on_the_disk(client, appliance) -> None:
     assert appliance.run(["blkid", "-p", DISK], deadline=30, check=False).stdout == ""
 
 
-@pytest.mark.parametrize("filesystem", ["ext4", "xfs"])
+@pytest.mark.parametrize("filesystem", ["ext4", pytest.param("xfs", marks=pytest.mark.slow)])
 def test_file_system(client, filesystem) -> None:
     # xfs wants 300 MiB: LUN 0 has 512.
     with attach(client, "iscsi", iscsi(lun=0, disk=0, filesystem=filesystem)) as attachment:
@@ -44,6 +51,7 @@ def test_file_system(client, filesystem) -> None:
         check_data(attachment)
 
 
+@pytest.mark.slow
 def test_queue_depth(client) -> None:
     with attach(client, "iscsi", iscsi(queue_depth=64)) as attachment:
         assert attachment.mismatches == ()
@@ -57,6 +65,7 @@ def chap(secrets, *, mutual: bool = False) -> dict[str, object]:
     return account
 
 
+@pytest.mark.slow
 def test_chap(client, secrets) -> None:
     with attach(client, "iscsi", iscsi("lab-chap", 0, 3, chap=chap(secrets))) as attachment:
         check_data(attachment)
@@ -81,6 +90,7 @@ def test_wrong_chap_secret(client, secrets) -> None:
     assert "not-this-secret" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_wrong_secret_of_the_target(client, secrets) -> None:
     wrong = {
         **chap(secrets, mutual=True),
@@ -101,6 +111,7 @@ def test_chap_is_wanted_and_not_given(client) -> None:
         pytest.fail("attached")
 
 
+@pytest.mark.slow
 def test_no_such_target(client) -> None:
     with (
         pytest.raises(AttachError, match=r"does not offer this target; it offers .*:lab-plain"),
@@ -124,7 +135,9 @@ def test_port_closed(client) -> None:
         pytest.fail("attached")
 
 
-@pytest.mark.parametrize("erase", [None, "naa.60014050000000000000000000000000"])
+@pytest.mark.parametrize(
+    "erase", [pytest.param(None, marks=pytest.mark.slow), "naa.60014050000000000000000000000000"]
+)
 def test_unnamed_disk_is_left_alone(client, appliance, erase) -> None:
     before = content(appliance)
     with (
@@ -161,7 +174,7 @@ ZERO = 'dd if=/dev/zero of="$1" bs=1M count=4 oflag=direct conv=notrunc status=n
     ("script", "message"),
     [
         (FILE_SYSTEM, r"it has a signature: ext4 \(label 'precious'\)"),
-        (MASTER_BOOT_RECORD, "it has partitions: sd[a-z]1"),
+        pytest.param(MASTER_BOOT_RECORD, "it has partitions: sd[a-z]1", marks=pytest.mark.slow),
     ],
     ids=["file system", "partition"],
 )

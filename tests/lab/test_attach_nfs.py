@@ -8,7 +8,10 @@ from storagetest.errors import AttachError, TargetDead
 pytestmark = pytest.mark.lab
 
 
-@pytest.mark.parametrize("version", ["3", "4.0", "4.1", "4.2"])
+@pytest.mark.parametrize(
+    "version",
+    ["3", pytest.param("4.0", marks=pytest.mark.slow), pytest.param("4.1", marks=pytest.mark.slow), "4.2"],
+)
 def test_version(client, appliance, version) -> None:
     with attach(client, "nfs", nfs(version=version)) as attachment:
         assert attachment.mismatches == ()

@@ -12,7 +12,14 @@ DISK = "/dev/mapper/nvme-lab2-1"
 """The appliance's end of the namespace that is used here."""
 
 
-@pytest.mark.parametrize(("header", "data"), [(False, False), (True, False), (True, True)])
+@pytest.mark.parametrize(
+    ("header", "data"),
+    [
+        pytest.param(False, False, marks=pytest.mark.slow),
+        pytest.param(True, False, marks=pytest.mark.slow),
+        (True, True),
+    ],
+)
 def test_digests(client, header, data) -> None:
     with attach(client, "nvme-tcp", nvme(header_digest=header, data_digest=data)) as attachment:
         assert attachment.mismatches == ()
@@ -21,12 +28,13 @@ def test_digests(client, header, data) -> None:
         check_data(attachment)
 
 
+@pytest.mark.slow
 def test_second_namespace(client) -> None:
     with attach(client, "nvme-tcp", nvme("lab1", 2, 2)) as attachment:
         check_data(attachment)
 
 
-@pytest.mark.parametrize("filesystem", ["ext4", "xfs"])
+@pytest.mark.parametrize("filesystem", ["ext4", pytest.param("xfs", marks=pytest.mark.slow)])
 def test_file_system(client, filesystem) -> None:
     with attach(client, "nvme-tcp", nvme("lab1", 1, 1, filesystem=filesystem)) as attachment:
         assert attachment.kind is AttachmentKind.FILESYSTEM
@@ -41,6 +49,7 @@ def test_queues_and_depth(client) -> None:
         assert attachment.negotiated["kato"] == "9"
 
 
+@pytest.mark.slow
 def test_more_queues_than_processors_is_a_difference(client) -> None:
     with attach(client, "nvme-tcp", nvme(queues=64)) as attachment:
         (difference,) = attachment.mismatches

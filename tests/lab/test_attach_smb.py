@@ -8,7 +8,10 @@ from storagetest.errors import AttachError, TargetDead
 pytestmark = pytest.mark.lab
 
 
-@pytest.mark.parametrize("dialect", ["2.1", "3.0", "3.1.1"])
+@pytest.mark.parametrize(
+    "dialect",
+    [pytest.param("2.1", marks=pytest.mark.slow), pytest.param("3.0", marks=pytest.mark.slow), "3.1.1"],
+)
 def test_dialect(client, secrets, dialect) -> None:
     with attach(client, "smb", smb(secrets, dialect=dialect)) as attachment:
         assert attachment.mismatches == ()
@@ -16,6 +19,7 @@ def test_dialect(client, secrets, dialect) -> None:
         check_data(attachment)
 
 
+@pytest.mark.slow
 def test_signing(client, secrets) -> None:
     with attach(client, "smb", smb(secrets, signing=True)) as attachment:
         assert attachment.mismatches == ()
@@ -23,7 +27,7 @@ def test_signing(client, secrets) -> None:
         check_data(attachment)
 
 
-@pytest.mark.parametrize("dialect", ["3.0", "3.1.1"])
+@pytest.mark.parametrize("dialect", [pytest.param("3.0", marks=pytest.mark.slow), "3.1.1"])
 def test_encryption(client, secrets, dialect) -> None:
     asked = smb(secrets, dialect=dialect, share="encrypted", encryption=True)
     with attach(client, "smb", asked) as attachment:
@@ -47,6 +51,7 @@ def test_wrong_account(client, secrets, wrong) -> None:
     assert "wrong-secret" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_no_such_share(client, secrets) -> None:
     with (
         pytest.raises(AttachError, match="the server has no share 'nowhere'"),

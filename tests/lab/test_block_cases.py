@@ -25,10 +25,10 @@ pytestmark = pytest.mark.lab
 @pytest.mark.parametrize(
     ("target", "modules"),
     [
-        ("iscsi-chap", ["test_reservations.py", "test_resize.py"]),
+        pytest.param("iscsi-chap", ["test_reservations.py", "test_resize.py"], marks=pytest.mark.slow),
         ("nvme-tcp-no-hdgst-no-ddgst", ["test_resize.py"]),
-        ("iscsi-paths", ["test_data.py", "test_multipath.py"]),
-        ("nvme-tcp-paths", ["test_discard.py", "test_multipath.py"]),
+        pytest.param("iscsi-paths", ["test_data.py", "test_multipath.py"], marks=pytest.mark.slow),
+        pytest.param("nvme-tcp-paths", ["test_discard.py", "test_multipath.py"], marks=pytest.mark.slow),
     ],
 )
 def test_no_case_fails(lab, clean_client, tmp_path, target, modules) -> None:

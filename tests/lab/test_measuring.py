@@ -47,7 +47,10 @@ EVERY_PROTOCOL = {
 }
 
 
-@pytest.mark.parametrize("protocol", EVERY_PROTOCOL)
+@pytest.mark.parametrize(
+    "protocol",
+    ["nvme", *(pytest.param(one, marks=pytest.mark.slow) for one in EVERY_PROTOCOL if one != "nvme")],
+)
 def test_client_and_server_are_sampled_during_the_load(client, appliance, secrets, protocol):
     kind, options = {
         "nfs": lambda: ("nfs", nfs()),
@@ -142,7 +145,9 @@ def read_on(attachment: Attachment, *extra_hosts: RecordingHost, scale: LoadSize
     )[0]
 
 
-@pytest.mark.parametrize("kind", ["nfs", "smb", "nvme"])
+@pytest.mark.parametrize(
+    "kind", ["nfs", pytest.param("smb", marks=pytest.mark.slow), pytest.param("nvme", marks=pytest.mark.slow)]
+)
 def test_cold_warm_and_direct_are_proven_by_counters(client, appliance, secrets, kind):
     protocol, options = {
         "nfs": lambda: ("nfs", nfs()),

@@ -36,6 +36,7 @@ def test_files_over_nfs(through) -> None:
     assert all("until it is closed" in cases[name]["message"] for name in replaced)
 
 
+@pytest.mark.slow
 def test_requirements_that_smb_does_not_guarantee_are_recorded(through) -> None:
     cases = through("smb-v3.1.1", "remove", "link")
     assert those(cases, "failed") == those(cases, "error") == set()

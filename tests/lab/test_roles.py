@@ -13,7 +13,7 @@ from pytest_run import PytestRun, select_targets
 
 from storagetest.lab import Lab, roles
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 SUITES = Path(__file__).parents[2] / "suites"
 ROLES = [name for name in roles.names() if roles.load(name).smoke_tests]

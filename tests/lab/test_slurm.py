@@ -25,7 +25,7 @@ from storagetest.lab import Lab, overlays
 from storagetest.lab.paths import cache_root
 from storagetest.polling import wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("munge", "slurm-client", "slurmctld", "slurmd", "slurm-wlm-basic-plugins")

@@ -49,7 +49,9 @@ def line(lab, tmp_path: Path) -> PytestRun:
     return made
 
 
-@pytest.mark.parametrize("where", ONE_OF_EACH)
+@pytest.mark.parametrize(
+    "where", [ONE_OF_EACH[0], *(pytest.param(one, marks=pytest.mark.slow) for one in ONE_OF_EACH[1:])]
+)
 def test_every_load_runs_and_leaves_nothing(line: PytestRun, client, tmp_path: Path, where: str) -> None:
     line.edit("runtime: 300ms", "runtime: 1s")
     _, output = line.run(*select_targets(where), timeout=1200)
