@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
+from runpy import run_path
 from typing import ClassVar
 
 import pytest
@@ -80,8 +80,5 @@ def test_the_display_of_a_run_asks_for_it():
 
 
 def test_the_reference_describes_it():
-    spec = importlib.util.spec_from_file_location("reference", REFERENCE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    page = module.counters_page()
+    page = run_path(str(REFERENCE))["counters_page"]()
     assert "| `toy` | Bytes and locks of a toy. | `/proc/fs/toyfs/stats` | `toyfs` | lock |" in page

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from device_facts import CLEAN
+from loop_devices import loop_device, make_image, needs_loop_devices
 
 from storagetest.errors import AttachError, DataAtRisk
 from storagetest.hosts import Journal, LocalHost
@@ -27,21 +29,6 @@ from storagetest.protocols._block_device import (
 from storagetest.protocols.base import Attachment, AttachmentKind, protocols
 
 Local: Any = protocols.get("local")
-
-CLEAN = DeviceFacts(
-    path="/dev/sdx",
-    identity="naa.1",
-    size=1 << 30,
-    read_only=False,
-    partition=False,
-    partitions=(),
-    holders=(),
-    mounts=(),
-    swap=False,
-    same_disks=(),
-    busy="",
-    signatures=(),
-)
 
 
 @pytest.mark.parametrize(
@@ -101,12 +88,11 @@ def test_program_and_facts_agree_on_their_keys(tmp_path: Path) -> None:
 @pytest.fixture
 def sysfs(tmp_path: Path) -> Path:
     """A multipath map dm-0 of two paths to one disk, as sysfs shows it."""
-    for name in ("sda", "sdb"):
-        (tmp_path / name / "device").mkdir(parents=True)
-        (tmp_path / name / "device" / "wwid").write_text("naa.1\n")
     (tmp_path / "dm-0" / "dm").mkdir(parents=True)
     (tmp_path / "dm-0" / "slaves").mkdir()
     for name in ("sda", "sdb"):
+        (tmp_path / name / "device").mkdir(parents=True)
+        (tmp_path / name / "device" / "wwid").write_text("naa.1\n")
         (tmp_path / "dm-0" / "slaves" / name).symlink_to(tmp_path / name)
     (tmp_path / "dm-0" / "dm" / "uuid").write_text("storagetest-mpath-x\n")
     return tmp_path
@@ -126,35 +112,24 @@ def test_a_map_of_another_kind_or_of_two_disks_is_known_by_nothing(sysfs: Path) 
     assert _device_probe.identity(sysfs / "dm-0") == ""
 
 
-def can_loop() -> bool:
-    return os.geteuid() == 0 and Path("/dev/loop-control").exists()
-
-
-real = pytest.mark.skipif(not can_loop(), reason="wants root and loop devices")
-
-
 @pytest.fixture
 def image(tmp_path: Path) -> Path:
-    file = tmp_path / "disk.img"
-    with file.open("wb") as handle:
-        handle.truncate(64 << 20)
-    return file
+    return make_image(tmp_path / "disk.img", 64 << 20)
 
 
 @pytest.fixture
 def device(image: Path) -> Iterator[str]:
-    made = subprocess.run(
-        ["losetup", "--find", "--show", "--partscan", str(image)], capture_output=True, text=True, check=False
-    )
-    if made.returncode:
-        pytest.skip(f"no loop device: {made.stderr.strip()}")
-    name = made.stdout.strip()
-    yield name
-    subprocess.run(["losetup", "--detach", name], check=True)
+    with loop_device(image) as name:
+        yield name
 
 
 def attach(device: str, **more: object) -> Any:
     return Local().attach(LocalHost(), Local.Options(device=device, **more))
+
+
+def assert_refused(device: str, message: str, *, error: type[Exception] = DataAtRisk, **more: object) -> None:
+    with pytest.raises(error, match=message), attach(device, **more):
+        pytest.fail("it was leased")
 
 
 def run(*argv: str) -> None:
@@ -165,19 +140,19 @@ def mounts_of(device: str) -> list[str]:
     return [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if f" {device} " in line]
 
 
-@real
+@needs_loop_devices
 def test_raw_device_is_leased_and_cleared(device: str, image: Path) -> None:
     with attach(device, erase=f"loop.{image}") as attachment:
         assert isinstance(attachment, Attachment)
         assert (attachment.path, attachment.kind, attachment.size) == (device, AttachmentKind.BLOCK, 64 << 20)
-        run("mkfs.ext4", "-q", "-F", "-L", "by chance", device)
+        make_file_system(device, "by chance")
     content = image.read_bytes()
     assert not any(content[: 1 << 20])
     assert not any(content[-(1 << 20) :])
-    assert not any(device in getattr(entry, "description", "") for entry in Journal(LocalHost()).entries())
+    assert Journal(LocalHost()).entries() == []
 
 
-@real
+@needs_loop_devices
 def test_file_system_is_made_mounted_and_removed(device: str, image: Path) -> None:
     with attach(device, erase=f"loop.{image}", filesystem="ext4") as attachment:
         assert attachment.kind is AttachmentKind.FILESYSTEM
@@ -186,22 +161,21 @@ def test_file_system_is_made_mounted_and_removed(device: str, image: Path) -> No
         assert list(Path(attachment.path).iterdir()) == []
         (Path(attachment.path) / "file").write_text("x")
         assert mounts_of(device)
-        entries = Journal(LocalHost()).entries()
-        assert any(device in getattr(entry, "description", "") for entry in entries)
+        assert any(device in entry.description for entry in Journal(LocalHost()).entries())
     assert not mounts_of(device)
     assert not Path(attachment.path).exists()
     assert _device_probe.facts(device)["signatures"] == []
 
 
-@real
+@needs_loop_devices
 def test_leftover_of_ours_may_be_wiped(device: str, image: Path) -> None:
-    run("mkfs.ext4", "-q", "-F", "-L", LABEL, device)
+    make_file_system(device, LABEL)
     with attach(device, erase=f"loop.{image}"):
         assert _device_probe.facts(device)["signatures"] == []
 
 
-def with_file_system(device: str) -> None:
-    run("mkfs.ext4", "-q", "-F", "-L", "precious", device)
+def make_file_system(device: str, label: str = "precious") -> None:
+    run("mkfs.ext4", "-q", "-F", "-L", label, device)
 
 
 def with_swap_signature(device: str) -> None:
@@ -211,90 +185,68 @@ def with_swap_signature(device: str) -> None:
 def with_partition_table(device: str) -> None:
     # A master boot record with one Linux partition from sector 2048 on, 4096 sectors long.
     entry = bytes([0, 0, 0, 0, 0x83, 0, 0, 0]) + (2048).to_bytes(4, "little") + (4096).to_bytes(4, "little")
-    handle = os.open(device, os.O_WRONLY)
-    os.pwrite(handle, bytes(446) + entry + bytes(48) + b"\x55\xaa", 0)
-    os.close(handle)
+    with Path(device).open("r+b") as disk:
+        disk.write(bytes(446) + entry + bytes(48) + b"\x55\xaa")
     run("blockdev", "--rereadpt", device)
 
 
-@real
-@pytest.mark.parametrize("other_user", [with_file_system, with_swap_signature, with_partition_table])
+@needs_loop_devices
+@pytest.mark.parametrize("other_user", [make_file_system, with_swap_signature, with_partition_table])
 @pytest.mark.parametrize("filesystem", [None, "ext4"])
 def test_data_is_never_overwritten(
     device: str, image: Path, other_user: Callable[[str], None], filesystem: str | None
 ) -> None:
     other_user(device)
     before = image.read_bytes()
-    with (
-        pytest.raises(DataAtRisk, match=r"data that is in use: it (has a signature|has partitions)"),
-        attach(device, erase=f"loop.{image}", filesystem=filesystem),
-    ):
-        pytest.fail("it was leased")
+    message = r"data that is in use: it (has a signature|has partitions)"
+    assert_refused(device, message, erase=f"loop.{image}", filesystem=filesystem)
     assert image.read_bytes() == before
     if other_user is with_partition_table:
         run("wipefs", "--all", device)
         run("blockdev", "--rereadpt", device)
 
 
-@real
+@needs_loop_devices
 @pytest.mark.parametrize("erase", [None, "loop.another", "naa.1"])
 def test_unnamed_device_is_never_overwritten(device: str, image: Path, erase: str | None) -> None:
     before = image.read_bytes()
-    with pytest.raises(DataAtRisk, match="erase: "), attach(device, erase=erase):
-        pytest.fail("it was leased")
+    assert_refused(device, "erase: ", erase=erase)
     assert image.read_bytes() == before
 
 
-@real
+@needs_loop_devices
 def test_mounted_device_is_refused(device: str, image: Path, tmp_path: Path) -> None:
-    run("mkfs.ext4", "-q", "-F", "-L", LABEL, device)
+    make_file_system(device, LABEL)
     run("mount", device, str(tmp_path))
     try:
-        with pytest.raises(DataAtRisk, match="it is mounted on"), attach(device, erase=f"loop.{image}"):
-            pytest.fail("it was leased")
+        assert_refused(device, "it is mounted on", erase=f"loop.{image}")
     finally:
         run("umount", str(tmp_path))
 
 
-@real
+@needs_loop_devices
 def test_device_held_exclusively_is_refused(device: str, image: Path) -> None:
     handle = os.open(device, os.O_RDONLY | os.O_EXCL)
     try:
-        with (
-            pytest.raises(DataAtRisk, match="refuses exclusive access"),
-            attach(device, erase=f"loop.{image}"),
-        ):
-            pytest.fail("it was leased")
+        assert_refused(device, "refuses exclusive access", erase=f"loop.{image}")
     finally:
         os.close(handle)
 
 
-@real
+@needs_loop_devices
 def test_same_disk_twice_is_refused(device: str, image: Path) -> None:
-    second = subprocess.run(
-        ["losetup", "--find", "--show", str(image)], capture_output=True, text=True, check=True
-    ).stdout.strip()
-    try:
-        with pytest.raises(DataAtRisk, match="has the same disk also"), attach(device, erase=f"loop.{image}"):
-            pytest.fail("it was leased")
-    finally:
-        run("losetup", "--detach", second)
+    with loop_device(image):
+        assert_refused(device, "has the same disk also", erase=f"loop.{image}")
 
 
 @pytest.mark.parametrize("name", ["/dev/no-such-device", "/dev/null"])
 def test_no_such_device(name: str) -> None:
-    with pytest.raises(AttachError, match=r"No such file|is not a block device"), attach(name):
-        pytest.fail("it was leased")
+    assert_refused(name, r"No such file|is not a block device", error=AttachError)
 
 
 def test_clear_leaves_another_device_alone(image: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, _device_probe.__file__, "clear", "/dev/null", "loop.x"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode != 0
+    argv = [sys.executable, _device_probe.__file__, "clear", "/dev/null", "loop.x"]
+    assert subprocess.run(argv, capture_output=True, check=False).returncode != 0
 
 
 def test_tools_follow_the_file_system() -> None:

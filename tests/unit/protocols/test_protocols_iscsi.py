@@ -3,7 +3,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from storagetest.errors import AttachError, ClientLacks, TargetDead
 from storagetest.hosts import Completed
@@ -165,23 +164,6 @@ def test_what_the_portal_offers_settles_a_vague_failure() -> None:
     assert "refuses the login" in str(known)
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"iqn": "nqn.x"},
-        {"iqn": "iqn.a b"},
-        {"iqn": "iqn.x/../../etc"},
-        {"lun": -1},
-        {"header_digest": True},
-        {"chap": {"username": "u"}},
-        {"chap": {"username": "a b", "password": "x"}},
-    ],
-)
-def test_impossible_options(more: dict[str, object]) -> None:
-    with pytest.raises(ValidationError):
-        options(**more)
-
-
 def test_a_secret_with_a_line_break_cannot_add_settings() -> None:
     """A record is lines; a secret that holds one more line would be a setting of its own."""
     chap = {"username": "me", "password": "x\nnode.startup = automatic"}
@@ -217,9 +199,3 @@ def test_disks_are_those_of_every_session() -> None:
         "sda",
         "sdb",
     )
-
-
-def test_several_paths_are_for_a_client_and_not_for_the_wire() -> None:
-    one, two = options(), options(more_paths=[{"address": "10.77.0.2"}])
-    assert Iscsi().capabilities(one) - Iscsi().capabilities(two) == {"iscsi-wire"}
-    assert Iscsi().capabilities(two) - Iscsi().capabilities(one) == {"multipath"}

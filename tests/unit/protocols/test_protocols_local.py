@@ -20,17 +20,6 @@ from storagetest.protocols.base import AttachmentKind, protocols
 Local: Any = protocols.get("local")
 
 
-@pytest.fixture(autouse=True)
-def own_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A journal of this test's own, so that others on this machine do not show."""
-    place = tmp_path / "journal"
-    original = Journal.__init__
-    monkeypatch.setattr(
-        Journal, "__init__", lambda self, host, directory="": original(self, host, str(place))
-    )
-    return place
-
-
 def attach(path: Path) -> Any:
     return Local().attach(LocalHost(), Local.Options(path=str(path)))
 
@@ -49,7 +38,7 @@ def test_own_directory_is_made_and_removed(tmp_path: Path) -> None:
         (own / "deep" / "er").mkdir(parents=True)
         (own / "deep" / "file").write_text("x")
         assert len(Journal(LocalHost()).entries()) == 1
-    assert [path for path in sorted(tmp_path.iterdir()) if path.name != "journal"] == before
+    assert sorted(tmp_path.iterdir()) == before
     assert Journal(LocalHost()).entries() == []
 
 
@@ -74,8 +63,7 @@ def test_no_such_directory(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from storagetest.hosts import Journal, LocalHost
-original = Journal.__init__
-Journal.__init__ = lambda self, host, directory="": original(self, host, sys.argv[2])
+Journal.__init__.__defaults__ = (sys.argv[2],)
 from storagetest.protocols.base import protocols
 Local = protocols.get("local")
 with Local().attach(LocalHost(), Local.Options(path=sys.argv[1])) as attachment:
@@ -85,16 +73,13 @@ with Local().attach(LocalHost(), Local.Options(path=sys.argv[1])) as attachment:
 
 
 def test_sigkill_is_undone_by_clean(tmp_path: Path, own_journal: Path) -> None:
-    home = tmp_path / "home"
-    home.mkdir()
-    killed = subprocess.run([sys.executable, "-c", KILLED, str(home), str(own_journal)], check=False)
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), str(own_journal)], check=False)
     assert killed.returncode == -signal.SIGKILL
-    (left,) = home.iterdir()
+    (left,) = tmp_path.iterdir()
     assert (left / "file").exists()
-    assert [outcome.result for outcome in clean(LocalHost(), directory=str(own_journal))] == [
-        UndoStatus.UNDONE
-    ]
-    assert list(home.iterdir()) == []
+    (outcome,) = clean(LocalHost(), directory=str(own_journal))
+    assert outcome.result is UndoStatus.UNDONE
+    assert list(tmp_path.iterdir()) == []
     assert Journal(LocalHost()).entries() == []
 
 
@@ -180,10 +165,10 @@ def test_within_passes_status_and_words_on() -> None:
     assert (done.returncode, done.stdout) == (7, "output\n")
 
 
-def test_within_ends_what_takes_too_long() -> None:
-    assert within("within", "1", "sleep", "60").returncode in {124, 137}
-
-
-def test_within_does_not_wait_for_what_ignores_signals() -> None:
-    stubborn = "trap '' TERM; for i in 1 2 3 4 5 6 7 8 9; do sleep 1; done"
-    assert within("within", "1", "sh", "-c", stubborn).returncode in {124, 137}
+@pytest.mark.parametrize(
+    "argv",
+    [["sleep", "60"], ["sh", "-c", "trap '' TERM; for i in 1 2 3 4 5 6 7 8 9; do sleep 1; done"]],
+    ids=["ends by a signal", "ignores signals"],
+)
+def test_within_ends_what_takes_too_long(argv: list[str]) -> None:
+    assert within("within", "1", *argv).returncode in {124, 137}

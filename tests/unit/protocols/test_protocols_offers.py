@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from device_facts import CLEAN
 
 from storagetest.errors import DataAtRisk
 from storagetest.hosts import Completed, LocalHost
-from storagetest.protocols._block_device import DeviceFacts
 from storagetest.protocols._dry_run import dry_run
 from storagetest.protocols.base import protocols
 
@@ -54,9 +54,6 @@ def test_offers(name: str, text: str, wanted: list[dict[str, Any]]) -> None:
     assert list(protocols.get(name)().discover(FakeOutputHost(text), "10.0.0.1", deadline=1)) == wanted
 
 
-FACTS = DeviceFacts("/dev/sdx", "naa.1", 1 << 30, False, False, (), (), (), False, (), "", ())
-
-
 @pytest.mark.parametrize(
     ("erase", "words"), [("naa.1", ""), ("naa.2", "names another device"), (None, "without `erase`")]
 )
@@ -69,13 +66,13 @@ def test_a_rehearsal_has_no_permission_to_write_and_judges_the_one_that_was_give
     @contextmanager
     def attach(self: Any, client: Any, options: Any) -> Any:
         asked.append(options)
-        raise DataAtRisk("refused", facts=FACTS)
+        raise DataAtRisk("refused", facts=CLEAN)
         yield
 
     monkeypatch.setattr(iscsi, "attach", attach)
     options = iscsi.Options.model_validate({**iscsi.example, "erase": erase, "filesystem": "xfs"})
     found = dry_run(iscsi(), FakeOutputHost(""), options)
     assert (asked[0].erase, asked[0].filesystem) == (None, None)
-    assert found.device == FACTS
+    assert found.device == CLEAN
     assert words in found.at_risk
     assert bool(words) == bool(found.at_risk)

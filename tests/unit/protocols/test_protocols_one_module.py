@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from runpy import run_path
 from typing import Annotated, Any, ClassVar
 
 import pytest
@@ -126,9 +126,6 @@ def test_check_tries_it(targets: Path, capsys):
 
 
 def test_the_reference_describes_it(port: int):
-    spec = importlib.util.spec_from_file_location("reference", ROOT / "script" / "reference.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    page = module.protocols_page()
+    page = run_path(str(ROOT / "script" / "reference.py"))["protocols_page"]()
     assert "## toy\n\nA directory, reached by way of a port." in page
     assert "| `level` | whole number | `1` | How much of a toy it is. |" in page

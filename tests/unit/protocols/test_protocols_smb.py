@@ -3,7 +3,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from storagetest.errors import AttachError, OptionRefused, TargetDead
 from storagetest.protocols import smb
@@ -62,24 +61,6 @@ def test_posix_extensions_that_were_asked_for_are_compared(flags: str, seen: str
     found = {one.option: one.actual for one in Smb().option_mismatches(options(posix=True), negotiated)}
     assert found == ({"posix": seen} if seen else {})
     assert Smb().option_mismatches(options(), negotiated) == ()
-
-
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"dialect": "2.1", "encryption": True},
-        {"dialect": "2.1", "max_channels": 2},
-        {"dialect": "3.0", "posix": True},
-        {"dialect": "1.0"},
-        {"share": "a/b"},
-        {"username": "a\nb"},
-        {"max_channels": 0},
-        {"password": 12},
-    ],
-)
-def test_impossible_options(more: dict[str, object]) -> None:
-    with pytest.raises(ValidationError):
-        options(**more)
 
 
 def test_a_secret_with_a_line_break_cannot_add_settings() -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
+from dataclasses import asdict
 from typing import Any
 
 import pytest
+from device_facts import CLEAN
 
 from storagetest.config.base import BlockOptions, Items, Port, Portal, TargetOptions
 from storagetest.errors import AttachError, DataAtRisk, DeadlineExceeded, OptionRefused, TargetDead
@@ -22,22 +23,6 @@ from storagetest.protocols.template import (
     MountRequest,
     each_path,
 )
-
-FACTS = {
-    "path": "/dev/sdx",
-    "identity": "naa.1",
-    "size": 4096,
-    "read_only": False,
-    "partition": False,
-    "partitions": [],
-    "holders": [],
-    "mounts": [],
-    "swap": False,
-    "same_disks": [],
-    "busy": "",
-    "signatures": [],
-}
-
 
 STEPS = {"preflight", "mount", "query", "unmount", "existing", "connect", "release", "facts", "clear"}
 
@@ -112,7 +97,7 @@ class Scripted(LocalHost):
             assert Journal(LocalHost()).entries(), "how to undo it is written before it is done"
         mount_state = f"1 2 0:5 / {self.mounted} rw - sharefs nas:/a rsize=1024\n== /proc/share\nfast"
         mount_state = f"== size\n2 4096\n== /proc/self/mountinfo\n{mount_state}"
-        usual = {"query": mount_state, "connect": "sdx", "facts": json.dumps(FACTS)}
+        usual = {"query": mount_state, "connect": "sdx", "facts": json.dumps(asdict(CLEAN))}
         status, out, err = self.results.get(step, (0, usual.get(step, ""), ""))
         if status == 124:
             raise DeadlineExceeded("it hangs")
@@ -120,12 +105,6 @@ class Scripted(LocalHost):
 
     def push(self, *_: Any, **__: Any) -> None:
         self.steps.append("secret")
-
-
-@pytest.fixture(autouse=True)
-def _own_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place, original = str(tmp_path / "journal"), Journal.__init__
-    monkeypatch.setattr(Journal, "__init__", lambda self, host, directory="": original(self, host, place))
 
 
 def entries() -> int:
