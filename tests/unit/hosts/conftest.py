@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from processes import children, processes
 
 from storagetest.hosts import Host, LocalHost, SlurmHost, SshHost, SshSettings
 from storagetest.polling import wait_until
@@ -60,28 +61,14 @@ class Sshd:
             connect_timeout=10.0,
         )
 
-    def connections(self) -> list[int]:
+    def connections(self) -> set[int]:
         """Return the process ids of the servers of the connections."""
-        return [pid for pid, parent, _ in processes() if parent == self.pid]
+        return children(self.pid)
 
     def signal_connections(self, number: signal.Signals) -> None:
         for pid in self.connections():
-            with contextlib.suppress(
-                ProcessLookupError
-            ):  # it ended with the connection that it jumped through
+            with contextlib.suppress(ProcessLookupError):  # it ended with the connection it jumped through
                 os.kill(pid, number)
-
-
-def processes() -> Iterator[tuple[int, int, str]]:
-    """Yield (pid, parent's pid, command line) of every process except zombies."""
-    for directory in Path("/proc").glob("[0-9]*"):
-        try:
-            state, parent = (directory / "stat").read_text().rpartition(")")[2].split()[:2]
-            line = (directory / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            continue
-        if state not in "ZX":
-            yield int(directory.name), int(parent), line
 
 
 def make_key(path: Path) -> Path:
@@ -128,7 +115,7 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
         assert server.poll() is None, (home / "log").read_text()
         yield Sshd(server.pid, port, home)
     finally:
-        for pid in [pid for pid, parent, _ in processes() if parent == server.pid]:
+        for pid in children(server.pid):
             os.kill(pid, signal.SIGKILL)
         server.kill()
         server.wait()
@@ -149,9 +136,7 @@ def ssh_host(settings: SshSettings) -> Iterator[SshHost]:
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[slurm_cluster.Slurm]:
     """A Slurm cluster with a job on two nodes, both of them this machine."""
     if missing := slurm_cluster.missing_programs():
-        pytest.skip(
-            f"{', '.join(missing)}: not installed here (Debian: slurmctld, slurmd, slurm-client, munge)"
-        )
+        pytest.skip(f"{', '.join(missing)}: missing (Debian: slurmctld, slurmd, slurm-client, munge)")
     ports = tuple(free_port() for _ in range(slurm_cluster.NODES + 1))
     with slurm_cluster.cluster(tmp_path_factory.mktemp("slurm"), ports) as started:
         yield started
@@ -174,9 +159,10 @@ def local_host() -> Iterator[LocalHost]:
 FORK_SERVER = "with fork server"
 
 
-@pytest.fixture(
-    params=["local", "ssh", "slurm", f"local {FORK_SERVER}", f"ssh {FORK_SERVER}", f"slurm {FORK_SERVER}"]
-)
+KINDS = ("local", "ssh", "slurm")
+
+
+@pytest.fixture(params=[*KINDS, *(f"{kind} {FORK_SERVER}" for kind in KINDS)])
 def host(request: pytest.FixtureRequest) -> Host:
     """Each kind of host, without and with a shortcut."""
     kind, _, fork_server = request.param.partition(" ")

@@ -54,15 +54,8 @@ class Slurm:
 
     def output(self, *argv: str) -> str:
         """Run one of Slurm's commands and return its stdout."""
-        done = subprocess.run(
-            argv,
-            env={**os.environ, **self.environment},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=True,
-        )
-        return done.stdout
+        environment = {**os.environ, **self.environment}
+        return subprocess.check_output(argv, env=environment, stderr=subprocess.PIPE, text=True, timeout=60)
 
 
 def missing_programs() -> list[str]:
@@ -80,15 +73,9 @@ def cluster(home: Path, ports: tuple[int, ...]) -> Iterator[Slurm]:
     (home / "slurm.conf").write_text(_CONFIG.format(host=host, user=user, home=home, ports=ports))
     environment = {"SLURM_CONF": f"{home}/slurm.conf"}
     munge = [f"--{name}={home}/munge.{name}" for name in ("pid-file", "log-file", "seed-file")]
+    munge += [f"--key-file={home}/key", f"--socket={home}/munge.sock"]
     daemons = [
-        [
-            "munged",
-            "--foreground",
-            "--force",
-            f"--key-file={home}/key",
-            f"--socket={home}/munge.sock",
-            *munge,
-        ],
+        ["munged", "--foreground", "--force", *munge],
         ["slurmctld", "-D", "-c"],
         *(["slurmd", "-D", "-N", f"n{number}"] for number in range(NODES)),
     ]

@@ -7,6 +7,7 @@ import signal
 import stat
 import subprocess
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -41,12 +42,11 @@ def test_a_file_that_is_not_executable_is_an_error(host: Host) -> None:
         host.run(["/etc/passwd"], deadline=20, check=False)
 
 
-def test_status_127_from_within_is_an_ordinary_status(host: Host) -> None:
-    assert host.run(["sh", "-c", "no-such-tool"], deadline=20, check=False).status == 127
-
-
-def test_a_status_like_that_of_a_timeout_is_an_ordinary_status(host: Host) -> None:
-    assert host.run(["sh", "-c", "exit 124"], deadline=60, check=False).status == 124
+@pytest.mark.parametrize(("script", "status"), [("no-such-tool", 127), ("exit 124", 124)])
+def test_a_status_of_a_shell_or_of_timeout_is_an_ordinary_status(
+    host: Host, script: str, status: int
+) -> None:
+    assert host.run(["sh", "-c", script], deadline=60, check=False).status == status
 
 
 def test_has_searches_sbin(host: Host) -> None:
@@ -68,8 +68,7 @@ def test_environment_and_locale(host: Host) -> None:
 
 def test_stdin_can_be_larger_than_any_buffer(host: Host) -> None:
     data = b"0123456789abcdef" * (6 << 16)
-    done = host.run(["cat"], deadline=60, stdin=data)
-    assert done.stdout.encode() == data
+    assert host.run(["cat"], deadline=60, stdin=data).stdout.encode() == data
 
 
 def test_unread_stdin_is_no_error(host: Host) -> None:
@@ -127,9 +126,8 @@ def test_deadline_ends_processes_that_ignore_sigterm_or_left_the_session(host: H
 
 def test_deadline_ends_processes_that_the_supervisor_left(host: Host, marker, running, monkeypatch) -> None:
     """Under load the supervisor's attempts may all end too early."""
-    monkeypatch.setattr(
-        _supervised_host, "_SUPERVISE", _supervised_host._SUPERVISE.replace("reap 10", ": reap")
-    )
+    script = _supervised_host._SUPERVISE
+    monkeypatch.setattr(_supervised_host, "_SUPERVISE", script.replace("reap 10", ": reap"))
     with pytest.raises(DeadlineExceeded, match="and was killed"):
         host.run(["sh", "-c", f"setsid sh -c 'sleep 300; : {marker}' & sleep 300; : {marker}"], deadline=1)
     assert running(marker) == []
@@ -187,18 +185,12 @@ def test_run_does_not_wait_for_a_daemon_that_keeps_stdout_open(host: Host, marke
 
 
 def test_several_threads_at_once(host: Host) -> None:
-    results: dict[int, str] = {}
+    def work(number: int) -> list[str]:
+        command = ["sh", "-c", f"sleep 0.1; echo {number}"]
+        return [host.run(command, deadline=60).stdout for _ in range(3)]
 
-    def work(number: int) -> None:
-        for _ in range(3):
-            results[number] = host.run(["sh", "-c", f"sleep 0.1; echo {number}"], deadline=60).stdout
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(12)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert results == {number: f"{number}\n" for number in range(12)}
+    with ThreadPoolExecutor(12) as threads:
+        assert list(threads.map(work, range(12))) == [[f"{number}\n"] * 3 for number in range(12)]
 
 
 @pytest.mark.parametrize("size", [0, 1, 3_000_000])
@@ -235,14 +227,13 @@ def test_push_is_visible_only_when_whole_and_with_its_mode(host: Host, tmp_path:
                 status = path.stat()
                 observed.add((status.st_size, stat.S_IMODE(status.st_mode)))
 
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        host.push(bytes(4 << 20), str(path), mode=0o604)
-        wait_until(lambda: observed, 10, "the watcher to see the file")
-    finally:
-        stop.set()
-        watcher.join()
+    with ThreadPoolExecutor() as threads:
+        threads.submit(watch)
+        try:
+            host.push(bytes(4 << 20), str(path), mode=0o604)
+            wait_until(lambda: observed, 10, "the watcher to see the file")
+        finally:
+            stop.set()
     assert observed == {(4 << 20, 0o604)}
 
 

@@ -22,16 +22,14 @@ def test_lines_are_sent_and_received(host: Host) -> None:
 
 
 def test_several_lines_at_once_are_read_one_by_one(host: Host) -> None:
-    with host.interactive_exec(
-        ["sh", "-c", "printf 'a\\nb\\nc'; printf 'd\\n'; cat"], deadline=DEADLINE
-    ) as process:
+    argv = ["sh", "-c", "printf 'a\\nb\\nc'; printf 'd\\n'; cat"]
+    with host.interactive_exec(argv, deadline=DEADLINE) as process:
         assert [process.read_line(20) for _ in range(3)] == ["a", "b", "cd"]
 
 
 def test_first_is_sent_unchanged(host: Host) -> None:
-    with host.interactive_exec(
-        ["sh", "-c", "head -c 3 | od -An -tx1; cat"], deadline=DEADLINE, first=b"\0\xff\n"
-    ) as process:
+    argv = ["sh", "-c", "head -c 3 | od -An -tx1; cat"]
+    with host.interactive_exec(argv, deadline=DEADLINE, first=b"\0\xff\n") as process:
         assert process.read_line(20).split() == ["00", "ff", "0a"]
 
 
@@ -51,14 +49,21 @@ def test_a_read_that_times_out_does_not_end_the_process(host: Host) -> None:
         assert process.read_line(20) == "here"
 
 
-def test_the_error_of_an_ended_command_has_its_status_and_stderr(host: Host) -> None:
-    with (
-        pytest.raises(
-            HostError, match=r"(?s)ended unexpectedly with status 3; its unfinished last line is 'half'.*oh"
-        ),
-        host.interactive_exec(["sh", "-c", "printf half; echo oh >&2; exit 3"], deadline=DEADLINE) as process,
-    ):
-        process.read_line(20)
+@pytest.mark.parametrize(
+    ("argv", "deadline", "message"),
+    [
+        (["sh", "-c", "printf half; echo oh >&2; exit 3"], DEADLINE,
+         r"(?s)ended unexpectedly with status 3; its unfinished last line is 'half'.*oh"),
+        (["no-such-tool"], DEADLINE, "`no-such-tool` is not installed"),
+        (["sleep", "1000"], 0.3, "status 124"),
+    ],
+    ids=["ended", "not installed", "past its deadline"],
+)  # fmt: skip
+def test_a_process_that_ends_early_is_an_error(
+    host: Host, argv: list[str], deadline: float, message: str
+) -> None:
+    with pytest.raises(HostError, match=message), host.interactive_exec(argv, deadline=deadline) as process:
+        process.read_line(30)
 
 
 def test_reading_from_an_ended_command_is_an_error_but_sending_is_not(host: Host) -> None:
@@ -68,22 +73,6 @@ def test_reading_from_an_ended_command_is_an_error_but_sending_is_not(host: Host
         process.send_line("x" * 100_000)
         with pytest.raises(HostError, match="status 0"):
             process.read_line(20)
-
-
-def test_a_command_that_is_not_installed_is_named(host: Host) -> None:
-    with (
-        pytest.raises(HostError, match="`no-such-tool` is not installed"),
-        host.interactive_exec(["no-such-tool"], deadline=DEADLINE) as process,
-    ):
-        process.read_line(20)
-
-
-def test_the_process_has_a_deadline(host: Host) -> None:
-    with (
-        pytest.raises(HostError, match="status 124"),
-        host.interactive_exec(["sleep", "1000"], deadline=0.3) as process,
-    ):
-        process.read_line(30)
 
 
 @pytest.mark.parametrize("error", [None, KeyboardInterrupt, AssertionError])
@@ -102,11 +91,10 @@ def test_command_that_ignores_stdin_is_killed_with_its_children(host: Host, mark
 
 
 def test_a_lost_connection_is_an_error_and_ends_the_command(ssh_host, sshd, marker, running) -> None:
+    argv = ["sh", "-c", f"echo up; sleep 1000 # {marker}"]
     with (
         pytest.raises(HostError, match=r"connection to .* lost"),
-        ssh_host.interactive_exec(
-            ["sh", "-c", f"echo up; sleep 1000 # {marker}"], deadline=DEADLINE
-        ) as process,
+        ssh_host.interactive_exec(argv, deadline=DEADLINE) as process,
     ):
         assert process.read_line(20) == "up"
         sshd.signal_connections(signal.SIGKILL)

@@ -68,9 +68,8 @@ def test_loads_on_the_nodes_start_at_the_same_time(slurm, slurm_host):
             def run(start) -> Sample:
                 (option,) = barrier_option(start.directory, 1)
                 script = f"sh -c {shlex.quote(option.removeprefix('--exec_prerun='))}; cat /proc/uptime"
-                return Sample(
-                    {}, 0.1, 1, evidence={"up": barrier.host.run(["sh", "-c", script], deadline=60).stdout}
-                )
+                uptime = barrier.host.run(["sh", "-c", script], deadline=60).stdout
+                return Sample({}, 0.1, 1, evidence={"up": uptime})
 
             return run
 

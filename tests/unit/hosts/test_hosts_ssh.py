@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,27 +30,15 @@ def test_the_host_connects_at_its_first_command(closed_port: int) -> None:
 
 
 def test_one_connection_serves_all_commands_and_threads(ssh_host: SshHost) -> None:
-    ports: list[str] = []
-    threads = [threading.Thread(target=lambda: ports.append(client_port(ssh_host))) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(ports) == 6
-    assert set(ports) == {client_port(ssh_host)}
+    with ThreadPoolExecutor(6) as threads:
+        ports = list(threads.map(client_port, [ssh_host] * 6))
+    assert ports == [client_port(ssh_host)] * 6
 
 
 def test_commands_above_the_session_limit_of_sshd_wait(ssh_host: SshHost) -> None:
-    done: list[bool] = []
-    threads = [
-        threading.Thread(target=lambda: done.append(ssh_host.run(["sleep", "0.5"], deadline=60).ok))
-        for _ in range(25)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert done == [True] * 25
+    with ThreadPoolExecutor(25) as threads:
+        runs = [threads.submit(ssh_host.run, ["sleep", "0.5"], deadline=60) for _ in range(25)]
+    assert all(run.result().ok for run in runs)
 
 
 def test_a_closed_host_reconnects(ssh_host: SshHost) -> None:
@@ -64,28 +53,28 @@ def test_a_connection_lost_between_commands_is_replaced(ssh_host: SshHost, sshd)
     assert client_port(ssh_host) != before
 
 
-def test_a_connection_lost_during_a_command_is_an_error(ssh_host: SshHost, sshd, marker, running) -> None:
-    """The error names the command; the lost command is killed before the next one starts."""
+def lose_connection(host: SshHost, sshd, marker: str = "", deadline: float = 200) -> None:
+    """Run a command whose connection is lost after its first line."""
     with pytest.raises(
         HostError, match=r"client1: connection to \S+@127.0.0.1:\d+ lost while running `sh -c"
     ):
-        ssh_host.run(
+        host.run(
             ["sh", "-c", f"echo up; sleep 300; : {marker}"],
-            deadline=200,
+            deadline=deadline,
             on_line=lambda _: sshd.signal_connections(signal.SIGKILL),
         )
+
+
+def test_a_connection_lost_during_a_command_is_an_error(ssh_host: SshHost, sshd, marker, running) -> None:
+    """The error names the command; the lost command is killed before the next one starts."""
+    lose_connection(ssh_host, sshd, marker)
     assert running(marker)
     assert ssh_host.run(["echo", "back"], deadline=20).stdout == "back\n"
     assert running(marker) == []
 
 
 def test_a_command_on_a_lost_connection_ends_at_its_deadline(ssh_host, sshd, marker, running) -> None:
-    with pytest.raises(HostError, match="lost while running"):
-        ssh_host.run(
-            ["sh", "-c", f"echo up; sleep 300; : {marker}"],
-            deadline=3,
-            on_line=lambda _: sshd.signal_connections(signal.SIGKILL),
-        )
+    lose_connection(ssh_host, sshd, marker, deadline=3)
     wait_until(lambda: not running(marker), 30, "the command's end on the host")
 
 
@@ -117,30 +106,18 @@ def test_the_controllers_deadline_ends_a_command_on_a_host_that_hangs(
 
 
 def test_other_commands_continue_on_a_distrusted_connection(ssh_host: SshHost, tmp_path: Path) -> None:
-    results: list[str] = []
     up = threading.Event()
-    script = [
-        "sh",
-        "-c",
-        'echo up; while [ ! -e "$1" ]; do sleep 0.1; done; echo done',
-        "x",
-        str(tmp_path / "go"),
-    ]
-
-    def work() -> None:
-        results.append(ssh_host.run(script, deadline=60, on_line=lambda _: up.set()).stdout)
-
+    script = f"echo up; while [ ! -e {tmp_path}/go ]; do sleep 0.1; done; echo done"
     before = client_port(ssh_host)
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        assert up.wait(30)
-        ssh_host._distrust_connection()
-        assert client_port(ssh_host) != before
-    finally:
-        (tmp_path / "go").touch()
-        thread.join()
-    assert results == ["up\ndone\n"]
+    with ThreadPoolExecutor() as threads:
+        run = threads.submit(ssh_host.run, ["sh", "-c", script], deadline=60, on_line=lambda _: up.set())
+        try:
+            assert up.wait(30)
+            ssh_host._distrust_connection()
+            assert client_port(ssh_host) != before
+        finally:
+            (tmp_path / "go").touch()
+    assert run.result().stdout == "up\ndone\n"
 
 
 def test_a_jump_host_is_used(settings: SshSettings) -> None:
@@ -154,12 +131,7 @@ def test_a_jump_host_is_used(settings: SshSettings) -> None:
 
 def test_a_jump_host_lost_during_a_command_is_an_error(settings: SshSettings, sshd) -> None:
     with SshHost(replace(settings, jump=replace(settings, name="jump"))) as host:
-        with pytest.raises(HostError, match="lost while running"):
-            host.run(
-                ["sh", "-c", "echo up; sleep 30"],
-                deadline=20,
-                on_line=lambda _: sshd.signal_connections(signal.SIGKILL),
-            )
+        lose_connection(host, sshd)
         assert host.run(["echo", "back"], deadline=20).stdout == "back\n"
 
 

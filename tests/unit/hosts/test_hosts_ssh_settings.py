@@ -38,12 +38,8 @@ def test_defaults() -> None:
     resolved = resolve(SshSettings("c", "192.0.2.1"))
     assert resolved.where == f"{getpass.getuser()}@192.0.2.1:22"
     assert resolved.known_hosts == (Path.home() / ".ssh/known_hosts", Path("/etc/ssh/ssh_known_hosts"))
-    assert (resolved.key_files, resolved.password, resolved.jump, resolved.check_host_key) == (
-        (),
-        None,
-        None,
-        True,
-    )
+    assert (resolved.key_files, resolved.password, resolved.jump) == ((), None, None)
+    assert resolved.check_host_key
 
 
 def test_an_alias_is_resolved_by_the_ssh_config(config: Path) -> None:
@@ -58,11 +54,8 @@ def test_explicit_settings_override_the_ssh_config(config: Path) -> None:
         "c", "box", port=1, user="u", key_files=(Path("/k"),), known_hosts=(Path("/h"),), ssh_config=config
     )
     resolved = resolve(explicit)
-    assert (resolved.where, resolved.key_files, resolved.known_hosts) == (
-        "u@192.0.2.7:1",
-        (Path("/k"),),
-        (Path("/h"),),
-    )
+    assert resolved.where == "u@192.0.2.7:1"
+    assert (resolved.key_files, resolved.known_hosts) == ((Path("/k"),), (Path("/h"),))
 
 
 def test_a_chain_of_jumps_is_resolved_from_the_nearest_host(config: Path) -> None:
@@ -90,12 +83,19 @@ def test_a_proxy_command_is_refused(config: Path) -> None:
         resolve(SshSettings("c", "command", ssh_config=config))
 
 
-def test_an_ssh_config_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(HostError, match=r"c: cannot read the ssh_config .*/none: No such file"):
-        resolve(SshSettings("c", "box", ssh_config=tmp_path / "none"))
-    (tmp_path / "bad").write_text("garbage\n")
-    with pytest.raises(HostError, match=r"c: cannot parse the ssh_config .*/bad"):
-        resolve(SshSettings("c", "box", ssh_config=tmp_path / "bad"))
-    (tmp_path / "port").write_text("Port many\n")
-    with pytest.raises(HostError, match=r"c: cannot parse the ssh_config .*/port"):
-        resolve(SshSettings("c", "box", ssh_config=tmp_path / "port"))
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "cannot read the ssh_config .*/config: No such file"),
+        ("garbage\n", "cannot parse the ssh_config .*/config"),
+        ("Port many\n", "cannot parse the ssh_config .*/config"),
+    ],
+)
+def test_an_ssh_config_that_cannot_be_read_is_an_error(
+    tmp_path: Path, text: str | None, message: str
+) -> None:
+    config = tmp_path / "config"
+    if text is not None:
+        config.write_text(text)
+    with pytest.raises(HostError, match=f"c: {message}"):
+        resolve(SshSettings("c", "box", ssh_config=config))

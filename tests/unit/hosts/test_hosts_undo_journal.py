@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -81,19 +82,14 @@ def test_an_entry_exists_from_open_to_remove(journal: Journal, directory: Path) 
     opened = journal.open("the mount of nas:/vol on /mnt/x", [["umount", "/mnt/x"]])
     [written] = journal.entries()
     assert written == opened.entry
-    assert isinstance(written, Entry)
-    assert (written.description, written.undo, written.owner) == (
-        "the mount of nas:/vol on /mnt/x",
-        (Step(("umount", "/mnt/x")),),
-        Owner.current(),
-    )
+    assert (written.description, written.owner) == ("the mount of nas:/vol on /mnt/x", Owner.current())
+    assert written.undo == (Step(("umount", "/mnt/x")),)
     [file] = directory.iterdir()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert json.loads(file.read_text())["schema"] == 1
 
     opened.update([{"argv": ["umount", "-l", "/mnt/x\t\n'ü"], "unless": ["false"]}])
     [amended] = journal.entries()
-    assert isinstance(amended, Entry)
     assert amended.undo == (Step(("umount", "-l", "/mnt/x\t\n'ü"), ("false",)),)
     assert (amended.id, amended.created) == (written.id, written.created)
 
@@ -190,10 +186,10 @@ def test_entries_of_a_killed_owner_are_undone_and_those_of_a_running_one_are_not
 ) -> None:
     thing = tmp_path / "thing"
     thing.mkdir()
-    owner = subprocess.Popen(
-        [sys.executable, "-c", OWNER, str(directory), str(thing)], stdout=subprocess.PIPE, text=True
-    )
-    try:
+    argv = [sys.executable, "-c", OWNER, str(directory), str(thing)]
+    with ExitStack() as stack:
+        owner = stack.enter_context(subprocess.Popen(argv, stdout=subprocess.PIPE, text=True))
+        stack.callback(owner.kill)
         assert owner.stdout.readline() == "open\n"
         [outcome] = clean(host, directory=str(directory))
         assert outcome.result is UndoStatus.IN_USE
@@ -201,32 +197,20 @@ def test_entries_of_a_killed_owner_are_undone_and_those_of_a_running_one_are_not
         assert thing.exists()
 
         owner.send_signal(signal.SIGKILL)
-        wait_until(
-            lambda: in_use(Owner(**_owner_of(directory)), Owner.current()) == "", 10, "the owner's death"
-        )
+        [file] = directory.glob("*.json")
+        recorded = Owner(**json.loads(file.read_text())["owner"])
+        wait_until(lambda: in_use(recorded, Owner.current()) == "", 10, "the owner's death")
         [outcome] = clean(host, directory=str(directory))
         assert (outcome.result, outcome.description) == (UndoStatus.UNDONE, f"the directory {thing}")
         assert not thing.exists()
         assert clean(host, directory=str(directory)) == []
-    finally:
-        owner.kill()
-        owner.wait()
-        if owner.stdout:
-            owner.stdout.close()
-
-
-def _owner_of(directory: Path) -> dict:
-    [file] = directory.glob("*.json")
-    return json.loads(file.read_text())["owner"]
 
 
 def test_force_undoes_the_entries_of_a_running_owner(directory: Path, tmp_path: Path) -> None:
     host = LocalHost()
     Journal(host, str(directory)).open("a thing", [["touch", str(tmp_path / "undone")]])
-    assert [outcome.result for outcome in clean(host, directory=str(directory))] == [UndoStatus.IN_USE]
-    assert [outcome.result for outcome in clean(host, force=True, directory=str(directory))] == [
-        UndoStatus.UNDONE
-    ]
+    for force, result in ((False, UndoStatus.IN_USE), (True, UndoStatus.UNDONE)):
+        assert [each.result for each in clean(host, force=force, directory=str(directory))] == [result]
     assert (tmp_path / "undone").exists()
 
 
@@ -264,8 +248,7 @@ def test_the_newest_entry_is_undone_first(directory: Path, tmp_path: Path) -> No
     host = LocalHost()
     journal = Journal(host, str(directory))
     for name in ("b", "c", "a"):
-        entry = Entry(f"2026-01-0{'bca'.index(name)}", name, ended_owner(), (), "")
-        journal.write(entry)
+        journal.write(Entry(f"2026-01-0{'bca'.index(name)}", name, ended_owner(), (), ""))
     assert [outcome.description for outcome in clean(host, directory=str(directory))] == ["a", "c", "b"]
 
 
