@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from measured_loads import needs_fio
 
 from storagetest.errors import WorkloadError
 from storagetest.measure.histogram import Histogram, bucket
@@ -112,7 +112,7 @@ def test_an_empty_log_has_no_lines(tmp_path: Path):
         read(tmp_path / "b.log")
 
 
-@pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed here")
+@needs_fio
 @pytest.mark.parametrize("more", [[], ["--log_offset=1"]], ids=["plain", "offset"])
 def test_a_real_fios_log_has_the_bins_of_its_report(tmp_path: Path, more: list[str]):
     job = ["--name=x", "--filename=data", "--size=1M", "--bs=4k", "--rw=randrw", "--ioengine=psync"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 from unittest.mock import Mock
 
 import pytest
+from measured_loads import needs_fio
 
 from storagetest.errors import HostError, WorkloadError
 from storagetest.hosts.local import LocalHost
@@ -29,7 +29,7 @@ def test_a_generator_that_cannot_leaves_it_unknown_and_a_lost_client_is_an_error
             ClientCeilings().get(host, "x", Mock(side_effect=HostError("gone")))
 
 
-@pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed here")
+@needs_fio
 def test_run_names_its_limiter(measure):
     scale = LoadSize(size=2 << 20, ramp=0.1, runtime=0.4)
     run, _ = measure(SmallRandomRead(), scale, options={"queue_depth": 1}, repeats=1)

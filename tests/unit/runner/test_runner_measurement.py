@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from dataclasses import replace
 
 import pytest
+from measured_loads import needs_fio
 
 from storagetest.errors import ConfigError, WorkloadError
 from storagetest.runner import MeasurementPhase, PrefillCache
@@ -111,7 +111,7 @@ def test_progress_is_reported_before_each_step(scripted, measure):
     assert [event.elapsed for event in events] == sorted(event.elapsed for event in events)
 
 
-@pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed here")
+@needs_fio
 def test_the_whole_way_with_a_real_fio(measure):
     scale = LoadSize(size=2 << 20, ramp=0.1, runtime=0.3)
     gates = ("bandwidth >= 1B/s", "p50 <= 1ns")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from measured_loads import needs_fio
 from processes import processes
 
 from storagetest.config.base import WorkloadOptions
@@ -263,7 +264,7 @@ def test_finish_adds_the_series_of_every_client_to_each_repeat(attachments, monk
         assert [series.host for series in sample.series] == ["c0", "c1", "c2"]
 
 
-@pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed here")
+@needs_fio
 @pytest.mark.parametrize("data", ["own", "shared"])
 def test_with_a_real_fio_and_a_cooldown(attachments, data):
     load = SmallRandomWrite()

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -34,13 +36,13 @@ def device(client: LocalHost, tmp_path: Path) -> Attachment:
 def programs(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., Path]:
-    """Make a PATH with the system's programs less fio, and with scripts of our own."""
+    """Make a PATH with the system's programs less one, and with scripts of our own."""
 
-    def make(**scripts: str) -> Path:
+    def make(*, without: str = "fio", **scripts: str) -> Path:
         place = tmp_path_factory.mktemp("bin")
         for folder in ("/usr/bin", "/bin"):
             for program in Path(folder).iterdir():
-                if program.name != "fio" and not (place / program.name).is_symlink():
+                if program.name not in {without, *scripts} and not (place / program.name).is_symlink():
                     (place / program.name).symlink_to(program)
         for name, text in scripts.items():
             (place / name).write_text(f"#!/bin/sh\n{text}\n")
@@ -49,3 +51,20 @@ def programs(
         return place
 
     return make
+
+
+@pytest.fixture
+def small_fs(tmp_path: Path) -> Iterator[Callable[[str], str]]:
+    """Return a function that mounts a tmpfs(5) with the given options and returns its path."""
+    with ExitStack() as stack:
+
+        def mount(options: str) -> str:
+            place = tmp_path / "small"
+            place.mkdir()
+            argv = ["mount", "-t", "tmpfs", "-o", options, "storagetest", str(place)]
+            if subprocess.run(argv, check=False, capture_output=True).returncode:
+                pytest.skip("only root can mount a small file system here")
+            stack.callback(subprocess.run, ["umount", str(place)], check=True)
+            return str(place)
+
+        yield mount

@@ -8,49 +8,41 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
+from measured_loads import measured, phases
 
 from storagetest.agent.commands.loads import boot_storm as agent
 from storagetest.errors import WorkloadError
-from storagetest.workloads.base import LoadSize, workloads
+from storagetest.workloads.base import LoadSize
 from storagetest.workloads.boot_storm import BootStorm
 
 MIB = 1 << 20
 SCALE = LoadSize(size=4 * MIB, ramp=0, runtime=1)
 LOAD = BootStorm()
 SMALL = {"vms": 4, "reads": 20, "writes": 32, "think": "0s", "direct": False}
-
-
-def phase(sample):
-    return json.loads(sample.evidence["phases"])
-
-
-def run(attachment, options, scale=SCALE):
-    read = LOAD.Options.model_validate(options)
-    LOAD.fill(attachment, read, scale)
-    return LOAD.measure(attachment, read, scale)
+OPTIONS = LOAD.Options.model_validate(SMALL)
 
 
 def test_every_machine_does_its_list_and_the_storm_ends_with_the_last(directory):
-    sample = run(directory, SMALL)
-    operations = phase(sample)["operations"]
-    assert (
-        operations["read"]["ops"] == operations["read"]["total"] == 4 * (20 + 3)
-    )  # each tenth write is read back
+    sample = measured(LOAD, directory, SMALL, SCALE)
+    (phase,) = phases(sample).values()
+    operations = phase["operations"]
+    reads = 4 * (20 + 3)  # each tenth write is read back
+    assert operations["read"]["ops"] == operations["read"]["total"] == reads
     assert operations["write"]["ops"] == 4 * 32
     assert operations["flush"]["ops"] == 4 * 2
     assert set(sample.values) == set(LOAD.metrics)
     values = sample.values
     assert 0 < values["time_to_first_boot"] <= values["time_to_half"] <= values["time_to_last_boot"]
     # From the common start to the last end; the span begins when the first machine had really begun.
-    assert values["time_to_last_boot"] <= phase(sample)["span"]
+    assert values["time_to_last_boot"] <= phase["span"]
     assert len(sample.evidence["boots"].split(", ")) == 4
     assert [path.name for path in Path(directory.path).iterdir()] == [f"storagetest-image-{4 * MIB}"]
 
 
 def test_latencies_over_time_hold_every_request(directory):
-    sample = run(directory, {**SMALL, "interval": "10ms"})
-    operations = phase(sample)["operations"]
+    sample = measured(LOAD, directory, {**SMALL, "interval": "10ms"}, SCALE)
+    (phase,) = phases(sample).values()
+    operations = phase["operations"]
     for kind, rows in json.loads(sample.evidence["series"]).items():
         assert [row[0] for row in rows] == sorted({row[0] for row in rows})
         assert sum(row[1] for row in rows) == operations[kind]["total"]
@@ -58,7 +50,7 @@ def test_latencies_over_time_hold_every_request(directory):
 
 
 def test_the_image_is_filled_with_data(directory):
-    LOAD.fill(directory, LOAD.Options.model_validate(SMALL), SCALE)
+    LOAD.fill(directory, OPTIONS, SCALE)
     data = (Path(directory.path) / f"storagetest-image-{4 * MIB}").read_bytes()
     blocks = {data[start : start + 4096] for start in range(0, len(data), 4096)}
     assert len(data) == 4 * MIB
@@ -66,20 +58,19 @@ def test_the_image_is_filled_with_data(directory):
 
 
 def test_without_an_image_there_is_no_boot(directory):
-    with pytest.raises(
-        WorkloadError, match=r"here: boot-storm on .*: open_disks .*storagetest-image.*ENOENT"
-    ):
-        LOAD.measure(directory, LOAD.Options.model_validate(SMALL), SCALE)
+    message = r"here: boot-storm on .*: open_disks .*storagetest-image.*ENOENT"
+    with pytest.raises(WorkloadError, match=message):
+        LOAD.measure(directory, OPTIONS, SCALE)
 
 
 def test_on_a_device_machines_keep_to_their_regions_and_never_touch_the_image(device):
     """8 MiB: the image has 4, four clones one each."""
+    assert not LOAD.needs
     path = Path(device.path)
-    options = LOAD.Options.model_validate(SMALL)
-    LOAD.fill(device, options, SCALE)
+    LOAD.fill(device, OPTIONS, SCALE)
     filled = path.read_bytes()
     assert b"x" * 4096 not in filled
-    LOAD.measure(device, options, SCALE)
+    LOAD.measure(device, OPTIONS, SCALE)
     after = path.read_bytes()
     assert len(after) == 8 * MIB
     assert after[: 4 * MIB] == filled[: 4 * MIB]
@@ -89,11 +80,10 @@ def test_on_a_device_machines_keep_to_their_regions_and_never_touch_the_image(de
 
 
 def test_each_repeat_writes_other_data(device):
-    options = LOAD.Options.model_validate(SMALL)
-    LOAD.fill(device, options, SCALE)
+    LOAD.fill(device, OPTIONS, SCALE)
     seen = []
     for repeat in (0, 0, 1):
-        LOAD.measure(device, options, replace(SCALE, repeat=repeat))
+        LOAD.measure(device, OPTIONS, replace(SCALE, repeat=repeat))
         seen.append(Path(device.path).read_bytes())
     assert seen[0] == seen[1] != seen[2]
 
@@ -120,24 +110,3 @@ def test_image_fills_the_free_space_unless_its_size_is_set(directory):
         LOAD.request(small, LOAD.Options.model_validate({"image_size": "64MiB"}), SCALE)
     with pytest.raises(WorkloadError, match="at least 21MiB is needed"):
         LOAD.request(replace(directory, size=16 * MIB), LOAD.Options(), SCALE)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"vms": 0}, "greater than or equal to 1"),
-        ({"think": "11s"}, "less than or equal to 10"),
-        ({"clone_size": 1_500_000}, "is not a multiple of 1MiB"),
-        ({"interval": 0}, "greater than or equal to 0.01"),
-    ],
-)
-def test_options_that_make_no_sense_are_refused(options, message):
-    with pytest.raises(ValidationError, match=message):
-        LOAD.Options.model_validate(options)
-
-
-def test_the_registry_finds_it_and_its_example_loads():
-    workload = workloads.get("boot-storm")
-    assert workload.Options.model_validate(workload.example)
-    assert not workload.needs
-    assert workload().parameters(workload.Options())["clone_size"] == "1MiB"

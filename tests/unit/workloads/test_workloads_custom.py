@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from measured_loads import measured, needs_fio
 
 from storagetest.config import Config, load
 from storagetest.config.schema import json_schema
@@ -15,7 +15,6 @@ from storagetest.errors import ConfigError, WorkloadError
 from storagetest.registry import get_registry
 from storagetest.workloads.base import LoadSize, Workload
 
-needs_fio = pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed here")
 SCALE = LoadSize(size=4 << 20, ramp=0, runtime=0.4)
 TARGETS = """\
 version: 1
@@ -76,8 +75,8 @@ def made(config: Config, name: str) -> Workload[Any]:
 def named(tmp_path: Path):
     """Load a targets file with these lines under `workloads`."""
     place = tmp_path / "user"
-    place.mkdir()
-    (place / "disk").mkdir()
+    (place / "disk").mkdir(parents=True)
+    (place / "own_loads.py").write_text(FUNCTIONS)
 
     def read(*own: str, more: str = "") -> Config:
         lines = "\n".join(f"  {line}" for line in own)
@@ -106,11 +105,9 @@ def test_a_job_file_is_a_workload_with_gates_like_any_other(named, tmp_path, dir
     load_ = made(config, "my-oltp")
     assert load_.title(load_.Options()) == "my-oltp"
     assert load_.parameters(load_.Options())["job_file"] == "oltp.fio"
-    load_.fill(directory, load_.Options(), SCALE)
-    sample = load_.measure(directory, load_.Options(), SCALE)
+    sample = measured(load_, directory, {}, SCALE)
     assert set(sample.values) == set(load_.metrics)
-    both = sample.values["pages_iops"] + sample.values["log_iops"]
-    assert sample.values["iops"] == pytest.approx(both)
+    assert sample.values["iops"] == pytest.approx(sample.values["pages_iops"] + sample.values["log_iops"])
     assert sample.operations["pages"].count + sample.operations["log"].count == sample.latency.count
     words = shlex.split(sample.evidence["argv"])
     (file,) = Path(directory.path).glob("*.dat")
@@ -149,7 +146,6 @@ def test_two_files_in_one_process_do_not_see_each_others(named, tmp_path):
 
 
 def test_a_function_is_one_too(named, tmp_path, directory):
-    write(tmp_path, "own_loads.py", FUNCTIONS)
     metrics = "{free: {unit: count, better: higher}, repeat: {unit: count, better: lower}}"
     config = named(
         f'mine: {{python: "own_loads:dirty", metrics: {metrics}, needs: [filesystem]}}',
@@ -166,9 +162,8 @@ def test_a_function_is_one_too(named, tmp_path, directory):
 
 
 def test_a_function_may_return_a_whole_sample(named, tmp_path, directory):
-    write(tmp_path, "own_loads.py", FUNCTIONS)
     load_ = made(named('mine: {python: "own_loads:rich"}'), "mine")
-    sample = load_.measure(directory, load_.Options(), SCALE)
+    sample = measured(load_, directory, {}, SCALE)
     assert (sample.invalid, sample.latency.count) == (("too warm",), 3)
 
 
@@ -183,23 +178,21 @@ def test_a_function_may_return_a_whole_sample(named, tmp_path, directory):
     ],
 )
 def test_a_function_that_keeps_not_to_the_contract_is_an_error(named, tmp_path, directory, function, message):
-    write(tmp_path, "own_loads.py", FUNCTIONS)
     load_ = made(named(f'mine: {{python: "own_loads:{function}"}}'), "mine")
     with pytest.raises(WorkloadError, match=message):
-        load_.measure(directory, load_.Options(), SCALE)
+        measured(load_, directory, {}, SCALE)
 
 
 def test_what_is_no_number_is_an_error_and_a_claim_is_the_targets(named, tmp_path, directory):
-    write(tmp_path, "own_loads.py", FUNCTIONS)
     config = named(
         'mine: {python: "own_loads:text", metrics: {free: {unit: s, better: lower}}}',
         'other: {python: "own_loads:claims"}',
     )
     load_ = made(config, "mine")
     with pytest.raises(WorkloadError, match="free='much'; expected a finite number"):
-        load_.measure(directory, load_.Options(), SCALE)
+        measured(load_, directory, {}, SCALE)
     with pytest.raises(AssertionError, match="too large"):
-        made(config, "other").measure(directory, load_.Options(), SCALE)
+        measured(made(config, "other"), directory, {}, SCALE)
 
 
 @pytest.mark.parametrize(
@@ -229,7 +222,6 @@ def test_what_is_no_number_is_an_error_and_a_claim_is_the_targets(named, tmp_pat
     ],
 )
 def test_error_in_the_file_has_its_location(named, tmp_path, own, message):
-    write(tmp_path, "own_loads.py", FUNCTIONS)
     write(tmp_path, "bad.fio", "[a]\nrw=read\nfilename=/etc/passwd\n")
     write(tmp_path, "broken.py", "def f(:\n")
     with pytest.raises(ConfigError, match=message):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
+from measured_loads import measured, needs_fio
 
 from storagetest.errors import ClientLacks, WorkloadError
 from storagetest.measure.run import METRICS
@@ -17,14 +17,13 @@ from storagetest.protocols.base import Attachment
 from storagetest.workloads._fio import base
 from storagetest.workloads._fio.job import FioJob
 from storagetest.workloads._fio.run import run_fio
-from storagetest.workloads.base import LoadSize, workloads
+from storagetest.workloads.base import LoadSize
 from storagetest.workloads.mixed_access import MixedAccess
 from storagetest.workloads.random_mixed import RandomMixed
 from storagetest.workloads.sequential import Sequential
 from storagetest.workloads.small_random_read import SmallRandomRead
 from storagetest.workloads.small_random_write import SmallRandomWrite
 
-needs_fio = pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed here")
 MIB = 1 << 20
 SCALE = LoadSize(size=4 * MIB, ramp=0.1, runtime=0.3)
 WRITE = SmallRandomWrite()
@@ -53,8 +52,7 @@ def file_of(attachment: Attachment) -> Path:
 )
 def test_a_load_yields_every_metric_and_they_fit_together(directory, workload, options):
     read = workload.Options.model_validate(options)
-    workload.fill(directory, read, SCALE)
-    sample = workload.measure(directory, read, SCALE)
+    sample = measured(workload, directory, options, SCALE)
     assert set(sample.values) == set(METRICS)
     assert sample.values["iops"] == pytest.approx(sample.ios / sample.seconds)
     at_the_ends = 2 * read.queue_depth * getattr(read, "jobs", 1)  # in flight when the ramp and the run ended
@@ -73,9 +71,7 @@ def test_a_load_yields_every_metric_and_they_fit_together(directory, workload, o
 @needs_fio
 def test_load_goes_on_in_the_cooldown_and_is_not_counted(directory):
     cooled = replace(SCALE, cooldown=0.4, interval=0.1)
-    options = WRITE.Options(jobs=2)
-    WRITE.fill(directory, options, cooled)
-    sample = WRITE.measure(directory, options, cooled)
+    sample = measured(WRITE, directory, {"jobs": 2}, cooled)
     output = sample.evidence["fio.json"]  # fio lists its jobs first
     report = json.loads(output[output.index("\n{") :])["jobs"]
     measured, after = (job["write"] for job in report)
@@ -108,9 +104,8 @@ def test_all_loads_of_a_size_share_one_file(directory):
 
 @needs_fio
 def test_what_was_not_filled_is_not_measured(directory):
-    with pytest.raises(
-        WorkloadError, match=r"^here: fio did no I/O\n  .*disallowed(.|\n)*status 1: fio --name"
-    ):
+    message = r"^here: fio did no I/O\n  .*disallowed(.|\n)*status 1: fio --name"
+    with pytest.raises(WorkloadError, match=message):
         WRITE.measure(directory, WRITE.Options(), SCALE)
     assert not list(Path(directory.path).iterdir())
 
@@ -124,8 +119,7 @@ def test_every_repeat_writes_something_else_and_the_same_next_time(directory):
         argv = shlex.split(WRITE.measure(directory, options, scale).evidence["argv"])
         return next(option for option in argv if option.startswith("--randseed="))
 
-    first = seed(SCALE)
-    assert first == seed(SCALE) != seed(replace(SCALE, repeat=1))
+    assert seed(SCALE) == seed(SCALE) != seed(replace(SCALE, repeat=1))
 
 
 @needs_fio
@@ -146,8 +140,7 @@ def test_a_device_is_written_within_the_size_and_never_created(device):
 @needs_fio
 def test_less_space_reduces_the_size_and_is_reported(device, directory):
     scale = LoadSize(size=64 * MIB, ramp=0, runtime=0.2)
-    STREAM.fill(device, STREAM.Options(), scale)
-    sample = STREAM.measure(device, STREAM.Options(), scale)
+    sample = measured(STREAM, device, {}, scale)
     assert sample.evidence["size"] == "8MiB (asked for 64MiB: no more space is free)"
     small = replace(directory, size=10 * MIB)
     STREAM.fill(small, STREAM.Options(), scale)
@@ -170,8 +163,7 @@ def test_holes_are_found_out(directory, monkeypatch):
     monkeypatch.setattr(base, "_ALLOCATION_SETTLES", 0.0)
     path = Path(directory.path) / "sparse"
     path.touch()
-    with path.open("r+b") as file:
-        file.truncate(4 * MIB)
+    os.truncate(path, 4 * MIB)
     with pytest.raises(WorkloadError, match=f"{4 * MIB} bytes long with 0 allocated: holes"):
         base._check_allocated(directory, str(path), 4 * MIB)
 
@@ -183,83 +175,9 @@ def test_a_full_target_is_an_error_with_fios_own_words(client):
         run_fio(client, job, deadline=30)
 
 
-def test_missing_fio_names_the_package_and_the_client(directory, programs):
-    programs()
-    with pytest.raises(WorkloadError, match=r"^here: fio is missing: install the package fio"):
-        WRITE.measure(directory, WRITE.Options(), SCALE)
-
-
-def test_an_old_fio_is_named(directory, programs):
-    programs(fio="""printf '{\\n  "fio version" : "fio-2.16",\\n  "jobs" : []\\n}\\n'""")
-    with pytest.raises(WorkloadError, match=r"fio-2.16 is too old: fio 3.7 or newer"):
-        WRITE.measure(directory, WRITE.Options(), SCALE)
-
-
-def test_a_very_old_fio_that_knows_not_our_options_shows_its_words(directory, programs):
-    programs(fio="echo \"fio: unrecognized option '--allow_file_create=0'\" >&2; exit 1")
-    with pytest.raises(WorkloadError, match=r"fio gave no report(.|\n)*unrecognized option"):
-        WRITE.measure(directory, WRITE.Options(), SCALE)
-
-
-def test_a_fio_that_is_killed_is_an_error(directory, programs):
-    programs(fio="echo '{'; kill -9 $$")
-    with pytest.raises(WorkloadError, match="breaks off"):
-        WRITE.measure(directory, WRITE.Options(), SCALE)
-
-
-def test_a_fio_that_hangs_is_ended_and_the_target_suspected(client, programs):
-    programs(fio="exec sleep 600")
-    with pytest.raises(WorkloadError, match=r"did not end within 1 s(.|\n)*dmesg"):
-        run_fio(client, FioJob("w", "/f", "read", 4096, 4096, runtime=0.1), deadline=1)
-
-
-@pytest.mark.parametrize(
-    ("workload", "options", "message"),
-    [
-        (WRITE, {"direct": False}, "completion latency is wrong"),
-        (WRITE, {"engine": "psync"}, "psync has one I/O in flight a job, not 8"),
-        (WRITE, {"block_size": 1000}, "is not a multiple of 512"),
-        (WRITE, {"block_size": 0}, "is not a multiple of 512"),
-        (WRITE, {"block_size": "4K"}, "4KiB"),
-        (WRITE, {"queue_depth": 0}, "greater than or equal to 1"),
-        (WRITE, {"jobs": 0}, "greater than or equal to 1"),
-        (WRITE, {"seed": -1}, "greater than or equal to 0"),
-        (WRITE, {"engine": "sync"}, "libaio"),
-        (WRITE, {"engine": "mmap", "queue_depth": 1}, "uses the page cache"),
-        (WRITE, {"engine": "mmap", "direct": False}, "mmap has one I/O in flight a job, not 8"),
-        (WRITE, {"blocksize": "4KiB"}, "blocksize"),
-        (STREAM, {"direction": "both"}, "read"),
-    ],
-)
-def test_options_that_make_no_sense_are_refused(workload, options, message):
-    with pytest.raises(ValidationError, match=message):
-        workload.Options.model_validate(options)
-
-
-def test_the_result_shows_the_loads_own_options_first_and_sizes_with_units():
-    assert list(WRITE.parameters(WRITE.Options()).items()) == [
-        ("block_size", "4KiB"),
-        ("queue_depth", 8),
-        ("jobs", 1),
-        ("direct", True),
-        ("engine", "libaio"),
-        ("sync", "none"),
-        ("seed", 1),
-    ]
-
-
-@pytest.mark.parametrize("name", ["small-random-write", "sequential"])
-def test_the_registry_finds_it_and_its_example_loads(name):
-    workload = workloads.get(name)
-    assert workload.__doc__
-    assert workload.Options.model_validate(workload.example)
-
-
 @needs_fio
 def test_a_mix_has_both_directions_in_its_ratio(directory):
-    workload, options = RandomMixed(), RandomMixed.Options(read_percent=75)
-    workload.fill(directory, options, SCALE)
-    sample = workload.measure(directory, options, SCALE)
+    sample = measured(RandomMixed(), directory, {"read_percent": 75}, SCALE)
     (job,) = json.loads(sample.evidence["fio.json"])["jobs"]
     reads, writes = job["read"]["total_ios"], job["write"]["total_ios"]
     assert sample.ios == reads + writes
@@ -298,10 +216,9 @@ MODES = [
 @needs_fio
 @pytest.mark.parametrize("options", MODES, ids=str)
 def test_every_mode_of_io_runs(directory, options):
-    read = RandomMixed.Options.model_validate(options)
-    RandomMixed().fill(directory, read, SCALE)
-    sample = RandomMixed().measure(directory, read, SCALE)
+    sample = measured(RandomMixed(), directory, options, SCALE)
     argv = shlex.split(sample.evidence["argv"])
-    assert (f"--sync={read.sync}" in argv) is (read.sync != "none")
-    assert f"--ioengine={read.engine}" in argv
+    sync = options.get("sync", "none")
+    assert (f"--sync={sync}" in argv) is (sync != "none")
+    assert f"--ioengine={options['engine']}" in argv
     assert sample.values["iops"] > 0

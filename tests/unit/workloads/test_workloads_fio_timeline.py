@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
+from measured_loads import measured, needs_fio
 
 from storagetest.workloads._fio.timeline import began, first_io, timeline
 from storagetest.workloads.base import LoadSize
@@ -49,12 +48,10 @@ def test_a_half_written_log_has_fewer_points_and_is_no_error(text):
     assert timeline(text, "c", start=0.0, interval=1.0) == ()
 
 
-@pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed here")
+@needs_fio
 def test_a_real_fios_course_agrees_with_its_report(directory):
-    load, scale = RandomMixed(), LoadSize(size=4 << 20, ramp=0.3, runtime=1.5, interval=0.5)
-    options = load.Options.model_validate({"engine": "psync", "queue_depth": 1, "jobs": 2})
-    load.fill(directory, options, scale)
-    sample = load.measure(directory, options, scale)
+    scale = LoadSize(size=4 << 20, ramp=0.3, runtime=1.5, interval=0.5)
+    sample = measured(RandomMixed(), directory, {"engine": "psync", "queue_depth": 1, "jobs": 2}, scale)
     named = {one.name: one for one in sample.series}
     assert set(named) >= {"read IOPS", "write IOPS", "read bandwidth", "read latency"}
     reads, writes = named["read IOPS"], named["write IOPS"]

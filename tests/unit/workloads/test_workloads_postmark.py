@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
+from measured_loads import measured, phases
 
 from storagetest.errors import WorkloadError
-from storagetest.workloads.base import LoadSize, workloads
+from storagetest.workloads.base import LoadSize
 from storagetest.workloads.postmark import Postmark
 
 MIB = 1 << 20
@@ -20,10 +19,9 @@ PUBLISHED = {"files": 500, "transactions": 500}
 
 
 def run(directory, options, scale=SCALE):
-    sample = LOAD.measure(directory, LOAD.Options.model_validate(options), scale)
-    lines = map(json.loads, sample.evidence["phases"].splitlines())
+    sample = measured(LOAD, directory, options, scale)
     assert not list(Path(directory.path).iterdir())
-    return sample, {line["phase"]: line["operations"] for line in lines}
+    return sample, {name: phase["operations"] for name, phase in phases(sample).items()}
 
 
 def test_the_published_run_is_what_is_published(directory):
@@ -78,9 +76,8 @@ def test_with_deletions_only_an_empty_pool_is_filled_again(directory):
 
 
 def test_files_may_be_spread_and_processes_many_and_writes_synced(directory):
-    sample, operations = run(
-        directory, {"subdirectories": 5, "processes": 3, "sync": True, "buffered": False}
-    )
+    options = {"subdirectories": 5, "processes": 3, "sync": True, "buffered": False}
+    sample, operations = run(directory, options)
     assert operations["create"]["create"]["total"] == 4 * MIB // 262144
     assert sample.values["tps"] > 0
 
@@ -97,25 +94,3 @@ def test_the_pool_is_no_larger_than_the_free_space(directory):
     assert LOAD.request(small, options, SCALE)["files"] == int(MIB * 0.9) // 20_000
     with pytest.raises(WorkloadError, match="at least 320kB is needed"):
         LOAD.request(replace(directory, size=200_000), options, SCALE)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"low": 600, "high": 500}, "low must not be the larger"),
-        ({"read_bias": -1, "create_bias": -1}, "nothing is left to do"),
-        ({"read_bias": 11}, "less than or equal to 10"),
-        ({"whole": True}, "set transactions too"),
-        ({"files": 2, "processes": 4}, "too few for 4 processes"),
-        ({"high": "2MiB"}, "less than or equal to 1048576"),
-    ],
-)
-def test_options_that_make_no_sense_are_refused(options, message):
-    with pytest.raises(ValidationError, match=message):
-        LOAD.Options.model_validate(options)
-
-
-def test_the_registry_finds_it_and_its_example_loads():
-    workload = workloads.get("postmark")
-    assert workload.Options.model_validate(workload.example)
-    assert workload().parameters(workload.Options())["write_block"] == "512B"

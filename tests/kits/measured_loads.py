@@ -1,0 +1,30 @@
+"""Loads that a test measures without the runner."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from storagetest.measure.run import Sample
+from storagetest.protocols.base import Attachment
+from storagetest.workloads.base import LoadSize, Workload
+
+needs_fio = pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed here")
+
+
+def measured(
+    load: Workload[Any], attachment: Attachment, options: Mapping[str, Any], scale: LoadSize
+) -> Sample:
+    """Fill the data set of ``load`` and measure it."""
+    read = load.Options.model_validate(options)
+    load.fill(attachment, read, scale)
+    return load.measure(attachment, read, scale)
+
+
+def phases(sample: Sample) -> dict[str, dict[str, Any]]:
+    """Return the agent's phases by name."""
+    return {line["phase"]: line for line in map(json.loads, sample.evidence["phases"].splitlines())}
