@@ -48,15 +48,12 @@ def test_no_time_passed_no_share():
 
 def test_what_runs_backwards_stays_a_share():
     zero, now = parse_stat("cpu 10 0 0 100 50"), parse_stat("cpu 20 0 0 105 40")
-    found = cpu_usage(zero, now)
-    assert 0 <= found.share <= 1
+    assert 0 <= cpu_usage(zero, now).share <= 1
 
 
 def test_a_core_that_came_meanwhile_has_no_share():
-    zero, now = (
-        parse_stat("cpu 0 0 0 0 0\ncpu0 0 0 0 0 0"),
-        parse_stat("cpu 1 0 0 3 0\ncpu0 1 0 0 3 0\ncpu1 9 0 0 0 0"),
-    )
+    zero = parse_stat("cpu 0 0 0 0 0\ncpu0 0 0 0 0 0")
+    now = parse_stat("cpu 1 0 0 3 0\ncpu0 1 0 0 3 0\ncpu1 9 0 0 0 0")
     assert cpu_usage(zero, now) == CpuUsage(0.25, 0.25, 2)
 
 

@@ -33,9 +33,8 @@ def values(source: CounterSource, *texts: dict[str, str]) -> dict[str, list[floa
 
 def test_a_block_devices_counters_become_rates_and_times():
     path = "/sys/block/sdb/stat"
-    found = values(
-        Block(), {path: "100 1 800 50 0 0 0 0 0 10 50"}, {path: "120 5 960 150 0 0 0 0 3 1010 50 0 0 0 0"}
-    )
+    texts = ("100 1 800 50 0 0 0 0 0 10 50", "120 5 960 150 0 0 0 0 3 1010 50 0 0 0 0")
+    found = values(Block(), *({path: text} for text in texts))
     assert found["sdb reads"] == [10.0]
     assert found["sdb read"] == [160 * 512 / 2]
     assert found["sdb reads merged"] == [2.0]
@@ -99,16 +98,11 @@ def test_an_nfs_mounts_round_trips_and_execute_times():
 
 
 def test_other_file_systems_are_no_nfs_and_two_mounts_are_distinguished():
-    text = (
-        "device proc mounted on /proc with fstype proc\n"
-        + mount(1, 1, 1)
-        + "device /dev/sda mounted on / with fstype ext4\n"
-        + mount(2, 2, 2, path="/mnt/b")
-    )
-    assert [(one.path, one.operations["READ"].calls) for one in parse_mounts(text)] == [
-        ("/mnt/a", 1),
-        ("/mnt/b", 2),
-    ]
+    proc = "device proc mounted on /proc with fstype proc\n"
+    disk = "device /dev/sda mounted on / with fstype ext4\n"
+    text = proc + mount(1, 1, 1) + disk + mount(2, 2, 2, path="/mnt/b")
+    calls = [(one.path, one.operations["READ"].calls) for one in parse_mounts(text)]
+    assert calls == [("/mnt/a", 1), ("/mnt/b", 2)]
     assert {"/mnt/a READ calls", "/mnt/b READ calls"} <= set(Mountstats().parse({Mountstats.paths[0]: text}))
 
 

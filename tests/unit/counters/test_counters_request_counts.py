@@ -56,11 +56,9 @@ def test_version_3_has_no_counter_of_locks():
 def test_smb_counts_all_shares():
     mounts = "device //nas/a mounted on /run/storagetest/z with fstype cifs\n"
     stats = "SMBs: 29\nReads: 2 total 0 failed\nWrites: 10 total 0 failed\nLocks: 5 total 1 failed\n"
-    found = count_requests(
-        {"/proc/self/mountstats": mounts, "/proc/fs/cifs/Stats": stats}, "/run/storagetest/z/case"
-    )
-    assert found.counts[RequestKind.LOCK] == 5
-    assert found.counts[RequestKind.WRITE] == 10
+    both = {"/proc/self/mountstats": mounts, "/proc/fs/cifs/Stats": stats}
+    counts = count_requests(both, "/run/storagetest/z/case").counts
+    assert (counts[RequestKind.LOCK], counts[RequestKind.WRITE]) == (5, 10)
 
 
 MDC = "/sys/kernel/debug/lustre/mdc/l-MDT0000-mdc-ffff8c12/stats"
@@ -75,30 +73,20 @@ LUSTRE = {
 
 
 def test_lustre_counts_requests_and_not_what_the_clients_locks_answered():
-    found = count_requests(LUSTRE, "/run/storagetest/l/case")
-    assert found.counts == {
-        RequestKind.QUERY: 9,
-        RequestKind.READ: 0,
-        RequestKind.WRITE: 2,
-        RequestKind.CHANGE: 13,
-        RequestKind.LIST: 0,
-        RequestKind.LOCK: 3,
-    }
+    found = count_requests(LUSTRE, "/run/storagetest/l/case").counts
+    counts = {"query": 9, "read": 0, "write": 2, "change": 13, "list": 0, "lock": 3}
+    assert {kind.value: count for kind, count in found.items()} == counts
 
 
 def test_without_lustres_requests_only_its_changes_are_known():
-    found = count_requests(
-        {path: text for path, text in LUSTRE.items() if path != MDC}, "/run/storagetest/l/case"
-    )
-    assert found.counts == {RequestKind.CHANGE: 4}
+    without = {path: text for path, text in LUSTRE.items() if path != MDC}
+    assert count_requests(without, "/run/storagetest/l/case").counts == {RequestKind.CHANGE: 4}
 
 
 def test_of_anything_else_nothing_is_known():
-    assert (
-        count_requests({"/proc/self/mountstats": "device /dev/vda mounted on / with fstype ext4\n"}, "/tmp")
-        is None
-    )
-    assert count_requests({}, "/tmp") is None
+    local = {"/proc/self/mountstats": "device /dev/vda mounted on / with fstype ext4\n"}
+    for known in (local, {}):
+        assert count_requests(known, "/tmp") is None
 
 
 def test_the_old_name_of_a_request_kind_is_accepted_with_a_warning():

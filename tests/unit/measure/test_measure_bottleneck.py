@@ -42,16 +42,20 @@ def test_rules_apply_in_their_order(known: Utilisation, limiter: Limiter, reason
     assert reason in found.reason
 
 
-def test_the_median_of_the_repeats_decides_not_one_of_them():
-    quiet, busy = Utilisation(1000, busiest_core=0.2), Utilisation(1000, busiest_core=1.0)
-    for repeats, limiter in (((quiet, busy, quiet), Limiter.TARGET), ((busy, quiet, busy), Limiter.CLIENT)):
-        found = bottleneck(repeats)
-        assert found.limiter is limiter
+QUIET, BUSY = Utilisation(1000, busiest_core=0.2), Utilisation(1000, busiest_core=1.0)
 
 
-def test_missing_values_of_a_repeat_come_from_the_others():
-    found = bottleneck([Utilisation(1000), Utilisation(1000, busiest_core=0.99)])
-    assert found.limiter is Limiter.CLIENT
+@pytest.mark.parametrize(
+    ("repeats", "limiter"),
+    [
+        ((QUIET, BUSY, QUIET), Limiter.TARGET),
+        ((BUSY, QUIET, BUSY), Limiter.CLIENT),
+        ((Utilisation(1000), BUSY), Limiter.CLIENT),
+    ],
+    ids=["median quiet", "median busy", "missing values come from the others"],
+)
+def test_the_median_of_the_repeats_decides(repeats: tuple[Utilisation, ...], limiter: Limiter):
+    assert bottleneck(repeats).limiter is limiter
 
 
 def test_no_repeats_give_no_limiter():
@@ -59,6 +63,6 @@ def test_no_repeats_give_no_limiter():
 
 
 def test_where_client_and_target_are_one_machine_it_is_the_target():
-    found = bottleneck([Utilisation(1000, busiest_core=1.0)], remote=False)
+    found = bottleneck([BUSY], remote=False)
     assert found.limiter is Limiter.TARGET
     assert "the same host" in found.reason

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,7 @@ from storagetest.measure.latency_log import LatencyLog, parse, read
 
 
 def plain(values: list[int]) -> Histogram:
-    counts: dict[int, int] = {}
-    for ns in values:
-        counts[bucket(ns)] = counts.get(bucket(ns), 0) + 1
-    return Histogram.from_fio_bins(counts)
+    return Histogram.from_fio_bins(Counter(bucket(ns) for ns in values))
 
 
 def lines(rows: list[tuple[int, int]], tail: str = ", 4096, 0") -> bytes:

@@ -31,11 +31,8 @@ def test_levels_are_read_off_the_metrics_names():
 
 
 def test_a_percentile_of_too_few_ios_is_no_point():
-    metrics = {
-        "threads_4_p50": metric("threads_4_p50", 0.5, "threads_4"),
-        "threads_4_p99": metric("threads_4_p99", 0.99, "threads_4"),
-        "threads_8_iops": metric("threads_8_iops"),
-    }
+    found = [metric(f"threads_4_p{percent}", percent / 100, "threads_4") for percent in (50, 99)]
+    metrics = {each.name: each for each in (*found, metric("threads_8_iops"))}
     (found,) = curves(run(dict.fromkeys(metrics, 1.0), metrics))
     assert set(found.levels[0].figures) == {"p50"}
 
@@ -52,10 +49,8 @@ def test_runs_that_differ_in_one_number_are_a_family():
         for size in (4096, 1024, 65536)
     ]
     found = parameter_sweeps(runs)
-    assert [(one.parameter, one.fixed["direction"]) for one in found] == [
-        ("block_size", "read"),
-        ("block_size", "write"),
-    ]
+    assert [one.parameter for one in found] == ["block_size"] * 2
+    assert [one.fixed["direction"] for one in found] == ["read", "write"]
     assert [at for at, _ in found[0].runs] == [1024, 4096, 65536]
 
 

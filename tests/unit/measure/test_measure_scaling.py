@@ -39,8 +39,7 @@ def test_a_knee_lies_before_the_peak_of_a_curve_that_falls_again():
     for coherence in (1e-4, 1e-3, 1e-2):
         curve = usl(0.02, coherence)
         peak = max(curve, key=lambda point: point[1])[0]
-        found = knee(curve)
-        assert found <= peak
+        assert knee(curve) <= peak
 
 
 @given(st.lists(st.floats(0.01, 1e9), min_size=2, max_size=12))
@@ -48,8 +47,7 @@ def test_the_unit_of_the_throughput_does_not_matter_and_the_knee_is_a_point(rate
     curve = list(enumerate(rates, 1))
     found = knee(curve)
     assert found is None or found in range(1, len(rates) + 1)
-    halved = knee([(x, y / 2) for x, y in curve])
-    assert found == halved
+    assert found == knee([(x, y / 2) for x, y in curve])
 
 
 def test_nothing_at_all_has_no_knee():

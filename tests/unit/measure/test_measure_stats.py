@@ -15,6 +15,7 @@ from storagetest.measure.histogram import Histogram
 from storagetest.measure.run import METRICS, Better, Metric, Run, Sample, Unit
 from storagetest.measure.stats import counted, estimate, mean, mean_interval, tukey
 
+STAT_P50 = Metric("stat_p50", Unit.SECONDS, Better.LOWER, 0.5, operation="stat")
 finite = st.floats(-1e12, 1e12)
 
 
@@ -48,14 +49,14 @@ def test_interval_covers_the_true_value_at_its_confidence():
         assert abs(covered - confidence) < slack
 
 
-def test_equal_values_have_an_interval_without_width():
-    interval = mean_interval([7.0, 7.0, 7.0])
-    assert interval.low == interval.high == 7
-
-
-def test_what_is_no_number_has_an_interval_that_holds_everything():
-    interval = mean_interval([1.0, math.nan, 2.0])
-    assert (interval.low, interval.high) == (-math.inf, math.inf)
+@pytest.mark.parametrize(
+    ("values", "low", "high"), [([7.0, 7.0, 7.0], 7, 7), ([1.0, math.nan, 2.0], -math.inf, math.inf)]
+)
+def test_equal_values_have_no_width_and_what_is_no_number_has_an_interval_that_holds_everything(
+    values, low, high
+):
+    interval = mean_interval(values)
+    assert (interval.low, interval.high) == (low, high)
 
 
 @pytest.mark.parametrize("confidence", [0, 1, 95])
@@ -105,21 +106,19 @@ def test_importing_it_does_not_import_scipy():
 
 def test_a_percentile_of_one_operation_is_that_of_its_own_merged_bins():
     """999 quick I/Os and a repeat with one slow I/O: the mean of their percentiles would be half of 1 s."""
-    metric = Metric("stat_p50", Unit.SECONDS, Better.LOWER, 0.5, operation="stat")
     both = [Histogram.of([0.001] * 999), Histogram.of([1.0])]
-    samples = tuple(
+    samples = [
         Sample({"stat_p50": each.percentile(0.5)}, 1.0, 10**6, operations={"stat": each, "open": each + each})
         for each in both
-    )
-    run = Run("c", "w", "t", "v", "p", "h", {}, {}, samples, 0.0)
-    found = estimate(run, metric)
+    ]
+    run = run_of(*samples)
+    found = estimate(run, STAT_P50)
     assert found.value == pytest.approx(0.001, rel=0.01)
-    assert counted(run, metric) == 1000
+    assert counted(run, STAT_P50) == 1000
     assert counted(run, METRICS["p50"]) == 0  # not measured
 
 
 def test_an_operation_without_a_histogram_was_not_counted():
-    metric = Metric("stat_p50", Unit.SECONDS, Better.LOWER, 0.5, operation="stat")
-    run = Run("c", "w", "t", "v", "p", "h", {}, {}, (Sample({"stat_p50": 1.0, "p50": 1.0}, 1.0, 500),), 0.0)
-    assert counted(run, metric) == 0
+    run = run_of(Sample({"stat_p50": 1.0, "p50": 1.0}, 1.0, 500))
+    assert counted(run, STAT_P50) == 0
     assert counted(run, METRICS["p50"]) == 500

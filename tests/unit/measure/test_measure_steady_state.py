@@ -65,17 +65,9 @@ def course(iops: list[float], latency: list[float]) -> Sample:
         return Series(LOAD, name, unit, "c", tuple(float(at) for at in range(len(values))), tuple(values))
 
     half = [value / 2 for value in iops]
-    return Sample(
-        {},
-        1.0,
-        1,
-        series=(
-            series("read IOPS", Unit.PER_SECOND, half),
-            series("write IOPS", Unit.PER_SECOND, half),
-            series("read latency", Unit.SECONDS, latency),
-            Series("cpu", "x", Unit.SECONDS, "c", (0.0, 1.0), (1.0, 9.0)),  # not the load's
-        ),
-    )
+    rates = [series(f"{way} IOPS", Unit.PER_SECOND, half) for way in ("read", "write")]
+    cpu = Series("cpu", "x", Unit.SECONDS, "c", (0.0, 1.0), (1.0, 9.0))  # not the load's
+    return Sample({}, 1.0, 1, series=(*rates, series("read latency", Unit.SECONDS, latency), cpu))
 
 
 @pytest.mark.parametrize(

@@ -74,12 +74,12 @@ def test_load_goes_on_in_the_cooldown_and_is_not_counted(directory):
     sample = measured(WRITE, directory, {"jobs": 2}, cooled)
     output = sample.evidence["fio.json"]  # fio lists its jobs first
     report = json.loads(output[output.index("\n{") :])["jobs"]
-    measured, after = (job["write"] for job in report)
+    counted, after = (job["write"] for job in report)
     assert after["io_bytes"] > 0
     assert after["runtime"] >= 400 * 0.9
-    assert sample.values["bandwidth"] * sample.seconds == pytest.approx(measured["io_bytes"])
-    assert sample.ios == measured["total_ios"]
-    assert sample.seconds == pytest.approx(measured["runtime"] / 1000)
+    assert sample.values["bandwidth"] * sample.seconds == pytest.approx(counted["io_bytes"])
+    assert sample.ios == counted["total_ios"]
+    assert sample.seconds == pytest.approx(counted["runtime"] / 1000)
     assert max(at for one in sample.series for at in one.times) <= sample.seconds + 2 * cooled.interval
     assert "--startdelay=400ms" in shlex.split(sample.evidence["argv"])
 
