@@ -18,17 +18,14 @@ from dataclasses import dataclass, field
 from storagetest.wire.nvme.codes import FABRICS, Admin, Cns, Feature, Io, LogPage, Property, Rtype, StatusCode
 from storagetest.wire.nvme.command import Command
 from storagetest.wire.nvme.fabrics import DISCOVERY_NQN, ConnectData
+from storagetest.wire.nvme_tcp.pdu import Fes
 
 NN = 4  # NSIDs 1 and 2 are there, 3 and 4 are inactive
 AERL = 3
-MAX_QID = 4
-MQES = 127
-MDTS = 5  # 2^5 pages of 4 KiB
 ONCS = (
     1 << 0 | 1 << 2 | 1 << 3 | 1 << 5 | 1 << 7 | 1 << 8
 )  # Compare, DSM, Write Zeroes, Reservations, Verify, Copy
 RESCAP = 0b1111_1111
-MSSRL, MCL, MSRC = 64, 128, 3
 
 
 class CommandFailed(Exception):
@@ -121,6 +118,21 @@ class ControllerConfig:
     success_flag: bool = True
     disable_flow_control: bool = True
     success_of_admin: bool = False
+    block_size: int = 512
+    mdts: int = 5  # 2^5 pages of 4 KiB
+    mqes: int = 127
+    max_qid: int = 4
+    mssrl: int = 64
+    mcl: int = 128
+    msrc: int = 3
+    dlfeat: int = 0b1001  # deallocated blocks read as zeroes; Write Zeroes takes DEAC
+    vsl: int = 0
+    wzsl: int = 0
+    dmrl: int = 0
+    dmrsl: int = 0
+    unknown_ttag: Fes = Fes.INVALID_HEADER_FIELD
+    pads_term_data: bool = False  # the header in error has HLEN bytes, however few of them came
+    joins_any_host: bool = False  # not legal: an I/O queue of another host is accepted
 
 
 class Subsystem:
@@ -130,7 +142,8 @@ class Subsystem:
         self.nqn = nqn
         self.personality = personality or ControllerConfig()
         self.lock = threading.RLock()
-        self.namespaces = {nsid: Namespace(nsid) for nsid in (1, 2)}
+        size = self.personality.block_size
+        self.namespaces = {nsid: Namespace(nsid, block_size=size) for nsid in (1, 2)}
         self.controllers: dict[int, Controller] = {}
         self._next = 0
 
@@ -167,6 +180,10 @@ class Controller:
     hangups: dict[int, Callable[[], None]] = field(default_factory=dict)  # of the I/O queues, by QID
     _timer: threading.Timer | None = None
 
+    @property
+    def traits(self) -> ControllerConfig:
+        return self.subsystem.personality
+
     def alive(self) -> None:
         """Start the Keep Alive Timer again (3.9)."""
         if self._timer is not None:
@@ -196,7 +213,7 @@ class Controller:
 
     def property_get(self, command: Command) -> Answer:
         values = {
-            Property.CAP: (8, MQES | 1 << 16 | 20 << 24 | 1 << 37),
+            Property.CAP: (8, self.traits.mqes | 1 << 16 | 20 << 24 | 1 << 37),
             Property.VS: (4, 0x00020000),
             Property.CC: (4, self.cc),
             Property.CSTS: (4, self.csts),
@@ -265,7 +282,7 @@ class Controller:
                 return Answer(bytes(4096))
             if cns == Cns.CSI_INDEPENDENT:
                 return Answer(bytes([0, 1, RESCAP]).ljust(14, b"\0") + b"\1" + bytes(4081))
-            return Answer(_namespace_data(namespace))
+            return Answer(_namespace_data(namespace, self.traits))
         if cns == Cns.DESCRIPTORS:
             namespace = self.subsystem.namespaces.get(nsid)
             if namespace is None:
@@ -275,7 +292,9 @@ class Controller:
             )
             return Answer((raw + b"\4\1\0\0\0").ljust(4096, b"\0"))
         if cns == Cns.CSI_CONTROLLER and csi == 0:
-            return Answer(bytes(4096))
+            traits = self.traits
+            limits = struct.pack("<BBxBI", traits.vsl, traits.wzsl, traits.dmrl, traits.dmrsl)
+            return Answer(limits.ljust(4096, b"\0"))
         raise CommandFailed(StatusCode.INVALID_FIELD)
 
     def _check_nsid(self, nsid: int) -> None:
@@ -290,12 +309,12 @@ class Controller:
 
         put(4, "20s40s8s", b"SECOND0001".ljust(20), b"storagetest second".ljust(40), b"1".ljust(8))
         raw[76] = 8  # CMIC: asymmetric namespace access is reported
-        put(77, "BHI", MDTS, self.cntlid, 0x00020000)
+        put(77, "BHI", self.traits.mdts, self.cntlid, 0x00020000)
         put(92, "II", 0 if self.discovery else 0x100, 1)
         raw[111] = 2 if self.discovery else 1
         put(258, "BBBB", 3, AERL, 2, 0b100)  # ACL, AERL, FRMW, LPA: extended data
         put(320, "H", 1)  # KAS: units of 100 ms
-        put(512, "BBH", 0x66, 0x44, MQES + 1)
+        put(512, "BBH", 0x66, 0x44, self.traits.mqes + 1)
         if not self.discovery:
             put(516, "IH", NN, ONCS)
             raw[525] = 1
@@ -362,7 +381,7 @@ class Controller:
         values = {
             Feature.ARBITRATION: 0,
             Feature.POWER_MANAGEMENT: 0,
-            Feature.NUMBER_OF_QUEUES: (MAX_QID - 1) | (MAX_QID - 1) << 16,
+            Feature.NUMBER_OF_QUEUES: (self.traits.max_qid - 1) * 0x10001,
             Feature.ASYNC_EVENT: self.events_wanted,
             Feature.KATO: self.kato,
             6: 0,  # Volatile Write Cache
@@ -392,7 +411,7 @@ class Controller:
         if fid == Feature.NUMBER_OF_QUEUES:
             if value & 0xFFFF == 0xFFFF or value >> 16 == 0xFFFF:
                 raise CommandFailed(StatusCode.INVALID_FIELD)
-            return Answer(result=(MAX_QID - 1) | (MAX_QID - 1) << 16)
+            return Answer(result=(self.traits.max_qid - 1) * 0x10001)
         if fid == Feature.ASYNC_EVENT:
             self.events_wanted = value
         elif fid == Feature.KATO:
@@ -443,8 +462,7 @@ class Controller:
             namespace = self._namespace(command.nsid)
             namespace.span(command)
             length = ((command.cdw12 & 0xFFFF) + 1) * namespace.block_size
-            if length > 4096 << MDTS:
-                raise CommandFailed(StatusCode.INVALID_FIELD)
+            self._check_size(length, self.traits.mdts)
             return length
         if command.opcode == Io.DATASET_MANAGEMENT:
             return ((command.cdw10 & 0xFF) + 1) * 16
@@ -458,17 +476,17 @@ class Controller:
             return (command.cdw10 + 1) * 4
         return 0
 
+    @staticmethod
+    def _check_size(size: int, exponent: int) -> None:
+        """Refuse ``size`` bytes over a limit of 2^``exponent`` pages; 0 is no limit."""
+        if exponent and size > 4096 << exponent:
+            raise CommandFailed(StatusCode.INVALID_FIELD)
+
     def _media(self, namespace: Namespace, command: Command, data: bytes) -> Answer:
         if command.opcode == Io.FLUSH:
             return Answer()
         if command.opcode == Io.DATASET_MANAGEMENT:
-            ranges = [struct.unpack_from("<IIQ", data, at) for at in range(0, len(data), 16)]
-            for _, blocks, lba in ranges:
-                namespace.extent(lba, blocks)
-            if command.cdw11 & 4:
-                for _, blocks, lba in ranges:
-                    namespace.data[namespace.extent(lba, blocks)] = bytes(blocks * namespace.block_size)
-            return Answer()
+            return self._manage(namespace, command, data)
         if command.opcode == Io.COPY:
             return self._copy(namespace, command, data)
         span = namespace.span(command)
@@ -477,9 +495,28 @@ class Controller:
         if command.opcode == Io.WRITE:
             namespace.data[span] = data
         elif command.opcode == Io.WRITE_ZEROES:
+            self._check_size(span.stop - span.start, self.traits.wzsl)
+            if command.cdw12 >> 25 & 1 and not self.traits.dlfeat & 8:
+                raise CommandFailed(StatusCode.INVALID_FIELD)  # DEAC is not supported (DLFEAT bit 3)
             namespace.data[span] = bytes(span.stop - span.start)
+        elif command.opcode == Io.VERIFY:
+            self._check_size(span.stop - span.start, self.traits.vsl)
         elif command.opcode == Io.COMPARE and namespace.data[span] != data:
             raise CommandFailed(StatusCode.COMPARE_FAILURE)
+        return Answer()
+
+    def _manage(self, namespace: Namespace, command: Command, data: bytes) -> Answer:
+        ranges = [struct.unpack_from("<IIQ", data, at) for at in range(0, len(data), 16)]
+        traits = self.traits
+        if len(ranges) > (traits.dmrl or 256) or any(
+            traits.dmrsl and blocks > traits.dmrsl for _, blocks, _ in ranges
+        ):
+            raise CommandFailed(StatusCode.COMMAND_SIZE_LIMIT_EXCEEDED)
+        for _, blocks, lba in ranges:
+            namespace.extent(lba, blocks)
+        if command.cdw11 & 4:
+            for _, blocks, lba in ranges:
+                namespace.data[namespace.extent(lba, blocks)] = bytes(blocks * namespace.block_size)
         return Answer()
 
     def _copy(self, namespace: Namespace, command: Command, data: bytes) -> Answer:
@@ -487,7 +524,8 @@ class Controller:
             raise CommandFailed(StatusCode.INVALID_FIELD)
         entries = [struct.unpack_from("<8xQH", data, at) for at in range(0, len(data), 32)]
         sizes = [count + 1 for _, count in entries]
-        if len(entries) > MSRC + 1 or max(sizes) > MSSRL or sum(sizes) > MCL:
+        traits = self.traits
+        if len(entries) > traits.msrc + 1 or max(sizes) > traits.mssrl or sum(sizes) > traits.mcl:
             raise CommandFailed(StatusCode.COMMAND_SIZE_LIMIT_EXCEEDED)
         source = b"".join(bytes(namespace.data[namespace.extent(lba, count + 1)]) for lba, count in entries)
         namespace.data[namespace.extent(command.cdw10 | command.cdw11 << 32, sum(sizes))] = source
@@ -619,11 +657,11 @@ _IO_OPCODES = {
 _IO_OPCODES |= _RESERVATION
 
 
-def _namespace_data(namespace: Namespace) -> bytes:
+def _namespace_data(namespace: Namespace, traits: ControllerConfig) -> bytes:
     raw = bytearray(4096)
     struct.pack_into("<QQQ", raw, 0, namespace.blocks, namespace.blocks, namespace.blocks)
-    raw[30], raw[31], raw[33] = 1, RESCAP, 1
-    struct.pack_into("<HIB", raw, 74, MSSRL, MCL, MSRC)
+    raw[30], raw[31], raw[33] = 1, RESCAP, traits.dlfeat
+    struct.pack_into("<HIB", raw, 74, traits.mssrl, traits.mcl, traits.msrc)
     struct.pack_into("<I", raw, 92, 1)  # ANAGRPID
     raw[104:120] = namespace.identifier.bytes[::-1]
     raw[130] = namespace.block_size.bit_length() - 1
@@ -657,8 +695,6 @@ def is_read(command: Command) -> bool:
 
 __all__ = [
     "AERL",
-    "MAX_QID",
-    "MQES",
     "Answer",
     "CommandFailed",
     "CommandPending",

@@ -16,8 +16,6 @@ from dataclasses import dataclass, field, replace
 
 from nvme_subsystem import (
     AERL,
-    MAX_QID,
-    MQES,
     Answer,
     CommandFailed,
     Controller,
@@ -52,6 +50,8 @@ from storagetest.wire.nvme_tcp.stream import Digests, EndOfStream, NeedData, Str
 
 NQN = "nqn.2024-01.example:second"
 ADMIN_IN_CAPSULE = 8192
+ADMIN_SQSIZE = 4095
+"""Largest SQSIZE of an admin queue, which CAP.MQES does not limit (Base 3.1.4.1)."""
 
 
 @dataclass
@@ -131,7 +131,10 @@ class Connection:
     def _terminate(self, error: PduError) -> None:
         """Send a C2HTermReq, then wait until the host closes (3.5)."""
         with contextlib.suppress(OSError):
-            header = error.raw[: min(error.raw[2], 128) if len(error.raw) > 2 else 8]
+            length = min(error.raw[2], 128) if len(error.raw) > 2 else 8
+            header = error.raw[:length]
+            if self.traits.pads_term_data:
+                header = header.ljust(length, b"\0")
             self.sock.sendall(encode(C2HTermReq(error.fes, error.fei, header)))
             self.sock.shutdown(socket.SHUT_WR)
             self.sock.settimeout(30)
@@ -255,6 +258,8 @@ class Connection:
         return self.controller.admin(command, data)
 
     def _begin(self, command: Command, length: int) -> None:
+        if self.qid and len(self.transfers) >= self.sqsize:
+            raise PduError("more commands than the queue has room for", b"", fes=Fes.SEQUENCE_ERROR)
         self._ttag = self._ttag % 0xFFFE + 1
         transfer = self.transfers[self._ttag] = Transfer(command, length, self._ttag)
         self._ask(transfer)
@@ -269,7 +274,8 @@ class Connection:
         """Receive data by the rules of 3.3.2.2."""
         transfer = self.transfers.get(pdu.ttag)
         if transfer is None:
-            raise PduError("TTAG", event.raw, fes=Fes.INVALID_HEADER_FIELD, fei=10)
+            fes = self.traits.unknown_ttag
+            raise PduError("TTAG", event.raw, fes=fes, fei=0 if fes == Fes.SEQUENCE_ERROR else 10)
         if transfer.command.cid != pdu.cccid:
             raise PduError("CCCID", event.raw, fes=Fes.INVALID_HEADER_FIELD, fei=8)
         if len(pdu.data) > self.traits.maxh2cdata:
@@ -352,9 +358,9 @@ class Connection:
             raise CommandFailed(StatusCode.CONNECT_INCOMPATIBLE_FORMAT)
         if self.controller is not None:
             raise CommandFailed(StatusCode.COMMAND_SEQUENCE_ERROR)
-        if not 1 <= sqsize <= MQES:
+        if not 1 <= sqsize <= (self.traits.mqes if qid else ADMIN_SQSIZE):
             raise CommandFailed(StatusCode.CONNECT_INVALID_PARAMETERS, result=44)
-        if qid > MAX_QID:
+        if qid > self.traits.max_qid:
             raise CommandFailed(StatusCode.CONNECT_INVALID_PARAMETERS, result=42)
         data = ConnectData.decode(raw)
         if raw[256:512].find(b"\0") < 1 or raw[512:768].find(b"\0") < 1:
@@ -388,9 +394,9 @@ class Connection:
         controller = self.subsystem.controllers.get(data.cntlid)
         if controller is None or controller.discovery:
             raise CommandFailed(StatusCode.CONNECT_INVALID_PARAMETERS, result=16 | 1 << 16)
-        if controller.hostnqn != data.hostnqn:
+        if controller.hostnqn != data.hostnqn and not self.traits.joins_any_host:
             raise CommandFailed(StatusCode.CONNECT_INVALID_PARAMETERS, result=512 | 1 << 16)
-        if controller.hostid != data.hostid:
+        if controller.hostid != data.hostid and not self.traits.joins_any_host:
             raise CommandFailed(StatusCode.CONNECT_INVALID_PARAMETERS, result=0 | 1 << 16)
         if not controller.csts & 1:
             raise CommandFailed(StatusCode.CONNECT_INVALID_PARAMETERS)

@@ -104,8 +104,8 @@ def _scratch(session: ControllerSession, variant: Variant) -> itertools.cycle[Sc
             f"{variant.id}: `erase` does not name namespace {nsid}, so nothing is written there "
             f"(its names: {', '.join(sorted(names)) or 'none'})"
         )
-    data = session.namespace(nsid)
-    size, end = data.block_size, data["nsze"]
+    limits, end = session.limits(nsid), session.namespace(nsid)["nsze"]
+    size = limits.block_size
     head = min(-(-SIGNATURE_SPAN // size), end)
     queue = session.io_queue()
     found = signature(queue.run(io.read(nsid, 0, head), reads=head * size).data)
@@ -113,4 +113,4 @@ def _scratch(session: ControllerSession, variant: Variant) -> itertools.cycle[Sc
         return f"{variant.id}: namespace {nsid} carries {found}; nothing is written there"
     first = end // 2
     starts = range(first, min(end - REGION, first + 64 * REGION), REGION)
-    return itertools.cycle([Scratch(nsid, size, lba, REGION, end) for lba in starts])
+    return itertools.cycle([Scratch(nsid, lba, REGION, end, limits) for lba in starts])

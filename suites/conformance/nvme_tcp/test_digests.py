@@ -87,8 +87,9 @@ def test_data_written_is_data_read(bench: Harness, icreq: ICReq, scratch: Scratc
     session = bench.session(icreq=icreq)
     queue = session.io_queue()
     needs_digests(queue)
-    size = queue.in_capsule_limit + 4096  # so much that it is asked for by R2T
-    blocks, data = size // scratch.block_size, _pattern(size, 7)
+    blocks = scratch.blocks_of(queue.in_capsule_limit + 4096)  # so much that it is asked for by R2T
+    size = blocks * scratch.block_size
+    data = _pattern(size, 7)
     assert queue.run(io.write(scratch.nsid, scratch.lba, blocks), data=data, inside=False).ok
     assert queue.run(io.read(scratch.nsid, scratch.lba, blocks), reads=size).data == data
 
@@ -159,10 +160,12 @@ def _pattern(size: int, seed: int) -> bytes:
 
 def _write(queue: Queue, scratch: Scratch, seed: int, *, damaged: bool = False) -> CommandResult:
     override = (lambda raw: override_field(raw, "DDGST", 0xDEADBEEF)) if damaged else None
+    if damaged and queue.in_capsule_limit < scratch.block_size:
+        pytest.skip(f"IOCCSZ allows {queue.in_capsule_limit} bytes of in-capsule data: less than a block")
     cid = queue.submit(
         io.write(scratch.nsid, scratch.lba, 1),
         data=_pattern(scratch.block_size, seed),
-        inside=True,
+        inside=True if damaged else None,
         override=override,
     )
     return queue.wait(cid)
@@ -170,9 +173,9 @@ def _write(queue: Queue, scratch: Scratch, seed: int, *, damaged: bool = False) 
 
 def _write_damaged(queue: Queue, scratch: Scratch) -> Cqe:
     """Write by R2T and H2CData, one of them with a wrong DDGST; return the completion."""
-    size = queue.in_capsule_limit + 4096
-    data = _pattern(size, 9)
-    queue.submit(io.write(scratch.nsid, scratch.lba, size // scratch.block_size), data=data, inside=False)
+    blocks = scratch.blocks_of(queue.in_capsule_limit + 4096)
+    data = _pattern(blocks * scratch.block_size, 9)
+    queue.submit(io.write(scratch.nsid, scratch.lba, blocks), data=data, inside=False)
     while True:
         received = queue.receive()
         if isinstance(received.pdu, CapsuleResp):

@@ -182,8 +182,13 @@ VIOLATIONS = [
         kills="unsolicited-data-ignored",
         stage="connected",
     ),
+    # A TTAG of no R2T: an invalid field, or data that no R2T asks for, as in DATA-UNSOLICITED
     data_order(
-        "DATA-TTAG", lambda at: data(at, ttag=at.r2t.ttag ^ 0x5A5A), {INVALID}, 10, kills="ttag-not-checked"
+        "DATA-TTAG",
+        lambda at: data(at, ttag=at.r2t.ttag ^ 0x5A5A),
+        {INVALID, SEQUENCE},
+        10,
+        kills="ttag-not-checked",
     ),
     data_field(
         "DATA-CCCID",
@@ -219,8 +224,9 @@ def prepared(bench: Harness, broken: Violation, request: pytest.FixtureRequest) 
         return Stage(session.admin)
     blocks: Scratch = request.getfixturevalue("scratch")
     queue = session.io_queue()
-    size = queue.in_capsule_limit + 16384  # so much that it cannot be in the capsule
-    queue.submit(io.write(blocks.nsid, blocks.lba, size // blocks.block_size), data=bytes(size), inside=False)
+    count = blocks.blocks_of(queue.in_capsule_limit + 16384)  # so much that it cannot be in the capsule
+    data = bytes(count * blocks.block_size)
+    queue.submit(io.write(blocks.nsid, blocks.lba, count), data=data, inside=False)
     r2t = queue.receive().pdu
     assert isinstance(r2t, R2T), f"3.3.2.2: a write without in-capsule data requires an R2T, not {r2t}"
     return Stage(queue, r2t)
@@ -269,6 +275,15 @@ def responses(ending: ConnectionEnd) -> list[DecodedPdu]:
     return [received for received in ending.before if isinstance(received.pdu, CapsuleResp)]
 
 
+def is_header_of(raw: bytes, header: bytes) -> bool:
+    """Return whether ``header`` is the start of the PDU ``raw``.
+
+    If fewer bytes came than HLEN counts, the rest of the header may be zeroes: no byte of it was received.
+    """
+    received, padding = header[: len(raw)], header[len(raw) :]
+    return raw.startswith(received) and len(header) <= max(raw[2], len(raw)) and not any(padding)
+
+
 @pytest.mark.parametrize("broken", table("END", ends))
 def test_a_fatal_error_ends_the_connection(prepared: Stage, broken: Violation) -> None:
     raw, ending = break_rule(prepared, broken)
@@ -280,16 +295,19 @@ def test_a_fatal_error_ends_the_connection(prepared: Stage, broken: Violation) -
 def test_a_fatal_error_causes_a_c2htermreq(prepared: Stage, broken: Violation) -> None:
     raw, ending = break_rule(prepared, broken)
     request = ending.request
-    assert request is not None, f"3.5: a fatal error requires a C2HTermReq: {ending}"
+    assert request is not None, f"{ending}; 3.5: a fatal error requires a C2HTermReq"
     expected = " or ".join(f"{fes:02x}h" for fes in sorted(broken.fes))
-    assert request.fes in broken.fes, f"{broken.section}: FES is {request.fes:02x}h, not {expected}"
+    assert request.fes in broken.fes, f"FES is {request.fes:02x}h; {broken.section}, 3.6.2.5: {expected}"
     fei = broken.fei(raw) if callable(broken.fei) else broken.fei
     if fei is not ANY and request.fes != Fes.SEQUENCE_ERROR:
-        assert request.fei == fei, f"3.6.2.5: FEI is {request.fei:#x}, not {fei:#x}"
-    assert request.data, "3.6.2.5: a C2HTermReq carries the header of the PDU in error"
-    assert raw.startswith(request.data), f"3.6.2.5: not the header of the PDU in error: {request.data.hex()}"
+        assert request.fei == fei, f"FEI is {request.fei:#x}; 3.6.2.5: {fei:#x}, the field in error"
+    assert request.data, "the C2HTermReq has no data; 3.6.2.5: it carries the header of the PDU in error"
+    assert is_header_of(raw, request.data), (
+        f"the C2HTermReq carries {request.data.hex()}, but {raw[:128].hex()} was sent; "
+        "3.6.2.5: its data are the header of the PDU in error"
+    )
     assert ending.term is not None
-    assert len(ending.term.raw) <= 152, "3.6.2.5: PLEN of a TermReq is at most 152"
+    assert len(ending.term.raw) <= 152, f"PLEN is {len(ending.term.raw)}; 3.6.2.5: 152 at most"
 
 
 @pytest.mark.case("NVT-FATAL-ISOLATED", section="NVMe/TCP 3.2", kills=("fatal-takes-all",))

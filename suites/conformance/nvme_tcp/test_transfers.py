@@ -38,9 +38,15 @@ def asked_for(queue: Queue, scratch: Scratch, size: int) -> tuple[int, R2T]:
     return cid, received.pdu
 
 
-def bulk(queue: Queue) -> int:
-    """Bytes that never fit into a capsule."""
-    return queue.in_capsule_limit + 32768
+def bulk(queue: Queue, scratch: Scratch, *, beyond: int = 32768) -> int:
+    """Return the bytes of a write: ``beyond`` more than a capsule holds, or as many as MDTS allows."""
+    return scratch.blocks_of(queue.in_capsule_limit + beyond) * scratch.block_size
+
+
+def needs_outstanding(scratch: Scratch, count: int) -> None:
+    """Skip if the controller takes fewer than ``count`` commands at once on a queue."""
+    if scratch.limits.outstanding < count:
+        pytest.skip(f"CAP.MQES or MAXCMD allows {scratch.limits.outstanding} commands at once, not {count}")
 
 
 # C2HData (3.3.2.1, 3.6.2.9)
@@ -48,8 +54,8 @@ def bulk(queue: Queue) -> int:
 
 @pytest.mark.case("NVT-C2H-01", kills=("c2h-gap", "c2h-swapped", "c2h-short", "c2h-overrun"))
 def test_a_read_returns_every_byte_in_order(queue: Queue, scratch: Scratch) -> None:
-    size = 32768
-    blocks = size // scratch.block_size
+    blocks = scratch.blocks_of(32768)
+    size = blocks * scratch.block_size
     assert queue.run(io.write(scratch.nsid, scratch.lba, blocks), data=pattern(size)).ok
     done = queue.run(io.read(scratch.nsid, scratch.lba, blocks), reads=size)
     assert done.ok
@@ -59,9 +65,13 @@ def test_a_read_returns_every_byte_in_order(queue: Queue, scratch: Scratch) -> N
 
 @pytest.mark.case("NVT-C2H-02", kills=("c2h-last-missing", "c2h-last-early"))
 def test_last_pdu_is_on_the_last_and_on_no_other(queue: Queue, scratch: Scratch) -> None:
-    done = queue.run(io.read(scratch.nsid, scratch.lba, 64), reads=64 * scratch.block_size)
+    blocks = scratch.fit(64)
+    done = queue.run(io.read(scratch.nsid, scratch.lba, blocks), reads=blocks * scratch.block_size)
+    assert done.ok, f"a read of {blocks} blocks, which MDTS allows, ended with {status_name(done.status)}"
     marks = [one.pdu.last for one in done.pdus_of(C2HData) if isinstance(one.pdu, C2HData)]
-    assert marks == [False] * (len(marks) - 1) + [True], "3.3.2.1: LAST_PDU is in the last PDU alone"
+    assert marks == [False] * (len(marks) - 1) + [True], (
+        f"LAST_PDU of the C2HData is {marks}; 3.3.2.1: it is in the last PDU alone"
+    )
 
 
 @pytest.mark.case("NVT-C2H-03", kills=("success-without-disabling",))
@@ -79,7 +89,8 @@ def test_success_is_used_only_by_a_controller_that_can_disable_sq_flow_control(
 @pytest.mark.case("NVT-C2H-04", level="MAY")
 def test_success_without_flow_control(session: ControllerSession, scratch: Scratch, observe: Observe) -> None:
     queue = session.io_queue(cattr=DISABLE_FLOW_CONTROL)
-    done = queue.run(io.read(scratch.nsid, scratch.lba, 8), reads=8 * scratch.block_size)
+    blocks = scratch.fit(8)
+    done = queue.run(io.read(scratch.nsid, scratch.lba, blocks), reads=blocks * scratch.block_size)
     assert done.ok
     observe("SQ flow control stays on" if queue.sq_flow_control else "SQ flow control goes off when asked")
     observe(
@@ -90,8 +101,9 @@ def test_success_without_flow_control(session: ControllerSession, scratch: Scrat
 @pytest.mark.case("NVT-C2H-05", section="NVMe/TCP 3.3.2.1", kills=("c2h-success-and-response",))
 def test_no_response_follows_success(session: ControllerSession, scratch: Scratch) -> None:
     queue = session.io_queue(cattr=DISABLE_FLOW_CONTROL)
+    blocks = scratch.fit(8)
     for _ in range(2):
-        queue.run(io.read(scratch.nsid, scratch.lba, 8), reads=8 * scratch.block_size)
+        queue.run(io.read(scratch.nsid, scratch.lba, blocks), reads=blocks * scratch.block_size)
     assert queue.run(io.flush(scratch.nsid)).ok, "3.3.2.1: after SUCCESS there is no CapsuleResp"
 
 
@@ -124,6 +136,7 @@ def test_reserved_fields_of_c2hdata_are_zero(session: ControllerSession) -> None
 
 @pytest.mark.case("NVT-C2H-08", kills=("c2h-wrong-cid",))
 def test_data_of_two_commands_is_distinguished(queue: Queue, scratch: Scratch) -> None:
+    needs_outstanding(scratch, 2)
     size = scratch.block_size
     for at in (0, 1):
         queue.run(io.write(scratch.nsid, scratch.lba + at, 1), data=pattern(size, at))
@@ -143,7 +156,7 @@ def test_a_read_that_fails_may_have_returned_data(queue: Queue, scratch: Scratch
 
 @pytest.mark.case("NVT-R2T-01", section="NVMe/TCP 3.3.2.2", kills=("r2t-gap", "r2t-overrun", "r2t-zero"))
 def test_r2ts_cover_the_data_once_and_in_order(queue: Queue, scratch: Scratch) -> None:
-    size = bulk(queue)
+    size = bulk(queue, scratch)
     done = queue.run(
         io.write(scratch.nsid, scratch.lba, size // scratch.block_size), data=pattern(size), inside=False
     )
@@ -166,7 +179,7 @@ def test_r2ts_cover_the_data_once_and_in_order(queue: Queue, scratch: Scratch) -
 )
 def test_outstanding_r2ts_do_not_exceed_maxr2t(bench: Harness, scratch: Scratch, maxr2t: int) -> None:
     queue = bench.session(icreq=ICReq(maxr2t=maxr2t)).io_queue()
-    cid, _ = asked_for(queue, scratch, bulk(queue))
+    cid, _ = asked_for(queue, scratch, bulk(queue, scratch))
     outstanding = 1
     with contextlib.suppress(ResponseTimeout):
         while True:  # nothing of it is answered, so what comes now is outstanding all at once
@@ -177,7 +190,7 @@ def test_outstanding_r2ts_do_not_exceed_maxr2t(bench: Harness, scratch: Scratch,
 
 @pytest.mark.case("NVT-R2T-02", section="NVMe/TCP 3.6.2.10", kills=("r2t-reserved",))
 def test_reserved_fields_of_r2t_are_zero(queue: Queue, scratch: Scratch) -> None:
-    size = bulk(queue)
+    size = bulk(queue, scratch)
     done = queue.run(
         io.write(scratch.nsid, scratch.lba, size // scratch.block_size), data=pattern(size), inside=False
     )
@@ -188,7 +201,7 @@ def test_reserved_fields_of_r2t_are_zero(queue: Queue, scratch: Scratch) -> None
 
 @pytest.mark.case("NVT-R2T-03", section="NVMe/TCP 3.3.2.2", kills=("write-lost",))
 def test_an_r2t_may_be_answered_in_many_small_pdus(queue: Queue, scratch: Scratch) -> None:
-    size = bulk(queue)
+    size = bulk(queue, scratch)
     cid, r2t = asked_for(queue, scratch, size)
     while True:
         whole = pattern(size)[r2t.offset : r2t.offset + r2t.length]
@@ -217,8 +230,10 @@ def test_a_small_write_by_transport_sgl_is_asked_for(queue: Queue, scratch: Scra
 
 @pytest.mark.case("NVT-R2T-05", section="NVMe/TCP 3.3.2.2", kills=("r2t-wrong-cid",))
 def test_two_writes_are_asked_for_apart(queue: Queue, scratch: Scratch) -> None:
-    size = bulk(queue)
-    blocks = size // scratch.block_size
+    needs_outstanding(scratch, 2)
+    size = bulk(queue, scratch)
+    blocks = min(size // scratch.block_size, scratch.blocks // 2)
+    size = blocks * scratch.block_size
     first = queue.submit(io.write(scratch.nsid, scratch.lba, blocks), data=pattern(size, 1), inside=False)
     second = queue.submit(
         io.write(scratch.nsid, scratch.lba + blocks, blocks), data=pattern(size, 2), inside=False
@@ -232,20 +247,30 @@ def test_two_writes_are_asked_for_apart(queue: Queue, scratch: Scratch) -> None:
 
 @pytest.mark.case("NVT-R2T-06", section="NVMe/TCP 3.3.2.2", kills=("maxh2cdata-not-checked",))
 def test_data_over_maxh2cdata_is_not_taken(queue: Queue, scratch: Scratch) -> None:
+    """The header alone is sent first: DATAL is over MAXH2CDATA, and a controller may refuse it there.
+
+    One that reads the whole PDU first gets the data. If the R2T asks for no more than MAXH2CDATA, the PDU is
+    beyond the R2T as well, which is a fatal error, too.
+    """
     most = queue.icresp.maxh2cdata
-    size = most + scratch.block_size
-    if size > scratch.blocks * scratch.block_size:
-        pytest.skip(f"MAXH2CDATA is {most}: more than a case may write")
-    cid, r2t = asked_for(queue, scratch, max(size, queue.in_capsule_limit + scratch.block_size))
-    if r2t.length <= most:
-        pytest.skip("every R2T is within MAXH2CDATA")
-    queue.send(H2CData(cid, r2t.ttag, r2t.offset, bytes(r2t.length)))
-    assert queue.wait_for_close().ended, "3.3.2.2: H2CData over MAXH2CDATA is a fatal error"
+    cid, r2t = asked_for(queue, scratch, bulk(queue, scratch, beyond=most))
+    length = r2t.length if r2t.length > most else most + 4
+    raw = queue.encode(H2CData(cid, r2t.ttag, r2t.offset, bytes(length)))
+    queue.send_raw(raw[:24])
+    ending = queue.wait_for_close(deadline=0.3)
+    if not ending.ended:
+        with contextlib.suppress(RemoteProtocolError):  # it may close while data are on their way
+            queue.send_raw(raw[24:])
+        ending = queue.wait_for_close()
+    assert ending.ended, (
+        f"H2CData of {length} bytes did not end the connection ({ending}); MAXH2CDATA is {most}, and the R2T "
+        f"asks for {r2t.length}; 3.3.2.2: H2CData over MAXH2CDATA or beyond its R2T is a fatal error"
+    )
 
 
 @pytest.mark.case("NVT-R2T-07", section="NVMe/TCP 3.3.2.2", kills=("data-after-last-ignored",))
 def test_data_after_the_last_is_fatal(queue: Queue, scratch: Scratch) -> None:
-    size = bulk(queue)
+    size = bulk(queue, scratch)
     cid, r2t = asked_for(queue, scratch, size)
     for pdu in queue.split_data(r2t, pattern(size)[: r2t.length]):
         queue.send(pdu)
@@ -258,10 +283,10 @@ def test_data_after_the_last_is_fatal(queue: Queue, scratch: Scratch) -> None:
 
 @pytest.mark.case("NVT-SGL-01", section="NVMe/TCP 3.3.1", kills=("write-lost",))
 def test_in_capsule_data_up_to_the_limit_is_taken(queue: Queue, scratch: Scratch) -> None:
-    size = queue.in_capsule_limit // scratch.block_size * scratch.block_size
-    if not size:
-        pytest.skip("IOCCSZ allows no in-capsule data")
-    blocks = size // scratch.block_size
+    if queue.in_capsule_limit < scratch.block_size:
+        pytest.skip(f"IOCCSZ allows {queue.in_capsule_limit} bytes of in-capsule data: less than a block")
+    blocks = scratch.fit(queue.in_capsule_limit // scratch.block_size)
+    size = blocks * scratch.block_size
     done = queue.run(io.write(scratch.nsid, scratch.lba, blocks), data=pattern(size, 3), inside=True)
     assert done.ok
     assert not done.pdus_of(R2T), "3.3.1: what is in the capsule is not asked for"
@@ -323,11 +348,9 @@ def test_an_unsupported_sgl_is_a_failed_command(queue: Queue, scratch: Scratch, 
 
 @pytest.mark.case("NVT-SGL-04", section="Base 4.3.2", kills=("sgl-length-ignored",))
 def test_a_transport_sgl_that_is_too_short_is_refused(queue: Queue, scratch: Scratch) -> None:
-    cid = queue.submit(
-        io.read(scratch.nsid, scratch.lba, 4),
-        reads=4 * scratch.block_size,
-        dptr=transport_sgl(scratch.block_size),
-    )
+    blocks = scratch.fit(4)
+    size = blocks * scratch.block_size
+    cid = queue.submit(io.read(scratch.nsid, scratch.lba, blocks), reads=size, dptr=transport_sgl(size // 2))
     done = queue.wait(cid)
     assert done.status == StatusCode.DATA_SGL_LENGTH_INVALID, f"Base 4.3.2: not {status_name(done.status)}"
 
@@ -335,6 +358,8 @@ def test_a_transport_sgl_that_is_too_short_is_refused(queue: Queue, scratch: Scr
 @pytest.mark.case("NVT-SGL-05", section="Base 3.3.2.1.3", kills=("sgl-length-ignored",))
 def test_an_offset_beyond_the_capsule_is_refused(queue: Queue, scratch: Scratch) -> None:
     size = scratch.block_size
+    if queue.in_capsule_limit < size:
+        pytest.skip(f"IOCCSZ allows {queue.in_capsule_limit} bytes of in-capsule data: less than a block")
     cid = queue.submit(
         io.write(scratch.nsid, scratch.lba, 1),
         data=bytes(size),

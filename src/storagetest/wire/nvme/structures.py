@@ -17,6 +17,7 @@ __all__ = [
     "ControllerData",
     "DiscoveryEntry",
     "NamespaceData",
+    "NvmCommandLimits",
     "Registrant",
     "ReservationStatus",
     "active_namespaces",
@@ -152,6 +153,22 @@ class NamespaceData:
         return self.raw[120:128]
 
 
+@dataclass(frozen=True, slots=True)
+class NvmCommandLimits:
+    """The limits in Identify Controller of the NVM Command Set (NVM 4.1.5.4); 0: no limit is reported."""
+
+    vsl: int = 0
+    wzsl: int = 0
+    dmrl: int = 0
+    dmrsl: int = 0
+
+    @classmethod
+    def decode(cls, raw: bytes) -> NvmCommandLimits:
+        """Read 4096 bytes."""
+        require_bytes(raw, IDENTIFY_LENGTH, "I/O Command Set specific Identify Controller")
+        return cls(*struct.unpack_from("<BBxBI", raw))
+
+
 def active_namespaces(raw: bytes) -> list[int]:
     """Read the Active Namespace ID list (Base 5.2.13.2.2), up to its first zero."""
     numbers = struct.unpack("<1024I", require_bytes(raw, IDENTIFY_LENGTH, "Active Namespace ID list")[:4096])
@@ -183,6 +200,11 @@ class Cap:
     def timeout(self) -> float:
         """Seconds within which CSTS.RDY follows CC.EN (TO is in units of 500 ms)."""
         return (self.value >> 24 & 0xFF) * 0.5
+
+    @property
+    def page_size(self) -> int:
+        """Bytes of the least memory page (MPSMIN), the unit of MDTS."""
+        return 1 << (12 + (self.value >> 48 & 0xF))
 
     @property
     def css(self) -> int:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from storagetest.errors import RemoteProtocolError
 from storagetest.wire.nvme.codes import Cns
+from storagetest.wire.nvme.limits import Limits
 from storagetest.wire.nvme.structures import ControllerData, NamespaceData, descriptors
 from storagetest.wire.nvme_tcp.pdu import ICReq, encode
 from storagetest.wire.nvme_tcp.queue import ConnectionEnd, Override, Queue
@@ -41,16 +42,29 @@ SIGNATURE_SPAN = 0x10080
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """Blocks that a case may write: ``blocks`` of ``block_size`` bytes from ``lba`` of namespace ``nsid``.
+    """Blocks that a case may write: ``blocks`` from ``lba`` of namespace ``nsid``.
 
-    ``end`` is the namespace's size in blocks.
+    ``end`` is the namespace's size in blocks; ``limits`` plans the transfers.
     """
 
     nsid: int
-    block_size: int
     lba: int
     blocks: int
     end: int
+    limits: Limits
+
+    @property
+    def block_size(self) -> int:
+        """Bytes of a block."""
+        return self.limits.block_size
+
+    def blocks_of(self, size: int) -> int:
+        """Return the blocks of one transfer of about ``size`` bytes, within the limits and these blocks."""
+        return self.limits.blocks_of(size, most=self.blocks)
+
+    def fit(self, blocks: int) -> int:
+        """Return ``blocks``, or as many of them as one transfer may have."""
+        return self.blocks_of(blocks * self.block_size)
 
 
 class Harness:
@@ -153,8 +167,11 @@ def wwids(session: ControllerSession, nsid: int) -> set[str]:
 def implementation(data: ControllerData) -> str:
     """Return the name of the implementation, from its Identify data, or "" if it is unknown.
 
-    ``linux-nvmet`` has no PCI vendor, and its firmware revision is the kernel's version.
+    The model number of ``spdk`` begins with "SPDK", unless its user has chosen another. ``linux-nvmet`` has
+    no PCI vendor, and its firmware revision is the kernel's version.
     """
+    if data.text("mn").startswith("SPDK"):
+        return "spdk"
     revision = data.text("fr")
     linux = data["vid"] == 0 and revision[:1].isdigit() and "." in revision
     return "linux-nvmet" if linux else ""

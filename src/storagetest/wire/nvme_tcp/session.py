@@ -16,7 +16,14 @@ from dataclasses import dataclass, field
 from storagetest.errors import RemoteProtocolError
 from storagetest.wire.nvme import admin, fabrics
 from storagetest.wire.nvme.codes import Cns, Feature, Property, status_name
-from storagetest.wire.nvme.structures import Cap, ControllerData, NamespaceData, active_namespaces
+from storagetest.wire.nvme.limits import Limits
+from storagetest.wire.nvme.structures import (
+    Cap,
+    ControllerData,
+    NamespaceData,
+    NvmCommandLimits,
+    active_namespaces,
+)
 from storagetest.wire.nvme_tcp.pdu import ICReq
 from storagetest.wire.nvme_tcp.queue import CommandResult, Queue
 from storagetest.wire.tcp import Connector, RecordedConnection
@@ -129,6 +136,7 @@ class ControllerSession:
     note: ConnectionCallback = _ignore
     icreq: ICReq = field(default_factory=ICReq)
     io_queues: list[Queue] = field(default_factory=list)
+    io_queues_granted: int = 1
     _identified: ControllerData | None = None
     _closed: bool = False
 
@@ -230,6 +238,26 @@ class ControllerSession:
         """Return Identify Namespace."""
         return NamespaceData.decode(self.identify(Cns.NAMESPACE, nsid=nsid))
 
+    def limits(self, nsid: int) -> Limits:
+        """Return the limits that the controller and namespace ``nsid`` announce.
+
+        Identify Controller of the NVM Command Set is optional: if it is refused, it sets no limit.
+        """
+        done = self.admin.run(admin.identify(Cns.CSI_CONTROLLER), reads=4096)
+        commands = NvmCommandLimits.decode(done.data) if done.ok else NvmCommandLimits()
+        return Limits.of(self.cap, self.controller, self.namespace(nsid), commands)
+
+    def log_page(self, page: int, length: int, *, nsid: int = 0) -> bytes:
+        """Return ``length`` bytes of a log page, read in parts within MDTS."""
+        mdts = self.controller["mdts"]
+        step = self.cap.page_size << mdts if mdts else length
+        data = b""
+        for at in range(0, length, step):
+            size = min(step, length - at)
+            command = admin.get_log_page(page, size, nsid=nsid, offset=at)
+            data += _require_success(self.admin.run(command, reads=size), f"Get Log Page {page:02x}h").data
+        return data
+
     # I/O queues
 
     def io_queue(
@@ -237,7 +265,9 @@ class ControllerSession:
     ) -> Queue:
         """Connect an I/O queue; it closes with the session."""
         if not self.io_queues:
-            self.admin.run(admin.set_features(Feature.NUMBER_OF_QUEUES, 0x00030003))
+            done = self.admin.run(admin.set_features(Feature.NUMBER_OF_QUEUES, 0x00030003))
+            if done.ok:  # NSQA and NCQA, zero's based (Base 5.2.26.2.1)
+                self.io_queues_granted = min(done.cqe.dw0 & 0xFFFF, done.cqe.dw0 >> 16) + 1
         qid = qid or len(self.io_queues) + 1
         queue = open_queue(
             self.endpoint, self.icreq if icreq is None else icreq, name=f"I/O queue {qid}", note=self.note

@@ -1,0 +1,105 @@
+"""Sound controllers: the NVMe/TCP suite accuses none for a legal choice or for a limit that it announces.
+
+Each is the small controller of tests/controllers with other choices. A case may be skipped there, if what it
+needs is beyond a limit, but no case fails.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mutation_run import ROOT
+from nvme_subsystem import ControllerConfig
+from nvme_tcp_server import NQN, Server
+
+from storagetest.wire.nvme_tcp.pdu import Fes
+
+SOUND = {
+    "4-kib-blocks": ControllerConfig(
+        block_size=4096,
+        maxh2cdata=131072,
+        r2t_piece=131072,
+        msrc=0,
+        dlfeat=0,
+        unknown_ttag=Fes.SEQUENCE_ERROR,
+        pads_term_data=True,
+    ),
+    "least-limits": ControllerConfig(
+        block_size=4096,
+        in_capsule=0,
+        maxh2cdata=4096,
+        r2t_piece=4096,
+        mdts=1,
+        mqes=1,
+        max_qid=1,
+        mssrl=1,
+        mcl=1,
+        msrc=0,
+        vsl=1,
+        wzsl=1,
+        dmrl=1,
+        dmrsl=1,
+    ),
+    "large-capsules": ControllerConfig(in_capsule=131072, maxh2cdata=131072, r2t_piece=512),
+}
+"""Legal choices by name. The first has those of SPDK."""
+
+SKIPPED = {
+    "4-kib-blocks": {"NVB-ZEROES-02"},
+    "least-limits": {
+        "NVB-RW-04",
+        "NVT-C2H-08",
+        "NVT-DGST-CAPSULE",
+        "NVT-DGST-CAPSULE-LIVES",
+        "NVT-DGST-CAPSULE-NOT-WRITTEN",
+        "NVT-R2T-05",
+        "NVT-SGL-01",
+        "NVT-SGL-05",
+    },
+    "large-capsules": set(),
+}
+"""The cases that a sound controller cannot be asked, because they need more than it announces."""
+
+
+def run_suite(config: ControllerConfig, where: Path, *more: str) -> dict[str, tuple[str, str]]:
+    """Run the suite on a new controller; return each case's (outcome, message) by its id."""
+    with Server(personality=config) as server:
+        target = {"protocol": "nvme-tcp", "nqn": NQN, "address": "127.0.0.1", "port": server.port}
+        target["erase"] = "uuid.22222222-2222-4222-8222-222222222201"
+        targets = {"version": 1, "clients": {"here": {"transport": "local"}}, "targets": {"sound": target}}
+        (where / "targets.yaml").write_text(json.dumps(targets), encoding="utf-8")
+        argv = [sys.executable, "-m", "pytest", "-q", "--tb=line", "-p", "no:cacheprovider"]
+        argv += ["--rootdir", str(ROOT), "-c", str(ROOT / "pyproject.toml")]
+        argv += ["--st-targets", str(where / "targets.yaml"), "--st-cases", str(where / "cases.jsonl")]
+        argv += [*more, str(ROOT / "suites" / "conformance" / "nvme_tcp")]
+        environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+        done = subprocess.run(
+            argv, cwd=where, env=environment, capture_output=True, text=True, timeout=300, check=False
+        )
+    assert done.returncode in (0, 1), done.stdout[-2000:] + done.stderr[-2000:]
+    lines = (where / "cases.jsonl").read_text(encoding="utf-8").splitlines()
+    return {one["id"]: (one["outcome"], one["message"]) for one in map(json.loads, lines)}
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_a_sound_controller_is_accused_by_no_case(name: str, tmp_path: Path) -> None:
+    cases = run_suite(SOUND[name], tmp_path)
+    assert len(cases) > 350
+    bad = {case: end for case, end in cases.items() if end[0] not in ("passed", "observed", "skipped")}
+    assert not bad, "\n".join(
+        f"{case} {outcome}: {message[:300]}" for case, (outcome, message) in bad.items()
+    )
+    skipped = {case for case, (outcome, _) in cases.items() if outcome == "skipped"}
+    assert skipped == SKIPPED[name], "a case is skipped exactly where it needs more than the limits allow"
+
+
+def test_a_connect_that_was_not_refused_is_reported_once(tmp_path: Path) -> None:
+    """A controller that lets another host in is accused by the cases of that rule, not by CONNECT-17."""
+    cases = run_suite(ControllerConfig(joins_any_host=True), tmp_path, "-k", "test_fabrics")
+    failed = {case for case, (outcome, _) in cases.items() if outcome == "failed"}
+    assert failed == {"NVF-CONNECT-13", "NVF-CONNECT-14"}
