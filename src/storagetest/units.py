@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
 __all__ = [
@@ -40,6 +40,7 @@ _DECIMAL: Mapping[str, int] = {"kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**
 _SIZES: Mapping[str, Fraction] = {
     name: Fraction(factor) for name, factor in {"B": 1, **_BINARY, **_DECIMAL}.items()
 }
+_RATES: Mapping[str, Fraction] = {f"{name}/s": factor for name, factor in _SIZES.items()}
 _DURATIONS: Mapping[str, Fraction] = {
     "ns": Fraction(1, 10**9),
     "us": Fraction(1, 10**6),
@@ -55,6 +56,7 @@ _COUNTS: Mapping[str, Fraction] = {
     "M": Fraction(10**6),
     "G": Fraction(10**9),
 }
+_RATIOS: Mapping[str, Fraction] = {"": Fraction(1), "%": Fraction(1, 100)}
 
 # At most 18 digits on each side, so that no text makes a number of a million digits.
 _QUANTITY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?) ?([A-Za-zµ%/]*)", re.ASCII)
@@ -68,18 +70,24 @@ def _split(text: str, wanted: str) -> tuple[Fraction, str]:
     return Fraction(match[1]), match[2]
 
 
-def _choose(unit: str, units: Mapping[str, Fraction], text: str, wanted: str) -> Fraction:
-    try:
-        return units[unit]
-    except KeyError:
+def _parse(
+    text: str, wanted: str, units: Mapping[str, Fraction], *, without_unit: Sequence[str] = ()
+) -> Fraction:
+    """Return the number in ``text`` times its unit; a number without unit gets ``without_unit`` as advice."""
+    number, unit = _split(text, wanted)
+    if not unit and without_unit:
+        suggestions = " or ".join(f"{text.strip()}{each}" for each in without_unit)
+        raise ValueError(f"{text!r} has no unit: write {suggestions}")
+    if unit not in units:
         names = ", ".join(name for name in units if name and name != "µs")
-        raise ValueError(f"{text!r} is not {wanted}: the units are {names}") from None
+        raise ValueError(f"{text!r} is not {wanted}: the units are {names}")
+    return number * units[unit]
 
 
 def parse_size(text: str) -> int:
     """Return the bytes in ``64KiB``, ``1 MiB``, ``4kB``, ``512B`` or ``512``."""
     wanted = "a size such as 64KiB"
-    number, unit = _split(text, wanted)
+    _, unit = _split(text, wanted)
     if unit in {"k", "K", "KB", "m", "M", "g", "G", "t", "T", "Ki", "Mi", "Gi", "Ti"}:
         letter = unit[0].upper()
         decimal = "kB" if letter == "K" else f"{letter}B"
@@ -87,7 +95,7 @@ def parse_size(text: str) -> int:
         raise ValueError(
             f"{text!r}: {unit} is ambiguous: write {plain}{letter}iB (1024) or {plain}{decimal} (1000)"
         )
-    total = number * _choose(unit or "B", _SIZES, text, wanted)
+    total = _parse(text, wanted, {"": Fraction(1), **_SIZES})
     if total.denominator != 1:
         raise ValueError(f"{text!r} is not a whole number of bytes")
     return int(total)
@@ -95,36 +103,22 @@ def parse_size(text: str) -> int:
 
 def parse_duration(text: str) -> float:
     """Return the seconds in ``250us``, ``5ms``, ``10s``, ``2min`` or ``1h``."""
-    wanted = "a duration such as 5ms or 10s"
-    number, unit = _split(text, wanted)
-    if not unit:
-        raise ValueError(f"{text!r} has no unit: write {text.strip()}s or {text.strip()}ms")
-    return float(number * _choose(unit, _DURATIONS, text, wanted))
+    return float(_parse(text, "a duration such as 5ms or 10s", _DURATIONS, without_unit=("s", "ms")))
 
 
 def parse_rate(text: str) -> float:
     """Return the bytes per second in ``1GiB/s`` or ``500MB/s``."""
-    wanted = "a bandwidth such as 50MiB/s"
-    number, unit = _split(text, wanted)
-    if not unit:
-        raise ValueError(f"{text!r} has no unit: write {text.strip()}MiB/s or {text.strip()}MB/s")
-    return float(
-        number * _choose(unit, {f"{name}/s": factor for name, factor in _SIZES.items()}, text, wanted)
-    )
+    return float(_parse(text, "a bandwidth such as 50MiB/s", _RATES, without_unit=("MiB/s", "MB/s")))
 
 
 def parse_count(text: str) -> float:
     """Return the number in ``20000``, ``20k`` or ``1.5M``."""
-    wanted = "a number such as 20000 or 20k"
-    number, unit = _split(text, wanted)
-    return float(number * _choose(unit, _COUNTS, text, wanted))
+    return float(_parse(text, "a number such as 20000 or 20k", _COUNTS))
 
 
 def parse_ratio(text: str) -> float:
     """Return the fraction of 1 in ``5%`` or ``0.05``."""
-    wanted = "a share such as 5% or 0.05"
-    number, unit = _split(text, wanted)
-    return float(number * _choose(unit, {"": Fraction(1), "%": Fraction(1, 100)}, text, wanted))
+    return float(_parse(text, "a share such as 5% or 0.05", _RATIOS))
 
 
 def _parse_per_second(text: str) -> float:
@@ -192,11 +186,11 @@ def format_duration(seconds: float, *, digits: int = 3) -> str:
 
 def format_throughput(rate: float, *, both: bool = False, digits: int = 3) -> str:
     """Print bytes per second as ``50.0 MiB/s``; with ``both`` as ``50.0 MiB/s (52.4 MB/s)``."""
-    binary = _scaled(rate, {f"{unit}/s": float(n) for unit, n in {"B": 1, **_BINARY}.items()}, digits, " ")
-    if not both:
-        return binary
-    decimal = _scaled(rate, {f"{unit}/s": float(n) for unit, n in {"B": 1, **_DECIMAL}.items()}, digits, " ")
-    return f"{binary} ({decimal})"
+    binary, decimal = (
+        _scaled(rate, {f"{unit}/s": float(n) for unit, n in {"B": 1, **units}.items()}, digits, " ")
+        for units in (_BINARY, _DECIMAL)
+    )
+    return f"{binary} ({decimal})" if both else binary
 
 
 def format_count(value: float, *, digits: int = 3) -> str:
@@ -221,10 +215,7 @@ def format_value(value: float, unit_symbol: str, *, both: bool = False, digits: 
         return format_throughput(value, both=both, digits=digits)
     if unit_symbol == "/s":
         return f"{format_count(value, digits=digits)}/s"
-    if unit_symbol == "s":
-        return format_duration(value, digits=digits)
-    if unit_symbol == "ratio":
-        return format_ratio(value, digits=digits)
-    if unit_symbol == "count":
-        return format_count(value, digits=digits)
-    raise ValueError(f"no such unit: {unit_symbol!r}")
+    formatters = {"s": format_duration, "ratio": format_ratio, "count": format_count}
+    if unit_symbol not in formatters:
+        raise ValueError(f"no such unit: {unit_symbol!r}")
+    return formatters[unit_symbol](value, digits=digits)
