@@ -55,8 +55,9 @@ class Registry(Generic[T]):
         name: str = cls.name  # type: ignore[attr-defined]  # T's bound would have to be repeated everywhere
         known = self._entries.get(name)
         if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-            msg = f"{self._package}: {name!r} is registered by {known.__module__} and by {cls.__module__}"
-            raise ConfigError(msg)
+            raise ConfigError(
+                f"{self._package}: {name!r} is registered by {known.__module__} and by {cls.__module__}"
+            )
         self._entries[name] = cls
         return cls
 
@@ -88,8 +89,7 @@ class Registry(Generic[T]):
                 entry.load()
             except Exception as error:
                 where = f"entry point {entry.name} = {entry.value} of group {self._package}"
-                msg = f"{where} failed to load: {error}"
-                raise ConfigError(msg) from error
+                raise ConfigError(f"{where} failed to load: {error}") from error
         self._loaded = True
 
 

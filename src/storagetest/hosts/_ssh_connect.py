@@ -104,11 +104,10 @@ def _addresses(endpoint: Endpoint, budget: TimeBudget) -> list[Any]:
         raise budget.spent()
     if isinstance(results[0], Exception):
         reason = getattr(results[0], "strerror", None) or results[0]
-        msg = (
+        raise Unreachable(
             f"{endpoint.name}: no such host: the name of {endpoint.where} does not resolve ({reason}); "
             "check its spelling, DNS and /etc/hosts"
-        )
-        raise Unreachable(msg) from results[0]
+        ) from results[0]
     addresses: list[Any] = results[0]
     return addresses
 
@@ -135,11 +134,10 @@ def _exchange_keys(transport: paramiko.Transport, endpoint: Endpoint, budget: Ti
         offered = transport.get_remote_server_key()
     except (paramiko.SSHException, EOFError, OSError) as error:
         budget.left()
-        msg = (
+        raise Unreachable(
             f"{endpoint.name}: {endpoint.where} accepted the connection but did not complete the SSH "
             f"handshake ({str(error) or 'it closed the connection'}); is this the port of an sshd?"
-        )
-        raise Unreachable(msg) from error
+        ) from error
     if endpoint.check_host_key and offered not in known:
         raise _unknown_host_key(endpoint, name, offered, known)
 
@@ -153,8 +151,7 @@ def _known_keys(endpoint: Endpoint, name: str) -> list[paramiko.PKey]:
         except FileNotFoundError:
             continue
         except (OSError, ValueError, paramiko.SSHException, paramiko.hostkeys.InvalidHostKey) as error:
-            msg = f"{endpoint.name}: cannot read the known hosts in {file}: {error}"
-            raise Unreachable(msg) from error
+            raise Unreachable(f"{endpoint.name}: cannot read the known hosts in {file}: {error}") from error
         keys += entry.values() if entry else []
     return keys
 
@@ -252,18 +249,22 @@ def _load_key(endpoint: Endpoint, file: Path) -> tuple[paramiko.PKey, bool]:
     try:
         return paramiko.PKey.from_path(file), False
     except OSError as error:
-        msg = f"{endpoint.name}: cannot read the key {file} for {endpoint.where}: {error.strerror}"
-        raise Unreachable(msg) from error
+        raise Unreachable(
+            f"{endpoint.name}: cannot read the key {file} for {endpoint.where}: {error.strerror}"
+        ) from error
     except (paramiko.PasswordRequiredException, TypeError):  # TypeError is cryptography's
         pass
     except Exception as error:  # paramiko's and cryptography's; some texts contain bytes of the key
-        msg = f"{endpoint.name}: {file} is not a usable private key ({type(error).__name__})"
-        raise Unreachable(msg) from None
+        raise Unreachable(
+            f"{endpoint.name}: {file} is not a usable private key ({type(error).__name__})"
+        ) from None
     if endpoint.password is None:
-        msg = f"{endpoint.name}: the key {file} for {endpoint.where} has a passphrase; load it into ssh-agent"
-        raise Unreachable(msg)
+        raise Unreachable(
+            f"{endpoint.name}: the key {file} for {endpoint.where} has a passphrase; load it into ssh-agent"
+        )
     try:
         return paramiko.PKey.from_path(file, endpoint.password.encode()), True  # type: ignore[arg-type]  # it is bytes
     except Exception:  # see above
-        msg = f"{endpoint.name}: the password given is not the passphrase of the key {file}"
-        raise Unreachable(msg) from None
+        raise Unreachable(
+            f"{endpoint.name}: the password given is not the passphrase of the key {file}"
+        ) from None

@@ -73,8 +73,9 @@ def resolve(settings: SshSettings) -> Endpoint:
     config = _look_up(settings)
     if "proxycommand" in config and settings.jump is None:
         file = settings.ssh_config
-        msg = f"{settings.name}: {file} has a ProxyCommand, which is not supported; use ProxyJump"
-        raise Unreachable(msg)
+        raise Unreachable(
+            f"{settings.name}: {file} has a ProxyCommand, which is not supported; use ProxyJump"
+        )
     return Endpoint(
         name=settings.name,
         address=config.get("hostname", settings.address),
@@ -113,13 +114,11 @@ def _jump(settings: SshSettings, hops: str) -> SshSettings | None:
     if hops.lower() == "none":
         return jump
     if settings.name.count(" via ") >= _MAX_HOPS:
-        msg = f"{settings.name}: ProxyJump in {settings.ssh_config} is a loop"
-        raise Unreachable(msg)
+        raise Unreachable(f"{settings.name}: ProxyJump in {settings.ssh_config} is a loop")
     for hop in hops.split(","):
         match = _HOP.fullmatch(hop.strip())
         if match is None:
-            msg = f"{settings.name}: cannot parse ProxyJump {hops!r} in {settings.ssh_config}"
-            raise Unreachable(msg)
+            raise Unreachable(f"{settings.name}: cannot parse ProxyJump {hops!r} in {settings.ssh_config}")
         address = match["host"].strip("[]")
         jump = SshSettings(
             name=f"{settings.name} via {address}",

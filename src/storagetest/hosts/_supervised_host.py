@@ -210,16 +210,14 @@ class SupervisedHost(Host):
         script = ["sh", "-c", _PUSH, "push", path, f"{mode:o}", str(len(data)), part]
         ended, task = self._run(script, deadline=deadline, stdin=data)
         if ended.status:
-            msg = f"{self.name}: cannot write {path}: {task.tail()}"
-            raise HostError(msg)
+            raise HostError(f"{self.name}: cannot write {path}: {task.tail()}")
 
     def pull(self, path: str, *, deadline: float = 30.0) -> bytes:
         """Read a file of at most the output limit; see :meth:`Host.pull`."""
         _must_be_absolute(path)
         ended, task = self._run(["cat", "--", path], deadline=deadline)
         if ended.status:
-            msg = f"{self.name}: cannot read {path}: {task.tail()}"
-            raise HostError(msg)
+            raise HostError(f"{self.name}: cannot read {path}: {task.tail()}")
         return task.out.data
 
     def _run(
@@ -232,12 +230,10 @@ class SupervisedHost(Host):
         on_line: Callable[[str], None] | None = None,
     ) -> tuple[ExitInfo, _Task]:
         if not argv:
-            msg = f"{self.name}: the command is empty"
-            raise HostError(msg)
+            raise HostError(f"{self.name}: the command is empty")
         task = _Task(format_command(argv), deadline, stdin, OutputBuffer(on_line), OutputBuffer())
         if deadline <= 0:
-            msg = f"{self.name}: `{task.command}` was not started: its deadline is over"
-            raise DeadlineExceeded(msg)
+            raise DeadlineExceeded(f"{self.name}: `{task.command}` was not started: its deadline is over")
         self._kill_orphans()
         limit = deadline + MARGIN
         channel = self._start_fast(argv, task, env or {})
@@ -340,5 +336,4 @@ def supervised(argv: Sequence[str], token: str, deadline: float, env: Mapping[st
 
 def _must_be_absolute(path: str) -> None:
     if not path.startswith("/"):
-        msg = f"path must be absolute, not {path!r}"
-        raise HostError(msg)
+        raise HostError(f"path must be absolute, not {path!r}")

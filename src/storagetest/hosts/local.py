@@ -59,8 +59,7 @@ class LocalHost(SupervisedHost):
         try:
             return subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
         except OSError as error:
-            msg = f"{self.name}: cannot run `{argv[0]}`: {error.strerror}"
-            raise Unreachable(msg) from error
+            raise Unreachable(f"{self.name}: cannot run `{argv[0]}`: {error.strerror}") from error
 
 
 class _PipeChannel(Channel):

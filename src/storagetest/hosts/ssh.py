@@ -74,8 +74,9 @@ class SshHost(SupervisedHost):
     @contextmanager
     def _session_slot(self, deadline: float) -> Iterator[None]:
         if not self._sessions.acquire(timeout=deadline):
-            msg = f"{self.name}: {_SESSIONS} commands, the limit of a connection, ran for {deadline:g} s"
-            raise DeadlineExceeded(msg)
+            raise DeadlineExceeded(
+                f"{self.name}: {_SESSIONS} commands, the limit of a connection, ran for {deadline:g} s"
+            )
         try:
             yield
         finally:
@@ -174,8 +175,9 @@ class SshHost(SupervisedHost):
             if channel is not None:
                 return channel
         where = f"{self.name}: {self._where()}"
-        msg = f"{where} accepts no more sessions ({refusals[-1].text}); see its MaxSessions"
-        raise Unreachable(msg) from refusals[-1]
+        raise Unreachable(
+            f"{where} accepts no more sessions ({refusals[-1].text}); see its MaxSessions"
+        ) from refusals[-1]
 
     def open_tunnel(self, to: Endpoint, budget: TimeBudget) -> paramiko.Channel:
         """Connect from this host to ``to``, which is behind it (RFC 4254 section 7.2)."""
@@ -186,11 +188,10 @@ class SshHost(SupervisedHost):
                     "direct-tcpip", (to.address, to.port), ("127.0.0.1", 0), timeout=seconds
                 )
             except paramiko.ChannelException as error:
-                msg = (
+                raise Unreachable(
                     f"{to.name}: the jump host {self._where()} cannot connect to {to.where} ({error.text}); "
                     "is the address right as seen from there, is sshd up, and is AllowTcpForwarding on?"
-                )
-                raise Unreachable(msg) from error
+                ) from error
 
         return self._open_channel(tunnel, timeout=budget.left())
 

@@ -225,8 +225,7 @@ class Journal:
         done = self._host.run(argv, deadline=_DEADLINE, stdin=stdin, check=False)
         if not done.ok:
             error = done.stderr.strip() or f"status {done.status}"
-            msg = f"{self._host.name}: the undo journal cannot be used: {error}"
-            raise HostError(msg)
+            raise HostError(f"{self._host.name}: the undo journal cannot be used: {error}")
         return done.stdout
 
 
@@ -284,8 +283,7 @@ def _step(step: StepLike) -> Step:
     if isinstance(step, Mapping):
         return Step(tuple(step["argv"]), tuple(step.get("unless", ())))
     if isinstance(step, str):
-        msg = f"a step is an argv list, not the string {step!r}"
-        raise TypeError(msg)
+        raise TypeError(f"a step is an argv list, not the string {step!r}")
     return Step(tuple(step))
 
 

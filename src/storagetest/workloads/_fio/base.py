@@ -198,11 +198,10 @@ class FioWorkload(Workload[O]):
         """Return fio's job. Raises :class:`WorkloadError` if its blocks do not fit into the data set."""
         pattern, size = self.pattern(options), data_size(attachment, scale)
         if size < pattern.block_size * pattern.queue_depth * pattern.jobs:
-            msg = (
+            raise WorkloadError(
                 f"{attachment.client.name}: {self.name}: {pattern.queue_depth * pattern.jobs} blocks of "
                 f"{format_size(pattern.block_size)} do not fit into {format_size(size)}: use a larger size"
             )
-            raise WorkloadError(msg)
         return FioJob(
             name=self.name,
             filename=data_file(attachment, scale),
@@ -310,11 +309,10 @@ def data_size(attachment: Attachment, scale: LoadSize) -> int:
         space = int(space * _SHARE_OF_FREE)
     size = min(scale.size, space) // _MIB * _MIB
     if size <= 0:
-        msg = (
+        raise WorkloadError(
             f"{attachment.client.name}: {attachment.path} has space for {format_size(attachment.size)}, "
             f"and {format_size(scale.size)} are asked for: at least 1MiB is needed"
         )
-        raise WorkloadError(msg)
     return size
 
 
@@ -346,8 +344,7 @@ def _check_allocated(attachment: Attachment, filename: str, size: int) -> None:
         wait_until(whole, _ALLOCATION_SETTLES, f"blocks behind all of {filename}", interval=0.5)
     except DeadlineExceeded:
         length, blocks, unit = (int(word) for word in output.split())
-        msg = (
+        raise WorkloadError(
             f"{client.name}: {filename} was filled with {size} bytes, and the target reports that it is "
             f"{length} bytes long with {blocks * unit} allocated: holes would be measured, not data"
-        )
-        raise WorkloadError(msg) from None
+        ) from None

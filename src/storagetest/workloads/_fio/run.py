@@ -165,11 +165,10 @@ def run_command(
             script = ["sh", "-c", _SCRIPT, "storagetest-fio", *preload, wanted, tidy, *command]
             done = client.run(script, deadline=deadline, check=False)
     except DeadlineExceeded as error:
-        msg = (
+        raise WorkloadError(
             f"{client.name}: fio did not end within {deadline:g} s and was ended. The target may hang: "
             f"check the client's dmesg\n  ran: {shlex.join(command)}"
-        )
-        raise WorkloadError(msg) from error
+        ) from error
     return _read(client.name, command, expected, done, log_interval, cooldown)
 
 
