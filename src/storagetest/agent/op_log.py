@@ -12,9 +12,16 @@ from typing import Any
 
 from storagetest.agent import latency_bins
 
-__all__ = ["BackToBackOpLog", "OpLog", "now"]
+__all__ = ["BackToBackOpLog", "OpLog", "now", "sleep_until"]
 
 now = time.monotonic_ns
+
+
+def sleep_until(moment: int) -> None:
+    """Sleep until ``moment``, unless it has passed."""
+    left = moment - now()
+    if left > 0:
+        time.sleep(left * 1e-9)
 
 
 class OpLog:

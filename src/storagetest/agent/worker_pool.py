@@ -36,7 +36,7 @@ from functools import cache
 from typing import Any
 
 from storagetest.agent.barrier import wait_at_barrier
-from storagetest.agent.op_log import OpLog, now
+from storagetest.agent.op_log import OpLog, now, sleep_until
 
 __all__ = [
     "CommandError",
@@ -53,6 +53,7 @@ __all__ = [
 ]
 
 _HEAD = struct.Struct("!I")
+_FOREVER = 1 << 62  # ns
 _PR_SET_PDEATHSIG = 1
 _REAP_TIMEOUT = 2.0
 """Seconds to wait for the end of a killed worker; one that hangs in the kernel is left behind (chosen)."""
@@ -86,10 +87,14 @@ class PhaseBarrier:
         """Report that the worker is ready, wait for the common start, and return the time in ns."""
         send(self._replies, ("ready", None))
         start: int = receive(self._commands)
-        time.sleep(max(0, start - now()) * 1e-9)
+        sleep_until(start)
         self.cpu = time.process_time_ns()
         self.began = now()
         return self.began
+
+    def start(self, limit: float | None) -> int:
+        """Wait for the common start; return the end (ns) of a phase of ``limit`` seconds (None: no limit)."""
+        return self.wait() + (_FOREVER if limit is None else int(limit * 1e9))
 
 
 class _WorkerProcess:

@@ -38,7 +38,7 @@ from typing import Any
 from storagetest.agent import fsutil
 from storagetest.agent.barrier import GO, LEAD, PARENT, READY, SCRIPT
 from storagetest.agent.command_context import CommandContext
-from storagetest.agent.op_log import now
+from storagetest.agent.op_log import now, sleep_until
 from storagetest.agent.worker_pool import CommandError
 
 __all__ = ["run"]
@@ -220,7 +220,7 @@ class _BarrierServer:
                 paused.append((pid, ticks))
             else:
                 fifos.close()
-            time.sleep(max(0, instant - now()) * 1e-9)
+            sleep_until(instant)
         finally:
             for pid, ticks in paused:
                 _signal(pid, ticks, signal.SIGCONT)

@@ -29,11 +29,11 @@ import itertools
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from random import Random
 from typing import Any
 
 from storagetest.agent import fsutil
 from storagetest.agent.command_context import CommandContext
+from storagetest.agent.directory_worker import DirectoryWorker
 from storagetest.agent.op_log import BackToBackOpLog, OpLog, now
 from storagetest.agent.worker_pool import PhaseBarrier
 
@@ -52,8 +52,7 @@ def run(request: dict[str, Any], context: CommandContext) -> dict[str, Any]:
     workers = context.start_workers(1 + seekers, lambda index: _BonnieWorker(request, root, index))
     workers.call("setup", only=0)
     ceilings: dict[str, float] = workers.call("ceilings", only=0)[0]
-    limit = None if request["seconds"] is None else int(request["seconds"] * 1e9)
-    size = 0
+    limit, size = request["seconds"], 0
     for name in ("char_write", "block_write", "rewrite", "char_read", "block_read"):
         if name.startswith("char") and not request["characters"]:
             continue
@@ -74,21 +73,16 @@ def run(request: dict[str, Any], context: CommandContext) -> dict[str, Any]:
     return context.result(ceilings=ceilings, size=size)
 
 
-class _BonnieWorker:
+class _BonnieWorker(DirectoryWorker):
     """One worker process. Worker 0 runs all phases but *seeks*; the others run only *seeks*."""
 
     def __init__(self, request: dict[str, Any], root: bytes, index: int) -> None:
-        self.request, self.root, self.index = request, root, index
+        super().__init__(request, root, index)
         self.file = b"%s/file" % root
         self.files = b"%s/files" % root
         self.chunk, self.size = request["chunk"], request["size"]
-        self.random = Random(request["seed"] * 4096 + index)  # noqa: S311  # an order of things, not a secret
         self.pool = fsutil.RandomDataPool(request["seed"], max(1 << 20, self.chunk))
         self.names: list[bytes] = []
-
-    def setup(self) -> None:
-        fsutil.remove(self.root)
-        os.mkdir(self.root)
 
     def remove(self) -> None:
         fsutil.remove(self.file)
@@ -114,16 +108,16 @@ class _BonnieWorker:
             found[name] = sum(op_log.sizes or ()) / max(1, op_log.last - began) * 1e9
         return found
 
-    def char_write(self, barrier: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
+    def char_write(self, barrier: PhaseBarrier, limit: float | None) -> dict[str, OpLog]:
         op_log = OpLog(sized=True)
-        began = barrier.wait()
-        self._put(self.file, op_log, began, began + (limit or _FOREVER), self.size, sync=True)
+        end = barrier.start(limit)
+        self._put(self.file, op_log, barrier.began, end, self.size, sync=True)
         return {"char_write": op_log}
 
-    def char_read(self, barrier: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
+    def char_read(self, barrier: PhaseBarrier, limit: float | None) -> dict[str, OpLog]:
         op_log = OpLog(sized=True)
-        began = barrier.wait()
-        self._get(self.file, op_log, began, began + (limit or _FOREVER), self.size)
+        end = barrier.start(limit)
+        self._get(self.file, op_log, barrier.began, end, self.size)
         return {"char_read": op_log}
 
     def _put(self, path: bytes, op_log: OpLog, began: int, end: int, size: int, *, sync: bool) -> None:
@@ -158,10 +152,10 @@ class _BonnieWorker:
 
     # By the block
 
-    def block_write(self, barrier: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
+    def block_write(self, barrier: PhaseBarrier, limit: float | None) -> dict[str, OpLog]:
         op_log, chunk, sync = OpLog(sized=True), self.chunk, self.request["sync"]
-        began = barrier.wait()
-        end = began + (limit or _FOREVER)
+        end = barrier.start(limit)
+        began = barrier.began
         descriptor = os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
         for offset in range(0, self.size, chunk):
             part = min(chunk, self.size - offset)
@@ -174,10 +168,10 @@ class _BonnieWorker:
         self._close(descriptor, op_log, began)
         return {"block_write": op_log}
 
-    def rewrite(self, barrier: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
+    def rewrite(self, barrier: PhaseBarrier, limit: float | None) -> dict[str, OpLog]:
         op_log = OpLog(sized=True)
-        began = barrier.wait()
-        end = began + (limit or _FOREVER)
+        end = barrier.start(limit)
+        began = barrier.began
         descriptor = os.open(self.file, os.O_RDWR)
         offset = 0
         while began < end:
@@ -189,10 +183,10 @@ class _BonnieWorker:
         self._close(descriptor, op_log, began)
         return {"rewrite": op_log}
 
-    def block_read(self, barrier: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
+    def block_read(self, barrier: PhaseBarrier, limit: float | None) -> dict[str, OpLog]:
         op_log, chunk = OpLog(sized=True), self.chunk
-        began = barrier.wait()
-        end = began + (limit or _FOREVER)
+        end = barrier.start(limit)
+        began = barrier.began
         descriptor = os.open(self.file, os.O_RDONLY)
         while began < end:
             part = len(os.read(descriptor, chunk))
@@ -202,12 +196,12 @@ class _BonnieWorker:
         os.close(descriptor)
         return {"block_read": op_log}
 
-    def seek(self, barrier: PhaseBarrier, size: int, limit: int | None) -> dict[str, OpLog]:
+    def seek(self, barrier: PhaseBarrier, size: int, limit: float | None) -> dict[str, OpLog]:
         op_log, chunk, random = OpLog(sized=True), self.chunk, self.random
         seekers, chunks = self.request["seekers"], max(1, size // self.chunk)
         count = self.request["seeks"] // seekers + (self.index <= self.request["seeks"] % seekers)
-        began = barrier.wait()
-        end = began + (limit or _FOREVER)
+        end = barrier.start(limit)
+        began = barrier.began
         descriptor = os.open(self.file, os.O_RDWR)
         for number in range(count):
             offset = random.randrange(chunks) * chunk
@@ -257,25 +251,25 @@ class _BonnieWorker:
         os.chdir(b"/")
         fsutil.remove(self.files)
 
-    def create(self, barrier: PhaseBarrier, order: str, limit: int | None) -> dict[str, OpLog]:  # noqa: ARG002
+    def create(self, barrier: PhaseBarrier, order: str, limit: float | None) -> dict[str, OpLog]:  # noqa: ARG002
         op_log = self._run_loop(barrier, "create", limit, self.names)
         self.names = self.names[: op_log.count]
         return {"create": op_log}
 
-    def stat(self, barrier: PhaseBarrier, order: str, limit: int | None) -> dict[str, OpLog]:
+    def stat(self, barrier: PhaseBarrier, order: str, limit: float | None) -> dict[str, OpLog]:
         names: Iterable[bytes] = _names_in_readdir_order()
         if order == "random":
             names = self.random.choices(self.names, k=len(self.names))
         return {"stat": self._run_loop(barrier, "stat", limit, names)}
 
-    def delete(self, barrier: PhaseBarrier, order: str, limit: int | None) -> dict[str, OpLog]:
+    def delete(self, barrier: PhaseBarrier, order: str, limit: float | None) -> dict[str, OpLog]:
         names: Iterable[bytes] = _names_in_readdir_order()
         if order == "random":
             names = self.random.sample(self.names, k=len(self.names))
         return {"delete": self._run_loop(barrier, "delete", limit, names)}
 
     def _run_loop(
-        self, barrier: PhaseBarrier, operation: str, limit: int | None, names: Iterable[bytes]
+        self, barrier: PhaseBarrier, operation: str, limit: float | None, names: Iterable[bytes]
     ) -> BackToBackOpLog:
         op_log = BackToBackOpLog()
         sync = self.request["sync"] and operation != "stat"
@@ -286,8 +280,7 @@ class _BonnieWorker:
         }
         call = calls[operation]
         directory = os.open(b".", os.O_RDONLY | os.O_DIRECTORY)
-        barrier.wait()
-        end = barrier.began + (limit or _FOREVER)
+        end = barrier.start(limit)
         stamp = op_log.segment().append
         for name in names:
             call(name)

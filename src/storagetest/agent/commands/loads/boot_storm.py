@@ -23,11 +23,14 @@ from __future__ import annotations
 import mmap
 import os
 import time
+from collections.abc import Iterable
 from random import Random
 from typing import Any
 
 from storagetest.agent import fsutil
 from storagetest.agent.command_context import CommandContext
+from storagetest.agent.commands.loads.fill import fill_file
+from storagetest.agent.directory_worker import DirectoryWorker
 from storagetest.agent.op_log import OpLog, now
 from storagetest.agent.worker_pool import PhaseBarrier
 
@@ -39,14 +42,18 @@ _READ_WEIGHTS = (45, 10, 20, 10, 15)
 _WRITE_WEIGHTS = (60, 15, 15, 5, 5)
 _MAX_SIZE = _SIZES[-1]
 _HOT = 8  # most reads of a boot are in the first eighth of the image
-_FILL = 1 << 20
+
+Row = tuple[str, int, int, int, int]
+"""Kind, number of the interval, count, sum and maximum of the latencies (ns)."""
 
 
 def run(request: dict[str, Any], context: CommandContext) -> dict[str, Any]:
     """Fill or boot; see the module."""
     if request["step"] == "fill":
-        with context.start_workers(1, lambda _: _ImageFiller(request)) as workers:
-            return {"size": workers.call("fill")[0]}
+        size, create = request["image"], not request["block"]
+        if request["block"]:  # the clones' regions too, so that no region is a hole
+            size += request["vms"] * request["clone"]
+        return fill_file(context, _base(request), size, seed=request["seed"], create=create)
     clones = os.path.join(os.fsencode(request["path"]), b"storagetest-boot")
     if not request["block"]:
         context.remove_at_end(clones)
@@ -56,8 +63,8 @@ def run(request: dict[str, Any], context: CommandContext) -> dict[str, Any]:
     workers.call("open_disks")
     context.phase("boot", "boot", until_last_end=True)
     summaries = workers.call("summary", request["interval"])
-    series = _merge_series([series for _, series in summaries])
-    return context.result(boots=[seconds for seconds, _ in summaries], series=series)
+    rows = [row for _, rows in summaries for row in rows]
+    return context.result(boots=[seconds for seconds, _ in summaries], series=_sum_up(rows))
 
 
 def _base(request: dict[str, Any]) -> bytes:
@@ -65,46 +72,23 @@ def _base(request: dict[str, Any]) -> bytes:
     return path if request["block"] else os.path.join(path, b"storagetest-image-%d" % request["image"])
 
 
-def _merge_series(all_series: list[dict[str, list[list[int]]]]) -> dict[str, list[list[int]]]:
-    """Return kind → [interval's number, count, sum of latencies (ns), longest (ns)], of all machines."""
-    merged: dict[str, dict[int, list[int]]] = {}
-    for series in all_series:
-        for kind, rows in series.items():
-            intervals = merged.setdefault(kind, {})
-            for number, count, total, longest in rows:
-                row = intervals.setdefault(number, [0, 0, 0])
-                row[0] += count
-                row[1] += total
-                row[2] = max(row[2], longest)
+def _sum_up(rows: Iterable[Row]) -> dict[str, list[list[int]]]:
+    """Return kind → [interval's number, count, sum of latencies (ns), longest (ns)], of equal intervals."""
+    sums: dict[str, dict[int, list[int]]] = {"read": {}, "write": {}}
+    for kind, number, count, total, longest in rows:
+        row = sums[kind].setdefault(number, [0, 0, 0])
+        row[:] = row[0] + count, row[1] + total, max(row[2], longest)
     return {
         kind: [[number, *row] for number, row in sorted(intervals.items())]
-        for kind, intervals in merged.items()
+        for kind, intervals in sums.items()
     }
 
 
-class _ImageFiller:
-    """Writes the base image, and on a device the clones' regions too, so that no region is a hole."""
-
-    def __init__(self, request: dict[str, Any]) -> None:
-        self.request = request
-
-    def fill(self) -> int:
-        request = self.request
-        size = request["image"] + (request["vms"] * request["clone"] if request["block"] else 0)
-        pool = fsutil.RandomDataPool(request["seed"], _FILL)
-        descriptor = os.open(_base(request), os.O_WRONLY | (0 if request["block"] else os.O_CREAT), 0o600)
-        for offset in range(0, size, _FILL):
-            fsutil.write_all(descriptor, pool.take(min(_FILL, size - offset)))
-        fsutil.evict_page_cache(descriptor)
-        os.close(descriptor)
-        return int(size)
-
-
-class _VirtualMachine:
+class _VirtualMachine(DirectoryWorker):
     """One virtual machine."""
 
     def __init__(self, request: dict[str, Any], clones: bytes, index: int) -> None:
-        self.request, self.clones, self.index = request, clones, index
+        super().__init__(request, clones, index)
         self.reads, self.writes, self.flushes = OpLog(sized=True), OpLog(sized=True), OpLog()
         self.boot_ops = _boot_list(request)
         self.clone_offset = 0
@@ -115,10 +99,6 @@ class _VirtualMachine:
         self.pauses = [pace.expovariate(1 / think) if think else 0.0 for _ in self.boot_ops]
         self.buffer: mmap.mmap | None = None
 
-    def setup(self) -> None:
-        fsutil.remove(self.clones)
-        os.mkdir(self.clones)
-
     def open_disks(self) -> None:
         """Open the image and the clone. The written data differs in every machine and repeat."""
         request = self.request
@@ -127,7 +107,7 @@ class _VirtualMachine:
             self.base = self.clone = os.open(request["path"], os.O_RDWR | direct)
         else:
             self.base = os.open(_base(request), os.O_RDONLY | direct)
-            clone = b"%s/%d" % (self.clones, self.index)
+            clone = b"%s/%d" % (self.root, self.index)
             self.clone = os.open(clone, os.O_RDWR | os.O_CREAT | direct, 0o600)
         self.data = fsutil.aligned(_MAX_SIZE)
         seed = (request["seed"] * 4096 + request["repeat"]) * 4096 + self.index
@@ -163,19 +143,16 @@ class _VirtualMachine:
         self.done = max(op_log.last for op_log in (self.reads, self.writes, self.flushes))
         return {"read": self.reads, "write": self.writes, "flush": self.flushes}
 
-    def summary(self, interval: float) -> tuple[float, dict[str, list[list[int]]]]:
+    def summary(self, interval: float) -> tuple[float, list[tuple[Any, ...]]]:
         """Return how long the boot took (s), and count, sum and maximum of latencies by interval."""
         step = int(interval * 1e9)
-        series = {}
-        for kind, op_log in (("read", self.reads), ("write", self.writes)):
-            rows: dict[int, list[int]] = {}
-            for end, latency in zip(op_log.ends, op_log.latencies):
-                row = rows.setdefault((end - self.began) // step, [0, 0, 0])
-                row[0] += 1
-                row[1] += latency
-                row[2] = max(row[2], latency)
-            series[kind] = [[number, *row] for number, row in sorted(rows.items())]
-        return (self.done - self.began) * 1e-9, series
+        rows = (
+            (kind, (end - self.began) // step, 1, latency, latency)
+            for kind, op_log in (("read", self.reads), ("write", self.writes))
+            for end, latency in zip(op_log.ends, op_log.latencies)
+        )
+        summed = [(kind, *row) for kind, kind_rows in _sum_up(rows).items() for row in kind_rows]
+        return (self.done - self.began) * 1e-9, summed
 
 
 def _boot_list(request: dict[str, Any]) -> list[tuple[str, int, int]]:

@@ -20,17 +20,21 @@ Request: ``path``, ``processes``, all of the above, ``seed``.
 from __future__ import annotations
 
 import os
-from random import Random
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from storagetest.agent import fsutil
 from storagetest.agent.command_context import CommandContext
+from storagetest.agent.directory_worker import DirectoryWorker
 from storagetest.agent.op_log import OpLog, now
 from storagetest.agent.worker_pool import PhaseBarrier
 
 __all__ = ["run"]
 
-_FOREVER = 1 << 62
+File = tuple[int, int]
+"""Number of a file, and the bytes that it has."""
+
+Work = Callable[[int, int, OpLog, int], int]
 
 
 def run(request: dict[str, Any], context: CommandContext) -> dict[str, Any]:
@@ -39,139 +43,120 @@ def run(request: dict[str, Any], context: CommandContext) -> dict[str, Any]:
     workers = context.start_workers(request["processes"], lambda index: _CopyWorker(request, root, index))
     workers.call("setup", only=0)
     workers.call("setup_tree")
-    limit = None if request["seconds"] is None else int(request["seconds"] * 1e9)
     for name in ("write", "copy", "read", "delete"):
         if name == "read":
             workers.call("drop_pages")
-        context.phase(name, name, limit)
+        context.phase(name, name, request["seconds"])
     return context.result(differs=[location for found in workers.call("mismatches") for location in found])
 
 
-class _CopyWorker:
-    """One process: the sizes and names of its files, and (name, bytes) of what it has written and copied."""
+class _CopyWorker(DirectoryWorker):
+    """One process: the sizes and names of its files, and what it has written and copied of them."""
 
     def __init__(self, request: dict[str, Any], root: bytes, index: int) -> None:
-        self.request, self.root = request, root
+        super().__init__(request, root, index)
         self.directory = b"%s/p%d" % (root, index)
         self.sources, self.copies = self.directory + b"/a", self.directory + b"/b"
         self.block = request["block_size"]
         self.pool = fsutil.RandomDataPool(request["seed"] * 4096 + index, max(1 << 20, self.block))
-        self.random = Random(request["seed"] * 4096 + index)  # noqa: S311  # sizes, not a secret
-        self.sizes = self._sizes(index)
-        self.written: list[tuple[bytes, int]] = []
-        self.copied: list[tuple[bytes, int]] = []
+        self.sizes = self._sizes()
+        self.written: list[File] = []
+        self.copied: list[File] = []
         self.differs: list[str] = []
 
-    def _sizes(self, index: int) -> list[int]:
-        processes, mean = self.request["processes"], self.request["file_size"]
+    def _sizes(self) -> list[int]:
         if self.request["large"]:
-            return [self.request["size"] // processes]
-        count = self.request["files"] // processes + (index < self.request["files"] % processes)
+            return [self.request["size"] // self.request["processes"]]
+        mean, count = self.request["file_size"], self.share(self.request["files"])
         return [self.random.randint(mean // 2, mean + mean // 2) for _ in range(count)]
-
-    def setup(self) -> None:
-        fsutil.remove(self.root)
-        os.mkdir(self.root)
 
     def setup_tree(self) -> None:
         os.mkdir(self.directory)
         depth = 0 if self.request["large"] else self.request["depth"]
         for top in (self.sources, self.copies):
             fsutil.make_tree(top, depth, self.request["width"])
-        tree = [
-            leaf[len(self.sources) :]
-            for leaf in fsutil.leaf_directories(self.sources, depth, self.request["width"])
-        ]
+        tree = fsutil.leaf_directories(b"", depth, self.request["width"])
         self.names = [b"%b/%d" % (tree[number % len(tree)], number) for number in range(len(self.sizes))]
 
     def drop_pages(self) -> None:
         """Drop the copies from the client's page cache."""
-        for name, _ in self.copied:
-            descriptor = os.open(self.copies + name, os.O_RDWR)
+        for number, _ in self.copied:
+            descriptor = os.open(self.copies + self.names[number], os.O_RDWR)
             fsutil.evict_page_cache(descriptor)
             os.close(descriptor)
 
     def mismatches(self) -> list[str]:
         return self.differs
 
-    def write(self, barrier: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
-        files, blocks = OpLog(sized=True), OpLog(sized=True)
-        barrier.wait()
-        end = barrier.began + (limit or _FOREVER)
-        for number, size in enumerate(self.sizes):
-            began = time = now()
-            descriptor = os.open(
-                self.sources + self.names[number], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644
-            )
-            offset = 0
-            while offset < size and time < end:
-                data = self._data(number, offset, min(self.block, size - offset))
-                fsutil.write_all(descriptor, data)
-                offset += len(data)
-                time = blocks.add(time, len(data))
-            self._close(descriptor)
-            time = files.add(began, offset)
-            self.written.append((self.names[number], offset))
-            if time >= end:
-                break
-        return {"files": files, "blocks": blocks}
+    def write(self, barrier: PhaseBarrier, limit: float | None) -> dict[str, OpLog]:
+        return self._run_loop(barrier, limit, zip(range(len(self.sizes)), self.sizes), self._write)
 
-    def copy(self, barrier: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
-        files, blocks = OpLog(sized=True), OpLog(sized=True)
-        barrier.wait()
-        end = barrier.began + (limit or _FOREVER)
+    def copy(self, barrier: PhaseBarrier, limit: float | None) -> dict[str, OpLog]:
+        return self._run_loop(barrier, limit, self.written, self._copy)
+
+    def read(self, barrier: PhaseBarrier, limit: float | None) -> dict[str, OpLog]:
+        return self._run_loop(barrier, limit, self.copied, self._read)
+
+    def _run_loop(
+        self, barrier: PhaseBarrier, limit: float | None, files: Iterable[File], work: Work
+    ) -> dict[str, OpLog]:
+        """Run ``work`` on each file until the time is over; it returns how many bytes it has processed."""
+        op_log, blocks = OpLog(sized=True), OpLog(sized=True)
+        end = barrier.start(limit)
+        for number, size in files:
+            began = now()
+            done = work(number, size, blocks, end)
+            if op_log.add(began, done) >= end:
+                break
+        return {"files": op_log, "blocks": blocks}
+
+    def _write(self, number: int, size: int, blocks: OpLog, end: int) -> int:
+        time, offset = now(), 0
+        descriptor = self._create(self.sources, number)
+        while offset < size and time < end:
+            data = self._data(number, offset, min(self.block, size - offset))
+            fsutil.write_all(descriptor, data)
+            offset += len(data)
+            time = blocks.add(time, len(data))
+        self._close(descriptor)
+        self.written.append((number, offset))
+        return offset
+
+    def _copy(self, number: int, size: int, blocks: OpLog, end: int) -> int:
+        time, offset = now(), 0
         move = _by_server if self.request["server"] else _by_client
-        for name, size in self.written:
-            began = time = now()
-            source = os.open(self.sources + name, os.O_RDONLY)
-            target = os.open(self.copies + name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-            offset = 0
-            while offset < size and time < end:
-                part = move(source, target, min(self.block, size - offset))
-                if not part:
-                    raise OSError(5, f"ends after {offset} of {size} bytes", self.sources + name)
-                offset += part
-                time = blocks.add(time, part)
-            os.close(source)
-            self._close(target)
-            time = files.add(began, offset)
-            self.copied.append((name, offset))
-            if time >= end:
-                break
-        return {"files": files, "blocks": blocks}
+        source = os.open(self.sources + self.names[number], os.O_RDONLY)
+        target = self._create(self.copies, number)
+        while offset < size and time < end:
+            part = move(source, target, min(self.block, size - offset))
+            if not part:
+                raise OSError(5, f"ends after {offset} of {size} bytes", self.sources + self.names[number])
+            offset += part
+            time = blocks.add(time, part)
+        os.close(source)
+        self._close(target)
+        self.copied.append((number, offset))
+        return offset
 
-    def read(self, barrier: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
-        files, blocks = OpLog(sized=True), OpLog(sized=True)
-        barrier.wait()
-        end = barrier.began + (limit or _FOREVER)
-        for number, (name, size) in enumerate(self.copied):
-            began = time = now()
-            descriptor = os.open(self.copies + name, os.O_RDONLY)
-            offset = 0
-            while offset < size and time < end:
-                data = os.read(descriptor, min(self.block, size - offset))
-                if (
-                    data != self._data(number, offset, min(self.block, size - offset))[: len(data)]
-                    or not data
-                ):
-                    self.differs.append(f"{os.fsdecode(self.copies + name)} at byte {offset}")
-                    break
-                offset += len(data)
-                time = blocks.add(time, len(data))
-            os.close(descriptor)
-            time = files.add(began, offset)
-            if time >= end:
+    def _read(self, number: int, size: int, blocks: OpLog, end: int) -> int:
+        time, offset = now(), 0
+        path = self.copies + self.names[number]
+        descriptor = os.open(path, os.O_RDONLY)
+        while offset < size and time < end:
+            data = os.read(descriptor, min(self.block, size - offset))
+            if not data or data != self._data(number, offset, len(data)):
+                self.differs.append(f"{os.fsdecode(path)} at byte {offset}")
                 break
-        return {"files": files, "blocks": blocks}
+            offset += len(data)
+            time = blocks.add(time, len(data))
+        os.close(descriptor)
+        return offset
 
-    def delete(self, barrier: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
+    def delete(self, barrier: PhaseBarrier, limit: float | None) -> dict[str, OpLog]:
         op_log = OpLog()
-        barrier.wait()
-        end = barrier.began + (limit or _FOREVER)
-        paths = [self.sources + name for name, _ in self.written] + [
-            self.copies + name for name, _ in self.copied
-        ]
-        for path in paths:
+        end = barrier.start(limit)
+        written_and_copied = ((self.sources, self.written), (self.copies, self.copied))
+        for path in [top + self.names[number] for top, files in written_and_copied for number, _ in files]:
             began = now()
             os.unlink(path)
             if op_log.add(began) >= end:
@@ -180,6 +165,9 @@ class _CopyWorker:
 
     def _data(self, number: int, offset: int, size: int) -> memoryview:
         return self.pool.at(number * 104_729 + offset, size)
+
+    def _create(self, top: bytes, number: int) -> int:
+        return os.open(top + self.names[number], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
 
     def _close(self, descriptor: int) -> None:
         if self.request["sync"]:

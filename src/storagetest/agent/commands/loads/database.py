@@ -40,7 +40,7 @@ def run(request: dict[str, Any], context: CommandContext) -> dict[str, Any]:
 
     workers = context.start_workers(1 + request["workers"], make)
     workers.call("open")
-    context.phase("work", "work", int(request["seconds"] * 1e9))
+    context.phase("work", "work", request["seconds"])
     return context.result()
 
 
@@ -60,12 +60,12 @@ class _LogWriter:
             fsutil.write_all(self.descriptor, self.pool.take(self.record))
         os.fsync(self.descriptor)
 
-    def work(self, barrier: PhaseBarrier, limit: int) -> dict[str, OpLog]:
-        """Commit until the time ``limit`` (ns) is over."""
+    def work(self, barrier: PhaseBarrier, limit: float) -> dict[str, OpLog]:
+        """Commit until the time ``limit`` (s) is over."""
         op_log, record, number = OpLog(sized=True), self.record, 0
         write, flush, take = os.pwrite, os.fdatasync, self.pool.take
-        began = barrier.wait()
-        end = began + limit
+        end = barrier.start(limit)
+        began = barrier.began
         while began < end:
             data = take(record)
             began = now()
@@ -94,17 +94,14 @@ class _PageWorker:
         self.descriptor = os.open(self.path, os.O_RDWR | self.direct)
         self.read_buffer, self.write_buffer = fsutil.aligned(self.page), fsutil.aligned(self.page)
 
-    def work(self, barrier: PhaseBarrier, limit: int) -> dict[str, OpLog]:
+    def work(self, barrier: PhaseBarrier, limit: float) -> dict[str, OpLog]:
         """Read or overwrite one page after another."""
         reads, writes = OpLog(sized=True), OpLog(sized=True)
-        read_buffer, write_buffer, page = (
-            memoryview(self.read_buffer),
-            memoryview(self.write_buffer),
-            self.page,
-        )
+        read_buffer, write_buffer = memoryview(self.read_buffer), memoryview(self.write_buffer)
+        page = self.page
         chance, random_page = self.random.random, self.random.randrange
-        began = barrier.wait()
-        end = began + limit
+        end = barrier.start(limit)
+        began = barrier.began
         while began < end:
             offset = self.start + random_page(self.pages) * page
             if chance() < self.read_share:

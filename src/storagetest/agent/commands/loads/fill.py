@@ -12,30 +12,35 @@ from typing import Any
 from storagetest.agent import fsutil
 from storagetest.agent.command_context import CommandContext
 
-__all__ = ["run"]
+__all__ = ["fill_file", "run"]
 
 _FILL = 1 << 20
 
 
 def run(request: dict[str, Any], context: CommandContext) -> dict[str, Any]:
     """Write the data; see the module."""
-    with context.start_workers(1, lambda _: _FileFiller(request)) as workers:
-        return {"size": workers.call("fill")[0]}
+    path = os.fsencode(request["path"])
+    return fill_file(context, path, request["size"], seed=request["seed"], create=request["make"])
+
+
+def fill_file(context: CommandContext, path: bytes, size: int, *, seed: int, create: bool) -> dict[str, Any]:
+    """Write ``size`` bytes to ``path`` in a worker; return the command's result."""
+    with context.start_workers(1, lambda _: _FileFiller(path, size, seed, create)) as workers:
+        workers.call("fill")
+    return {"size": size}
 
 
 class _FileFiller:
     """The worker process that writes the data."""
 
-    def __init__(self, request: dict[str, Any]) -> None:
-        self.request = request
+    def __init__(self, path: bytes, size: int, seed: int, create: bool) -> None:
+        self.path, self.size = path, size
+        self.pool = fsutil.RandomDataPool(seed, _FILL)
+        self.flags = os.O_WRONLY | (os.O_CREAT if create else 0)
 
-    def fill(self) -> int:
-        request, size = self.request, self.request["size"]
-        pool = fsutil.RandomDataPool(request["seed"], _FILL)
-        flags = os.O_WRONLY | (os.O_CREAT if request["make"] else 0)
-        descriptor = os.open(os.fsencode(request["path"]), flags, 0o600)
-        for offset in range(0, size, _FILL):
-            fsutil.write_all(descriptor, pool.take(min(_FILL, size - offset)))
+    def fill(self) -> None:
+        descriptor = os.open(self.path, self.flags, 0o600)
+        for offset in range(0, self.size, _FILL):
+            fsutil.write_all(descriptor, self.pool.take(min(_FILL, self.size - offset)))
         fsutil.evict_page_cache(descriptor)
         os.close(descriptor)
-        return int(size)

@@ -24,6 +24,7 @@ from typing import Any
 
 from storagetest.agent import fsutil
 from storagetest.agent.command_context import CommandContext
+from storagetest.agent.directory_worker import DirectoryWorker
 from storagetest.agent.fast_stat import STAT_BUFFER, stat
 from storagetest.agent.op_log import BackToBackOpLog, OpLog, now
 from storagetest.agent.worker_pool import CommandError, PhaseBarrier
@@ -36,7 +37,6 @@ ORDER = (
 )  # fmt: skip
 _READS = {"open", "stat", "readdir"}
 _UNSUPPORTED = {errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM}
-_FOREVER = 1 << 62
 _ATTRIBUTE = b"user.storagetest"
 _VALUE = 64
 
@@ -55,37 +55,32 @@ def run(request: dict[str, Any], context: CommandContext) -> dict[str, Any]:
         "probe", sorted(requested & {"xattr", "link", "symlink"}), only=0
     )[0]
     needed = requested | {"create"} | ({"mkdir"} if "rmdir" in requested else set())
-    limit = None if request["seconds"] is None else int(request["seconds"] * 1e9)
     created = 0
     for name in ORDER:
         if name not in needed or name in unsupported:
             continue
         if request["cold"] and name in _READS:
             workers.call("drop_caches", only=0)
-        report = context.phase(name, name, limit)
+        report = context.phase(name, name, request["seconds"])
         if name == "create":
             created = report["operations"]["create"]["total"]
         workers.call("clean_up", name)
     return context.result(not_offered=unsupported, files=created)
 
 
-class _MetadataWorker:
+class _MetadataWorker(DirectoryWorker):
     """One process: its directories, and the names of the entries that it has created there."""
 
     def __init__(self, request: dict[str, Any], root: bytes, index: int) -> None:
-        self.root, self.index = root, index
+        super().__init__(request, root, index)
         self.shared, self.cold = request["shared"], request["cold"]
         self.depth, self.width = request["depth"], request["width"]
         top = b"%s/shared" % root if self.shared else b"%s/p%d" % (root, index)
         self.top = top
         self.leaves = fsutil.leaf_directories(top, self.depth, self.width)
-        share = request["files"] // request["processes"]
-        share += index < request["files"] % request["processes"]
-        counts = [share // len(self.leaves)] * len(self.leaves)
-        for number in range(share % len(self.leaves)):
-            counts[number] += 1
-        self.planned_counts = counts
-        self.created: list[list[bytes]] = [[] for _ in counts]
+        each, more = divmod(self.share(request["files"]), len(self.leaves))
+        self.planned_counts = [each + (number < more) for number in range(len(self.leaves))]
+        self.created: list[Names] = [[] for _ in self.leaves]
         size = request["file_size"]
         self.data = bytes(fsutil.RandomDataPool(request["seed"] + index, max(1, size)).take(size))
         self.cleanup: Callable[[], None] = _nothing
@@ -93,9 +88,8 @@ class _MetadataWorker:
     # Not timed
 
     def setup(self) -> None:
-        """Create the root and the shared tree; first remove what a killed agent has left there."""
-        fsutil.remove(self.root)
-        os.mkdir(self.root)
+        """Create the root and the shared tree."""
+        super().setup()
         if self.shared:
             fsutil.make_tree(self.top, self.depth, self.width)
 
@@ -138,34 +132,36 @@ class _MetadataWorker:
 
     # The phases. Each prepares, waits at the barrier, and loops.
 
-    def mkdir(self, barrier: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
+    def mkdir(self, barrier: PhaseBarrier, limit: float | None) -> dict[str, OpLog]:
         names = self._fresh(b"d")
-        op_log = self._run_loop(barrier, limit, names, _mkdir)
-        self.directories = _processed(names, op_log)
+        op_log = self._run_loop(barrier, limit, names, _calls(os.mkdir))
+        self.directories = _first(names, op_log.count)
         return {"mkdir": op_log}
 
-    def rmdir(self, barrier: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
-        op_log = self._run_loop(barrier, limit, self.directories, _rmdir)
-        left = _remaining(self.directories, op_log)
+    def rmdir(self, barrier: PhaseBarrier, limit: float | None) -> dict[str, OpLog]:
+        op_log = self._run_loop(barrier, limit, self.directories, _calls(os.rmdir))
+        left = _after(self.directories, op_log.count)
         self.cleanup = lambda: self._for_each_name(left, os.rmdir)
         return {"rmdir": op_log}
 
-    def create(self, barrier: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
+    def create(self, barrier: PhaseBarrier, limit: float | None) -> dict[str, OpLog]:
         names = self._fresh(b"f")
-        op_log = self._run_loop(barrier, limit, names, _create_with_data(self.data) if self.data else _create)
-        self.created = _processed(names, op_log)
+        loop = _create_with_data(self.data) if self.data else _opens(os.O_CREAT | os.O_RDWR)
+        op_log = self._run_loop(barrier, limit, names, loop)
+        self.created = _first(names, op_log.count)
         return {"create": op_log}
 
-    def open(self, barrier: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
-        return {"open": self._run_loop(barrier, limit, self.created, _open, repeat=not self.cold)}
+    def open(self, barrier: PhaseBarrier, limit: float | None) -> dict[str, OpLog]:
+        return {
+            "open": self._run_loop(barrier, limit, self.created, _opens(os.O_RDONLY), repeat=not self.cold)
+        }
 
-    def stat(self, barrier: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
+    def stat(self, barrier: PhaseBarrier, limit: float | None) -> dict[str, OpLog]:
         return {"stat": self._run_loop(barrier, limit, self.created, _stat, repeat=not self.cold)}
 
-    def readdir(self, barrier: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
+    def readdir(self, barrier: PhaseBarrier, limit: float | None) -> dict[str, OpLog]:
         listed = OpLog(sized=True)
-        barrier.wait()
-        end = barrier.began + (limit or _FOREVER)
+        end = barrier.start(limit)
         began = now()
         while began < end:
             for leaf in self.leaves:
@@ -177,30 +173,33 @@ class _MetadataWorker:
                 break
         return {"readdir": listed}
 
-    def setattr(self, barrier: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
+    def setattr(self, barrier: PhaseBarrier, limit: float | None) -> dict[str, OpLog]:
         return {"setattr": self._run_loop(barrier, limit, self.created, _setattr, repeat=True)}
 
-    def xattr(self, barrier: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
+    def xattr(self, barrier: PhaseBarrier, limit: float | None) -> dict[str, OpLog]:
         return {"xattr": self._run_loop(barrier, limit, self.created, _xattr, repeat=True)}
 
-    def rename(self, barrier: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
+    def rename(self, barrier: PhaseBarrier, limit: float | None) -> dict[str, OpLog]:
         forward = [[(name, b"r" + name) for name in names] for names in self.created]
         back = [[(new, old) for old, new in names] for names in forward]
-        op_log = self._run_loop(barrier, limit, forward, _rename, repeat=True, odd_names=back)
+        op_log = self._run_loop(
+            barrier, limit, forward, _calls_on_pairs(os.rename), repeat=True, odd_names=back
+        )
         rounds, rest = divmod(op_log.count, max(1, sum(map(len, self.created))))
-        moved = list(_first(forward, rest)) if rounds % 2 == 0 else list(_after(forward, rest))
+        moved = _first(forward, rest) if rounds % 2 == 0 else _after(forward, rest)
         self.cleanup = lambda: self._for_each_name(moved, lambda pair: os.rename(pair[1], pair[0]))
         return {"rename": op_log}
 
-    def link(self, barrier: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
+    def link(self, barrier: PhaseBarrier, limit: float | None) -> dict[str, OpLog]:
         names = [[(name, b"l" + name) for name in names] for names in self.created]
-        return {"link": self._create_and_undo(barrier, limit, names, _link, lambda pair: os.unlink(pair[1]))}
+        return {"link": self._create_and_undo(barrier, limit, names, os.link)}
 
-    def symlink(self, barrier: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
-        return {"symlink": self._create_and_undo(barrier, limit, self._fresh(b"s"), _symlink, os.unlink)}
+    def symlink(self, barrier: PhaseBarrier, limit: float | None) -> dict[str, OpLog]:
+        names = [[(b"target", name) for name in names] for names in self._fresh(b"s")]
+        return {"symlink": self._create_and_undo(barrier, limit, names, os.symlink)}
 
-    def unlink(self, barrier: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
-        return {"unlink": self._run_loop(barrier, limit, self.created, _unlink)}
+    def unlink(self, barrier: PhaseBarrier, limit: float | None) -> dict[str, OpLog]:
+        return {"unlink": self._run_loop(barrier, limit, self.created, _calls(os.unlink))}
 
     # The loops' callers
 
@@ -213,7 +212,7 @@ class _MetadataWorker:
     def _run_loop(
         self,
         barrier: PhaseBarrier,
-        limit: int | None,
+        limit: float | None,
         names: Sequence[Names],
         loop: Loop,
         *,
@@ -227,8 +226,7 @@ class _MetadataWorker:
         op_log = BackToBackOpLog()
         by_round = (names, odd_names or names)
         number = 0
-        barrier.wait()
-        end = barrier.began + (limit or _FOREVER)
+        end = barrier.start(limit)
         while True:
             for leaf, batch in enumerate(by_round[number % 2]):
                 os.chdir(self.leaves[leaf])
@@ -241,14 +239,14 @@ class _MetadataWorker:
     def _create_and_undo(
         self,
         barrier: PhaseBarrier,
-        limit: int | None,
-        names: Sequence[Names],
-        loop: Loop,
-        remove: Callable[[Any], None],
+        limit: float | None,
+        pairs: Sequence[Names],
+        call: Callable[[bytes, bytes], None],
     ) -> BackToBackOpLog:
-        op_log = self._run_loop(barrier, limit, names, loop)
-        created = list(_first(names, op_log.count))
-        self.cleanup = lambda: self._for_each_name(created, remove)
+        """Run ``call(old, new)`` on all pairs of names; the clean-up removes the new ones."""
+        op_log = self._run_loop(barrier, limit, pairs, _calls_on_pairs(call))
+        created = _first(pairs, op_log.count)
+        self.cleanup = lambda: self._for_each_name(created, lambda pair: os.unlink(pair[1]))
         return op_log
 
     def _for_each_name(self, names: Sequence[Names], action: Callable[[Any], None]) -> None:
@@ -276,46 +274,51 @@ def _after(names: Sequence[Names], count: int) -> list[Names]:
     return [batch[len(first) :] for batch, first in zip(names, _first(names, count))]
 
 
-def _processed(names: list[list[bytes]], op_log: BackToBackOpLog) -> list[list[bytes]]:
-    return [list(batch) for batch in _first(names, op_log.count)]
+# The loops make their system call directly, because a call through another function costs as much as some
+# system calls. Each returns whether there is time left.
 
 
-def _remaining(names: list[list[bytes]], op_log: BackToBackOpLog) -> list[Names]:
-    return _after(names, op_log.count)
+def _calls(call: Callable[[bytes], object]) -> Loop:
+    """Return the loop that calls ``call(name)``; ``call`` is a function of the standard library."""
+
+    def loop(names: Names, stamp: Callable[[int], None], end: int) -> bool:
+        for name in names:
+            call(name)
+            stamp(time := now())
+            if time >= end:
+                return False
+        return True
+
+    return loop
 
 
-# The loops: one per kind, because a call through another function costs as much as some system calls. Each
-# returns whether there is time left.
+def _calls_on_pairs(call: Callable[[bytes, bytes], object]) -> Loop:
+    """Return the loop that calls ``call(old, new)`` for each pair of names."""
+
+    def loop(names: Names, stamp: Callable[[int], None], end: int) -> bool:
+        for old, new in names:
+            call(old, new)
+            stamp(time := now())
+            if time >= end:
+                return False
+        return True
+
+    return loop
 
 
-def _mkdir(names: Names, stamp: Callable[[int], None], end: int) -> bool:
-    mkdir = os.mkdir
-    for name in names:
-        mkdir(name)
-        stamp(time := now())
-        if time >= end:
-            return False
-    return True
+def _opens(flags: int) -> Loop:
+    """Return the loop that opens each name with ``flags`` and closes it."""
 
+    def loop(names: Names, stamp: Callable[[int], None], end: int) -> bool:
+        open_, close = os.open, os.close
+        for name in names:
+            close(open_(name, flags, 0o644))
+            stamp(time := now())
+            if time >= end:
+                return False
+        return True
 
-def _rmdir(names: Names, stamp: Callable[[int], None], end: int) -> bool:
-    rmdir = os.rmdir
-    for name in names:
-        rmdir(name)
-        stamp(time := now())
-        if time >= end:
-            return False
-    return True
-
-
-def _create(names: Names, stamp: Callable[[int], None], end: int) -> bool:
-    open_, close, flags = os.open, os.close, os.O_CREAT | os.O_RDWR
-    for name in names:
-        close(open_(name, flags, 0o644))
-        stamp(time := now())
-        if time >= end:
-            return False
-    return True
+    return loop
 
 
 def _create_with_data(data: bytes) -> Loop:
@@ -332,16 +335,6 @@ def _create_with_data(data: bytes) -> Loop:
         return True
 
     return create
-
-
-def _open(names: Names, stamp: Callable[[int], None], end: int) -> bool:
-    open_, close, flags = os.open, os.close, os.O_RDONLY
-    for name in names:
-        close(open_(name, flags))
-        stamp(time := now())
-        if time >= end:
-            return False
-    return True
 
 
 def _stat(names: Names, stamp: Callable[[int], None], end: int) -> bool:
@@ -369,46 +362,6 @@ def _xattr(names: Names, stamp: Callable[[int], None], end: int) -> bool:
     setxattr, value = os.setxattr, b"%0*d" % (_VALUE, now())
     for name in names:
         setxattr(name, _ATTRIBUTE, value)
-        stamp(time := now())
-        if time >= end:
-            return False
-    return True
-
-
-def _rename(names: Names, stamp: Callable[[int], None], end: int) -> bool:
-    rename = os.rename
-    for name in names:
-        rename(*name)
-        stamp(time := now())
-        if time >= end:
-            return False
-    return True
-
-
-def _link(names: Names, stamp: Callable[[int], None], end: int) -> bool:
-    link = os.link
-    for name in names:
-        link(*name)
-        stamp(time := now())
-        if time >= end:
-            return False
-    return True
-
-
-def _symlink(names: Names, stamp: Callable[[int], None], end: int) -> bool:
-    symlink, target = os.symlink, b"target"
-    for name in names:
-        symlink(target, name)
-        stamp(time := now())
-        if time >= end:
-            return False
-    return True
-
-
-def _unlink(names: Names, stamp: Callable[[int], None], end: int) -> bool:
-    unlink = os.unlink
-    for name in names:
-        unlink(name)
         stamp(time := now())
         if time >= end:
             return False

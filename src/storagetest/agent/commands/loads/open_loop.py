@@ -21,13 +21,12 @@ from __future__ import annotations
 
 import os
 import random
-import time
 from array import array
 from typing import Any
 
 from storagetest.agent import fsutil
 from storagetest.agent.command_context import CommandContext
-from storagetest.agent.op_log import OpLog, now
+from storagetest.agent.op_log import OpLog, now, sleep_until
 from storagetest.agent.worker_pool import CommandError, PhaseBarrier
 
 __all__ = ["plan", "run"]
@@ -88,9 +87,7 @@ class _RequestWorker:
         over = start + self.limit
         while len(ticket := os.read(self.tickets, _DUE)) == _DUE:
             due = start + int.from_bytes(ticket, "little")
-            wait = due - now()
-            if wait > 0:
-                time.sleep(wait * 1e-9)
+            sleep_until(due)
             began = now()
             if began >= over:
                 break

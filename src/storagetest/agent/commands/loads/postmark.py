@@ -24,11 +24,11 @@ Request: ``path``, all of the above, ``subdirectories``, ``sync`` (fsync after e
 from __future__ import annotations
 
 import os
-from random import Random
 from typing import Any
 
 from storagetest.agent import fsutil
 from storagetest.agent.command_context import CommandContext
+from storagetest.agent.directory_worker import DirectoryWorker
 from storagetest.agent.op_log import OpLog, now
 from storagetest.agent.worker_pool import PhaseBarrier
 
@@ -44,38 +44,26 @@ def run(request: dict[str, Any], context: CommandContext) -> dict[str, Any]:
     workers.call("setup", only=0)
     workers.call("setup_tree")
     context.phase("create", "create_pool")
-    limit = None if request["seconds"] is None else int(request["seconds"] * 1e9)
-    context.phase("transactions", "run_transactions", limit)
+    context.phase("transactions", "run_transactions", request["seconds"])
     if sum(workers.call("file_count")):
         context.phase("delete", "delete_all")
     return context.result()
 
 
-def _share(total: int, processes: int, index: int) -> int:
-    return total // processes + (index < total % processes)
-
-
-class _PostmarkWorker:
+class _PostmarkWorker(DirectoryWorker):
     """One process with its pool: ``table`` is (name, size) of every file, in no order."""
 
     def __init__(self, request: dict[str, Any], root: bytes, index: int) -> None:
-        self.root = root
+        super().__init__(request, root, index)
         self.directory = b"%s/p%d" % (root, index)
-        self.request = request
-        self.random = Random(request["seed"] * 4096 + index)  # noqa: S311  # not a secret
         self.pool = fsutil.RandomDataPool(request["seed"] + index)
-        self.count = _share(request["files"], request["processes"], index)
+        self.count = self.share(request["files"])
         count = request["transactions"]
-        self.transactions = None if count is None else _share(count, request["processes"], index)
+        self.transactions = None if count is None else self.share(count)
         self.low, self.high = request["low"], request["high"]
         self.table: list[tuple[bytes, int]] = []
         self.names = 0
         self.read_unit, self.write_unit = request["read_block"], request["write_block"]
-
-    def setup(self) -> None:
-        """Create the common directory; first remove what a killed agent has left there."""
-        fsutil.remove(self.root)
-        os.mkdir(self.root)
 
     def setup_tree(self) -> None:
         """Create the directories, and set the units of reads and writes."""
@@ -95,14 +83,13 @@ class _PostmarkWorker:
             self._create(op_log)
         return {"create": op_log}
 
-    def run_transactions(self, barrier: PhaseBarrier, limit: int | None) -> dict[str, OpLog]:
+    def run_transactions(self, barrier: PhaseBarrier, limit: float | None) -> dict[str, OpLog]:
         """Run the transactions; the log ``transaction`` has one entry per pair."""
         op_logs = {name: OpLog(sized=True) for name in ("read", "append", "create", "delete", "transaction")}
         reads, creates = self.request["read_bias"], self.request["create_bias"]
         chance, full = self.random.randrange, 2 * self.count
-        began = barrier.wait()
-        end = began + limit if limit is not None else 1 << 62
-        done = 0
+        end = barrier.start(limit)
+        began, done = barrier.began, 0
         while began < end and (self.transactions is None or done < self.transactions):
             if reads >= 0 and self.table:
                 if chance(_OUT_OF) < reads:

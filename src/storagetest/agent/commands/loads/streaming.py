@@ -19,12 +19,11 @@ second), ``seconds``, ``within`` (the deadline, s), ``direct`` (O_DIRECT).
 from __future__ import annotations
 
 import os
-import time
 from typing import Any
 
 from storagetest.agent import fsutil
 from storagetest.agent.command_context import CommandContext
-from storagetest.agent.op_log import OpLog, now
+from storagetest.agent.op_log import OpLog, now, sleep_until
 from storagetest.agent.worker_pool import PhaseBarrier
 
 __all__ = ["run"]
@@ -66,9 +65,7 @@ class _Reader:
         last = first
         for number in range(self.frames):
             due = first + int(number / self.rate * 1e9)
-            wait = due - now()
-            if wait > 0:
-                time.sleep(wait * 1e-9)
+            sleep_until(due)
             began = now()
             if began >= over:
                 break
