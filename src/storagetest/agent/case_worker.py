@@ -26,8 +26,9 @@ from contextlib import AbstractContextManager, suppress
 from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
+from storagetest.agent import fsutil
 from storagetest.agent.testlib.outcomes import OBSERVED, CannotRun, name_of
-from storagetest.agent.worker_pool import init_worker, receive, send
+from storagetest.agent.worker_pool import fork_worker, receive, send
 
 __all__ = ["CaseWorker"]
 
@@ -50,32 +51,22 @@ class CaseWorker:
     """
 
     def __init__(self, modules: dict[str, ModuleType], path: str, others: Sequence[CaseWorker]) -> None:
-        requests, self._requests = os.pipe()
-        self.results, results = os.pipe()
         self._printed = os.memfd_create("printed")
         self.case: dict[str, Any] | None = None
         self.until = self._began = self._seconds = 0.0
         self._received = b""
-        parent = os.getpid()
-        self._pid = os.fork()
-        if self._pid:
-            os.close(requests)
-            os.close(results)
-            return
-        try:
+
+        def serve(requests: int, results: int) -> None:
             for other in others:  # a pipe does not end while a sibling has its other end open
                 other.close_fds()
-            os.close(self._requests)
-            os.close(self.results)
-            init_worker(parent)
             os.setsid()
             os.dup2(self._printed, 1)
             os.dup2(self._printed, 2)
             os.close(self._printed)
             sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a TextIOWrapper
             _serve(requests, results, modules, path)
-        finally:
-            os._exit(0)
+
+        self._pid, self._requests, self.results = fork_worker(serve)
 
     def submit(self, case: dict[str, Any], seconds: float) -> None:
         """Start a case, which may take ``seconds``."""
@@ -194,9 +185,7 @@ def _serve(requests: int, results: int, modules: dict[str, ModuleType], path: st
         spent = outcome["ended"] not in {"passed", "skipped"} or _process_state() != before
         sys.stdout.flush()
         result = {"of": case["name"], **outcome, "observed": OBSERVED, "spent": spent}
-        data = json.dumps(result).encode() + b"\n"
-        while data:
-            data = data[os.write(results, data) :]
+        fsutil.write_all(results, json.dumps(result).encode() + b"\n")
 
 
 def _process_state() -> object:

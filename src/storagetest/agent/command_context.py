@@ -133,8 +133,5 @@ class _Remover:
 
 
 def _processor_times() -> str:
-    try:
-        with open("/proc/stat", encoding="ascii") as stat:
-            return "".join(line for line in stat if line.startswith("cpu"))
-    except OSError:
-        return ""
+    lines = (fsutil.read_text("/proc/stat") or "").splitlines(keepends=True)
+    return "".join(line for line in lines if line.startswith("cpu"))

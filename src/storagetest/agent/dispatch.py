@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import re
 import signal
 import time
 from types import ModuleType
 from typing import Any
 
+from storagetest.agent import fsutil
 from storagetest.agent.command_context import CommandContext
 from storagetest.agent.worker_pool import CommandError, os_error_fields
 
@@ -55,9 +55,7 @@ def _result(request: dict[str, Any]) -> dict[str, Any]:
 
 def write_message(message: dict[str, Any]) -> None:
     """Write one JSON line to stdout."""
-    data = memoryview(json.dumps(message, separators=(",", ":")).encode() + b"\n")
-    while data:
-        data = data[os.write(1, data) :]
+    fsutil.write_all(1, json.dumps(message, separators=(",", ":")).encode() + b"\n")
 
 
 def _stop(number: int, _frame: object) -> None:

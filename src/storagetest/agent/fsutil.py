@@ -13,7 +13,9 @@ __all__ = [
     "drop_caches",
     "evict_page_cache",
     "leaf_directories",
+    "make_memory_directory",
     "make_tree",
+    "read_text",
     "removal",
     "remove",
     "write_all",
@@ -40,6 +42,24 @@ class RandomDataPool:
         """Return the ``size`` bytes for ``offset`` of a file; they do not depend on earlier calls."""
         start = offset // _STRIDE * 613 % self._size
         return self._data[start : start + size]
+
+
+def read_text(path: str) -> str | None:
+    """Return the text of a small file, such as those in /proc and /sys; None if it cannot be read."""
+    try:
+        with open(path, encoding="utf-8", errors="replace", newline="") as file:
+            return file.read()
+    except OSError:
+        return None
+
+
+def make_memory_directory(prefix: str) -> str:
+    """Create a directory of mode 0700 in memory, or on disk without /dev/shm; return its path."""
+    memory, disk = "/dev/shm", "/tmp"  # noqa: S108  # the name of the new directory is random
+    parent = memory if os.access(memory, os.W_OK | os.X_OK) else disk
+    path = f"{parent}/{prefix}-{os.urandom(6).hex()}"
+    os.mkdir(path, 0o700)
+    return path
 
 
 def aligned(size: int) -> mmap.mmap:

@@ -1,8 +1,8 @@
-"""The system calls of a syscall session: each method is one call, unless its docstring has another list.
+"""The system calls of a syscall session: each is one call, unless its docstring has another list.
 
-Names are relative to the directory of :meth:`Syscalls.chdir`. Descriptors are those of this process;
-:meth:`Syscalls.close_all` closes all of them. A method returns a JSON value or bytes, and raises the OSError
-of the system call.
+A call is a method of :class:`Syscalls`, or one of the functions in the two tables. Names are relative to the
+directory of :meth:`Syscalls.chdir`. Descriptors are those of this process; :meth:`Syscalls.close_all` closes
+all of them. A call returns a JSON value or bytes, and raises the OSError of the system call.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import mmap
 import os
 import struct
 import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from storagetest.agent import fsutil
@@ -23,6 +24,34 @@ _FLOCK = struct.Struct("@hhqqi0q")
 """struct flock of fcntl(2) where off_t has 64 bits: type, whence, start, length, process."""
 
 _OFD_SETLK, _OFD_SETLKW = 37, 38  # fcntl(2), open file description locks; not in Python 3.9
+
+_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    "evict": fsutil.evict_page_cache,
+    "fallocate": os.posix_fallocate,
+    "flock": fcntl.flock,
+    "fsync": os.fsync,
+    "ftruncate": os.ftruncate,
+    "pread": os.pread,
+    "pwrite": os.pwrite,
+    "read": os.read,
+    "seek": os.lseek,
+    "sync": os.sync,
+    "wait": time.sleep,
+    "write": os.write,
+}
+"""Calls that take no name; their arguments are those of the function."""
+
+_FUNCTIONS_OF_NAMES: Mapping[str, Callable[..., Any]] = {
+    "chmod": os.chmod,
+    "getxattr": os.getxattr,
+    "mkdir": os.mkdir,
+    "readlink": os.readlink,
+    "rmdir": os.rmdir,
+    "setxattr": os.setxattr,
+    "truncate": os.truncate,
+    "unlink": os.unlink,
+}
+"""Calls whose first argument is a name."""
 
 
 class Syscalls:
@@ -35,6 +64,10 @@ class Syscalls:
 
     def perform(self, name: str, arguments: list[Any]) -> Any:  # noqa: ANN401  # any call's result
         """Make the call ``name``; ENOSYS if there is none."""
+        if name in _FUNCTIONS:
+            return _FUNCTIONS[name](*arguments)
+        if name in _FUNCTIONS_OF_NAMES:
+            return _FUNCTIONS_OF_NAMES[name](self._path(arguments[0]), *arguments[1:])
         if name.startswith("_") or name == "perform" or not hasattr(self, name):
             raise OSError(errno.ENOSYS, f"unknown system call {name!r}")
         return getattr(self, name)(*arguments)
@@ -78,14 +111,6 @@ class Syscalls:
         """Remove a file or a tree; do nothing if it does not exist."""
         fsutil.remove(self._path(name).encode())
 
-    def evict(self, descriptor: int) -> None:
-        """Write back a file's pages and drop them from the page cache (fsync, posix_fadvise)."""
-        fsutil.evict_page_cache(descriptor)
-
-    def wait(self, seconds: float) -> None:
-        """Sleep; no call to the target."""
-        time.sleep(seconds)
-
     # Open files.
 
     def open(self, name: str, flags: int, mode: int = 0o666) -> int:
@@ -98,22 +123,6 @@ class Syscalls:
         """close(2)."""
         self._open.discard(descriptor)
         os.close(descriptor)
-
-    def read(self, descriptor: int, size: int) -> bytes:
-        """read(2)."""
-        return os.read(descriptor, size)
-
-    def write(self, descriptor: int, data: bytes) -> int:
-        """write(2); returns the number of bytes written."""
-        return os.write(descriptor, data)
-
-    def pread(self, descriptor: int, size: int, offset: int) -> bytes:
-        """pread(2)."""
-        return os.pread(descriptor, size, offset)
-
-    def pwrite(self, descriptor: int, data: bytes, offset: int) -> int:
-        """pwrite(2)."""
-        return os.pwrite(descriptor, data, offset)
 
     def read_direct(self, descriptor: int, size: int, offset: int) -> bytes:
         """pread(2) into memory that starts on a page, as O_DIRECT requires."""
@@ -135,26 +144,6 @@ class Syscalls:
         returned = fcntl.ioctl(descriptor, request, buffer, True)
         return [returned, bytes(buffer)]
 
-    def seek(self, descriptor: int, offset: int, whence: int = os.SEEK_SET) -> int:
-        """lseek(2)."""
-        return os.lseek(descriptor, offset, whence)
-
-    def fsync(self, descriptor: int) -> None:
-        """fsync(2)."""
-        os.fsync(descriptor)
-
-    def sync(self) -> None:
-        """sync(2)."""
-        os.sync()
-
-    def ftruncate(self, descriptor: int, size: int) -> None:
-        """ftruncate(2)."""
-        os.ftruncate(descriptor, size)
-
-    def fallocate(self, descriptor: int, offset: int, size: int) -> None:
-        """posix_fallocate(3)."""
-        os.posix_fallocate(descriptor, offset, size)
-
     def fstat(self, descriptor: int) -> dict[str, int]:
         """fstat(2)."""
         return _stat_fields(os.fstat(descriptor))
@@ -164,10 +153,6 @@ class Syscalls:
     def stat(self, name: str) -> dict[str, int]:
         """lstat(2)."""
         return _stat_fields(os.lstat(self._path(name)))
-
-    def truncate(self, name: str, size: int) -> None:
-        """truncate(2)."""
-        os.truncate(self._path(name), size)
 
     def rename(self, old: str, new: str) -> None:
         """rename(2)."""
@@ -181,41 +166,13 @@ class Syscalls:
         """symlink(2)."""
         os.symlink(text, self._path(name))
 
-    def readlink(self, name: str) -> str:
-        """readlink(2)."""
-        return os.readlink(self._path(name))
-
-    def unlink(self, name: str) -> None:
-        """unlink(2)."""
-        os.unlink(self._path(name))
-
-    def mkdir(self, name: str, mode: int = 0o777) -> None:
-        """mkdir(2)."""
-        os.mkdir(self._path(name), mode)
-
-    def rmdir(self, name: str) -> None:
-        """rmdir(2)."""
-        os.rmdir(self._path(name))
-
     def listdir(self, name: str = ".") -> list[str]:
         """Read a whole directory (open, getdents, close); sorted, without ``.`` and ``..``."""
         return sorted(os.listdir(self._path(name)))
 
-    def chmod(self, name: str, mode: int) -> None:
-        """chmod(2)."""
-        os.chmod(self._path(name), mode)
-
     def utime(self, name: str, access: int, modification: int) -> None:
         """utimensat(2), in nanoseconds since the epoch."""
         os.utime(self._path(name), ns=(access, modification))
-
-    def setxattr(self, name: str, attribute: str, value: bytes) -> None:
-        """setxattr(2)."""
-        os.setxattr(self._path(name), attribute, value)
-
-    def getxattr(self, name: str, attribute: str) -> bytes:
-        """getxattr(2)."""
-        return os.getxattr(self._path(name), attribute)
 
     # Locks.
 
@@ -234,10 +191,6 @@ class Syscalls:
         request = _FLOCK.pack(kind, os.SEEK_SET, start, length, 0)
         conflict = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, request))
         return [conflict[0], conflict[2], conflict[3]]
-
-    def flock(self, descriptor: int, operation: int) -> None:
-        """flock(2)."""
-        fcntl.flock(descriptor, operation)
 
     # Memory.
 
@@ -268,13 +221,5 @@ class Syscalls:
 
 
 def _stat_fields(result: os.stat_result) -> dict[str, int]:
-    return {
-        "ino": result.st_ino,
-        "mode": result.st_mode,
-        "nlink": result.st_nlink,
-        "size": result.st_size,
-        "blocks": result.st_blocks,
-        "atime_ns": result.st_atime_ns,
-        "mtime_ns": result.st_mtime_ns,
-        "ctime_ns": result.st_ctime_ns,
-    }
+    fields = ("ino", "mode", "nlink", "size", "blocks", "atime_ns", "mtime_ns", "ctime_ns")
+    return {name: getattr(result, f"st_{name}") for name in fields}

@@ -35,6 +35,7 @@ from contextlib import suppress
 from functools import cache
 from typing import Any
 
+from storagetest.agent import fsutil
 from storagetest.agent.barrier import wait_at_barrier
 from storagetest.agent.op_log import OpLog, now, sleep_until
 
@@ -42,6 +43,7 @@ __all__ = [
     "CommandError",
     "PhaseBarrier",
     "WorkerPool",
+    "fork_worker",
     "init_worker",
     "kill",
     "load_prctl",
@@ -222,26 +224,15 @@ class WorkerPool:
         self._workers = []
 
     def _fork(self, index: int, make: Callable[[int], object]) -> _WorkerProcess:
-        commands_in, commands_out = os.pipe()
-        replies_in, replies_out = os.pipe()
-        parent = os.getpid()
-        pid = os.fork()
-        if pid:
-            os.close(commands_in)
-            os.close(replies_out)
-            os.set_blocking(replies_in, False)
-            return _WorkerProcess(index, pid, commands_out, replies_in)
-        try:
-            # A pipe does not end while a sibling has its other end open.
-            for other in self._workers:
+        def serve(commands: int, replies: int) -> None:
+            for other in self._workers:  # a pipe does not end while a sibling has its other end open
                 os.close(other.commands)
                 os.close(other.replies)
-            os.close(commands_out)
-            os.close(replies_in)
-            init_worker(parent)
-            _serve(make, index, commands_in, replies_out)
-        finally:
-            os._exit(0)
+            _serve(make, index, commands, replies)
+
+        worker = _WorkerProcess(index, *fork_worker(serve))
+        os.set_blocking(worker.replies, False)
+        return worker
 
     @staticmethod
     def _send_all(value: Any, workers: Sequence[_WorkerProcess]) -> None:  # noqa: ANN401
@@ -303,6 +294,27 @@ def load_prctl() -> Callable[[int, int], int] | None:
     except (ImportError, OSError, AttributeError):
         return None
     return prctl
+
+
+def fork_worker(serve: Callable[[int, int], None]) -> tuple[int, int, int]:
+    """Fork a process that calls ``serve(commands, replies)``, the descriptors of two pipes.
+
+    Return its process id and the parent's ends of the pipes.
+    """
+    commands, parent_commands = os.pipe()
+    parent_replies, replies = os.pipe()
+    parent, pid = os.getpid(), os.fork()
+    if pid:
+        os.close(commands)
+        os.close(replies)
+        return pid, parent_commands, parent_replies
+    try:
+        os.close(parent_commands)
+        os.close(parent_replies)
+        init_worker(parent)
+        serve(commands, replies)
+    finally:
+        os._exit(0)
 
 
 def init_worker(parent: int) -> None:
@@ -380,9 +392,7 @@ def reap(pid: int, end: float) -> bool:
 def send(descriptor: int, value: Any) -> None:  # noqa: ANN401
     """Write a value to a pipe, as a frame."""
     data = marshal.dumps(value)
-    rest = memoryview(_HEAD.pack(len(data)) + data)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
+    fsutil.write_all(descriptor, _HEAD.pack(len(data)) + data)
 
 
 def receive(descriptor: int) -> Any:  # noqa: ANN401

@@ -39,6 +39,7 @@ from collections.abc import Generator, Iterator
 from contextlib import suppress
 from typing import Any
 
+from storagetest.agent import fsutil
 from storagetest.agent.command_context import CLEANUP_LIMIT, CLEANUP_MESSAGE, CLEANUP_STALL, CommandContext
 from storagetest.agent.dispatch import load_command, run_request
 from storagetest.agent.process_markers import kill_marked
@@ -282,7 +283,8 @@ class _ForkServer:
     def _update(self, agent: _AgentProcess) -> None:
         """Forward its input and output; signal it if it is late; report its end."""
         pid, status = os.waitpid(agent.pid, os.WNOHANG)  # before its last output is read
-        _write(agent.read())
+        if output := agent.read():
+            fsutil.write_all(1, output)
         if agent.input:
             agent.write()
         if pid:
@@ -374,9 +376,3 @@ def _chunks(descriptor: int) -> Generator[bytes, None, bool]:
                 return False
             yield data
     return True
-
-
-def _write(data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(1, rest) :]

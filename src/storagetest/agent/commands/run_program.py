@@ -40,14 +40,11 @@ _ABANDONED = 0.2
 """The same, if the controller is gone: this process is killed soon, too."""
 _MARK = "STORAGETEST_PROGRAM"
 """Environment variable that marks the program's processes, in addition to the mark of the whole run."""
-_MEMORY, _DISK = "/dev/shm", "/tmp"  # noqa: S108  # a new directory with a random name and mode 0700
 
 
 def run(request: dict[str, Any], context: CommandContext) -> dict[str, Any]:
     """Run the program; see the module."""
-    parent = _MEMORY if os.path.isdir(_MEMORY) else _DISK
-    directory = f"{parent}/storagetest-program-{os.getpid()}-{os.urandom(4).hex()}"
-    os.mkdir(directory, 0o700)
+    directory = fsutil.make_memory_directory(f"storagetest-program-{os.getpid()}")
     try:
         return _run(request, directory, context.until)
     finally:
@@ -77,8 +74,9 @@ def _run(request: dict[str, Any], directory: str, until: float) -> dict[str, Any
         return {"late": True}
     if max(map(os.path.getsize, paths)) > MAX_OUTPUT:
         return {"long": True}
-    stdout, stderr = (_text(path) or "" for path in paths)
-    files = {name: text for name in request["files"] if (text := _text(f"{directory}/{name}")) is not None}
+    stdout, stderr = (fsutil.read_text(path) or "" for path in paths)
+    left = {name: fsutil.read_text(f"{directory}/{name}") for name in request["files"]}
+    files = {name: text for name, text in left.items() if text is not None}
     status = process.returncode if process.returncode >= 0 else 128 - process.returncode
     return {
         "status": status, "out": stdout, "err": stderr, "seconds": seconds,
@@ -115,14 +113,5 @@ def _end(process: subprocess.Popen[bytes], mark: str, grace: float) -> None:
 
 def _texts(globs: list[str]) -> dict[str, str]:
     paths = [path for name in globs for path in (glob.glob(name) if glob.has_magic(name) else [name])]
-    texts = {path: _text(path) for path in dict.fromkeys(paths)}
+    texts = {path: fsutil.read_text(path) for path in dict.fromkeys(paths)}
     return {path: text for path, text in texts.items() if text is not None}
-
-
-def _text(path: str) -> str | None:
-    """Return a file's contents, or None if it cannot be read."""
-    try:
-        with open(path, "rb") as file:
-            return file.read().decode("utf-8", "replace")
-    except OSError:
-        return None

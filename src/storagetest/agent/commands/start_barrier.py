@@ -43,16 +43,12 @@ from storagetest.agent.worker_pool import CommandError
 
 __all__ = ["run"]
 
-_MEMORY = "/dev/shm"  # noqa: S108  # it holds only the names of FIFOs
-_DISK = "/tmp"  # noqa: S108  # the directory has a random name and mode 0700
 _CHUNK = 1 << 16
 
 
 def run(_request: dict[str, Any], context: CommandContext) -> dict[str, Any]:
     """Serve the barrier until stdin ends."""
-    parent = _MEMORY if os.access(_MEMORY, os.W_OK | os.X_OK) else None
-    directory = os.path.join(parent or _DISK, f"storagetest-barrier-{os.urandom(6).hex()}")
-    os.mkdir(directory, 0o700)
+    directory = fsutil.make_memory_directory("storagetest-barrier")
     server = _BarrierServer(directory, context)
     try:
         context.progress(directory=directory)
@@ -229,19 +225,14 @@ class _BarrierServer:
 
 def _start_ticks(pid: int) -> str:
     """Return a process's start in ticks after boot (proc(5), stat field 22); "" if there is no process."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
-            return stat.read().rpartition(")")[2].split()[19]
-    except OSError:
-        return ""
+    stat = fsutil.read_text(f"/proc/{pid}/stat")
+    return stat.rpartition(")")[2].split()[19] if stat else ""
 
 
 def _signal(pid: int, ticks: str, number: signal.Signals) -> bool:
     """Signal a process, if its id has not been reused; return whether it was signalled."""
-    if not ticks or _start_ticks(pid) != ticks:
-        return False
-    try:
-        os.kill(pid, number)
-    except OSError:
-        return False
-    return True
+    if ticks and _start_ticks(pid) == ticks:
+        with suppress(OSError):
+            os.kill(pid, number)
+            return True
+    return False

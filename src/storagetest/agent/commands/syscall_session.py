@@ -35,11 +35,12 @@ import time
 from contextlib import suppress
 from typing import Any
 
+from storagetest.agent import fsutil
 from storagetest.agent.command_context import CommandContext
 from storagetest.agent.json_bytes import decode_bytes, encode_bytes
 from storagetest.agent.rpc_capture import RpcCapture
 from storagetest.agent.syscalls import Syscalls
-from storagetest.agent.worker_pool import init_worker, kill, reap, receive, send
+from storagetest.agent.worker_pool import fork_worker, kill, reap, receive, send
 
 __all__ = ["run"]
 
@@ -52,7 +53,8 @@ def run(_request: dict[str, Any], context: CommandContext) -> dict[str, Any]:
     """Serve until stdin ends."""
     server = _SessionServer(context)
     try:
-        context.progress(phase="ready", boot=_boot_id(), pid=os.getpid())
+        boot = fsutil.read_text("/proc/sys/kernel/random/boot_id") or ""
+        context.progress(phase="ready", boot=boot.strip(), pid=os.getpid())
         server.serve()
     finally:
         server.end()
@@ -117,7 +119,7 @@ class _SessionServer:
                 send(self._worker.commands, decode_bytes(request["calls"]))
         elif "read" in request:
             paths = [path for pattern in request["read"] for path in glob.glob(pattern)]
-            self._write(number, texts={path: _text(path) for path in paths})
+            self._write(number, texts={path: fsutil.read_text(path) or "" for path in paths})
         elif "start_capture" in request or "stop_capture" in request:
             self._write(number, **self._switch_capture("start_capture" in request))
         else:
@@ -158,22 +160,8 @@ class _SyscallWorker:
     """The process that makes the calls. ``ended``: it was killed; ``gone``: it has ended."""
 
     def __init__(self) -> None:
-        commands_in, self.commands = os.pipe()
-        self.replies, replies_out = os.pipe()
-        parent = os.getpid()
-        self._pid = os.fork()
+        self._pid, self.commands, self.replies = fork_worker(_work)
         self.ended = self.gone = False
-        if self._pid:
-            os.close(commands_in)
-            os.close(replies_out)
-            return
-        try:
-            os.close(self.commands)
-            os.close(self.replies)
-            init_worker(parent)
-            _work(commands_in, replies_out)
-        finally:
-            os._exit(0)
 
     def end(self) -> bool:
         """Kill the process; return whether it has ended. Safe to call twice."""
@@ -205,15 +193,3 @@ def _perform(calls: Syscalls, name: str, arguments: list[Any]) -> dict[str, Any]
         return {"errno": code, "message": error.strerror or str(error), "path": str(error.filename or "")}
     except Exception as error:  # the controller raises it
         return {"error": f"{name}: {type(error).__name__}: {error}"}
-
-
-def _text(path: str) -> str:
-    try:
-        with open(path, "rb") as file:
-            return file.read().decode("utf-8", "replace")
-    except OSError:
-        return ""
-
-
-def _boot_id() -> str:
-    return _text("/proc/sys/kernel/random/boot_id").strip()

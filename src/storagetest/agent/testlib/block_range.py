@@ -22,6 +22,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from storagetest.agent import fsutil
 from storagetest.agent.testlib import block_patterns
 
 __all__ = ["EDGE", "RANGE", "BlockRange", "disk_of", "range_count"]
@@ -224,11 +225,8 @@ class BlockRange:
 
     def attribute(self, name: str, default: str = "") -> str:
         """Return a file of the device's sysfs directory (``queue/write_cache``), stripped."""
-        try:
-            with open(f"{self.sysfs}/{name}", encoding="ascii", errors="replace") as file:
-                return file.read().strip()
-        except OSError:
-            return default
+        text = fsutil.read_text(f"{self.sysfs}/{name}")
+        return default if text is None else text.strip()
 
     def list_sysfs(self, name: str) -> list[str]:
         """Return the entries of a directory in the device's sysfs directory; [] if it does not exist."""
@@ -244,13 +242,9 @@ class BlockRange:
         """
         counts: dict[str, int] = {}
         for directory in self._paths() or [self.sysfs]:
-            try:
-                with open(f"{directory}/stat", encoding="ascii") as file:
-                    numbers = map(int, file.read().split())
-            except OSError:
-                continue  # the path was removed meanwhile
-            for name, number in zip(_STATISTICS, numbers):
-                counts[name] = counts.get(name, 0) + number
+            numbers = fsutil.read_text(f"{directory}/stat") or ""  # "": the path was removed meanwhile
+            for name, number in zip(_STATISTICS, numbers.split()):
+                counts[name] = counts.get(name, 0) + int(number)
         return counts
 
     def _paths(self) -> list[str]:

@@ -24,6 +24,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from storagetest.agent import fsutil
 from storagetest.agent.testlib.block_range import BlockRange, disk_of
 from storagetest.agent.testlib.outcomes import skip
 from storagetest.agent.undo import UndoEntry
@@ -230,11 +231,7 @@ def _run(*argv: str) -> str:
 
 
 def _read(path: str) -> str:
-    try:
-        with open(path, encoding="ascii", errors="replace") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
+    return (fsutil.read_text(path) or "").strip()
 
 
 def _write(path: str, text: str) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from storagetest.agent import fsutil
 from storagetest.agent.testlib.outcomes import CannotRun, skip
 from storagetest.agent.worker_pool import init_worker
 
@@ -120,6 +121,4 @@ def _send_result(call: Callable[..., Any], arguments: Sequence[Any], pipe: int) 
         result = {"failed": str(error)}
     except Exception as error:  # raised in result()
         result = {"bug": f"{type(error).__name__}: {error}"}
-    data = json.dumps(result).encode()
-    while data:
-        data = data[os.write(pipe, data) :]
+    fsutil.write_all(pipe, json.dumps(result).encode())
