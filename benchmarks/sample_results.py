@@ -43,7 +43,7 @@ def record(
     threshold = Threshold(
         METRICS["iops"], ">=", speed * 0.9, f"iops >= {speed * 0.9:.0f}", "targets.yaml:9:9"
     )
-    reason = f"iops: asked >= {speed * 0.9:,.0f}/s, measured {speed:,.0f}/s (made up)"
+    reason = f"iops: required >= {speed * 0.9:,.0f}/s, measured {speed:,.0f}/s (made up)"
     interval = Interval(speed, speed * 0.98, speed * 1.02, 0.99, _REPEATS)
     asked = {"direction": "write", "block_size": size, "queue_depth": depth}
     run = Run(

@@ -25,8 +25,8 @@ def test_a_baseline_is_saved_compared_and_extended(run_with_fake_metrics, pytest
     missed = run_with_fake_metrics("--st-baseline", "base.json", more=GATE, disk=800)
     missed.assert_outcomes(passed=1, failed=1)
     missed.stdout.fnmatch_lines(
-        "*disk on here: iops: asked >= baseline - 5 %, measured 7*/s against 99*/s of 10 runs: -20*%*worse"
-        " than asked (its noise floor is not known: the baseline has one session), confirmed by*"
+        "*disk on here: iops: required >= baseline - 5 %, measured 7*/s against 99*/s of 10 runs: -20*%*worse"
+        " than required (its noise floor is not known: the baseline has one session), confirmed by*"
     )
 
     run_with_fake_metrics(

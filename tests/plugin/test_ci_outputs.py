@@ -55,7 +55,7 @@ def test_failures_errors_and_invalid_are_distinguished(finished_run, pytester):
     assert (suite.get("failures"), suite.get("errors"), suite.get("skipped")) == ("3", "2", "2")
     failure = cases["test_slow"].find("failure")
     assert failure is not None
-    assert "asked >= 5,000/s" in str(failure.get("message"))
+    assert "required >= 5,000/s" in str(failure.get("message"))
     properties = {node.get("name"): node.get("value") for node in cases["test_good"].iter("property")}
     assert properties["storagetest.status"] == "passed"
     assert float(str(properties["storagetest.iops [/s]"])) > 0

@@ -35,8 +35,8 @@ def test_a_missed_gate_is_confirmed_by_fresh_pairs(run_comparison):
     result = run_comparison(more=more("disk >= 1.5 x other"))
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
-        "*disk on here: iops: asked disk >= 1.5 x other, measured *: 1 x (* interval * pairs):"
-        " worse than asked, confirmed by * fresh pairs*"
+        "*disk on here: iops: required disk >= 1.5 x other, measured *: 1 x (* interval * pairs):"
+        " worse than required, confirmed by * fresh pairs*"
     )
 
 

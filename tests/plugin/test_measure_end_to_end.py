@@ -24,7 +24,7 @@ def test_a_case_runs_once_for_each_variant_and_leaves_nothing(run_pytest, fio, p
 def test_a_missed_gate_is_a_failure_with_threshold_and_value(run_pytest, fio):
     result = run_pytest("--st-target", "disk", more=IMPOSSIBLE_GATE)
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*disk on here: iops: asked >= 1,000,000,000*"])
+    result.stdout.fnmatch_lines(["*disk on here: iops: required >= 1,000,000,000*"])
 
 
 def test_a_gate_that_cannot_be_judged_is_invalid(run_with_fake_metrics):

@@ -163,7 +163,7 @@ def _widened(interval: Interval) -> Interval:
 
 def _reason(run: Run, threshold: Threshold, estimated: Estimate | None, reason: str) -> str:
     unit = threshold.metric.unit
-    required = f"{threshold.metric.name}: asked {threshold.op} {format_bound(threshold.bound, unit)}"
+    required = f"{threshold.metric.name}: required {threshold.op} {format_bound(threshold.bound, unit)}"
     if estimated is None:
         return f"{required}, measured nothing: {reason}"
     runs = f"{len(run.samples)} run{'s' * (len(run.samples) != 1)}"

@@ -62,7 +62,7 @@ def judge_regression(
     """Return the verdict of a gate against the baseline; INVALID without ``reference``."""
     metric = threshold.metric
     values = _values(run, metric)
-    required = f"{metric.name}: asked {threshold.op} baseline {_margin(threshold)}"
+    required = f"{metric.name}: required {threshold.op} baseline {_margin(threshold)}"
     reason_invalid = why_not_judgeable(run, metric) or _unfit_reference(reference, metric)
     if reason_invalid is None and not _positive(values):
         reason_invalid = "no verdict: a value that is not above zero has no ratio"
@@ -99,7 +99,7 @@ def judge_pair(
     metric = threshold.metric
     pairs = list(zip(_values(left, metric), _values(right, metric), strict=False))
     factor = f"{threshold.bound:g} x " if threshold.bound != 1 else ""
-    required = f"{metric.name}: asked {left.variant} {threshold.op} {factor}{threshold.against}"
+    required = f"{metric.name}: required {left.variant} {threshold.op} {factor}{threshold.against}"
     reason_invalid = why_not_judgeable(left, metric) or why_not_judgeable(right, metric)
     if reason_invalid is None and not all(_positive(pair) for pair in pairs):
         reason_invalid = "no verdict: a value that is not above zero has no ratio"
@@ -184,7 +184,7 @@ def _decide(
     sequential: SequentialResult,
     interval: Interval | None,
     *,
-    worse: str = "worse than asked",
+    worse: str = "worse than required",
     unit: str = "run",
 ) -> tuple[Outcome, str]:
     reached = f", ±{relative_half_width(interval)}" if interval is not None else ""
@@ -214,9 +214,9 @@ def _describe_failure(threshold: Threshold, reference: Reference) -> str:
     """Return the reason of a failure: how the effect compares with the noise floor."""
     floor = reference.floor
     if floor is None:
-        return "worse than asked (its noise floor is not known: the baseline has one session)"
+        return "worse than required (its noise floor is not known: the baseline has one session)"
     wider = ", which is wider than the margin" if floor > abs(threshold.bound - 1) else ""
-    return f"worse than asked, and beyond its noise floor of {floor * 100:.2g} %{wider}"
+    return f"worse than required, and beyond its noise floor of {floor * 100:.2g} %{wider}"
 
 
 def _within_floor(effect: float, threshold: Threshold, reference: Reference) -> str | None:
@@ -225,7 +225,7 @@ def _within_floor(effect: float, threshold: Threshold, reference: Reference) -> 
     worse = -effect if threshold.op == ">=" else effect
     if not margin < worse <= floor:
         return None
-    return f"worse than requested, but within its noise floor of {floor * 100:.2g} %, never reported"
+    return f"worse than required, but within its noise floor of {floor * 100:.2g} %, never reported"
 
 
 def _unfit_reference(reference: Reference | None, metric: Metric) -> str | None:

@@ -64,14 +64,14 @@ def verdict(outcome: Outcome, *, metric: str = "iops", bound: float = 20000.0) -
             outcome,
             threshold,
             None,
-            f"{metric}: asked >= 20k/s, measured 19,000/s (1 run): no verdict: it takes at least 3 runs",
+            f"{metric}: required >= 20k/s, measured 19,000/s (1 run): no verdict: it takes at least 3 runs",
         )
     interval = Interval(19000.0, 18500.0, 19500.0, 0.99, 3)
     return Verdict(
         outcome,
         threshold,
         interval,
-        f"{metric}: asked >= 20k/s, measured 19,000/s (99 % interval 18,500..19,500/s, 3 runs):"
+        f"{metric}: required >= 20k/s, measured 19,000/s (99 % interval 18,500..19,500/s, 3 runs):"
         " below the threshold",
     )
 

@@ -73,7 +73,7 @@ def test_slower_than_before():
     threshold = Threshold(
         METRICS["iops"], ">=", 0.95, "iops >= baseline - 5 %", "targets.yaml:32:9", BASELINE
     )
-    reason = "iops: asked >= baseline - 5 %, measured 19,000/s against 25,000/s of 10 runs: -24 %: worse"
+    reason = "iops: required >= baseline - 5 %, measured 19,000/s against 25,000/s of 10 runs: -24 %: worse"
     asked = {"direction": "read", "block_size": "8KiB"}
     record = build(
         variant="nas-v3",

@@ -119,6 +119,13 @@ def test_every_case_that_did_not_pass_is_in_exactly_one_category(results):
     assert {name for names in found.values() for name in names} == {each.name for each in CATEGORIES}
 
 
+def test_a_case_that_an_expired_entry_expects_to_fail_is_in_its_category():
+    message = "Failed: the case passes: remove the entry (known issue, expired after 2020-02-29: x)"
+    assert category({"status": "failed", "statusDetails": {"message": message}}) == [
+        "Known issue that passes"
+    ]
+
+
 def test_extras_are_written_into_the_results_directory(tmp_path: Path):
     allure.write_extras(tmp_path / "new", {"client one: kernel": "6.1 = a\\b\nc", "fio": "3.33"})
     assert (tmp_path / "new" / "environment.properties").read_text().splitlines() == [

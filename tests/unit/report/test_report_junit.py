@@ -20,7 +20,7 @@ def test_properties_of_a_gated_run(make_record):
     assert float(pairs["storagetest.bandwidth.low [B/s]"]) == known.interval.low
     # A metric that was judged shows the interval it was judged by.
     assert float(pairs["storagetest.iops.high [/s]"]) == 19500
-    assert pairs["storagetest.verdict"].startswith("FAIL iops >= 20000: iops: asked")
+    assert pairs["storagetest.verdict"].startswith("FAIL iops >= 20000: iops: required")
 
 
 def test_one_repeat_has_no_interval_and_a_percentile_of_few_ios_no_value(make_record):

@@ -84,8 +84,8 @@ def test_reasons_stand_beneath(mixed):
     lines = summary_lines(mixed, width=100)
     beneath = "\n".join(lines[lines.index("") :])
     assert (
-        "FAIL nfs-v3 on client1: small-random-write queue_depth=16 4KiB\n    iops: asked >= 20k/s, measured"
-        in beneath
+        "FAIL nfs-v3 on client1: small-random-write queue_depth=16 4KiB\n"
+        "    iops: required >= 20k/s, measured" in beneath
     )
     assert f"INVALID {LONG} on client1" in beneath
     assert "it takes at least 3 runs" in beneath

@@ -30,14 +30,14 @@ FOUND = "measured 18,412/s (99 % interval 18,372..18,452/s, 5 runs)"
 @pytest.mark.parametrize(
     ("text", "values", "outcome", "reason"),
     [
-        ("iops >= 20000", IOPS, Outcome.FAIL, "iops: asked >= 20,000/s, {}: below the threshold"),
-        ("iops >= 18000", IOPS, Outcome.PASS, "iops: asked >= 18,000/s, {}: meets the threshold"),
+        ("iops >= 20000", IOPS, Outcome.FAIL, "iops: required >= 20,000/s, {}: below the threshold"),
+        ("iops >= 18000", IOPS, Outcome.PASS, "iops: required >= 18,000/s, {}: meets the threshold"),
         (
             "iops >= 18400",
             IOPS,
             Outcome.INVALID,
             (
-                "iops: asked >= 18,400/s, {}: undecided: the threshold lies inside the interval,"
+                "iops: required >= 18,400/s, {}: undecided: the threshold lies inside the interval,"
                 " ±0.215 % after 5 runs; more or longer runs would narrow it"
             ),
         ),
@@ -45,14 +45,17 @@ FOUND = "measured 18,412/s (99 % interval 18,372..18,452/s, 5 runs)"
             "p99 <= 5ms",
             [0.0041, 0.0042, 0.00415],
             Outcome.PASS,
-            "p99: asked <= 5 ms, measured 4.15 ms (99 % interval 3.83..4.47 ms, 3 runs): meets the threshold",
+            (
+                "p99: required <= 5 ms, measured 4.15 ms (99 % interval 3.83..4.47 ms, 3 runs):"
+                " meets the threshold"
+            ),
         ),
         (
             "latency_mean <= 1ms",
             [0.00101, 0.00102, 0.001015],
             Outcome.INVALID,
             (
-                "latency_mean: asked <= 1 ms, measured 1.02 ms (99 % interval 986 us..1.04 ms, 3 runs):"
+                "latency_mean: required <= 1 ms, measured 1.02 ms (99 % interval 986 us..1.04 ms, 3 runs):"
                 " undecided: the threshold lies inside the interval, ±2.82 % after 3 runs;"
                 " more or longer runs would narrow it"
             ),
@@ -62,8 +65,8 @@ FOUND = "measured 18,412/s (99 % interval 18,372..18,452/s, 5 runs)"
             [40 * 2**20, 40 * 2**20, 40 * 2**20],
             Outcome.FAIL,
             (
-                "bandwidth: asked >= 50 MiB/s, measured 40.0 MiB/s (99 % interval 40.0..40.0 MiB/s, 3 runs):"
-                " below the threshold"
+                "bandwidth: required >= 50 MiB/s, measured 40.0 MiB/s"
+                " (99 % interval 40.0..40.0 MiB/s, 3 runs): below the threshold"
             ),
         ),
         (
@@ -71,7 +74,7 @@ FOUND = "measured 18,412/s (99 % interval 18,372..18,452/s, 5 runs)"
             [0.9, 0.91, 0.9],
             Outcome.FAIL,
             (
-                "client_cpu: asked <= 80%, measured 90.3% (99 % interval 87.0..93.6%, 3 runs):"
+                "client_cpu: required <= 80%, measured 90.3% (99 % interval 87.0..93.6%, 3 runs):"
                 " above the threshold"
             ),
         ),
@@ -79,14 +82,14 @@ FOUND = "measured 18,412/s (99 % interval 18,372..18,452/s, 5 runs)"
             "iops >= 100",
             [500.0],
             Outcome.INVALID,
-            "iops: asked >= 100/s, measured 500/s (1 run): no verdict: it takes at least 3 runs",
+            "iops: required >= 100/s, measured 500/s (1 run): no verdict: it takes at least 3 runs",
         ),
         (
             "iops >= 100",
             [500.0, 500.0],
             Outcome.INVALID,
             (
-                "iops: asked >= 100/s, measured 500/s (99 % interval 500..500/s, 2 runs):"
+                "iops: required >= 100/s, measured 500/s (99 % interval 500..500/s, 2 runs):"
                 " no verdict: it takes at least 3 runs"
             ),
         ),
@@ -105,7 +108,7 @@ def test_the_bound_itself_is_good_enough():
 def test_values_equal_in_three_digits_are_printed_with_more():
     verdict = verdict_of("bandwidth >= 50MiB/s", [49.999 * 2**20] * 3)
     assert verdict.outcome is Outcome.FAIL
-    assert "asked >= 50 MiB/s, measured 49.999 MiB/s" in verdict.reason
+    assert "required >= 50 MiB/s, measured 49.999 MiB/s" in verdict.reason
 
 
 @pytest.mark.parametrize(

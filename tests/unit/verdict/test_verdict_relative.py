@@ -75,7 +75,7 @@ def test_failure_is_confirmed_by_new_runs_and_described():
     assert verdict.outcome is Outcome.FAIL
     assert verdict.alarmed_at is not None
     assert runs >= verdict.alarmed_at + 3
-    assert verdict.reason.startswith("iops: asked >= baseline - 5 %, measured ")
+    assert verdict.reason.startswith("iops: required >= baseline - 5 %, measured ")
     assert "/s against 1,000/s of 30 runs: -20" in verdict.reason
     assert ", detectable " in verdict.reason
     assert verdict.reason.endswith(f"confirmed by {runs - verdict.alarmed_at} fresh runs")
@@ -210,7 +210,7 @@ def test_a_pair_is_judged_on_the_ratios_and_not_on_the_values():
     assert verdict.outcome is Outcome.PASS
     assert verdict.interval is not None
     assert verdict.interval.mean == pytest.approx(1.2, rel=0.01)
-    assert verdict.reason.startswith("iops: asked a >= 1.1 x b, measured 2,250/s against ")
+    assert verdict.reason.startswith("iops: required a >= 1.1 x b, measured 2,250/s against ")
     assert verdict.reason.endswith("4 pairs): meets the threshold")
 
 
@@ -222,7 +222,7 @@ def test_a_pair_that_misses_is_confirmed_by_fresh_pairs():
     assert wants_more(run_of(left), [alarmed], max_repeats=4)
     failed = pair(left * 2, [1000.0] * 8, versus(">=", 1.5), plan=PLAN)
     assert failed.outcome is Outcome.FAIL
-    assert failed.reason.endswith("worse than asked, confirmed by 4 fresh pairs")
+    assert failed.reason.endswith("worse than required, confirmed by 4 fresh pairs")
 
 
 def test_lower_is_better_for_a_latency():

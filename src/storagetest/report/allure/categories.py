@@ -40,8 +40,8 @@ class Category:
 
 
 _INVALID = r"(?:[\w.]+: )?INVALID:"  # the exception's name may come first
-_ABSOLUTE = r": asked [<>]= (?!baseline )"
-_FIXED = r"(?:[\w.]+: )?(?:\[XPASS\(strict\)\]|it passes: take )"
+_ABSOLUTE = r": required [<>]= (?!baseline )"
+_FIXED = r"(?:[\w.]+: )?(?:\[XPASS\(strict\)\]|the case passes: remove )"
 
 CATEGORIES: Sequence[Category] = (
     Category("Inconclusive", "failed", "INVALID", rf"^{_INVALID}[\s\S]*$"),
@@ -50,7 +50,7 @@ CATEGORIES: Sequence[Category] = (
         "Regression",
         "failed",
         _REGRESSION,
-        rf"^(?!{_INVALID})(?![\s\S]*{_ABSOLUTE})[\s\S]*: asked [<>]= baseline [\s\S]*$",
+        rf"^(?!{_INVALID})(?![\s\S]*{_ABSOLUTE})[\s\S]*: required [<>]= baseline [\s\S]*$",
     ),
     Category("Known issue that passes", "failed", FIXED, rf"^{_FIXED}[\s\S]*$"),
     Category("Broken promise", "failed"),
