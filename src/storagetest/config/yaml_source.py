@@ -17,17 +17,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
 
 import yaml
 
 from storagetest.config.base import Origin, Text
 from storagetest.errors import ConfigError
 
-__all__ = ["AmbiguousScalar", "Key", "KeyPath", "YamlNode", "YamlSource", "parse", "read"]
+__all__ = ["AmbiguousScalar", "YamlNode", "YamlSource", "parse", "read"]
 
 _LARGEST_FILE = 1 << 20
 _MOST_NODES = 20_000
@@ -37,9 +36,6 @@ _TAG = "tag:yaml.org,2002:"
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,30})|0x[0-9a-fA-F]{1,30}", re.ASCII)
 _FLOAT = re.compile(r"[-+]?[0-9]*\.?[0-9]+(e[-+]?[0-9]+)?", re.ASCII | re.IGNORECASE)
 _KINDS = {"bool": "a boolean", "int": "a number", "float": "a number", "null": "null", "timestamp": "a date"}
-
-Key: TypeAlias = str | int
-KeyPath: TypeAlias = Sequence[Key]
 
 
 class AmbiguousScalar:
@@ -70,7 +66,7 @@ class YamlNode:
             return [child.plain() for child in self.items]
         return self.value
 
-    def child(self, key: Key) -> YamlNode | None:
+    def child(self, key: str | int) -> YamlNode | None:
         """Return the child at ``key`` (a name or an index), or None."""
         if self.mapping is not None and isinstance(key, str):
             return self.mapping.get(key)
@@ -86,23 +82,6 @@ class YamlSource:
     name: str
     directory: Path
     root: YamlNode
-
-    def find(self, path: KeyPath) -> YamlNode | None:
-        """Return the node at ``path``, a tuple of names and indexes, or None."""
-        node: YamlNode | None = self.root
-        for key in path:
-            node = node.child(key) if node else None
-        return node
-
-    def place(self, path: KeyPath, *, key: bool = False) -> str:
-        """Return the place of the value at ``path`` (or of its ``key``), or that of the enclosing key."""
-        node = self.root
-        for step in path:
-            child = node.child(step)
-            if child is None:
-                return node.key_place
-            node = child
-        return node.key_place if key else node.place
 
 
 def read(path: Path | str) -> YamlSource:

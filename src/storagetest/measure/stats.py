@@ -17,7 +17,7 @@ from functools import cache
 from storagetest.measure.histogram import merge
 from storagetest.measure.run import Metric, Run
 
-__all__ = ["Estimate", "Interval", "Outliers", "counted", "estimate", "mean", "mean_interval", "tukey"]
+__all__ = ["Estimate", "Interval", "counted", "estimate", "mean", "mean_interval"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +37,6 @@ class Estimate:
 
     value: float
     interval: Interval | None
-
-
-@dataclass(frozen=True, slots=True)
-class Outliers:
-    """Tukey's fences and the values beyond them. For the report only: nothing is dropped."""
-
-    low: float
-    high: float
-    values: tuple[float, ...]
 
 
 def mean(values: Sequence[float]) -> float:
@@ -107,16 +98,3 @@ def counted(run: Run, metric: Metric) -> int:
             elif metric.operation is None:
                 total += sample.ios
     return total
-
-
-def tukey(values: Sequence[float]) -> Outliers | None:
-    """Return Tukey's fences (quartiles ± 1.5 times their distance), or None for fewer than four values.
-
-    Source: J. W. Tukey, Exploratory Data Analysis (1977), section 2D.
-    """
-    if len(values) < 4:
-        return None
-    first, _, third = statistics.quantiles(values, n=4, method="inclusive")
-    fence = 1.5 * (third - first)
-    low, high = first - fence, third + fence
-    return Outliers(low, high, tuple(value for value in values if not low <= value <= high))

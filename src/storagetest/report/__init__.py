@@ -1,6 +1,6 @@
 """Reports of finished runs and verdicts: each prints or writes them without further computation.
 
-- ``base``: :class:`~storagetest.report.base.Record` and :class:`~storagetest.report.base.Summary`;
+- ``base``: :class:`~storagetest.report.base.Record`, one finished case;
 - ``metric_values``: a record's values as text, the same in every report;
 - ``jsonl``: results.jsonl, written and read; ``terminal``: the table; ``junit``: properties;
 - ``baseline``, ``compare``, ``coverage``: stored runs, comparisons and counts;

@@ -1,7 +1,7 @@
-"""Input of the reports: a :class:`Record` of every finished case, and a :class:`Summary` at the end.
+"""Input of the reports: a :class:`Record` of every finished case.
 
-Reports subscribe and print. They compute no values: values come from the samples, intervals from the
-verdicts, and aggregates from :mod:`storagetest.measure`.
+Reports compute no values: values come from the samples, intervals from the verdicts, and aggregates from
+:mod:`storagetest.measure`.
 
 The process that runs a case creates its record; only the controlling process reports it, so one process
 writes each file. The exception is Allure, whose hooks are called inside the running test, in the process that
@@ -13,12 +13,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
 
 from storagetest.measure.run import Run
 from storagetest.verdict.base import Outcome, Verdict
 
-__all__ = ["Record", "Reporter", "Status", "Summary"]
+__all__ = ["Record", "Status"]
 
 
 class Status(Enum):
@@ -71,22 +70,3 @@ class Record:
             tuple(verdict.reason for verdict in self.verdicts if verdict.outcome is outcome)
             or self.run.invalid
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """The end of a session: cases by status, wall ``seconds``, and the ``environment`` (name → value)."""
-
-    counts: Mapping[Status, int] = field(default_factory=dict)
-    seconds: float = 0.0
-    environment: Mapping[str, str] = field(default_factory=dict)
-
-
-class Reporter(Protocol):
-    """A subscriber. Called in the controlling process only, from one thread."""
-
-    def on_record(self, record: Record) -> None:
-        """Take one finished case."""
-
-    def on_finish(self, summary: Summary) -> None:
-        """Finish; no record follows."""

@@ -21,7 +21,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -129,8 +129,7 @@ def entries_of(records: Iterable[Record]) -> Mapping[CaseKey, BaselineEntry]:
             run.started, {name: tuple(each) for name, each in values.items()}, run.versions
         )
         metrics = {name: metric for name, metric in run.metrics.items() if name in values}
-        entry = BaselineEntry(key_of(run), metrics, (session,))
-        entries[entry.key] = entries[entry.key].joined(entry) if entry.key in entries else entry
+        _merge(entries, [BaselineEntry(key_of(run), metrics, (session,))])
     return entries
 
 
@@ -139,18 +138,18 @@ def load(path: Path, *, on_torn: Callable[[str], None] | None = None) -> Baselin
 
     Raises :class:`ResultError` that starts with the path.
     """
-    if path.is_dir():
-        entries: dict[CaseKey, BaselineEntry] = {}
-        for file in sorted(path.glob("*.json")):
-            _merge(entries, _read(file, _text(file)))
-        return BaselineFile(entries, learned=True)
-    text = _text(path)
-    if not text.lstrip().startswith("{") or f'"{SCHEMA.partition("/")[0]}/' not in text[:200]:
+    texts = {file: _text(file) for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])}
+    if not path.is_dir() and not _is_baseline(texts[path]):
         records = jsonl.read(path, on_torn=on_torn)
         return BaselineFile(entries_of(records), left_out=sum(bool(record.run.invalid) for record in records))
-    found: dict[CaseKey, BaselineEntry] = {}
-    _merge(found, _read(path, text))
-    return BaselineFile(found, learned=True)
+    entries: dict[CaseKey, BaselineEntry] = {}
+    for file, text in texts.items():
+        _merge(entries, _read(file, text))
+    return BaselineFile(entries, learned=True)
+
+
+def _is_baseline(text: str) -> bool:
+    return text.lstrip().startswith("{") and f'"{SCHEMA.partition("/")[0]}/' in text[:200]
 
 
 def save(path: Path, records: Iterable[Record]) -> int:
@@ -223,14 +222,7 @@ def _write(path: Path, entries: Mapping[CaseKey, BaselineEntry]) -> None:
 
 
 def _key_to_json(key: CaseKey) -> Object:
-    return {
-        "case": key.case,
-        "workload": key.workload,
-        "variant": key.variant,
-        "client": key.client,
-        "profile": key.profile,
-        "parameters": json.loads(key.parameters),
-    }
+    return {**asdict(key), "parameters": json.loads(key.parameters)}
 
 
 def _to_json(entry: BaselineEntry) -> Object:
@@ -270,7 +262,7 @@ _RENAMED = {
     "suites/performance/test_own.py::test_own[": "suites/performance/test_custom_workloads.py::"
     "test_custom_workload["
 }
-"""Current → earlier node ids of storagetest's suites, to read baselines of earlier versions."""
+"""Earlier → current node ids of storagetest's suites, to read baselines of earlier versions."""
 
 
 def _from_json(document: Mapping[str, Any]) -> BaselineEntry:

@@ -19,9 +19,9 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-__all__ = ["COLOURS", "LOOKS", "Axis", "ChartTable", "Line", "chart_svg", "chart_table"]
+__all__ = ["COLOURS", "LOOKS", "Axis", "ChartTable", "Line", "chart_svg", "chart_table", "round_step"]
 
 LOOKS = 8
 """Maximum number of distinguishable lines in one chart."""
@@ -160,14 +160,7 @@ def _within_axes(line: Line, x: Axis, y: Axis) -> Line:
         for point, bar in zip(line.points, ranges, strict=True)
         if _is_drawable(point[0], x) and _is_drawable(point[1], y)
     ]
-    return Line(
-        line.name,
-        tuple(point for point, _ in inside),
-        marks=line.marks,
-        joined=line.joined,
-        dashed_from=line.dashed_from,
-        ranges=tuple(bar for _, bar in inside),
-    )
+    return replace(line, points=[point for point, _ in inside], ranges=[bar for _, bar in inside])
 
 
 def _is_drawable(value: float, axis: Axis) -> bool:
@@ -186,7 +179,7 @@ def _scale(values: Sequence[float], axis: Axis, start: float, length: float) -> 
         if high - low < _TINY:
             high = low + 1.0
         if not axis.ticks:
-            step = _step((high - low) / 5)
+            step = round_step((high - low) / 5)
             low, high = math.floor(low / step) * step, math.ceil(high / step - 1e-9) * step
     return _Scale(low, high, axis.log, start, length)
 
@@ -201,7 +194,7 @@ def _above(value: float) -> float:
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= value * (1 - 1e-9))
 
 
-def _step(least: float) -> float:
+def round_step(least: float) -> float:
     """Return the next 1, 2 or 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(least))
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * 0.999)
@@ -211,7 +204,7 @@ def _ticks(axis: Axis, scale: _Scale) -> list[float]:
     if axis.ticks:
         return list(axis.ticks)
     if not axis.log:
-        step = _step((scale.high - scale.low) / 5)
+        step = round_step((scale.high - scale.low) / 5)
         first = round(scale.low / step)
         return [round(number * step, 12) for number in range(first, round(scale.high / step) + 1)]
     decades = math.log10(scale.high / scale.low)

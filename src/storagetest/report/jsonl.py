@@ -32,7 +32,7 @@ from storagetest.measure.common_window import ClientSummary, ConcurrencySummary
 from storagetest.measure.histogram import Histogram
 from storagetest.measure.run import HEADLINE, Better, Metric, Run, Sample, Unit
 from storagetest.measure.series import Series
-from storagetest.report.base import Record, Status, Summary
+from storagetest.report.base import Record, Status
 from storagetest.verdict.base import Interval, Outcome, Threshold, Verdict
 
 __all__ = [
@@ -51,6 +51,9 @@ SCHEMA = "storagetest.result/2"
 _PREVIOUS_SCHEMA = "storagetest.result/1"
 _RENAMED_MEMBERS = {"headroom": "utilisation", "together": "concurrency"}
 """Members of a sample in version 1, with their names in version 2."""
+
+_RUN_TEXTS = ("case", "workload", "target", "variant", "protocol", "client", "title", "profile")
+"""Members of a run that are text."""
 
 Object = dict[str, Any]
 
@@ -75,8 +78,7 @@ def from_json(document: Mapping[str, Any]) -> Record:
     """Return the record that :func:`to_json` was given. Raises :class:`ResultError`."""
     schema = document.get("schema")
     if schema not in (SCHEMA, _PREVIOUS_SCHEMA):
-        msg = f"schema is {schema!r}; this version reads {SCHEMA!r} and {_PREVIOUS_SCHEMA!r}"
-        raise ResultError(msg)
+        raise ResultError(f"schema is {schema!r}; this version reads {SCHEMA!r} and {_PREVIOUS_SCHEMA!r}")
     try:
         return Record(
             run=_run_from_json(document["run"]),
@@ -87,11 +89,9 @@ def from_json(document: Mapping[str, Any]) -> Record:
             nodeid=document["nodeid"],
         )
     except KeyError as error:
-        msg = f"member {error} is missing"
-        raise ResultError(msg) from None
+        raise ResultError(f"member {error} is missing") from None
     except (TypeError, ValueError, AttributeError) as error:
-        msg = f"not a result: {error}"
-        raise ResultError(msg) from None
+        raise ResultError(f"not a result: {error}") from None
 
 
 def read(path: Path, *, on_torn: Callable[[str], None] | None = None) -> list[Record]:
@@ -103,8 +103,7 @@ def read(path: Path, *, on_torn: Callable[[str], None] | None = None) -> list[Re
     try:
         lines = path.read_bytes().split(b"\n")
     except OSError as error:
-        msg = f"{path}: {error.strerror}"
-        raise ResultError(msg) from None
+        raise ResultError(f"{path}: {error.strerror}") from None
     records: list[Record] = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -132,16 +131,12 @@ class JsonlReporter:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            msg = f"{self.path}: {error.strerror}; name another file with --st-results"
-            raise ResultError(msg) from None
+            raise ResultError(f"{self.path}: {error.strerror}; name another file with --st-results") from None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)  # locked for one write
             self._append(descriptor, line.encode() + b"\n")
         finally:
             os.close(descriptor)
-
-    def on_finish(self, summary: Summary) -> None:
-        """Do nothing: no file is open between writes."""
 
     def _append(self, descriptor: int, line: bytes) -> None:
         size = os.fstat(descriptor).st_size
@@ -150,21 +145,18 @@ class JsonlReporter:
         written = os.write(descriptor, line)
         if written != len(line):
             os.ftruncate(descriptor, size)
-            msg = (
+            raise ResultError(
                 f"{self.path}: only {written} of {len(line)} bytes could be written (disk full?); taken back"
             )
-            raise ResultError(msg)
 
 
 def _parse(line: bytes) -> Record:
     try:
         document = json.loads(line)
     except ValueError as error:
-        msg = f"damaged: {error}"
-        raise ResultError(msg) from None
+        raise ResultError(f"damaged: {error}") from None
     if not isinstance(document, dict):
-        msg = "not a JSON object"
-        raise ResultError(msg)
+        raise ResultError("not a JSON object")
     return from_json(document)
 
 
@@ -175,14 +167,7 @@ def _is_torn(line: bytes) -> bool:
 
 def _run_to_json(run: Run) -> Object:
     return {
-        "case": run.case,
-        "workload": run.workload,
-        "target": run.target,
-        "variant": run.variant,
-        "protocol": run.protocol,
-        "client": run.client,
-        "title": run.title,
-        "profile": run.profile,
+        **{name: getattr(run, name) for name in _RUN_TEXTS},
         "started": _number(run.started),
         "parameters": plain(run.parameters),
         "negotiated": dict(run.negotiated),
@@ -197,14 +182,7 @@ def _run_to_json(run: Run) -> Object:
 
 def _run_from_json(document: Mapping[str, Any]) -> Run:
     return Run(
-        case=document["case"],
-        workload=document["workload"],
-        target=document["target"],
-        variant=document["variant"],
-        protocol=document["protocol"],
-        client=document["client"],
-        title=document["title"],
-        profile=document["profile"],
+        **{name: document[name] for name in _RUN_TEXTS},
         started=float(document["started"]),
         parameters=dict(document["parameters"]),
         negotiated=dict(document["negotiated"]),
@@ -258,26 +236,9 @@ def _sample_from_json(document: Mapping[str, Any]) -> Sample:
 
 
 def _concurrency_to_json(story: ConcurrencySummary) -> Object:
-    members = [
-        {
-            "client": member.client,
-            "values": {name: _number(value) for name, value in member.values.items()},
-            "started": member.started,
-            "ended": member.ended,
-            "clock_error": member.clock_error,
-        }
-        for member in story.members
-    ]
-    return {
-        "spread": story.spread,
-        "limit": story.limit,
-        "clock_error": story.clock_error,
-        "seconds": story.seconds,
-        "first_done": story.first_done,
-        "last_done": story.last_done,
-        "outliers": list(story.outliers),
-        "clients": members,
-    }
+    document: Object = plain(asdict(story))
+    document["clients"] = document.pop("members")
+    return document
 
 
 def _concurrency_from_json(document: Mapping[str, Any]) -> ConcurrencySummary:
@@ -313,13 +274,7 @@ def _series_from_json(document: Mapping[str, Any]) -> Series:
 
 def metric_to_json(metric: Metric) -> Object:
     """Return the metric for a name."""
-    return {
-        "name": metric.name,
-        "unit": metric.unit.value,
-        "better": metric.better.value,
-        "quantile": metric.quantile,
-        "operation": metric.operation,
-    }
+    return {**asdict(metric), "unit": metric.unit.value, "better": metric.better.value}
 
 
 def metric_from_json(document: Mapping[str, Any]) -> Metric:
@@ -339,22 +294,11 @@ def _verdict_to_json(verdict: Verdict) -> Object:
         "outcome": verdict.outcome.value,
         "reason": verdict.reason,
         "threshold": {
+            **asdict(threshold),
             "metric": metric_to_json(threshold.metric),
-            "op": threshold.op,
             "bound": _number(threshold.bound),
-            "text": threshold.text,
-            "place": threshold.place,
-            "against": threshold.against,
         },
-        "interval": None
-        if interval is None
-        else {
-            "mean": _number(interval.mean),
-            "low": _number(interval.low),
-            "high": _number(interval.high),
-            "confidence": float(interval.confidence),
-            "count": int(interval.count),
-        },
+        "interval": None if interval is None else plain(asdict(interval)),
     }
 
 
@@ -364,23 +308,20 @@ def _verdict_from_json(document: Mapping[str, Any]) -> Verdict:
         outcome=Outcome(document["outcome"]),
         reason=document["reason"],
         threshold=Threshold(
-            metric=metric_from_json(threshold["metric"]),
-            op=threshold["op"],
-            bound=float(threshold["bound"]),
-            text=threshold["text"],
-            place=threshold["place"],
-            against=threshold.get("against", ""),
+            metric_from_json(threshold["metric"]),
+            threshold["op"],
+            float(threshold["bound"]),
+            threshold["text"],
+            threshold["place"],
+            threshold.get("against", ""),
         ),
-        interval=None
-        if interval is None
-        else Interval(
-            mean=float(interval["mean"]),
-            low=float(interval["low"]),
-            high=float(interval["high"]),
-            confidence=interval["confidence"],
-            count=interval["count"],
-        ),
+        interval=None if interval is None else _interval_from_json(interval),
     )
+
+
+def _interval_from_json(document: Mapping[str, Any]) -> Interval:
+    mean, low, high = (float(document[name]) for name in ("mean", "low", "high"))
+    return Interval(mean, low, high, document["confidence"], document["count"])
 
 
 def _number(value: float) -> float | str:

@@ -18,14 +18,10 @@ def properties(record: Record) -> list[tuple[str, str]]:
     and what identifies the run.
     """
     run = record.run
+    names = ("workload", "target", "variant", "protocol", "client", "profile")
     pairs = [
         ("storagetest.status", record.status.value),
-        ("storagetest.workload", run.workload),
-        ("storagetest.target", run.target),
-        ("storagetest.variant", run.variant),
-        ("storagetest.protocol", run.protocol),
-        ("storagetest.client", run.client),
-        ("storagetest.profile", run.profile),
+        *((f"storagetest.{name}", getattr(run, name)) for name in names),
         ("storagetest.repeats", str(len(run.samples))),
     ]
     pairs += [

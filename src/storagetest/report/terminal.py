@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from storagetest.measure.run import HEADLINE
 from storagetest.report.base import Record, Status
@@ -33,19 +33,12 @@ _HEADINGS: Mapping[str, tuple[str, Callable[[MetricValue | None], str]]] = {
 }
 """Metrics whose column has its own heading and format; any other has its name and values with units."""
 
-_COLOURS = {
-    Status.PASSED: "32",
-    Status.FAILED: "31",
-    Status.INVALID: "33",
-    Status.ERROR: "31",
-    Status.SKIPPED: "36",
-}
-_WORDS = {
-    Status.PASSED: "PASS",
-    Status.FAILED: "FAIL",
-    Status.INVALID: "INVALID",
-    Status.ERROR: "ERROR",
-    Status.SKIPPED: "SKIP",
+_WORDS_AND_COLOURS = {
+    Status.PASSED: ("PASS", 32),
+    Status.FAILED: ("FAIL", 31),
+    Status.INVALID: ("INVALID", 33),
+    Status.ERROR: ("ERROR", 31),
+    Status.SKIPPED: ("SKIP", 36),
 }
 
 
@@ -60,6 +53,9 @@ class _Column:
     @property
     def width(self) -> int:
         return max(len(cell) for cell in (self.name, *self.cells))
+
+    def aligned(self, cell: str) -> str:
+        return cell.rjust(self.width) if self.right else cell.ljust(self.width)
 
 
 def summary_lines(records: Sequence[Record], *, width: int = 100, colour: bool = False) -> list[str]:
@@ -90,11 +86,10 @@ def _headlines(rows: Sequence[Record]) -> list[tuple[str, ...]]:
 
 def _table(rows: Sequence[Record], headline: Sequence[str], *, width: int, colour: bool) -> list[str]:
     columns = _fit(_columns(rows, headline), width)
-    header = _line(column.name.ljust(column.width) if not column.right else column.name.rjust(column.width)
-                   for column in columns)  # fmt: skip
+    header = _line(column.aligned(column.name) for column in columns)
     lines = [header, "-" * len(header)]
     for index, record in enumerate(rows):
-        cells = [_cell(column, index) for column in columns]
+        cells = [column.aligned(column.cells[index]) for column in columns]
         cells[-1] = _painted(cells[-1].rstrip(), record.status, colour=colour)
         lines.append(_line(cells))
     return lines
@@ -129,11 +124,10 @@ def _word(record: Record) -> str:
     """Return the verdict; what passed without any gate has only been measured."""
     if record.status is Status.PASSED and not record.verdicts:
         return "no gate"
-    return _WORDS[record.status]
+    return _WORDS_AND_COLOURS[record.status][0]
 
 
 def _fit(columns: list[_Column], width: int) -> list[_Column]:
-    columns = list(columns)
     numbers = [column for column in columns if column.is_metric]
     for dropped in (None, *reversed(numbers[1:-1]), *numbers[1:][-1:]):  # rule 2
         columns = [column for column in columns if column is not dropped]
@@ -143,7 +137,7 @@ def _fit(columns: list[_Column], width: int) -> list[_Column]:
             break
     limits = _share(space - _GAP * len(ids), [column.width for column in ids])
     cut = iter(
-        _Column(column.name, tuple(shortened(cell, limit) for cell in column.cells), right=False, is_id=True)
+        replace(column, cells=tuple(shortened(cell, limit) for cell in column.cells))
         for column, limit in zip(ids, limits, strict=True)
     )
     return [next(cut) if column.is_id else column for column in columns]
@@ -165,17 +159,12 @@ def shortened(text: str, limit: int) -> str:
     return f"{text[: limit - 1 - tail]}…{text[len(text) - tail :]}"
 
 
-def _cell(column: _Column, index: int) -> str:
-    cell = column.cells[index]
-    return cell.rjust(column.width) if column.right else cell.ljust(column.width)
-
-
 def _line(cells: Iterable[str]) -> str:
     return (" " * _GAP).join(cells).rstrip()
 
 
 def _painted(word: str, status: Status, *, colour: bool) -> str:
-    return f"\x1b[{_COLOURS[status]}m{word}\x1b[0m" if colour else word
+    return f"\x1b[{_WORDS_AND_COLOURS[status][1]}m{word}\x1b[0m" if colour else word
 
 
 def _client_groups(rows: Sequence[Record], *, width: int) -> list[str]:
@@ -192,7 +181,7 @@ def _client_groups(rows: Sequence[Record], *, width: int) -> list[str]:
         run = record.run
         clients = f"{len(starts[0].members)} clients ({run.client})"
         text = f"{run.variant}, {case_text(run)}: {clients} {began}{outlier_text}"
-        lines += textwrap.wrap(text, max(width, 40), subsequent_indent="  ", break_long_words=False)
+        lines += _wrapped(text, width)
     return ["", *lines] if lines else []
 
 
@@ -202,12 +191,7 @@ def _searches(rows: Sequence[Record], *, width: int) -> list[str]:
     for record in rows:
         search = next(filter(None, (sample.evidence.get("search") for sample in record.run.samples)), "")
         for text in search.splitlines()[:2]:
-            lines += textwrap.wrap(
-                f"{record.run.variant}, {text}",
-                max(width, 40),
-                subsequent_indent="  ",
-                break_long_words=False,
-            )
+            lines += _wrapped(f"{record.run.variant}, {text}", width)
     return ["", *lines] if lines else []
 
 
@@ -221,12 +205,17 @@ def _reasons(rows: Sequence[Record], *, width: int, colour: bool) -> list[str]:
         lines += ["", f"{word} {run.variant} on {run.client}: {case_text(run)}"]
         for reason in record.reasons:
             for paragraph in reason.splitlines():
-                lines += textwrap.wrap(
-                    paragraph,
-                    max(width, 40),
-                    initial_indent="    ",
-                    subsequent_indent="      ",
-                    break_long_words=False,
-                    break_on_hyphens=False,
-                )
+                lines += _wrapped(paragraph, width, indent="    ")
     return lines
+
+
+def _wrapped(text: str, width: int, *, indent: str = "") -> list[str]:
+    """Return ``text`` as lines; ids with hyphens are not divided."""
+    return textwrap.wrap(
+        text,
+        max(width, 40),
+        initial_indent=indent,
+        subsequent_indent=f"{indent}  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

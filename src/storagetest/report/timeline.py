@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from storagetest.measure.series import LOAD, Series
 from storagetest.measure.unit import Unit
+from storagetest.report.chart import round_step
 from storagetest.units import format_value
 
 __all__ = ["timeline_svg"]
@@ -97,18 +98,12 @@ def _drawn(panel: _Panel, top: int, span: tuple[float, float]) -> list[str]:
 
 def _axis(y: int, span: tuple[float, float]) -> list[str]:
     parts = []
-    step = _step((span[1] - span[0]) / _TICKS)
+    step = round_step((span[1] - span[0]) / _TICKS)
     for number in range(math.ceil(span[0] / step), math.floor(span[1] / step) + 1):
         x = _across(number * step, span)
         parts.append(f'<line x1="{x:.1f}" y1="{_TOP}" x2="{x:.1f}" y2="{y - 12}" stroke="#eeeeee"/>')
         parts.append(_text(round(x) - 8, y, f"{number * step:.6g} s"))
     return parts
-
-
-def _step(least: float) -> float:
-    """Return the next 1, 2 or 5 times a power of ten."""
-    power = 10.0 ** math.floor(math.log10(least))
-    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * 0.999)
 
 
 def _across(at: float, span: tuple[float, float]) -> float:

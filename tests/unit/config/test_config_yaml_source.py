@@ -59,12 +59,12 @@ def test_a_refusal_names_its_location(text, message):
 
 
 def test_every_value_and_key_knows_its_place():
-    source = parse("a: 1\nb:\n  - x\n  - {c: 'y'}\n", name="f")
-    assert source.place(("b", 1, "c")) == "f:4:9"
-    assert source.place(("b", 1, "c"), key=True) == "f:4:6"
-    assert source.place(("b", 0)) == "f:3:5"
-    assert source.place(("b", 7)) == "f:2:1"
-    assert source.find(("b", 1, "nothing")) is None
+    items = parse("a: 1\nb:\n  - x\n  - {c: 'y'}\n", name="f").root.child("b")
+    nested = items.child(1).child("c")
+    assert (nested.place, nested.key_place) == ("f:4:9", "f:4:6")
+    assert items.child(0).place == "f:3:5"
+    assert items.key_place == "f:2:1"
+    assert items.child(7) is items.child(1).child("nothing") is None
 
 
 def test_text_brings_its_place_along():

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from storagetest.measure.histogram import Histogram
 from storagetest.measure.run import METRICS, Better, Metric, Run, Sample, Unit
-from storagetest.measure.stats import counted, estimate, mean, mean_interval, tukey
+from storagetest.measure.stats import counted, estimate, mean, mean_interval
 
 STAT_P50 = Metric("stat_p50", Unit.SECONDS, Better.LOWER, 0.5, operation="stat")
 finite = st.floats(-1e12, 1e12)
@@ -67,13 +67,6 @@ def test_a_confidence_that_is_none_is_refused(confidence):
 
 def test_the_mean_adds_without_error():
     assert mean([1e16, 1.0, -1e16, 1.0]) == 0.5
-
-
-def test_fences_report_what_lies_beyond_them():
-    outliers = tukey([10, 11, 12, 13, 14, 99])
-    assert outliers.values == (99,)
-    assert (outliers.low, outliers.high) == (7.5, 17.5)
-    assert tukey([1, 2, 3]) is None
 
 
 def run_of(*samples: Sample) -> Run:

@@ -18,7 +18,7 @@ from storagetest.measure.common_window import ClientSummary, ConcurrencySummary
 from storagetest.measure.histogram import Histogram
 from storagetest.measure.run import Better, Metric, Run, Sample, Unit
 from storagetest.measure.series import Series
-from storagetest.report.base import Record, Status, Summary
+from storagetest.report.base import Record, Status
 from storagetest.report.jsonl import SCHEMA, JsonlReporter, from_json, read, to_json
 from storagetest.verdict.base import Interval, Outcome, Threshold, Verdict
 
@@ -178,9 +178,7 @@ def test_records_are_appended_and_read_in_order(tmp_path, make_record):
     path = tmp_path / "deep" / "results.jsonl"
     first, second = make_record(variant="a"), make_record(variant="b", outcome=Outcome.INVALID)
     JsonlReporter(path).on_record(first)
-    reporter = JsonlReporter(path)
-    reporter.on_record(second)
-    reporter.on_finish(Summary())
+    JsonlReporter(path).on_record(second)
     assert read(path) == [first, second]
     lines = path.read_text().splitlines()
     assert [json.loads(line)["schema"] for line in lines] == [SCHEMA, SCHEMA]

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import argparse
 import html
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from storagetest.report.base import Record, Status
-from storagetest.report.coverage import CaseOutcome, CaseRecord, coverage
+from storagetest.report.coverage import CaseOutcome, CaseRecord, count_text, coverage
 from storagetest.report.formats.base import ResultsFormat, register
 from storagetest.report.metric_values import MetricValue, case_text, metric_values
 
@@ -34,6 +35,8 @@ _MARKS = {
 }
 _WORDS = {"invalid": "INVALID", "xfailed": "known issue", "xpassed": "known issue that passes"}
 _ORDER = list(_MARKS)
+_ESCAPED = str.maketrans({letter: f"\\{letter}" for letter in "\\`*_[]|~#"})
+_ESCAPED_IN_CODE = str.maketrans({letter: f"&#{ord(letter)};" for letter in "|_*"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,20 +84,18 @@ def markdown(
     return _bounded(lines)
 
 
-def _session(records: Iterable[Record]) -> SessionSummary:
+def _session(records: Sequence[Record]) -> SessionSummary:
     """Return the summary of the records."""
-    counts: dict[str, int] = {}
-    problems = []
-    for record in records:
-        word = record.status.value
-        counts[word] = counts.get(word, 0) + 1
-        if record.reasons:
-            problems.append(FailedCase(word, record.nodeid or record.run.case, "\n".join(record.reasons)))
-    return SessionSummary(counts, 0.0, 0, problems)
+    problems = [
+        FailedCase(record.status.value, record.nodeid or record.run.case, "\n".join(record.reasons))
+        for record in records
+        if record.reasons
+    ]
+    return SessionSummary(Counter(record.status.value for record in records), 0.0, 0, problems)
 
 
 def _headline(session: SessionSummary) -> str:
-    names = sorted(session.counts, key=lambda name: (_ORDER.index(name) if name in _ORDER else 99, name))
+    names = sorted(session.counts, key=lambda name: (_rank(name), name))
     counts = ", ".join(
         f"{_MARKS.get(name, '')} {session.counts[name]} {_WORDS.get(name, name)}".strip() for name in names
     )
@@ -103,11 +104,15 @@ def _headline(session: SessionSummary) -> str:
     return f"{counts or 'no case ran'}{lasted}{status}"
 
 
+def _rank(outcome: str) -> int:
+    return _ORDER.index(outcome) if outcome in _ORDER else len(_ORDER)
+
+
 def _problems(problems: Sequence[FailedCase]) -> list[str]:
     if not problems:
         return []
     lines = ["### What did not pass", ""]
-    ordered = sorted(problems, key=lambda one: _ORDER.index(one.outcome) if one.outcome in _ORDER else 99)
+    ordered = sorted(problems, key=lambda one: _rank(one.outcome))
     for one in ordered[:_MOST_PROBLEMS]:
         word = _WORDS.get(one.outcome, one.outcome)
         first, _, rest = one.message.strip().partition("\n")
@@ -160,8 +165,8 @@ def _conformance(cases: Sequence[CaseRecord]) -> list[str]:
     for target in sorted({case.target for case in cases}):
         counted = coverage(case for case in cases if case.target == target)
         seen = [outcome for outcome in CaseOutcome if counted.totals.get(outcome)]
-        totals = ", ".join(f"{counted.totals[outcome]} {outcome.value}" for outcome in seen)
-        lines += [f"<details><summary>{html.escape(target or 'cases')}: {totals}</summary>", ""]
+        title = f"{html.escape(target or 'cases')}: {count_text(counted.totals)}"
+        lines += [f"<details><summary>{title}</summary>", ""]
         lines.append(_row(["section", *(outcome.value for outcome in seen)]))
         lines.append(_row(["---", *("---:" for _ in seen)]))
         for section, counts in list(counted.by_section.items())[:_MOST_ROWS]:
@@ -191,16 +196,11 @@ def _row(cells: Sequence[str]) -> str:
 
 def _text(text: str) -> str:
     """Return Markdown that shows ``text`` literally, also in a table: no mark-up, no link, no line break."""
-    plain = html.escape(" ".join(text.split()), quote=False)
-    for letter in "\\`*_[]|~#":
-        plain = plain.replace(letter, f"\\{letter}")
-    return plain
+    return html.escape(" ".join(text.split()), quote=False).translate(_ESCAPED)
 
 
 def _code(text: str) -> str:
-    return (
-        f"<code>{html.escape(text).replace('|', '&#124;').replace('_', '&#95;').replace('*', '&#42;')}</code>"
-    )
+    return f"<code>{html.escape(text).translate(_ESCAPED_IN_CODE)}</code>"
 
 
 def _pre(text: str) -> str:

@@ -155,15 +155,8 @@ def _put(families: dict[str, _Family], name: str, kind: str, text: str, unit: st
 
 
 def _labels(run: Run) -> Labels:
-    named = {
-        "target": run.target,
-        "variant": run.variant,
-        "protocol": run.protocol,
-        "client": run.client,
-        "workload": run.workload,
-        "case": run.case,
-        "profile": run.profile,
-    }
+    names = ("target", "variant", "protocol", "client", "workload", "case", "profile")
+    named = {name: getattr(run, name) for name in names}
     named |= {f"param_{_sane(name)}": parameter_text(name, value) for name, value in run.parameters.items()}
     return tuple(sorted(named.items()))
 
