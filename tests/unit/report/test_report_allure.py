@@ -136,7 +136,7 @@ def test_extras_are_written_into_the_results_directory(tmp_path: Path):
 
 
 def test_without_allure_listening_nothing_happens(make_record):
-    allure.identify(epic="NFS", feature="x", variant="y", title="z", labels={"a": "b"}, links={"n": "u"})
+    allure.identify(epic="NFS", feature="x", variant="y")
     allure.on_case([make_record(), make_record()], {"dmesg": "text"})
 
 

@@ -75,8 +75,9 @@ def generate(
     """
     count = sum(1 for _ in results_dir.glob("*-result.json"))
     if count == 0:
-        msg = f"no Allure results in {results_dir}: run pytest with --alluredir={results_dir} first"
-        raise ReportError(msg)
+        raise ReportError(
+            f"no Allure results in {results_dir}: run pytest with --alluredir={results_dir} first"
+        )
     found = find_node(node)
     with as_file(files("storagetest.report.allure") / "npm") as manifest:
         packages = install(found, manifest, cache=cache_directory(), progress=progress)
@@ -87,8 +88,9 @@ def generate(
         left = outside_urls(page)
         if left:
             some = ", ".join(url[:100] for url in left[:3])
-            msg = f"the generated report points outside, to {some}; the pinned generator has changed"
-            raise ReportError(msg)
+            raise ReportError(
+                f"the generated report points outside, to {some}; the pinned generator has changed"
+            )
         final = out / "index.html"
         _put(page.encode(), final)
         if history and copy:
@@ -156,14 +158,14 @@ def configuration(title: str, output: Path, history: Path | None = None) -> dict
 
 
 def _rule(category: Category) -> dict[str, Any]:
-    matchers: list[dict[str, Any]] = []
+    criteria: list[dict[str, Any]] = []
     if category.verdict:
-        matchers.append({"statuses": [category.status], "labels": {VERDICT_LABEL: f"^{category.verdict}$"}})
+        criteria.append({"labels": {VERDICT_LABEL: f"^{category.verdict}$"}})
     if category.message:
-        matchers.append({"statuses": [category.status], "message": category.message})
+        criteria.append({"message": category.message})
     return {
         "name": category.name,
-        "matchers": matchers or [{"statuses": [category.status]}],
+        "matchers": [{"statuses": [category.status], **criterion} for criterion in criteria or [{}]],
         "groupByMessage": True,
         "expand": True,
     }
@@ -188,7 +190,8 @@ def _generated(
     output_text = run(node, argv, cwd=scratch, deadline=_DEADLINE, env=env)
     pages = sorted(output.rglob("index.html"), key=lambda path: len(path.parts))
     if not pages:
-        msg = f"the report generator left no page for {results}; its output:\n{output_text.strip()}"
-        raise ReportError(msg)
+        raise ReportError(
+            f"the report generator left no page for {results}; its output:\n{output_text.strip()}"
+        )
     version = json.loads((packages / _PACKAGE / "package.json").read_text(encoding="utf-8"))["version"]
     return build_single_file(pages[0].parent, version=version)

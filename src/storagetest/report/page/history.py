@@ -7,10 +7,9 @@ from datetime import UTC, datetime
 from storagetest.measure.load_curves import metric_value
 from storagetest.measure.run import Run
 from storagetest.report.chart import Axis, Line
-from storagetest.report.metric_values import case_text
 from storagetest.report.page.chart_block import ChartList
-from storagetest.report.page.model import PageData, Section
-from storagetest.report.page.scaling import axis_of, bar
+from storagetest.report.page.model import PageData, Section, case_title, group
+from storagetest.report.page.scaling import axis_of, bar, usable
 from storagetest.report.templates import render
 
 __all__ = ["section"]
@@ -21,13 +20,9 @@ _DAY = 86400.0
 def section(data: PageData) -> Section:
     """Return the section."""
     charts = ChartList("history")
-    alike: dict[tuple[str, ...], list[list[Run]]] = {}
-    for records in data.sessions.values():
-        runs = [record.run for record in records if record.run.samples and not record.run.invalid]
-        if len(runs) > 1:
-            last = runs[-1]
-            alike.setdefault((case_text(last), last.client, last.profile), []).append(runs)
-    for (title, client, profile), cases in alike.items():
+    sessions = [usable(records) for records in data.sessions.values()]
+    repeated = [runs for runs in sessions if len(runs) > 1]
+    for title, cases in group(repeated, lambda runs: case_title(runs[-1])).items():
         last = cases[0][-1]
         name = last.headline[0]
         if name in last.metrics:
@@ -37,7 +32,7 @@ def section(data: PageData) -> Section:
                 [line for line in lines if len(line.points) > 1],
                 _time_axis(cases),
                 axis_of(metric),
-                f"{title}, {client}, {profile}: {name}",
+                f"{title}: {name}",
                 "A line for each variant, a point for each session; bars are 95 % intervals.",
             )
     return Section("history", "History", render("history.html.j2", charts=charts))

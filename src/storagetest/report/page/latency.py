@@ -9,10 +9,9 @@ from storagetest.measure.load_curves import metric_value, parameter_sweeps
 from storagetest.measure.run import METRICS, Run
 from storagetest.report.chart import LOOKS, Line
 from storagetest.report.latency_chart import DESCRIBED, SHARES, TIMES, curves
-from storagetest.report.metric_values import case_text
 from storagetest.report.page.chart_block import ChartList
-from storagetest.report.page.model import PageData, Section, format_parameters
-from storagetest.report.page.scaling import axis_of, curves_of, usable
+from storagetest.report.page.model import PageData, Section, case_title, format_parameters, group
+from storagetest.report.page.scaling import axis_of, curves_of, families, usable
 from storagetest.report.templates import render
 
 __all__ = ["section"]
@@ -22,7 +21,7 @@ _RATE, _LATENCY = METRICS["iops"], METRICS["latency_mean"]
 
 def section(data: PageData) -> Section:
     """Return the section."""
-    runs = usable(data)
+    runs = usable(data.records)
     against, distributions = ChartList("latency"), ChartList("tails")
     _against(against, runs)
     _distributions(distributions, runs)
@@ -39,23 +38,20 @@ def _against(charts: ChartList, runs: Sequence[Run]) -> None:
             points = tuple((figures["iops"][1].value, figures["mean"][1].value) for figures in levels)
             lines.append(Line(run.variant, points))
         charts.add(lines, x, y, title, f"A line for each variant, a point for each number of {name}.")
-    joined: dict[tuple[str, ...], list[Line]] = {}
-    for family in parameter_sweeps(runs):
-        points = tuple(point for _, run in family.runs if (point := _point(run)))
-        key = (
-            family.workload,
-            format_parameters(family.fixed),
-            family.parameter,
-            family.client,
-            family.profile,
+    for members in families(runs):
+        first = members[0]
+        points_of = {
+            sweep.variant: tuple(point for _, run in sweep.runs if (point := _point(run)))
+            for sweep in members
+        }
+        lines = [Line(variant, points) for variant, points in points_of.items() if len(points) > 1]
+        title = ", ".join(
+            filter(None, (first.workload, format_parameters(first.fixed), first.client, first.profile))
         )
-        if len(points) > 1:
-            joined.setdefault(key, []).append(Line(family.variant, points))
-    for (workload, fixed, parameter, client, profile), lines in joined.items():
-        title = ", ".join(filter(None, (workload, fixed, client, profile)))
-        charts.add(lines, x, y, f"{title}, by {parameter}", f"A point for each value of {parameter}.")
+        description = f"A point for each value of {first.parameter}."
+        charts.add(lines, x, y, f"{title}, by {first.parameter}", description)
     drawn = {id(run) for family in parameter_sweeps(runs) for _, run in family.runs}
-    for title, alike in _alike([run for run in runs if id(run) not in drawn]).items():
+    for title, alike in group((run for run in runs if id(run) not in drawn), case_title).items():
         lines = [
             Line(run.variant, (point,), joined=False) for run in alike if (point := _point(run)) is not None
         ]
@@ -70,16 +66,8 @@ def _point(run: Run) -> tuple[float, float] | None:
     return (rate.value, latency.value) if rate and latency else None
 
 
-def _alike(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Return the runs by case, client and profile."""
-    by_title: dict[str, list[Run]] = {}
-    for run in runs:
-        by_title.setdefault(f"{case_text(run)}, {run.client}, {run.profile}", []).append(run)
-    return by_title
-
-
 def _distributions(charts: ChartList, runs: Sequence[Run]) -> None:
-    for title, alike in _alike(runs).items():
+    for title, alike in group(runs, case_title).items():
         histograms = {
             run.variant: merge(sample.latency for sample in run.samples if sample.latency is not None)
             for run in alike[: 2 * LOOKS]

@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from markupsafe import Markup
 
+from storagetest.measure.run import Run
 from storagetest.report.base import Record, Status
 from storagetest.report.baseline import CaseKey, key_of
 from storagetest.report.compare import Row
 from storagetest.report.coverage import CaseRecord
-from storagetest.report.metric_values import MetricValue, metric_values, parameter_text
+from storagetest.report.metric_values import MetricValue, case_text, metric_values, parameter_text
 
 __all__ = [
     "STATUS_WORDS",
@@ -20,10 +22,14 @@ __all__ = [
     "Section",
     "build_page_data",
     "case_anchor",
+    "case_title",
     "format_parameters",
     "group",
     "plural",
 ]
+
+_Item = TypeVar("_Item")
+_Key = TypeVar("_Key")
 
 STATUS_WORDS: Mapping[Status, str] = {
     Status.PASSED: "pass",
@@ -75,21 +81,18 @@ def build_page_data(
     sources: Sequence[str] = (),
 ) -> PageData:
     """Return the records sorted for the page, the latest of each case apart."""
-    sessions: dict[CaseKey, list[Record]] = {}
-    for record in sorted(records, key=lambda record: record.run.started):
-        sessions.setdefault(key_of(record.run), []).append(record)
+    ordered = sorted(records, key=lambda record: record.run.started)
+    sessions = group(ordered, lambda record: key_of(record.run))
     latest = [records[-1] for records in sessions.values()]
     latest.sort(key=lambda each: (each.run.protocol, each.run.target, each.run.variant, each.run.workload))
     return PageData(latest, sessions, cases, rows, baseline, sources)
 
 
-def group(
-    records: Iterable[Record], by: Callable[[Record], tuple[str, ...]]
-) -> dict[tuple[str, ...], list[Record]]:
-    """Return the records by the key that ``by`` returns of each, in their order."""
-    groups: dict[tuple[str, ...], list[Record]] = {}
-    for record in records:
-        groups.setdefault(by(record), []).append(record)
+def group(items: Iterable[_Item], by: Callable[[_Item], _Key]) -> dict[_Key, list[_Item]]:
+    """Return the items by the key that ``by`` returns of each, in their order."""
+    groups: dict[_Key, list[_Item]] = {}
+    for item in items:
+        groups.setdefault(by(item), []).append(item)
     return groups
 
 
@@ -97,6 +100,11 @@ def case_anchor(record: Record) -> str:
     """Return the anchor of a case: the same in every page of the same case."""
     fields = repr(key_of(record.run)).partition("(")[2]  # without the class's name, which may change
     return "c" + hashlib.sha256(fields.encode()).hexdigest()[:12]
+
+
+def case_title(run: Run) -> str:
+    """Return the case with its client and profile."""
+    return f"{case_text(run)}, {run.client}, {run.profile}"
 
 
 def format_parameters(parameters: Mapping[str, object]) -> str:

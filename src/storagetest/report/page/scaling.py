@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from storagetest.measure.load_curves import (
     Curve,
@@ -14,14 +14,15 @@ from storagetest.measure.load_curves import (
 )
 from storagetest.measure.run import Metric, Run
 from storagetest.measure.stats import Estimate
+from storagetest.report.base import Record
 from storagetest.report.chart import Axis, Line
-from storagetest.report.metric_values import case_text, parameter_text
+from storagetest.report.metric_values import parameter_text
 from storagetest.report.page.chart_block import ChartList
-from storagetest.report.page.model import PageData, Section, format_parameters
+from storagetest.report.page.model import PageData, Section, case_title, format_parameters, group
 from storagetest.report.templates import render
 from storagetest.units import format_value
 
-__all__ = ["axis_of", "bar", "curves_of", "section", "usable"]
+__all__ = ["axis_of", "bar", "curves_of", "families", "section", "usable"]
 
 RunCurve = tuple[Curve, Run]
 
@@ -29,38 +30,32 @@ RunCurve = tuple[Curve, Run]
 def section(data: PageData) -> Section:
     """Return the section."""
     charts = ChartList("scaling")
-    runs = usable(data)
+    runs = usable(data.records)
     for (title, name), run_curves in curves_of(runs).items():
         _levels(charts, title, name, run_curves)
-    grown: dict[tuple[str, ...], list[ParameterSweep]] = {}
-    for family in parameter_sweeps(runs):
-        key = (
-            family.workload,
-            family.parameter,
-            family.client,
-            family.profile,
-            format_parameters(family.fixed),
-        )
-        grown.setdefault(key, []).append(family)
-    for members in grown.values():
+    for members in families(runs):
         _family(charts, members)
     return Section("scaling", "Scaling", render("scaling.html.j2", charts=charts))
 
 
-def usable(data: PageData) -> list[Run]:
+def usable(records: Iterable[Record]) -> list[Run]:
     """Return the runs that figures may be drawn of: not those that are INVALID by themselves."""
-    return [record.run for record in data.records if record.run.samples and not record.run.invalid]
+    return [record.run for record in records if record.run.samples and not record.run.invalid]
+
+
+def families(runs: Iterable[Run]) -> Iterable[list[ParameterSweep]]:
+    """Return the sweeps among ``runs``; those that differ in the variant only are together."""
+
+    def key(sweep: ParameterSweep) -> tuple[str, ...]:
+        return sweep.workload, format_parameters(sweep.fixed), sweep.parameter, sweep.client, sweep.profile
+
+    return group(parameter_sweeps(runs), key).values()
 
 
 def curves_of(runs: Sequence[Run]) -> Mapping[tuple[str, str], list[RunCurve]]:
     """Return the curves measured level by level, by case and by the parameter of the levels."""
-    by_case: dict[tuple[str, str], list[RunCurve]] = {}
-    for run in runs:
-        for curve in curves(run):
-            by_case.setdefault((f"{case_text(run)}, {run.client}, {run.profile}", curve.name), []).append(
-                (curve, run)
-            )
-    return by_case
+    every = [(curve, run) for run in runs for curve in curves(run)]
+    return group(every, lambda pair: (case_title(pair[1]), pair[0].name))
 
 
 def axis_of(metric: Metric, name: str = "", *, log: bool = False) -> Axis:

@@ -53,7 +53,7 @@ def _measured(data: PageData) -> list[Mapping[str, object]]:
         return []
     statuses = [status for status in Status if any(record.status is status for record in data.records)]
     rows = []
-    for (target,), records in group(data.records, lambda record: (record.run.target,)).items():
+    for target, records in group(data.records, lambda record: record.run.target).items():
         counts = Counter(record.status for record in records)
         no_gate = sum(record.status is Status.PASSED and not record.verdicts for record in records)
         numbers = _counts([*(counts[status] for status in statuses), no_gate])
