@@ -22,13 +22,13 @@ Rules, in this order; values are the medians of the repeats:
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from storagetest.units import format_count, format_ratio
 
-__all__ = ["Bottleneck", "Limiter", "Utilisation", "bottleneck"]
+__all__ = ["Bottleneck", "Limiter", "Utilisation", "bottleneck", "median_of"]
 
 FULL_CARD = 0.90
 NEAR_CEILING = 0.80
@@ -75,10 +75,10 @@ def bottleneck(repeats: Sequence[Utilisation], *, remote: bool = True) -> Bottle
     """
     if not repeats:
         return None
-    of_ceiling = _median(repeats, lambda one: one.rate / one.ceiling if one.ceiling else None)
-    core = _median(repeats, lambda one: one.busiest_core)
-    card = _median(repeats, lambda one: one.network)
-    resent = _median(repeats, lambda one: one.resent)
+    of_ceiling = median_of(one.rate / one.ceiling if one.ceiling else None for one in repeats)
+    core = median_of(one.busiest_core for one in repeats)
+    card = median_of(one.network for one in repeats)
+    resent = median_of(one.resent for one in repeats)
     details = _describe_utilisation(repeats, of_ceiling, core, card)
     if not remote:
         return Bottleneck(Limiter.TARGET, f"client and target are the same host: {details}")
@@ -100,7 +100,7 @@ def _describe_utilisation(
 ) -> str:
     parts = []
     if of_ceiling is not None:
-        ceiling = _median(repeats, lambda one: one.ceiling) or 0.0
+        ceiling = median_of(one.ceiling for one in repeats) or 0.0
         parts.append(f"{format_ratio(of_ceiling)} of the {format_count(ceiling)}/s it does without a target")
     if core is not None:
         parts.append(f"its busiest core {format_ratio(core)} busy")
@@ -108,6 +108,7 @@ def _describe_utilisation(
     return ", ".join(parts)
 
 
-def _median(repeats: Sequence[Utilisation], of: Callable[[Utilisation], float | None]) -> float | None:
-    values = [value for value in map(of, repeats) if value is not None]
-    return statistics.median(values) if values else None
+def median_of(values: Iterable[float | None]) -> float | None:
+    """Return the median of the values that are known; None if none is."""
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None

@@ -16,10 +16,10 @@ Rules:
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from storagetest.measure.bottleneck import Utilisation
+from storagetest.measure.bottleneck import Utilisation, median_of
 from storagetest.measure.common_window import (
     ActivitySpan,
     ClientSummary,
@@ -31,7 +31,7 @@ from storagetest.measure.common_window import (
 )
 from storagetest.measure.histogram import Histogram, merge
 from storagetest.measure.run import Better, Metric, Sample, Unit
-from storagetest.measure.series import LOAD, Series
+from storagetest.measure.series import LOAD, Series, combined
 from storagetest.units import format_duration, format_ratio, format_value
 
 __all__ = ["SPREAD_LIMIT", "ClientSample", "attach_series", "merge_client_samples"]
@@ -76,12 +76,9 @@ def merge_client_samples(
     samples = {part.client: part.sample for part in parts}
     operations = dict.fromkeys(name for part in parts for name in part.sample.operations)
     merged: dict[str | None, Histogram] = {
-        None: merge(part.sample.latency or Histogram() for part in parts),
-        **{
-            name: merge(part.sample.operations.get(name, Histogram()) for part in parts)
-            for name in operations
-        },
+        name: merge(part.sample.operations.get(name, Histogram()) for part in parts) for name in operations
     }
+    merged[None] = merge(part.sample.latency or Histogram() for part in parts)
     values = {
         name: value
         for name, metric in metrics.items()
@@ -135,11 +132,8 @@ def _spread(parts: Sequence[ClientSample]) -> float | None:
     rounds = {len(part.starts) for part in parts}
     if len(rounds) != 1 or not max(rounds):
         return None
-    spreads: list[float] = []
-    for number in range(max(rounds)):
-        times = [part.starts[number] for part in parts]
-        spreads.append(max(times) - min(times))
-    return max(spreads)
+    starts: Iterable[tuple[float, ...]] = zip(*(part.starts for part in parts), strict=True)
+    return max(max(times) - min(times) for times in starts)
 
 
 def _merge_metric(
@@ -157,7 +151,10 @@ def _merge_metric(
             return sum(known)
         ((phase, common),) = windows.items()
         return sum(
-            rate_in_window(value, part.spans[phase], common, _timeline(part.sample, metric.unit))
+            # Without a timeline the rate is taken as constant; reads and writes are summed.
+            rate_in_window(
+                value, part.spans[phase], common, combined(part.sample.load_series(metric.unit), sum)
+            )
             for value, part in zip(known, parts, strict=True)
         )
     if metric.unit is Unit.SECONDS:
@@ -168,16 +165,6 @@ def _merge_metric(
             counts = [one.count for one in latencies]
             return sum(value * count for value, count in zip(known, counts, strict=True)) / sum(counts)
     return max(known) if metric.better is Better.LOWER else min(known)
-
-
-def _timeline(sample: Sample, unit: Unit) -> list[tuple[float, float]]:
-    """Return the load over time, reads and writes summed, if the sample has it."""
-    points: dict[float, float] = {}
-    for one in sample.series:
-        if one.source == LOAD and one.unit is unit:
-            for at, value in zip(one.times, one.values, strict=True):
-                points[at] = points.get(at, 0.0) + value
-    return sorted(points.items())
 
 
 def _client_summary(part: ClientSample, headline: Sequence[str]) -> ClientSummary:
@@ -263,25 +250,18 @@ def _evidence(samples: Mapping[str, Sample]) -> dict[str, str]:
 
 def _series(samples: Mapping[str, Sample]) -> tuple[Series, ...]:
     """Return the total load of all clients, and all other series if there are few clients."""
-    sums: dict[tuple[str, Unit], dict[float, list[float]]] = {}
-    others: list[Series] = []
-    for sample in samples.values():
-        for one in sample.series:
-            if one.source != LOAD:
-                others.append(one)
-                continue
-            points = sums.setdefault((one.name, one.unit), {})
-            for at, value in zip(one.times, one.values, strict=True):
-                points.setdefault(at, []).append(value)
+    every = [one for sample in samples.values() for one in sample.series]
+    loads: dict[tuple[str, Unit], list[Series]] = {}
+    for one in every:
+        if one.source == LOAD:
+            loads.setdefault((one.name, one.unit), []).append(one)
     found = []
-    for (name, unit), points in sums.items():
+    for (name, unit), load in loads.items():
         # The latency of all clients is a plain mean here: it is drawn, not judged.
-        merge_values: Callable[[list[float]], float] = statistics.fmean if unit is Unit.SECONDS else sum
-        times = tuple(sorted(points))
-        found.append(
-            Series(LOAD, name, unit, "all clients", times, tuple(merge_values(points[at]) for at in times))
-        )
-    return (*found, *(others if len(samples) <= _MOST_SERIES else ()))
+        points = combined(load, statistics.fmean if unit is Unit.SECONDS else sum)
+        times, values = zip(*points, strict=True) if points else ((), ())
+        found.append(Series(LOAD, name, unit, "all clients", times, values))
+    return (*found, *(one for one in every if one.source != LOAD and len(samples) <= _MOST_SERIES))
 
 
 def _merge_utilisation(known: Sequence[Utilisation | None]) -> Utilisation | None:
@@ -290,15 +270,10 @@ def _merge_utilisation(known: Sequence[Utilisation | None]) -> Utilisation | Non
     if not all_known or len(all_known) < len(known):
         return None
     ceilings = [one.ceiling for one in all_known if one.ceiling is not None]
-
-    def typical(of: Callable[[Utilisation], float | None]) -> float | None:
-        values = [value for value in map(of, all_known) if value is not None]
-        return statistics.median(values) if values else None
-
     return Utilisation(
         rate=sum(one.rate for one in all_known),
         ceiling=sum(ceilings) if len(ceilings) == len(all_known) else None,
-        busiest_core=typical(lambda one: one.busiest_core),
-        network=typical(lambda one: one.network),
-        resent=typical(lambda one: one.resent),
+        busiest_core=median_of(one.busiest_core for one in all_known),
+        network=median_of(one.network for one in all_known),
+        resent=median_of(one.resent for one in all_known),
     )

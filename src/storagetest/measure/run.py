@@ -14,7 +14,7 @@ from typing import Any
 from storagetest.measure.bottleneck import Bottleneck, Utilisation
 from storagetest.measure.common_window import ActivitySpan, ConcurrencySummary
 from storagetest.measure.histogram import Histogram
-from storagetest.measure.series import Series
+from storagetest.measure.series import LOAD, Series
 from storagetest.measure.unit import Unit
 
 __all__ = ["HEADLINE", "METRICS", "Better", "Metric", "Run", "Sample", "Unit"]
@@ -103,6 +103,10 @@ class Sample:
         """Return the latencies from which a latency metric is computed, if they were kept."""
         return self.latency if metric.operation is None else self.operations.get(metric.operation)
 
+    def load_series(self, unit: Unit) -> list[Series]:
+        """Return the load generator's series in ``unit``."""
+        return [one for one in self.series if one.source == LOAD and one.unit is unit]
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -131,3 +135,7 @@ class Run:
     metrics: Mapping[str, Metric] = field(default_factory=lambda: METRICS)
     headline: tuple[str, ...] = HEADLINE
     limited_by: Bottleneck | None = None
+
+    def values(self, metric: Metric) -> list[float]:
+        """Return the metric's value in each repeat that has one."""
+        return [sample.values[metric.name] for sample in self.samples if metric.name in sample.values]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from storagetest.measure.unit import Unit
 
-__all__ = ["LOAD", "Series", "cut"]
+__all__ = ["LOAD", "Series", "combined", "cut"]
 
 LOAD = "load"
 """The source of series that the load generator reports."""
@@ -32,6 +32,17 @@ class Series:
     def __post_init__(self) -> None:
         if len(self.times) != len(self.values):
             raise ValueError(f"{self.name}: {len(self.times)} times, {len(self.values)} values")
+
+
+def combined(
+    series: Iterable[Series], combine: Callable[[list[float]], float]
+) -> tuple[tuple[float, float], ...]:
+    """Return (time, value) in order of time; ``combine`` makes one value of those at the same time."""
+    points: dict[float, list[float]] = {}
+    for one in series:
+        for at, value in zip(one.times, one.values, strict=True):
+            points.setdefault(at, []).append(value)
+    return tuple((at, combine(values)) for at, values in sorted(points.items()))
 
 
 def cut(series: Iterable[Series], since: float, until: float) -> tuple[Series, ...]:

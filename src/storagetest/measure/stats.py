@@ -78,9 +78,8 @@ def estimate(run: Run, metric: Metric, *, confidence: float = 0.95) -> Estimate 
     samples = [sample for sample in run.samples if metric.name in sample.values]
     if not samples:
         return None
-    values = [sample.values[metric.name] for sample in samples]
-    histograms_or_none = [sample.histogram(metric) for sample in samples]
-    histograms = [histogram for histogram in histograms_or_none if histogram is not None]
+    values = run.values(metric)
+    histograms = [histogram for sample in samples if (histogram := sample.histogram(metric)) is not None]
     value = mean(values)
     if metric.quantile is not None and len(histograms) == len(samples):
         value = merge(histograms).percentile(metric.quantile)

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from storagetest.measure.run import Sample
-from storagetest.measure.series import LOAD
+from storagetest.measure.series import combined
 from storagetest.measure.stats import mean
 from storagetest.measure.unit import Unit
 from storagetest.units import format_ratio
@@ -84,14 +84,10 @@ def within_a_round(sample: Sample) -> SteadyStateCheck:
     """Judge the timeline of one round by the rule ``slope``."""
     steady, summaries = True, []
     for name, unit, combine in (("throughput", Unit.PER_SECOND, sum), ("mean latency", Unit.SECONDS, mean)):
-        points: dict[float, list[float]] = {}
-        for one in sample.series:
-            if one.source == LOAD and one.unit is unit:
-                for at, value in zip(one.times, one.values, strict=True):
-                    points.setdefault(at, []).append(value)
+        points = combined(sample.load_series(unit), combine)
         if len(points) < FEWEST:
             return SteadyStateCheck(False, f"{len(points)} points in time are too few: {FEWEST} are needed")
-        line = fit([combine(values) for _, values in sorted(points.items())])
+        line = fit([value for _, value in points])
         steady = steady and line.move <= MOVE
         summaries.append(f"{name} moves by {format_ratio(line.move)}")
     return SteadyStateCheck(steady, ", ".join(summaries))

@@ -65,12 +65,11 @@ def metric_values(record: Record) -> dict[str, MetricValue]:
         verdicts = tuple(verdict for verdict in record.verdicts if verdict.threshold.metric.name == name)
         absolute = [verdict.interval for verdict in verdicts if not verdict.threshold.against]
         judged = next((interval for interval in absolute if interval is not None), None)
-        samples = [sample for sample in run.samples if name in sample.values]
         found[name] = MetricValue(
             metric=metric,
             value=known.value,
             interval=judged or known.interval,
-            repeats=len(samples),
+            repeats=len(run.values(metric)),
             enough=counted(run, metric) >= metric.ios_required,
             verdicts=verdicts,
         )

@@ -28,7 +28,7 @@ def why_not_judgeable(run: Run, metric: Metric) -> str | None:
     """Return why ``metric`` of ``run`` cannot have a verdict, whatever its values; None if it can."""
     if run.invalid:
         return f"no verdict: {'; '.join(run.invalid)}"
-    if sum(metric.name in sample.values for sample in run.samples) < MINIMUM_REPEATS:
+    if len(run.values(metric)) < MINIMUM_REPEATS:
         return f"no verdict: it takes at least {MINIMUM_REPEATS} runs"
     ios = counted(run, metric)
     if ios < metric.ios_required:

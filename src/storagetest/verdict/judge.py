@@ -40,7 +40,13 @@ from storagetest.verdict.formatting import (
     why_not_judgeable,
 )
 from storagetest.verdict.relative_gates import judge_regression
-from storagetest.verdict.sequential import DecisionState, ErrorPlan, SequentialResult, sequential_test
+from storagetest.verdict.sequential import (
+    DecisionState,
+    ErrorPlan,
+    SequentialResult,
+    sequential_test,
+    widened,
+)
 
 __all__ = ["MINIMUM_REPEATS", "judge", "wants_more"]
 
@@ -70,7 +76,7 @@ def judge(
     if threshold.against == BASELINE:
         return judge_regression(run, threshold, reference, confidence=confidence, plan=plan)
     if estimated is not None and estimated.interval is not None and metric.quantile is not None:
-        estimated = Estimate(estimated.value, _widened(estimated.interval))
+        estimated = Estimate(estimated.value, widened(estimated.interval, RELATIVE_ERROR))
     interval = estimated.interval if estimated else None
     sequential = _run_sequential_test(run, threshold, plan) if plan is not None else None
     if sequential is not None and sequential.interval is not None and estimated is not None:
@@ -110,9 +116,9 @@ def _wants_more(run: Run, verdict: Verdict, budget: int) -> bool:
 
 def _run_sequential_test(run: Run, threshold: Threshold, plan: ErrorPlan) -> SequentialResult:
     metric = threshold.metric
-    values = [sample.values[metric.name] for sample in run.samples if metric.name in sample.values]
     widen = RELATIVE_ERROR if metric.quantile is not None else 0.0
-    return sequential_test(values, threshold.bound, higher=threshold.op == ">=", plan=plan, widen=widen)
+    higher = threshold.op == ">="
+    return sequential_test(run.values(metric), threshold.bound, higher=higher, plan=plan, widen=widen)
 
 
 _UNDECIDED = {
@@ -128,37 +134,31 @@ def _decide(
     reason = why_not_judgeable(run, threshold.metric)
     if reason is not None or interval is None:
         return Outcome.INVALID, reason or "no verdict: nothing was measured"
-    higher = threshold.op == ">="
-    if sequential is not None:
-        if sequential.state is DecisionState.PASSED:
-            return Outcome.PASS, "meets the threshold"
-        if sequential.state is DecisionState.FAILED:
-            side = "below" if higher else "above"
-            fresh = sequential.runs - (sequential.alarmed_at or 0)
-            return Outcome.FAIL, f"{side} the threshold, confirmed by {fresh} fresh runs"
-        if sequential.state in _UNDECIDED:
-            return (
-                Outcome.INVALID,
-                f"undecided: {_UNDECIDED[sequential.state]}, ±{relative_half_width(interval)}",
-            )
-        return Outcome.INVALID, (
-            f"undecided: the threshold lies inside the interval, ±{relative_half_width(interval)} after"
-            f" {interval.count} runs; more or longer runs would narrow it"
-        )
-    worst, best = (interval.low, interval.high) if higher else (interval.high, interval.low)
-    if worst >= threshold.bound if higher else worst <= threshold.bound:
+    state = sequential.state if sequential is not None else _state(threshold, interval)
+    if state is DecisionState.PASSED:
         return Outcome.PASS, "meets the threshold"
-    if best < threshold.bound if higher else best > threshold.bound:
-        return Outcome.FAIL, f"{'below' if higher else 'above'} the threshold"
+    if state is DecisionState.FAILED:
+        side = "below" if threshold.op == ">=" else "above"
+        fresh = sequential.runs - (sequential.alarmed_at or 0) if sequential is not None else 0
+        return Outcome.FAIL, f"{side} the threshold{f', confirmed by {fresh} fresh runs' * bool(fresh)}"
+    reached = f"±{relative_half_width(interval)}"
+    if state in _UNDECIDED:
+        return Outcome.INVALID, f"undecided: {_UNDECIDED[state]}, {reached}"
     return Outcome.INVALID, (
-        f"undecided: the threshold lies inside the interval, ±{relative_half_width(interval)} after"
+        f"undecided: the threshold lies inside the interval, {reached} after"
         f" {interval.count} runs; more or longer runs would narrow it"
     )
 
 
-def _widened(interval: Interval) -> Interval:
-    low, high = interval.low / (1 + RELATIVE_ERROR), interval.high / (1 - RELATIVE_ERROR)
-    return Interval(interval.mean, low, high, interval.confidence, interval.count)
+def _state(threshold: Threshold, interval: Interval) -> DecisionState:
+    """Return the state of a gate that is tested once."""
+    higher = threshold.op == ">="
+    worst, best = (interval.low, interval.high) if higher else (interval.high, interval.low)
+    if worst >= threshold.bound if higher else worst <= threshold.bound:
+        return DecisionState.PASSED
+    if best < threshold.bound if higher else best > threshold.bound:
+        return DecisionState.FAILED
+    return DecisionState.OPEN
 
 
 def _reason(run: Run, threshold: Threshold, estimated: Estimate | None, reason: str) -> str:

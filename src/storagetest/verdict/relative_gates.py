@@ -27,7 +27,7 @@ from dataclasses import replace
 
 from storagetest.measure.histogram import RELATIVE_ERROR
 from storagetest.measure.run import Metric, Run
-from storagetest.measure.stats import Interval, mean, mean_interval
+from storagetest.measure.stats import Interval, mean
 from storagetest.verdict.base import Outcome, Threshold, Verdict
 from storagetest.verdict.baseline import Reference
 from storagetest.verdict.formatting import (
@@ -43,6 +43,7 @@ from storagetest.verdict.sequential import (
     InterimTest,
     SequentialResult,
     Test,
+    interval_test,
     replay_tests,
 )
 
@@ -61,7 +62,7 @@ def judge_regression(
 ) -> Verdict:
     """Return the verdict of a gate against the baseline; INVALID without ``reference``."""
     metric = threshold.metric
-    values = _values(run, metric)
+    values = run.values(metric)
     required = f"{metric.name}: required {threshold.op} baseline {_margin(threshold)}"
     reason_invalid = why_not_judgeable(run, metric) or _unfit_reference(reference, metric)
     if reason_invalid is None and not _positive(values):
@@ -97,7 +98,7 @@ def judge_pair(
 ) -> Verdict:
     """Return the verdict of a gate of ``left`` against ``right``; their runs are paired in order."""
     metric = threshold.metric
-    pairs = list(zip(_values(left, metric), _values(right, metric), strict=False))
+    pairs = list(zip(left.values(metric), right.values(metric), strict=False))
     factor = f"{threshold.bound:g} x " if threshold.bound != 1 else ""
     required = f"{metric.name}: required {left.variant} {threshold.op} {factor}{threshold.against}"
     reason_invalid = why_not_judgeable(left, metric) or why_not_judgeable(right, metric)
@@ -149,30 +150,18 @@ def _against(before: Logs, threshold: Threshold, floor: float) -> Test:
 
 
 def _of_pairs(threshold: Threshold) -> Test:
-    higher = threshold.op == ">="
-    bound, slack = math.log(threshold.bound), _bins(threshold.metric)
-
-    def test(values: Sequence[float], passing: float, alarm: float) -> InterimTest:
-        interim = _widened(values, 1 - 2 * passing, slack)
-        if interim.low >= bound if higher else interim.high <= bound:
-            return InterimTest(True, False, interim)
-        interim = _widened(values, 1 - 2 * alarm, slack)
-        return InterimTest(False, interim.high < bound if higher else interim.low > bound, interim)
-
-    return test
+    slack = _bins(threshold.metric)
+    return interval_test(
+        math.log(threshold.bound),
+        higher=threshold.op == ">=",
+        widen=lambda interval: replace(interval, low=interval.low - slack, high=interval.high + slack),
+    )
 
 
 def _p_better(interim: Logs, before: Logs, *, higher: bool) -> float:
     if higher:
         return p_above(interim, before)
     return p_above(tuple(-y for y in interim), tuple(-x for x in before))
-
-
-def _widened(values: Sequence[float], confidence: float, slack: float) -> Interval:
-    interval = mean_interval(values, confidence)
-    if interval is None:
-        raise ValueError("an interval takes two pairs")
-    return replace(interval, low=interval.low - slack, high=interval.high + slack)
 
 
 def _bins(metric: Metric) -> float:
@@ -243,10 +232,6 @@ def _margin(threshold: Threshold) -> str:
     return f"{'-' if threshold.op == '>=' else '+'} {abs(threshold.bound - 1) * 100:.4g} %"
 
 
-def _values(run: Run, metric: Metric) -> list[float]:
-    return [sample.values[metric.name] for sample in run.samples if metric.name in sample.values]
-
-
 def _positive(values: Sequence[float]) -> bool:
     return all(0 < value < math.inf for value in values)
 
@@ -259,8 +244,7 @@ def _ratios(interval: Interval | None) -> Interval | None:
     """Convert logarithms to ratios."""
     if interval is None:
         return None
-    centre, low, high = (_exp(each) for each in (interval.mean, interval.low, interval.high))
-    return Interval(centre, low, high, interval.confidence, interval.count)
+    return replace(interval, mean=_exp(interval.mean), low=_exp(interval.low), high=_exp(interval.high))
 
 
 def _exp(value: float) -> float:

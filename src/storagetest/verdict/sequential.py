@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeAlias
 
@@ -38,8 +38,10 @@ __all__ = [
     "ErrorPlan",
     "InterimTest",
     "SequentialResult",
+    "interval_test",
     "replay_tests",
     "sequential_test",
+    "widened",
 ]
 
 FIRST_TEST = 3
@@ -137,20 +139,29 @@ def sequential_test(
 
     ``widen`` is the relative error of each value (histogram bins), added to the interval on both sides.
     """
-
-    def test(interim: Sequence[float], passing: float, alarm: float) -> InterimTest:
-        interval = _interval(interim, passing, widen)
-        if interval.low >= bound if higher else interval.high <= bound:
-            return InterimTest(True, False, interval)
-        interval = _interval(interim, alarm, widen)
-        return InterimTest(False, interval.high < bound if higher else interval.low > bound, interval)
-
+    test = interval_test(bound, higher=higher, widen=lambda interval: widened(interval, widen))
     return replay_tests(values, plan, test)
 
 
-def _interval(values: Sequence[float], error: float, widen: float) -> Interval:
-    found = mean_interval(values, 1 - 2 * error)
-    if found is None:
-        raise ValueError("an interval takes two runs")
-    low, high = found.low / (1 + widen), found.high / (1 - widen)
-    return Interval(found.mean, low, high, found.confidence, found.count)
+def interval_test(bound: float, *, higher: bool, widen: Callable[[Interval], Interval]) -> Test:
+    """Return the one-sided t tests against ``bound``, on intervals that ``widen`` returns."""
+
+    def around(values: Sequence[float], error: float) -> Interval:
+        interval = mean_interval(values, 1 - 2 * error)
+        if interval is None:
+            raise ValueError("an interval takes two runs")
+        return widen(interval)
+
+    def test(values: Sequence[float], passing: float, alarm: float) -> InterimTest:
+        interval = around(values, passing)
+        if interval.low >= bound if higher else interval.high <= bound:
+            return InterimTest(True, False, interval)
+        interval = around(values, alarm)
+        return InterimTest(False, interval.high < bound if higher else interval.low > bound, interval)
+
+    return test
+
+
+def widened(interval: Interval, error: float) -> Interval:
+    """Return the interval of values that have this relative error."""
+    return replace(interval, low=interval.low / (1 + error), high=interval.high / (1 - error))

@@ -117,7 +117,7 @@ def _extra(record: Record, meaning: str) -> dict[str, Any]:
     means = {
         f"{name} [{metric.unit.value}]": mean(values)
         for name, metric in run.metrics.items()
-        if (values := [sample.values[name] for sample in run.samples if name in sample.values])
+        if (values := run.values(metric))
     }
     return {
         "round": meaning,
