@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
@@ -21,6 +20,7 @@ from storagetest.commands._console import Message, Severity, add_targets_file, g
 from storagetest.commands._host_facts import RequiredTool
 from storagetest.concurrency import results_in_order
 from storagetest.config.base import SecretText
+from storagetest.config.variant_filter import matches_name
 from storagetest.errors import ClientLacks, ConfigError, HostError, InUse, OptionRefused, StoragetestError
 from storagetest.hosts import Host
 from storagetest.hosts.connect import connect
@@ -110,18 +110,14 @@ def _select(loaded: Config, arguments: argparse.Namespace) -> list[Variant]:
         known = ", ".join(sorted(loaded.clients))
         raise ConfigError(f"--client {arguments.client}: no such client. Clients: {known}")
     for glob in arguments.target:
-        if not any(_matches(variant, [glob]) for variant in loaded.variants):
+        if not any(matches_name(variant, [glob]) for variant in loaded.variants):
             raise ConfigError(f"--target {glob}: matches no variant; `storagetest targets` lists them")
     selected: list[Variant] = []
     for variant in loaded.variants:
         repeated = not arguments.all and variant.target in {other.target for other in selected}
-        if (not arguments.target or _matches(variant, arguments.target)) and not repeated:
+        if (not arguments.target or matches_name(variant, arguments.target)) and not repeated:
             selected.append(variant)
     return selected
-
-
-def _matches(variant: Variant, globs: Sequence[str]) -> bool:
-    return any(fnmatchcase(name, glob) for glob in globs for name in (variant.id, variant.target))
 
 
 def _check_machines(

@@ -25,6 +25,7 @@ from storagetest.commands._targets_template import TargetDraft, required, target
 from storagetest.config import HostConfig
 from storagetest.config.base import Address
 from storagetest.config.schema import schema_text
+from storagetest.config.validation import first_message
 from storagetest.errors import ConfigError, StoragetestError
 from storagetest.hosts.connect import connect
 from storagetest.protocols.base import Protocol, protocols
@@ -124,10 +125,14 @@ def _address(prompter: Prompter, argument: str | None) -> str:
     address = argument or prompter.ask("the storage's name or IP address", "")
     if not address:
         raise StoragetestError("the address of the storage is missing: storagetest init ADDRESS")
+    return _checked_address(address)
+
+
+def _checked_address(text: str, prefix: str = "") -> str:
     try:
-        return TypeAdapter(Address).validate_python(address)
+        return TypeAdapter(Address).validate_python(text)
     except ValidationError as error:
-        raise StoragetestError(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
+        raise StoragetestError(f"{prefix}{first_message(error)}") from None
 
 
 def _settings(texts: Sequence[str]) -> dict[str, dict[str, str]]:
@@ -152,12 +157,7 @@ def _machine(text: str, key: Path | None) -> HostConfig:
         return HostConfig("local", "local")
     user, at, rest = text.rpartition("@")
     host, colon, port = rest.partition(":") if rest.count(":") == 1 else (rest, "", "")
-    try:
-        address = TypeAdapter(Address).validate_python(host)
-    except ValidationError as error:
-        raise StoragetestError(
-            f"--client {text}: " + error.errors()[0]["msg"].removeprefix("Value error, ")
-        ) from None
+    address = _checked_address(host, f"--client {text}: ")
     if (at and not user) or (colon and not (port.isdecimal() and 0 < int(port) < 1 << 16)):
         raise StoragetestError(f"--client {text}: expected [USER@]HOST[:PORT]")
     return HostConfig(

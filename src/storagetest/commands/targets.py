@@ -21,6 +21,7 @@ import pytest
 from storagetest import config, installed_suites
 from storagetest.commands._console import add_targets_file, get_console
 from storagetest.errors import StoragetestError
+from storagetest.plugin.items import fixtures_of, item_variant
 from storagetest.protocols.base import protocols
 from storagetest.report.terminal import shortened
 from storagetest.units import format_size
@@ -100,10 +101,8 @@ class _Counts:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Count each case of a variant; a comparison has two workloads."""
         for item in session.items:
-            callspec = getattr(item, "callspec", None)
-            variant = callspec.params.get("variant") if callspec else None
-            names = set(getattr(item, "fixturenames", ()))
-            if not isinstance(variant, str):
+            variant, names = item_variant(item), fixtures_of(item)
+            if variant is None:
                 continue
             if item.get_closest_marker("skip"):
                 self.cases.skipped[variant] += 1

@@ -22,7 +22,7 @@ from storagetest.config.base import BlockOptions, Model
 from storagetest.config.kinds import WorkloadKind
 from storagetest.config.models import Variant
 from storagetest.config.thresholds import read_key, read_parameter
-from storagetest.config.validation import ValidationErrors, suggest
+from storagetest.config.validation import ValidationErrors, first_message, suggest
 from storagetest.config.yaml_source import YamlNode
 from storagetest.errors import ConfigError
 
@@ -112,9 +112,7 @@ def _workload(
     except ConfigError as error:
         raise ConfigError(str(error), place=place) from None
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        what = ".".join(map(str, first["loc"]))
-        raise ConfigError(f"{text}: {what}: {first['msg']}", place=place) from None
+        raise ConfigError(f"{text}: {first_message(error)}", place=place) from None
     return workload, parameters
 
 

@@ -37,7 +37,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from storagetest.config.base import Items, Model
 from storagetest.config.models import Variant
 from storagetest.config.validation import ValidationErrors, suggest
-from storagetest.config.variant_filter import matches, unknown_names
+from storagetest.config.variant_filter import matches, matches_name, unknown_names
 from storagetest.config.yaml_source import YamlNode, read
 from storagetest.errors import ConfigError
 
@@ -212,7 +212,7 @@ class KnownIssue:
             and self.implementation in (None, variant.implementation)
             and self.vendor in (None, reported.get("vendor"))
             and self.controller in (None, reported.get("controller"))
-            and _matches_variant(variant, self.variants)
+            and matches_name(variant, self.variants)
             and matches(variant, self.where)
         )
 
@@ -279,13 +279,9 @@ def _check_variants(
 ) -> None:
     globs = node.child("variants")
     for child in (globs.items if globs is not None else None) or ():
-        if not any(_matches_variant(variant, (child.raw,)) for variant in variants):
+        if not any(matches_name(variant, [child.raw]) for variant in variants):
             names = {name for variant in variants for name in (variant.id, variant.target)}
             problems.add(
                 child.place,
                 f"{where}.variants: {child.raw!r} matches no variant{suggest(child.raw, names)}",
             )
-
-
-def _matches_variant(variant: Variant, globs: Sequence[str]) -> bool:
-    return any(fnmatchcase(name, glob) for glob in globs for name in (variant.id, variant.target))

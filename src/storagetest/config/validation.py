@@ -21,7 +21,7 @@ from storagetest.config.models import NAME
 from storagetest.config.yaml_source import AmbiguousScalar, YamlNode
 from storagetest.errors import ConfigError
 
-__all__ = ["ValidationErrors", "mentions", "nested_model", "suggest"]
+__all__ = ["ValidationErrors", "first_message", "mentions", "nested_model", "suggest"]
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -228,6 +228,12 @@ def _purpose(owner: type[BaseModel] | None, name: str | int) -> str:
     entry = owner.model_fields.get(str(name)) if owner else None
     text = " ".join((entry.description or "").split()) if entry else ""
     return f": {text.partition('. ')[0].rstrip('.')}" if text else ""
+
+
+def first_message(error: ValidationError) -> str:
+    """Return the first error of options that are not in a file, led by the option's name if it has one."""
+    details = error.errors(include_url=False)[0]
+    return ": ".join(filter(None, (".".join(map(str, details["loc"])), _message_text(details))))
 
 
 def _message_text(details: ErrorDetails) -> str:

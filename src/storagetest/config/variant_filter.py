@@ -1,6 +1,6 @@
-"""``where``: a filter on variants.
+"""Filters on variants: globs of names, and ``where``.
 
-A filter is a mapping from names to a value or a list of values. The names are ``protocol``, ``target``,
+``where`` is a mapping from names to a value or a list of values. The names are ``protocol``, ``target``,
 ``implementation`` and the options of all protocols. A variant matches if it has one of the values of each
 name.
 """
@@ -8,11 +8,12 @@ name.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
 
 from storagetest.config.kinds import protocol_kinds
 from storagetest.config.models import Variant
 
-__all__ = ["matches", "unknown_names"]
+__all__ = ["matches", "matches_name", "unknown_names"]
 
 _OF_VARIANT = ("protocol", "target", "implementation")
 
@@ -20,6 +21,11 @@ _OF_VARIANT = ("protocol", "target", "implementation")
 def matches(variant: Variant, where: Mapping[str, object]) -> bool:
     """Whether the variant has one of the values of every name in ``where``."""
     return all(_has(variant, name, wanted) for name, wanted in where.items())
+
+
+def matches_name(variant: Variant, globs: Iterable[str]) -> bool:
+    """Whether the variant's id or its target's name matches one of ``globs``."""
+    return any(fnmatchcase(name, glob) for glob in globs for name in (variant.id, variant.target))
 
 
 def unknown_names(where: Iterable[str]) -> list[str]:

@@ -6,6 +6,7 @@ one of the other modules:
 
 - ``options``: the ``--st-*`` options and the markers;
 - ``run_state``: the state of one pytest process (configuration, connections, failed targets);
+- ``items``: facts about pytest's items;
 - ``parametrize``: which variants a test function runs on, and in what order;
 - ``fixtures``: ``variant``, ``client``, ``attachment``, ``measure``;
 - ``outcomes``: the outcomes failed, error and INVALID;

@@ -11,9 +11,10 @@ from storagetest.config import Variant
 from storagetest.errors import StoragetestError
 from storagetest.plugin.attach import fail_on_option_mismatch
 from storagetest.plugin.conformance.client_cases import is_exclusive, under_way
+from storagetest.plugin.items import fixtures_of
 from storagetest.plugin.measure.client_selection import item_machines
 from storagetest.plugin.output import diagnostics
-from storagetest.plugin.parametrize import item_variant, second_variant
+from storagetest.plugin.parametrize import second_variant
 from storagetest.plugin.progress.model import waiting
 from storagetest.plugin.run_state import KEY
 from storagetest.protocols.base import Attachment
@@ -30,14 +31,10 @@ class CaseGuard:
         self._timeout: float = config.option.st_lock_timeout
         self._locks: ExitStack | None = None
 
-    def _variant(self, item: pytest.Item) -> Variant | None:
-        identifier = item_variant(item)
-        return None if identifier is None else self._state.variants[identifier]
-
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Skip if the target has failed before; then wait for the locks on clients and server."""
-        variant = self._variant(item)
+        variant = self._state.variant_of(item)
         if variant is None:
             return
         diagnostics.set_allure_identity(item, variant, self._state)
@@ -50,7 +47,7 @@ class CaseGuard:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
         """Fail on an option mismatch. After an error, check whether the target still responds."""
-        variant = self._variant(item)
+        variant = self._state.variant_of(item)
         attachment = getattr(item, "funcargs", {}).get("attachment")
         if variant is None or not isinstance(attachment, Attachment):
             yield
@@ -86,7 +83,7 @@ class CaseGuard:
         partner = second_variant(item, self._state)
         servers = [f"server:{self._server(each)}" for each in (variant, partner) if each is not None]
         machines = [*item_machines(item, variant, self._state)]
-        fixtures = set(getattr(item, "fixturenames", ()))
+        fixtures = set(fixtures_of(item))
         if "second_client" in fixtures and (second := self._state.second_client(variant)) is not None:
             machines.append(second)
         clients = [f"client:{machine_id(machine)}" for machine in machines]

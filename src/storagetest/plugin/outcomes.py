@@ -16,6 +16,7 @@ from storagetest.errors import StoragetestError
 __all__ = ["Invalid", "classify", "print_invalid", "status_word"]
 
 _ATTRIBUTE = "storagetest_outcome"
+_WORDS = {"invalid": ("invalid", "I", "INVALID"), "error": ("error", "E", "ERROR")}
 
 
 class Invalid(pytest.fail.Exception):  # type: ignore[misc,name-defined]  # made by a decorator
@@ -40,12 +41,7 @@ def classify(report: pytest.TestReport, call: pytest.CallInfo[None], *, full_tra
 
 def status_word(report: pytest.TestReport) -> tuple[str, str, str] | None:
     """Return pytest's (category, letter, word) of an invalid or an error report; None for any other."""
-    match getattr(report, _ATTRIBUTE, None):
-        case "invalid":
-            return "invalid", "I", "INVALID"
-        case "error":
-            return "error", "E", "ERROR"
-    return None
+    return _WORDS.get(getattr(report, _ATTRIBUTE, ""))
 
 
 def print_invalid(reporter: pytest.TerminalReporter) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from storagetest.config import Variant
-from storagetest.plugin.fixtures.deprecated import new_capability
+from storagetest.plugin.items import fixtures_of, item_variant, needs_of, wire_needs
 from storagetest.plugin.measure.client_selection import client_parameters
 from storagetest.plugin.run_state import KEY, RunState
 
@@ -74,12 +74,12 @@ def _candidates(state: RunState, metafunc: pytest.Metafunc) -> list[str]:
     In a sample, a case through the mount gets one for each protocol. If none fits, the first variant remains,
     so that the case is reported as a skip.
     """
-    item, needs = metafunc.definition, _needs(metafunc.definition)
-    wire = {need for need in needs if need.endswith("-wire")}
+    item, wire = metafunc.definition, wire_needs(metafunc.definition)
     if wire:
         first = {variant.target: variant for variant in reversed(state.variants.values())}
     elif metafunc.config.option.st_sample and item.get_closest_marker("case"):
-        able = [variant for variant in state.variants.values() if needs <= state.capabilities(variant)]
+        needs = needs_of(item)
+        able = [variant for variant in state.variants.values() if not state.lacking(variant, needs)]
         first = {variant.protocol: variant for variant in reversed(able)}
     else:
         return list(state.variants)
@@ -87,39 +87,27 @@ def _candidates(state: RunState, metafunc: pytest.Metafunc) -> list[str]:
     return [identifier for identifier in state.variants if identifier in fitting] or list(state.variants)[:1]
 
 
-def _needs(item: pytest.Item) -> set[str]:
-    return {new_capability(str(need)) for mark in item.iter_markers("needs") for need in mark.args}
-
-
-def item_variant(item: pytest.Item) -> str | None:
-    """Return the id of the variant that ``item`` runs on, or None."""
-    callspec = getattr(item, "callspec", None)
-    variant = callspec.params.get("variant") if callspec else None
-    return variant if isinstance(variant, str) else None
-
-
 def second_variant(item: pytest.Item, state: RunState) -> Variant | None:
     """Return the second variant of ``item``: the right side of a comparison, or that of the same data."""
     mark = item.get_closest_marker("comparison")
     if mark is not None:
         return state.comparisons[mark.args[0]].right
-    identifier = item_variant(item) if "same_data" in getattr(item, "fixturenames", ()) else None
-    return state.same_data(state.variants[identifier]) if identifier else None
+    variant = state.variant_of(item) if "same_data" in fixtures_of(item) else None
+    return None if variant is None else state.same_data(variant)
 
 
 def apply_needs_and_sample(state: RunState, items: list[pytest.Item], *, sample: bool) -> list[pytest.Item]:
     """Mark items as skipped whose variant lacks a capability; return the items that a sample leaves out."""
     able: list[pytest.Item] = []
     for item in items:
-        identifier = item_variant(item)
-        if identifier is None:
+        variant = state.variant_of(item)
+        if variant is None:
             continue
-        lacking = _lacking(state, item, identifier)
-        if lacking:
-            item.add_marker(pytest.mark.skip(reason=f"{identifier} has no {', '.join(sorted(lacking))}"))
-        elif "find_maximum" in getattr(item, "fixturenames", ()) and not state.profile.search:
+        reason = state.lacking(variant, needs_of(item))
+        if not reason and "find_maximum" in fixtures_of(item) and not state.profile.search:
             name = state.profile.name
             reason = f"profile {name} allows no measurements for a search. Set `search: 40` in it"
+        if reason:
             item.add_marker(pytest.mark.skip(reason=reason))
         else:
             able.append(item)
@@ -152,7 +140,7 @@ def _sample(state: RunState, items: list[pytest.Item]) -> list[pytest.Item]:
             continue
         if variant.optional:
             group, limit = f"optional {variant.protocol}", 1
-        elif item.get_closest_marker("external") or any(need.endswith("-wire") for need in _needs(item)):
+        elif item.get_closest_marker("external") or wire_needs(item):
             group, limit = f"{item.path} {variant.protocol}", _CASES_A_MODULE
         else:
             suite = item.path.parent if item.get_closest_marker("case") else item.path
@@ -168,7 +156,3 @@ def _sample(state: RunState, items: list[pytest.Item]) -> list[pytest.Item]:
         turns[protocol] += 1
         chosen.append(candidates[protocol])
     return chosen
-
-
-def _lacking(state: RunState, item: pytest.Item, identifier: str) -> set[str]:
-    return _needs(item) - state.capabilities(state.variants[identifier])

@@ -18,6 +18,7 @@ from storagetest.plugin.case_guard import CaseGuard
 from storagetest.plugin.conformance import cases, client_cases, known_issues
 from storagetest.plugin.external import mount_item
 from storagetest.plugin.fixtures import deprecated
+from storagetest.plugin.items import is_worker, item_variant
 from storagetest.plugin.output import diagnostics, junit, markdown, pytest_benchmark, record_transport
 from storagetest.plugin.output.results import Reporting
 from storagetest.plugin.progress.plugin import ProgressPlugin, forward_progress
@@ -80,7 +81,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Count the gates that share the suite's error probability."""
     state = session.config.stash[KEY]
     if state.loaded is not None:
-        items = [(item, parametrize.item_variant(item)) for item in session.items]
+        items = [(item, item_variant(item)) for item in session.items]
         state.thresholds.count(items, state.loaded, state.variants)
 
 
@@ -93,11 +94,12 @@ def pytest_runtest_makereport(
     outcomes.classify(report, call, full_trace=item.config.option.fulltrace)
     if report.when == "call":
         record_transport.attach_records(report, record_transport.records_of(item))
-    state, identifier = item.config.stash[KEY], parametrize.item_variant(item)
-    if identifier is not None and call.excinfo is not None and isinstance(call.excinfo.value, TargetDead):
-        state.mark_failed(state.variants[identifier], call.excinfo.value)
-    if identifier is not None and (report.when == "call" or report.failed):
-        diagnostics.attach_diagnostics(item, report, state.variants[identifier], state)
+    state = item.config.stash[KEY]
+    variant = state.variant_of(item)
+    if variant is not None and call.excinfo is not None and isinstance(call.excinfo.value, TargetDead):
+        state.mark_failed(variant, call.excinfo.value)
+    if variant is not None and (report.when == "call" or report.failed):
+        diagnostics.attach_diagnostics(item, report, variant, state)
     return report
 
 
@@ -135,11 +137,6 @@ class _Scheduling:
         """Remove the progress of a worker that ended."""
         progress: ProgressPlugin = node.config.pluginmanager.getplugin("storagetest-progress")
         progress.node_down(node.gateway.id)
-
-
-def is_worker(config: pytest.Config) -> bool:
-    """Whether this process is an xdist worker."""
-    return hasattr(config, "workerinput")
 
 
 def _ensure_lab(config: pytest.Config) -> None:

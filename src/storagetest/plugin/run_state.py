@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -13,8 +12,10 @@ import pytest
 
 from storagetest import config as targets_file
 from storagetest.config.client_counts import asked_counts
+from storagetest.config.variant_filter import matches_name
 from storagetest.errors import ConfigError, OptionRefused, StoragetestError, TargetDead
 from storagetest.hosts.connect import connect
+from storagetest.plugin.items import item_variant
 from storagetest.plugin.measure.thresholds import ThresholdResolver
 from storagetest.plugin.progress.model import silent
 from storagetest.protocols.base import Attachment, Protocol, protocols
@@ -65,11 +66,10 @@ class RunState:
     def config(self) -> Config:
         """The loaded targets file. Raises :class:`ConfigError` if there is none."""
         if self.loaded is None:
-            msg = (
+            raise ConfigError(
                 f"{self.path} does not exist: create it with `storagetest init ADDRESS`, name another with "
                 "--st-targets FILE, or start a lab with `storagetest lab up`"
             )
-            raise ConfigError(msg)
         return self.loaded
 
     @cached_property
@@ -84,9 +84,13 @@ class RunState:
         return {
             variant.id: variant
             for variant in self.config.variants
-            if not globs
-            or any(fnmatchcase(name, glob) for glob in globs for name in (variant.id, variant.target))
+            if not globs or matches_name(variant, globs)
         }
+
+    def variant_of(self, item: pytest.Item) -> Variant | None:
+        """The variant that ``item`` runs on, or None."""
+        identifier = item_variant(item)
+        return None if identifier is None else self.variants[identifier]
 
     @cached_property
     def comparisons(self) -> dict[str, Comparison]:
@@ -133,6 +137,11 @@ class RunState:
         }
         names = {name for name, present in configured.items() if present}
         return self.protocol(variant).capabilities(variant.options) | names
+
+    def lacking(self, variant: Variant, needs: Iterable[str]) -> str:
+        """Return which of ``needs`` the variant does not have, as a reason to skip; "" if it has all."""
+        lacking = set(needs) - self.capabilities(variant)
+        return f"{variant.id} has no {', '.join(sorted(lacking))}" if lacking else ""
 
     def same_data(self, variant: Variant) -> Variant | None:
         """The first variant of the target that serves the same files by another protocol, or None."""
@@ -199,13 +208,11 @@ class RunState:
         _ = self.profile
         option: str | None = self._options.st_client
         if option and option not in self.config.clients:
-            msg = f"--st-client {option}: no such client. There are: {', '.join(sorted(self.config.clients))}"
-            raise ConfigError(msg)
-        names = {name for variant in self.config.variants for name in (variant.id, variant.target)}
+            known = ", ".join(sorted(self.config.clients))
+            raise ConfigError(f"--st-client {option}: no such client. There are: {known}")
         for glob in self._options.st_target:
-            if not any(fnmatchcase(name, glob) for name in names):
-                msg = f"--st-target {glob}: matches no variant. `storagetest targets` lists them"
-                raise ConfigError(msg)
+            if not any(matches_name(variant, [glob]) for variant in self.config.variants):
+                raise ConfigError(f"--st-target {glob}: matches no variant. `storagetest targets` lists them")
 
 
 RECORDS = pytest.StashKey[list[Record]]()

@@ -23,7 +23,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Generator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import count
 from pathlib import Path
 from urllib.parse import quote
@@ -31,8 +31,8 @@ from urllib.parse import quote
 import pytest
 
 from storagetest.errors import RemoteProtocolError
+from storagetest.plugin.items import is_worker, parameters_of, wire_needs
 from storagetest.plugin.outcomes import Invalid
-from storagetest.plugin.parametrize import item_variant
 from storagetest.plugin.run_state import KEY
 from storagetest.report.allure import reporter as allure
 from storagetest.report.coverage import CaseOutcome, CaseRecord, Level, coverage
@@ -179,12 +179,13 @@ class Conformance:
         self._wire: str | None = config.option.st_wire
         self._allure = bool(config.getoption("allure_report_dir", None))
         self._cases = Path(config.option.st_cases)
-        self._writes = not hasattr(config, "workerinput")
+        self._writes = not is_worker(config)
         self._records: list[CaseRecord] = []
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Read the marks, refuse duplicate ids, and deselect wire cases on variants where they do not run."""
+        """Read the marks, refuse duplicate ids, and deselect wire cases if no target has the capability."""
+        state = config.stash[KEY]
         owners: dict[str, tuple[object, ...]] = {}
         for item in items:
             case = case_of(item)
@@ -196,22 +197,14 @@ class Conformance:
                 raise pytest.UsageError(
                     f"two cases have the id {case.id}: {owners[case.id][0]} and {item.nodeid}"
                 )
-        dropped = {item for item in items if self._does_not_run(config, item)}
+        dropped = {
+            item
+            for item in items
+            if (variant := state.variant_of(item)) is not None and state.lacking(variant, wire_needs(item))
+        }
         if dropped:
             config.hook.pytest_deselected(items=list(dropped))
             items[:] = [item for item in items if item not in dropped]
-
-    @staticmethod
-    def _does_not_run(config: pytest.Config, item: pytest.Item) -> bool:
-        identifier = item_variant(item)
-        needs = {str(need) for mark in item.iter_markers("needs") for need in mark.args}
-        wire = {need for need in needs if need.endswith("-wire")}
-        if identifier is None or not wire:
-            return False
-        state = config.stash[KEY]
-        variant = state.variants[identifier]
-        first = next(other.id for other in state.variants.values() if other.target == variant.target)
-        return identifier != first or not wire <= state.protocol(variant).capabilities(variant.options)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
@@ -243,35 +236,28 @@ class Conformance:
             setattr(report, "storagetest_outcome", None)  # noqa: B010  # a claim about the target, not an error
         # A failure of the setup is no claim of the case, so the level of the case does not excuse it.
         level = case.level if report.when == "call" else Level.MUST
-        invalid = isinstance(error, Invalid)
-        outcome = (
-            CaseOutcome.INVALID
-            if invalid and report.failed
-            else _outcome(report, level, broken=broken, strict=self._strict)
-        )
+        outcome = _outcome(report, level, broken=broken, strict=self._strict)
+        if isinstance(error, Invalid) and report.failed:
+            outcome = CaseOutcome.INVALID
         if outcome in (CaseOutcome.WARNED, CaseOutcome.OBSERVED):
             report.outcome = "passed"
-        variant = item_variant(item)
+        variant = item.config.stash[KEY].variant_of(item)
         observed: list[str] = item.stash.get(_OBSERVED, [])
         seconds: float = item.stash.get(_DURATION, call.duration)
         record = CaseRecord(
-            id=case.id,
-            section=case.section,
-            level=case.level,
+            **asdict(case),
             outcome=outcome,
-            target=item.config.stash[KEY].variants[variant].target if variant else "",
+            target=variant.target if variant else "",
             observed=tuple(observed),
             message="" if error is None else str(error) or type(error).__name__,
             seconds=round(seconds, 4),
             nodeid=item.nodeid,
-            kills=case.kills,
-            no_mutant_reason=case.no_mutant_reason,
         )
         setattr(report, _ATTRIBUTE, record.to_json())
         report.user_properties.append(
             ("case", f"{case.id} {case.section} {case.level.value} {outcome.value}")
         )
-        self._show(record, variant or "", item.stash.get(_LOG, WireLog()), report)
+        self._show(record, variant.id if variant else "", item.stash.get(_LOG, WireLog()), report)
 
     def _show(self, record: CaseRecord, variant: str, log: WireLog, report: pytest.TestReport) -> None:
         """Write the ladder and the capture to each output that is enabled; render nothing else."""
@@ -322,11 +308,10 @@ class Conformance:
 
 def _owner(item: pytest.Item) -> tuple[object, ...]:
     """Return the identity of a case: its function and its parameters without the variant."""
-    callspec = getattr(item, "callspec", None)
-    params = callspec.params if callspec else {}  # its indices count over all variants
+    values = parameters_of(item).items()  # the indices of a callspec count over all variants
     return (
         item.nodeid.partition("[")[0],
-        *sorted((name, repr(value)) for name, value in params.items() if name != "variant"),
+        *sorted((name, repr(value)) for name, value in values if name != "variant"),
     )
 
 

@@ -28,7 +28,7 @@ import pytest
 from storagetest.errors import WorkloadError
 from storagetest.plugin.conformance import cases
 from storagetest.plugin.fixtures import core, deprecated
-from storagetest.plugin.parametrize import item_variant
+from storagetest.plugin.items import item_variant, parameters_of
 from storagetest.plugin.run_state import KEY
 from storagetest.protocols.base import Attachment
 from storagetest.runner.client_cases import ClientCase, ClientCaseBatch, ClientCaseResult, ClientCaseStatus
@@ -172,8 +172,8 @@ def client_call(item: pytest.Item) -> ClientCase | None:
     fixtures = [name for name in names if name in _FIXTURES and _is_ours(item, name)]
     if not fixtures:
         return None
-    callspec = getattr(item, "callspec", None)
-    arguments = {name: callspec.params[name] for name in names if callspec and name in callspec.params}
+    parameters = parameters_of(item)
+    arguments = {name: parameters[name] for name in names if name in parameters}
     unexpected = [name for name in names if name not in {*arguments, fixtures[0]}]
     if unexpected or item.cls is not None:
         problem = f"takes {', '.join(unexpected)}" if unexpected else "is in a class"
@@ -227,8 +227,8 @@ def _report_result(item: pytest.Function, result: ClientCaseResult, attachment: 
         raise pytest.skip.Exception(result.message, _use_item_location=True)
     if result.status is ClientCaseStatus.FAILED:
         if result.errno in _LOST:
-            state, variant = item.config.stash[KEY], item_variant(item)
-            state.check_alive(state.variants[variant or ""], attachment.client)
+            state = item.config.stash[KEY]
+            state.check_alive(state.variants[item_variant(item) or ""], attachment.client)
         pytest.fail(f"{result.message}\n{_source_lines(item, result)}\n{where}", pytrace=False)
     if result.status is not ClientCaseStatus.PASSED:
         shown = f"\n{_source_lines(item, result)}" if result.lines else ""

@@ -33,7 +33,7 @@ from storagetest.config.known_issues import KnownIssue
 from storagetest.errors import RemoteProtocolError
 from storagetest.plugin.conformance.cases import case_of, downgrade_to_may
 from storagetest.plugin.conformance.known_issues_table import read_suite_table
-from storagetest.plugin.parametrize import item_variant
+from storagetest.plugin.items import is_worker
 from storagetest.plugin.run_state import KEY
 
 __all__ = ["CLAIMS", "apply_known_issues", "apply_reported", "register"]
@@ -89,10 +89,9 @@ def apply_reported(item: pytest.Item, **reported: str) -> bool:
 
     Returns whether one of them expects the case to fail.
     """
-    case, identifier = case_of(item), item_variant(item)
-    if case is None or identifier is None:
+    case, variant = case_of(item), item.config.stash[KEY].variant_of(item)
+    if case is None or variant is None:
         return False
-    variant = item.config.stash[KEY].variants[identifier]
     return apply_known_issues(item, _entries(item), case.id, variant, **reported)
 
 
@@ -123,7 +122,7 @@ def _expired_text(issue: KnownIssue) -> str:
 
 def register(config: pytest.Config) -> None:
     """Register the summary of known and expired entries in the controller."""
-    if not hasattr(config, "workerinput"):
+    if not is_worker(config):
         config.pluginmanager.register(_Summary(), "storagetest-known")
 
 
@@ -136,9 +135,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     cases = {item: case.id for item in items if (case := case_of(item)) is not None}
     _refuse_unknown(state.loaded.known_issues, set(cases.values()), _collected_completely(config, cases))
     for item, name in cases.items():
-        identifier = item_variant(item)
-        if identifier is not None:
-            apply_known_issues(item, _entries(item), name, state.variants[identifier])
+        variant = state.variant_of(item)
+        if variant is not None:
+            apply_known_issues(item, _entries(item), name, variant)
 
 
 def _entries(item: pytest.Item) -> tuple[KnownIssue, ...]:

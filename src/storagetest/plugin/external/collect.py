@@ -36,7 +36,7 @@ from typing import Any
 import pytest
 
 from storagetest.config import Variant
-from storagetest.config.known_issues import KnownIssue, TableIssueEntry
+from storagetest.config.known_issues import TableIssueEntry
 from storagetest.external.base import ClientSuite, ControllerSuite, Suite, suites
 from storagetest.hosts import LocalHost
 from storagetest.plugin.conformance.known_issues import apply_known_issues
@@ -44,7 +44,7 @@ from storagetest.plugin.conformance.known_issues_table import read_toml, take_kn
 from storagetest.plugin.external.host_item import ControllerItem
 from storagetest.plugin.external.item import ExternalItem, SuiteSelection
 from storagetest.plugin.external.mount_item import MountItem
-from storagetest.plugin.run_state import KEY, RunState
+from storagetest.plugin.run_state import KEY
 
 __all__ = ["ExternalFile"]
 
@@ -63,7 +63,7 @@ class ExternalFile(pytest.File):
         state.targets_needed = True
         if state.loaded is None:
             return
-        variants = [variant for variant in state.variants.values() if _can_run(state, variant, suite)]
+        variants = [each for each in state.variants.values() if not state.lacking(each, suite.needs)]
         if isinstance(suite, ControllerSuite):
             program = selection.program or suite.program
             if shutil.which(program) is None:
@@ -108,17 +108,13 @@ def _read(path: Path) -> SuiteSelection:
     name = document.get("suite")
     if not isinstance(name, str) or name not in suites.all():
         raise pytest.UsageError(f"{path}: suite: expected one of {', '.join(sorted(suites.all()))}")
-    issues = _known_issues(path, document, suites.get(name))
-    return SuiteSelection(**_checked(path, document), known_issues=issues)
-
-
-def _known_issues(path: Path, document: dict[str, Any], suite: type[Suite]) -> tuple[KnownIssue, ...]:
-    """Remove the known issues from the document and return them."""
+    suite = suites.get(name)
     on = suite.reports if issubclass(suite, ControllerSuite) else "implementation"
     other_keys = {"tests": "cases", "on": on, "run": "outcome"}
-    return take_known_issues(
+    issues = take_known_issues(
         document, path, TableIssueEntry, old="known", other_keys=other_keys, old_shared=_UNDATED
     )
+    return SuiteSelection(**_checked(path, document), known_issues=issues)
 
 
 _GLOBS = "a list of globs"
@@ -155,7 +151,3 @@ def _select(suite: Suite, selection: SuiteSelection, path: Path) -> list[str]:
     if not selected:
         raise pytest.UsageError(f"{path}: include and exclude select no test of {suite.name}{output}")
     return selected
-
-
-def _can_run(state: RunState, variant: Variant, suite: Suite) -> bool:
-    return suite.needs <= state.protocol(variant).capabilities(variant.options)

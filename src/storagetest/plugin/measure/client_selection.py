@@ -25,6 +25,7 @@ from storagetest.config.base import BlockOptions
 from storagetest.config.client_counts import ALL, how_many, read_counts
 from storagetest.errors import ConfigError
 from storagetest.plugin.attach import attach_or_skip
+from storagetest.plugin.items import parameters_of
 
 if TYPE_CHECKING:
     from storagetest.config import HostConfig, Variant
@@ -66,11 +67,9 @@ def _by_mark(arguments: Sequence[object], variant: Variant, machines: Sequence[H
         return _parameter(how_many(count, len(machines)), variant, machines)
     known = {machine.name for machine in machines}
     lacking = [str(name) for name in arguments if name not in known]
-    reason = (
-        f"{variant.id} is not a target of {', '.join(lacking)}"
-        if lacking
-        else _single_client_reason(variant, len(arguments))
-    )
+    reason = _single_client_reason(variant, len(arguments))
+    if lacking:
+        reason = f"{variant.id} is not a target of {', '.join(lacking)}"
     return _param(tuple(map(str, arguments)), "-".join(map(str, arguments)), reason)
 
 
@@ -97,8 +96,7 @@ def _single_client_reason(variant: Variant, count: int) -> str:
 
 def item_machines(item: pytest.Item, variant: Variant, state: RunState) -> tuple[HostConfig, ...]:
     """Return the clients that ``item`` runs on at the same time."""
-    callspec = getattr(item, "callspec", None)
-    return machines_of(callspec.params.get("clients") if callspec else None, variant, state)
+    return machines_of(parameters_of(item).get("clients"), variant, state)
 
 
 def machines_of(names: Sequence[str] | None, variant: Variant, state: RunState) -> tuple[HostConfig, ...]:

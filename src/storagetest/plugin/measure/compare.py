@@ -12,17 +12,14 @@ from typing import Any
 
 import pytest
 
-from storagetest.config import Variant
 from storagetest.config.comparisons import Comparison
 from storagetest.errors import ConfigError
 from storagetest.hosts import Host
 from storagetest.measure.run import Run
 from storagetest.plugin.attach import attach_or_skip, fail_on_option_mismatch
-from storagetest.plugin.measure.measure import bench, raise_for
-from storagetest.plugin.output.record_transport import records_of
+from storagetest.plugin.measure.measure import make_measurement, record_and_raise
 from storagetest.plugin.run_state import RunState
 from storagetest.protocols.base import Attachment
-from storagetest.report.base import Record
 from storagetest.runner import run_interleaved
 
 __all__ = ["ComparisonRunner", "right_side"]
@@ -35,15 +32,10 @@ class ComparisonRunner:
         self,
         item: pytest.Item,
         comparison: Comparison,
-        client: Host,
         sides: tuple[Attachment, Attachment],
         state: RunState,
     ) -> None:
-        self._item = item
-        self._comparison = comparison
-        self._client = client
-        self._sides = sides
-        self._state = state
+        self._item, self._comparison, self._sides, self._state = item, comparison, sides, state
 
     def __call__(self) -> tuple[Run, Run]:
         """Measure and judge; return both runs. Raises AssertionError (missed) or Invalid (no verdict)."""
@@ -54,7 +46,7 @@ class ComparisonRunner:
         load = state.workload(comparison.workload)()
         options = load.Options.model_validate(dict(comparison.parameters))
         left, right = (
-            bench(self._item, load, options, variant, self._client, attachment, state)
+            make_measurement(self._item, load, options, variant, [attachment], state)
             for variant, attachment in zip((comparison.left, comparison.right), self._sides, strict=True)
         )
         profile = state.profile
@@ -66,11 +58,7 @@ class ComparisonRunner:
             gates=(comparison.threshold,),
             plan=state.thresholds.plan(self._item, 1, profile.max_repeats),
         )
-        nodeid = self._item.nodeid
-        records_of(self._item).extend(
-            (Record(run=first, verdicts=verdicts, nodeid=nodeid), Record(run=second, nodeid=nodeid))
-        )
-        raise_for(first, verdicts)
+        record_and_raise(self._item, first, verdicts, second)
         return first, second
 
 
@@ -95,10 +83,5 @@ def _check(comparison: Comparison, client: Host, state: RunState) -> None:
         )
     load: Any = state.workload(comparison.workload)
     for variant in (comparison.left, comparison.right):
-        lacking = load.needs - _capabilities(variant, state)
-        if lacking:
-            pytest.skip(f"{variant.id} has no {', '.join(sorted(lacking))}")
-
-
-def _capabilities(variant: Variant, state: RunState) -> frozenset[str]:
-    return state.protocol(variant).capabilities(variant.options)
+        if lacking := state.lacking(variant, load.needs):
+            pytest.skip(lacking)

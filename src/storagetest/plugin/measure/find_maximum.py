@@ -22,11 +22,9 @@ from storagetest.errors import ConfigError
 from storagetest.measure.run import Run
 from storagetest.plugin.attach import attach_or_skip
 from storagetest.plugin.measure.client_selection import attach_other_clients
-from storagetest.plugin.measure.measure import MeasureFixture, raise_for
+from storagetest.plugin.measure.measure import MeasureFixture, record_and_raise
 from storagetest.plugin.outcomes import Invalid
-from storagetest.plugin.output.record_transport import records_of
 from storagetest.plugin.run_state import RunState
-from storagetest.report.base import Record
 from storagetest.search import BayesianSearch, OneAtATime, Parameter, Point, SearchResult, Space, Strategy
 from storagetest.units import format_size, format_throughput
 
@@ -90,13 +88,13 @@ class MaximumSearch:
         )
         called = strategy if isinstance(strategy, str) else type(chosen).__name__
         table = _table(space, trials, result, called)
-        samples = tuple(
-            replace(sample, evidence={EVIDENCE: table, **sample.evidence}) for sample in run.samples
+        run = replace(
+            run,
+            samples=tuple(
+                replace(sample, evidence={EVIDENCE: table, **sample.evidence}) for sample in run.samples
+            ),
         )
-        run = replace(run, samples=samples)
-        record = Record(run=run, verdicts=verdicts, nodeid=self._item.nodeid)
-        records_of(self._item).append(record)
-        raise_for(run, verdicts)
+        record_and_raise(self._item, run, verdicts)
         return run, result
 
     def _try(self, workload: str, fixed: Mapping[str, Any], space: Space, point: Point) -> _Trial:
@@ -128,10 +126,10 @@ class MaximumSearch:
             )
             mismatches = [str(one) for attachment in every for one in attachment.mismatches]
             if mismatches:
-                problem = (
-                    f"{variant.id} is not attached with the options of the search: {'; '.join(mismatches)}"
+                raise Invalid(
+                    f"{variant.id} is not attached with the options of the search: {'; '.join(mismatches)}. "
+                    "If another case has it attached, run only this case"
                 )
-                raise Invalid(f"{problem}. If another case has it attached, run only this case")
             self._measure = MeasureFixture(self._item, variant, every, self._state)
             self._attached = wanted
         return self._measure

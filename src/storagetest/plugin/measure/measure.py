@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from storagetest.config import Profile, Variant
+from storagetest.config import Variant
 from storagetest.config.base import WorkloadOptions
+from storagetest.config.validation import first_message
 from storagetest.errors import ClientLacks, ConfigError
-from storagetest.hosts import Host
 from storagetest.installed_suites import case_name
 from storagetest.measure.run import Run
 from storagetest.plugin.attach import fail_on_option_mismatch
@@ -29,7 +29,7 @@ from storagetest.runner.multi_client import format_client_names
 from storagetest.verdict import Outcome, Verdict
 from storagetest.workloads.base import LoadSize, Workload
 
-__all__ = ["MeasureFixture", "bench", "case_of", "raise_for", "scale_of"]
+__all__ = ["MeasureFixture", "case_of", "make_measurement", "record_and_raise"]
 
 _LOG = logging.getLogger("storagetest")
 
@@ -57,8 +57,7 @@ class MeasureFixture:
         """Measure and judge. Raises AssertionError (a gate missed) or :class:`Invalid` (no verdict)."""
         __tracebackhide__ = True
         run, verdicts = self.judged(workload, clients=clients, data_set=data_set, **parameters)
-        records_of(self._item).append(Record(run=run, verdicts=verdicts, nodeid=self._item.nodeid))
-        raise_for(run, verdicts)
+        record_and_raise(self._item, run, verdicts)
         return run
 
     def judged(
@@ -75,21 +74,18 @@ class MeasureFixture:
         __tracebackhide__ = True
         load = self._state.workload(workload)()
         options = _options(load, parameters)
-        lacking = load.needs - self._state.protocol(self._variant).capabilities(self._variant.options)
-        if lacking:
-            pytest.skip(f"{self._variant.id} has no {', '.join(sorted(lacking))}")
-        profile = self._state.profile
+        if lacking := self._state.lacking(self._variant, load.needs):
+            pytest.skip(lacking)
+        profile, thresholds = self._state.profile, self._state.thresholds
         attachments = select_attachments(clients, self._attachments, self._variant)
         for attachment in attachments[1:]:  # the first one is checked before the case
             fail_on_option_mismatch(self._variant, attachment)
-        names = format_client_names([attachment.client.name for attachment in attachments])
-        thresholds, case = (
-            self._state.thresholds,
-            case_of(self._item, load, self._variant, names, self._state),
+        bench = make_measurement(
+            self._item, load, options, self._variant, attachments, self._state, data_set=data_set
         )
-        bench = self._bench(load, options, attachments, case, data_set or self._variant.data_set)
         if repeats is not None:
             return run_measurement(bench, repeats=repeats, max_repeats=repeats, gates=())
+        case = case_of(self._item, load, self._variant, attachments, self._state)
         gates = thresholds.gates(self._item, self._state.config, self._variant, load, options.model_dump())
         try:
             return run_measurement(
@@ -103,61 +99,20 @@ class MeasureFixture:
         except ClientLacks as lacks:
             pytest.skip(str(lacks))
 
-    def _bench(
-        self,
-        load: Workload[Any],
-        options: WorkloadOptions,
-        attachments: Sequence[Attachment],
-        case: CaseInfo,
-        data: DataSharing,
-    ) -> Measurement:
-        """Return the measurement, on one client or on several."""
-        state, scale = self._state, scale_of(self._state.profile)
-        extra_hosts = state.monitored_hosts(self._variant)
-        if len(attachments) == 1:
-            return Measurement(
-                load,
-                options,
-                attachments[0],
-                scale,
-                case=case,
-                fills=state.prefills,
-                on_progress=_progress_callback(state),
-                extra_hosts=extra_hosts,
-                watch_interval=state.progress.every,
-            )
-        return MultiClientMeasurement(
-            load,
-            options,
-            attachments,
-            scale,
-            case=case,
-            fills=state.prefills,
-            on_progress=_progress_callback(state),
-            extra_hosts=extra_hosts,
-            data=data,
-            limit=state.profile.start_spread,
-        )
 
-
-def case_of(
-    item: pytest.Item, load: Workload[Any], variant: Variant, client: str, state: RunState
-) -> CaseInfo:
-    """Return the fields that identify the case of ``item`` in every report."""
-    return CaseInfo(
-        case=case_name(item.nodeid, item.path),
-        workload=load.name,
-        target=variant.target,
-        variant=variant.id,
-        protocol=variant.protocol,
-        client=client,
-        profile=state.profile.name,
-    )
-
-
-def scale_of(profile: Profile) -> LoadSize:
-    """Return the load size of the profile."""
-    return LoadSize(
+def make_measurement(
+    item: pytest.Item,
+    load: Workload[Any],
+    options: WorkloadOptions,
+    variant: Variant,
+    attachments: Sequence[Attachment],
+    state: RunState,
+    *,
+    data_set: DataSharing | None = None,
+) -> Measurement:
+    """Return the measurement of one case, on one client or on several; ``data_set`` is for several."""
+    profile = state.profile
+    scale = LoadSize(
         size=profile.size,
         ramp=profile.ramp,
         runtime=profile.runtime,
@@ -167,28 +122,36 @@ def scale_of(profile: Profile) -> LoadSize:
         steady_rounds=profile.steady_rounds,
         cooldown=profile.cooldown,
     )
+    common: dict[str, Any] = {
+        "case": case_of(item, load, variant, attachments, state),
+        "fills": state.prefills,
+        "on_progress": _progress_callback(state),
+        "extra_hosts": state.monitored_hosts(variant),
+    }
+    if len(attachments) == 1:
+        return Measurement(
+            load, options, attachments[0], scale, watch_interval=state.progress.every, **common
+        )
+    data, limit = data_set or variant.data_set, profile.start_spread
+    return MultiClientMeasurement(load, options, attachments, scale, data=data, limit=limit, **common)
 
 
-def bench(
+def case_of(
     item: pytest.Item,
     load: Workload[Any],
-    options: WorkloadOptions,
     variant: Variant,
-    client: Host,
-    attachment: Attachment,
+    attachments: Sequence[Attachment],
     state: RunState,
-) -> Measurement:
-    """Return the measurement of one side of a comparison."""
-    return Measurement(
-        load,
-        options,
-        attachment,
-        scale_of(state.profile),
-        case=case_of(item, load, variant, client.name, state),
-        fills=state.prefills,
-        on_progress=_progress_callback(state),
-        extra_hosts=state.monitored_hosts(variant),
-        watch_interval=state.progress.every,
+) -> CaseInfo:
+    """Return the fields that identify the case of ``item`` in every report."""
+    return CaseInfo(
+        case=case_name(item.nodeid, item.path),
+        workload=load.name,
+        target=variant.target,
+        variant=variant.id,
+        protocol=variant.protocol,
+        client=format_client_names([attachment.client.name for attachment in attachments]),
+        profile=state.profile.name,
     )
 
 
@@ -217,15 +180,15 @@ def _options(load: Workload[Any], parameters: Mapping[str, Any]) -> Any:  # noqa
     try:
         return load.Options.model_validate(parameters)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        msg = f"workload {load.name}: {where}: {first['msg']}"
-        raise ConfigError(msg) from None
+        raise ConfigError(f"workload {load.name}: {first_message(error)}") from None
 
 
-def raise_for(run: Run, verdicts: tuple[Verdict, ...]) -> None:
-    """Fail the case or make it INVALID, by its verdicts."""
+def record_and_raise(item: pytest.Item, run: Run, verdicts: tuple[Verdict, ...], *others: Run) -> None:
+    """Record the run and ``others``, which have no verdicts; fail the case or make it INVALID."""
     __tracebackhide__ = True
+    records = records_of(item)
+    records.append(Record(run=run, verdicts=verdicts, nodeid=item.nodeid))
+    records.extend(Record(run=other, nodeid=item.nodeid) for other in others)
     where = f"{run.variant} on {run.client}"
     failed = [verdict.reason for verdict in verdicts if verdict.outcome is Outcome.FAIL]
     if failed:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from storagetest.errors import ConfigError, ResultError
+from storagetest.plugin.items import fixtures_of, parameters_of
 from storagetest.plugin.measure.error_budget import ErrorBudget, max_gates
 from storagetest.report import baseline
 from storagetest.runner import CaseInfo
@@ -123,18 +124,14 @@ class _GateCounter:
         self._cache: dict[tuple[str, str], int] = {}
 
     def count(self, item: pytest.Item, variant: str | None) -> int:
-        fixtures = getattr(item, "fixturenames", ())
+        fixtures = fixtures_of(item)
         if "comparison" in fixtures:
             return 1
         if not {"measure", "find_maximum"} & set(fixtures) or variant is None:
             return 0
         marked = sum(len(mark.args) for mark in item.iter_markers("gate"))
         code = getattr(getattr(item, "function", None), "__code__", None)
-        callspec = getattr(item, "callspec", None)
-        constants = (
-            *(code.co_consts if code is not None else ()),
-            *(callspec.params.values() if callspec is not None else ()),
-        )
+        constants = (*(code.co_consts if code is not None else ()), *parameters_of(item).values())
         return marked + max_gates(
             constants, tuple(self._config.workloads), lambda name: self._most(variant, name)
         )

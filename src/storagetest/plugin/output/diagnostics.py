@@ -7,13 +7,13 @@ commands on the client, so they are collected only for a case that did not pass.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import pytest
 
 from storagetest.config import Variant
 from storagetest.errors import StoragetestError
 from storagetest.hosts import Host
+from storagetest.plugin.items import parameters_of
 from storagetest.plugin.measure.client_selection import item_machines
 from storagetest.plugin.output.record_transport import records_of
 from storagetest.plugin.run_state import RunState
@@ -33,17 +33,16 @@ def set_allure_identity(item: pytest.Item, variant: Variant, state: RunState) ->
     """Set the labels and parameters of a case before it runs."""
     from storagetest.plugin.conformance.cases import case_of  # noqa: PLC0415  # pytest loads it, as a plugin
 
-    parameters: dict[str, Any] = dict(item.callspec.params)  # type: ignore[attr-defined]  # parametrised by variant
-    del parameters["variant"]
     case = case_of(item)
-    parameters.pop("clients", None)
     allure.identify(
         epic=state.protocol(variant).title,
         feature=item.path.stem.removeprefix("test_").replace("_", "-"),
         variant=variant.id,
         requirement=case.section if case else "",
         client=format_client_names([machine.name for machine in item_machines(item, variant, state)]),
-        parameters=parameters,
+        parameters={
+            name: value for name, value in parameters_of(item).items() if name not in {"variant", "clients"}
+        },
     )
 
 

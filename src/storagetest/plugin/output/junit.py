@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 
+from storagetest.plugin.items import is_worker
+
 __all__ = ["Junit", "register"]
 
 
 def register(config: pytest.Config) -> None:
     """Register the hook if pytest writes a JUnit file."""
-    if getattr(config.option, "xmlpath", None) and not hasattr(config, "workerinput"):
+    if getattr(config.option, "xmlpath", None) and not is_worker(config):
         config.pluginmanager.register(Junit(config), "storagetest-junit")
 
 

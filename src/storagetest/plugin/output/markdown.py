@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from storagetest.plugin.items import is_worker
 from storagetest.plugin.output.results import Reporting
 from storagetest.report.coverage import CaseRecord
 from storagetest.report.formats.markdown import FailedCase, SessionSummary, markdown
@@ -27,7 +28,7 @@ def register(config: pytest.Config) -> None:
     """Register the hooks in the controller if a file is to be written."""
     named: str | None = config.option.st_markdown
     github = os.environ.get(GITHUB)
-    if hasattr(config, "workerinput") or config.option.collectonly or not (named or github):
+    if is_worker(config) or config.option.collectonly or not (named or github):
         return
     config.pluginmanager.register(MarkdownOutput(config, named, github), "storagetest-summary")
 

@@ -21,6 +21,7 @@ import pytest
 
 from storagetest.measure.run import Run, Unit
 from storagetest.measure.stats import mean
+from storagetest.plugin.items import is_worker
 from storagetest.plugin.output import record_transport
 from storagetest.report import jsonl
 from storagetest.report.base import Record
@@ -35,7 +36,7 @@ def is_active(config: pytest.Config) -> bool:
     """Whether pytest-benchmark is installed and enabled, and an option requests its output."""
     if not config.pluginmanager.hasplugin("benchmark") or config.option.benchmark_disable:
         return False
-    if config.getoption("dist", "no") != "no" or hasattr(config, "workerinput"):
+    if config.getoption("dist", "no") != "no" or is_worker(config):
         return False
     return config.option.st_benchmark or any(
         getattr(config.option, f"benchmark_{name}", None) for name in _OUTPUT_OPTIONS

@@ -1,0 +1,44 @@
+"""Facts about pytest's items and processes, which pytest has no method for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from storagetest.plugin.fixtures.deprecated import new_capability
+
+__all__ = ["fixtures_of", "is_worker", "item_variant", "needs_of", "parameters_of", "wire_needs"]
+
+
+def is_worker(config: pytest.Config) -> bool:
+    """Whether this process is an xdist worker."""
+    return hasattr(config, "workerinput")
+
+
+def parameters_of(item: pytest.Item) -> Mapping[str, Any]:
+    """Return the parameters of ``item`` by name; none if it is not parametrized."""
+    callspec = getattr(item, "callspec", None)
+    return callspec.params if callspec else {}
+
+
+def fixtures_of(item: pytest.Item) -> Sequence[str]:
+    """Return the names of the fixtures that ``item`` uses; none if it is not a function."""
+    return getattr(item, "fixturenames", ())
+
+
+def item_variant(item: pytest.Item) -> str | None:
+    """Return the id of the variant that ``item`` runs on, or None."""
+    variant = parameters_of(item).get("variant")
+    return variant if isinstance(variant, str) else None
+
+
+def needs_of(item: pytest.Item) -> set[str]:
+    """Return the capabilities that the marks of ``item`` require of its variant."""
+    return {new_capability(str(need)) for mark in item.iter_markers("needs") for need in mark.args}
+
+
+def wire_needs(item: pytest.Item) -> set[str]:
+    """Return those of :func:`needs_of` that a wire case has."""
+    return {need for need in needs_of(item) if need.endswith("-wire")}
