@@ -69,7 +69,9 @@ def _targets(arguments: argparse.Namespace) -> int:
         return _kinds()
     loaded = config.load(arguments.targets, arguments.overrides)
     profile = loaded.profile(arguments.profile)
-    suites = [] if arguments.no_cost else [Path(suite) for suite in arguments.suites] or _suites()
+    # Empty if neither exists.
+    default = [path for path in (Path("suites"), installed_suites.SUITES) if path.is_dir()][:1]
+    suites = [] if arguments.no_cost else list(map(Path, arguments.suites)) or default
     cases = _collect(suites, arguments) if suites else None
     out = get_console()
     for line in table(loaded, cases, profile, width=out.width if out.is_terminal else WIDEST):
@@ -85,11 +87,6 @@ def _kinds() -> int:
             summary = (kind.__doc__ or "").strip().partition("\n")[0]
             out.print(f"  {name:20} {summary}", soft_wrap=True)
     return 0
-
-
-def _suites() -> list[Path]:
-    """Return the default suites: ./suites, or else the installed ones; empty if neither exists."""
-    return [path for path in (Path("suites"), installed_suites.SUITES) if path.is_dir()][:1]
 
 
 class _Counts:

@@ -174,7 +174,8 @@ def _part(options: TargetOptions, name: str) -> str:
         return prefix or name.replace("_", "")
     if value is False or value is None:
         return f"no-{prefix or name.replace('_', '')}"
-    return f"{prefix}{_safe(_text(value, type(options), name))}"
+    text = _text(value, type(options), name)
+    return prefix + re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-")
 
 
 def _text(value: object, options: type[TargetOptions], name: str) -> str:
@@ -187,10 +188,6 @@ def _text(value: object, options: type[TargetOptions], name: str) -> str:
     if isinstance(value, list | tuple):
         return "+".join(map(str, value))
     return str(value)
-
-
-def _safe(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-")
 
 
 def shows_address(text: str) -> bool:

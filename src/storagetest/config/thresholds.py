@@ -147,7 +147,9 @@ def choose(
     case = {name: _normal(workload, name, value) for name, value in parameters.items()}
     chosen: dict[tuple[str, ...], Threshold] = {}
     for level in levels:
-        matching = [rule for rule in level if rule.workload == workload.name and _holds(case, rule.where)]
+        matching = [
+            rule for rule in level if rule.workload == workload.name and rule.where.items() <= case.items()
+        ]
         for rule in sorted(matching, key=lambda rule: len(rule.where)):  # stable: the file's order within
             for gate in rule.gates:
                 threshold = _threshold(gate, workload)
@@ -168,7 +170,3 @@ def _normal(workload: WorkloadKind, name: str, value: object) -> object:
         with contextlib.suppress(ValidationError):
             return _as_parameter(workload.Options, name, value)
     return value
-
-
-def _holds(case: Mapping[str, Any], where: Mapping[str, Any]) -> bool:
-    return all(name in case and case[name] == value for name, value in where.items())

@@ -136,7 +136,7 @@ def _relevant(error: ValidationError, node: YamlNode) -> list[Found]:
         better = any(
             other is not details
             and other_path[: len(path)] == path
-            and _is_more_specific(other, other_path, path)
+            and (len(other_path) > len(path) or not _is_type(other))
             for other_path, _, other in found
         )
         again = any(path == other_path and _is_type(details) for other_path, _, _ in retained)
@@ -158,12 +158,6 @@ def _less_misspelt(found: list[Found]) -> list[Found]:
         return bool(difflib.get_close_matches(str(path[-1]), siblings, n=1, cutoff=0.6))
 
     return [error for error in found if error[2]["type"] != "missing" or not misspelt(error[0])]
-
-
-def _is_more_specific(
-    details: ErrorDetails, path: tuple[str | int, ...], than: tuple[str | int, ...]
-) -> bool:
-    return len(path) > len(than) or not _is_type(details)
 
 
 def _resolve(details: ErrorDetails, node: YamlNode) -> Found:

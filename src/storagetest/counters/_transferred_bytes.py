@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from storagetest.counters.base import DEVICE, MOUNTS, CounterSource, all_sources, file_system
+from storagetest.counters.base import DEVICE, MOUNTS, CounterSource, all_sources, file_system, paths_of
 
 __all__ = ["TransferredBytes", "line_prefixes", "paths", "transferred_between"]
 
@@ -26,7 +26,7 @@ class TransferredBytes:
 
 def paths() -> tuple[str, ...]:
     """Return the files that :func:`transferred_between` needs, as globs."""
-    return tuple(dict.fromkeys((MOUNTS, *(path for source in _sources() for path in source.paths))))
+    return paths_of(_sources())
 
 
 def line_prefixes() -> Mapping[str, tuple[str, ...]]:

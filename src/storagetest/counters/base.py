@@ -21,7 +21,7 @@ Rules:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from fnmatch import fnmatchcase
@@ -46,6 +46,7 @@ __all__ = [
     "all_sources",
     "file_system",
     "leading_integers",
+    "paths_of",
     "rate_between",
     "register",
     "sources",
@@ -178,9 +179,18 @@ class CounterSource(ABC):
         counts = {
             kind: int(sum(readings[name].value for name in names if name in readings))
             for kind, names in self.requests.items()
-            if any(name in readings for name in names)
+            if self.counts_kind(kind, texts, readings)
         }
         return RequestCounts(counts, self.counter, self.deferred)
+
+    def counts_kind(
+        self,
+        kind: RequestKind,
+        texts: Mapping[str, str],  # noqa: ARG002
+        readings: Mapping[str, Reading],
+    ) -> bool:
+        """Whether requests of ``kind`` are counted in ``texts``, from which ``readings`` were parsed."""
+        return any(name in readings for name in self.requests[kind])
 
     def lease_seconds(self, texts: Mapping[str, str], point: str) -> float | None:  # noqa: ARG002
         """Return the lease time in seconds of the mount on ``point``, or None if it has no lease."""
@@ -255,6 +265,11 @@ def leading_integers(words: Sequence[str]) -> list[int]:
         except ValueError:
             break
     return values
+
+
+def paths_of(sources: Iterable[CounterSource]) -> tuple[str, ...]:
+    """Return the files of ``sources`` and :data:`MOUNTS`, as globs, each once."""
+    return tuple(dict.fromkeys((MOUNTS, *(path for source in sources for path in source.paths))))
 
 
 def all_sources() -> tuple[CounterSource, ...]:

@@ -24,7 +24,12 @@ _INITIATOR = {
 }
 _FAILURES = {"ioerr_cnt", "iotmo_cnt"}
 _LIO = "/sys/kernel/config/target/iscsi/*/tpgt_*/lun/lun_*/statistics/scsi_tgt_port"
-_MEGABYTE = 1 << 20  # LIO shifts bytes right by 20 (target_core_stat.c)
+_LIO_COUNTERS = {
+    "in_cmds": ("target commands", 1, Unit.PER_SECOND),
+    "read_mbytes": ("target read", 1 << 20, Unit.BYTES_PER_SECOND),
+    "write_mbytes": ("target written", 1 << 20, Unit.BYTES_PER_SECOND),
+}
+"""File → name, factor and unit of the reading. LIO shifts bytes right by 20 (target_core_stat.c)."""
 
 
 @register
@@ -35,9 +40,7 @@ class IscsiSource(CounterSource):
     paths = (
         "/sys/class/iscsi_session/*/state",
         "/sys/class/iscsi_session/*/device/target*/*:*/io*_cnt",
-        f"{_LIO}/in_cmds",
-        f"{_LIO}/read_mbytes",
-        f"{_LIO}/write_mbytes",
+        *(f"{_LIO}/{name}" for name in _LIO_COUNTERS),
     )
     example: ClassVar[Mapping[str, str]] = {
         "/sys/class/iscsi_session/session1/state": "LOGGED_IN\n",
@@ -63,15 +66,7 @@ class IscsiSource(CounterSource):
                 name = f"{file.parent.name} {_INITIATOR[file.name]}"
                 readings[name] = Reading(value[0], Unit.PER_SECOND, keep=file.name in _FAILURES)
             else:
-                name, reading = _of_lio(file.name, value[0])
-                known = readings.get(name)
-                total = reading.value + (known.value if known else 0.0)
-                readings[name] = Reading(total, reading.unit)
+                name, factor, unit = _LIO_COUNTERS[file.name]
+                known = readings[name].value if name in readings else 0
+                readings[name] = Reading(known + value[0] * factor, unit)
         return readings
-
-
-def _of_lio(counter: str, value: int) -> tuple[str, Reading]:
-    if counter == "in_cmds":
-        return "target commands", Reading(value, Unit.PER_SECOND)
-    name = "target read" if counter == "read_mbytes" else "target written"
-    return name, Reading(value * _MEGABYTE, Unit.BYTES_PER_SECOND)

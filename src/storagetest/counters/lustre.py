@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import ClassVar
 
-from storagetest.counters.base import CounterSource, Kind, Reading, RequestCounts, RequestKind, register
+from storagetest.counters.base import CounterSource, Kind, Reading, RequestKind, register
 from storagetest.measure.run import Unit
 
 __all__ = ["LustreSource"]
@@ -91,13 +91,12 @@ class LustreSource(CounterSource):
                 )
         return readings
 
-    def count_requests(self, texts: Mapping[str, str], point: str) -> RequestCounts:  # noqa: ARG002
-        """Sum the readings of each kind. A counter of zero has no line; its file shows that it is counted."""
-        readings = self.parse(texts)
-        files = {path.rpartition("/")[2] for path in texts if "/lustre/mdc/" in path}
-        counts = {
-            kind: int(sum(readings[name].value for name in names if name in readings))
-            for kind, names in self.requests.items()
-            if ("md_stats" if kind is RequestKind.CHANGE else "stats") in files
-        }
-        return RequestCounts(counts, self.counter, self.deferred)
+    def counts_kind(
+        self,
+        kind: RequestKind,
+        texts: Mapping[str, str],
+        readings: Mapping[str, Reading],  # noqa: ARG002
+    ) -> bool:
+        """Return whether the kind's file exists: a counter of zero has no line."""
+        file = "md_stats" if kind is RequestKind.CHANGE else "stats"
+        return any("/lustre/mdc/" in path and path.endswith(f"/{file}") for path in texts)

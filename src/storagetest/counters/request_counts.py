@@ -20,6 +20,7 @@ from storagetest.counters.base import (
     RequestKind,
     all_sources,
     file_system,
+    paths_of,
 )
 
 __all__ = ["NLM", "RequestCounts", "RequestKind", "count_requests", "nfs4_lease_seconds", "paths"]
@@ -30,7 +31,7 @@ NLM = 100021
 
 def paths() -> tuple[str, ...]:
     """Return the files to read, as globs."""
-    return tuple(dict.fromkeys((MOUNTS, *(path for source in _sources() for path in source.paths))))
+    return paths_of(_sources())
 
 
 def count_requests(texts: Mapping[str, str], path: str) -> RequestCounts | None:

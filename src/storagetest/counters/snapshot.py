@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from storagetest.counters.base import all_sources
+from storagetest.counters.base import all_sources, paths_of
 
 __all__ = ["command", "format_output", "globs", "parse"]
 
@@ -23,7 +23,7 @@ def command() -> str:
 
 def globs() -> tuple[str, ...]:
     """Return the files of all sources, as globs."""
-    return tuple(dict.fromkeys(path for source in all_sources() for path in source.paths))
+    return paths_of(all_sources())
 
 
 def format_output(texts: Mapping[str, str]) -> str:

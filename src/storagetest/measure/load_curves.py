@@ -78,7 +78,7 @@ def curves(run: Run) -> list[Curve]:
 
 def parameter_sweeps(runs: Iterable[Run]) -> list[ParameterSweep]:
     """Return the sweeps among ``runs``, in the order of their first run; of equal runs the last counts."""
-    groups: dict[tuple[str, str, str, str, str, str], tuple[Run, dict[float, Run]]] = {}
+    groups: dict[tuple[str, str, str, str, str, str], tuple[dict[str, object], dict[float, Run]]] = {}
     for run in runs:
         for name, value in run.parameters.items():
             if isinstance(value, bool) or not isinstance(value, int | float):
@@ -86,15 +86,9 @@ def parameter_sweeps(runs: Iterable[Run]) -> list[ParameterSweep]:
             fixed = {other: each for other, each in run.parameters.items() if other != name}
             text = json.dumps(fixed, sort_keys=True, default=str)
             key = (run.workload, run.variant, run.client, run.profile, name, text)
-            groups.setdefault(key, (run, {}))[1][float(value)] = run
+            groups.setdefault(key, (fixed, {}))[1][float(value)] = run
     return [
-        ParameterSweep(
-            workload, variant, client, profile, name, _without(first, name), sorted(members.items())
-        )
-        for (workload, variant, client, profile, name, _), (first, members) in groups.items()
+        ParameterSweep(workload, variant, client, profile, name, fixed, sorted(members.items()))
+        for (workload, variant, client, profile, name, _), (fixed, members) in groups.items()
         if len(members) >= _FEWEST
     ]
-
-
-def _without(run: Run, parameter: str) -> dict[str, object]:
-    return {name: value for name, value in run.parameters.items() if name != parameter}

@@ -19,7 +19,6 @@ from storagetest.plugin.items import item_variant
 from storagetest.plugin.measure.thresholds import ThresholdResolver
 from storagetest.plugin.progress.model import silent
 from storagetest.protocols.base import Attachment, Protocol, protocols
-from storagetest.report.base import Record
 from storagetest.runner import PrefillCache
 from storagetest.runner.locks import machine_id
 
@@ -213,6 +212,3 @@ class RunState:
         for glob in self._options.st_target:
             if not any(matches_name(variant, [glob]) for variant in self.config.variants):
                 raise ConfigError(f"--st-target {glob}: matches no variant. `storagetest targets` lists them")
-
-
-RECORDS = pytest.StashKey[list[Record]]()

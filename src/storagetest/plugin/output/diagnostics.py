@@ -12,7 +12,6 @@ import pytest
 
 from storagetest.config import Variant
 from storagetest.errors import StoragetestError
-from storagetest.hosts import Host
 from storagetest.plugin.items import parameters_of
 from storagetest.plugin.measure.client_selection import item_machines
 from storagetest.plugin.output.record_transport import records_of
@@ -63,13 +62,10 @@ def _diagnosis(variant: Variant, state: RunState) -> Mapping[str, str]:
     client = state.host(state.client(variant))
     texts: dict[str, str] = {}
     try:
-        texts["dmesg"] = _dmesg(client)
+        done = client.run(_DMESG, deadline=_DEADLINE, check=False)
+        last = "\n".join(done.stdout.splitlines()[-_DMESG_LINES:])
+        texts["dmesg"] = last if done.ok else done.describe()
         texts.update(state.protocol(variant).collect_diagnostics(client, variant.options))
     except StoragetestError as error:
         texts["diagnosis"] = f"could not be collected: {error}"
     return texts
-
-
-def _dmesg(client: Host) -> str:
-    done = client.run(_DMESG, deadline=_DEADLINE, check=False)
-    return "\n".join(done.stdout.splitlines()[-_DMESG_LINES:]) if done.ok else done.describe()

@@ -8,9 +8,8 @@ for this.
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
+from _pytest.junitxml import xml_key  # it has no public name
 
 from storagetest.plugin.items import is_worker
 
@@ -32,7 +31,7 @@ class Junit:
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Set tag and type of the element of a report that did not pass."""
-        writer = self._writer()
+        writer = self._config.stash.get(xml_key, None)
         if not report.failed or writer is None:
             return
         for node in writer.node_reporter(report).nodes:
@@ -43,21 +42,14 @@ class Junit:
             if node.tag in ("failure", "error") and "type" not in node.attrib:
                 node.set("type", _type(report))
 
-    def _writer(self) -> Any:  # noqa: ANN401  # its class is private
-        from _pytest.junitxml import xml_key  # noqa: PLC0415  # it has no public name
-
-        return self._config.stash.get(xml_key, None)
-
 
 def _kind(report: pytest.TestReport) -> str:
     return getattr(report, "storagetest_outcome", None) or ("error" if report.when != "call" else "failed")
 
 
 def _type(report: pytest.TestReport) -> str:
-    match _kind(report):
-        case "invalid":
-            return "INVALID"
-        case "error":
-            name = str(report.longrepr).partition(":")[0] if isinstance(report.longrepr, str) else ""
-            return name if name.isidentifier() else "Error"
-    return "BrokenPromise"
+    kind = _kind(report)
+    if kind == "error":
+        name = report.longrepr.partition(":")[0] if isinstance(report.longrepr, str) else ""
+        return name if name.isidentifier() else "Error"
+    return "INVALID" if kind == "invalid" else "BrokenPromise"

@@ -13,8 +13,8 @@ pytest-benchmark is off, and so is the bridge. pytest-benchmark does not affect 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -29,7 +29,12 @@ from storagetest.report.base import Record
 __all__ = ["Bridge", "is_active", "rounds_of"]
 
 _OUTPUT_OPTIONS = ("json", "save", "autosave", "compare", "histogram", "compare_fail")
-_MIB = 1 << 20
+_ROUNDS: Mapping[Unit, tuple[str, Callable[[float], float]]] = {
+    Unit.PER_SECOND: ("seconds per operation, 1/{}", lambda rate: 1 / rate),
+    Unit.SECONDS: ("seconds, {}", float),
+    Unit.BYTES_PER_SECOND: ("seconds per MiB, from {}", lambda rate: (1 << 20) / rate),
+}
+"""Meaning of a round, and its seconds, by the unit of the metric; the first that the run has is used."""
 
 
 def is_active(config: pytest.Config) -> bool:
@@ -45,22 +50,12 @@ def is_active(config: pytest.Config) -> bool:
 
 def rounds_of(run: Run) -> tuple[str, list[float]]:
     """Return the meaning of a round and the seconds of each; "" and [] if the run has no such metric."""
-    for unit, meaning in (
-        (Unit.PER_SECOND, "seconds per operation, 1/{}"),
-        (Unit.SECONDS, "seconds, {}"),
-        (Unit.BYTES_PER_SECOND, "seconds per MiB, from {}"),
-    ):
+    for unit, (meaning, seconds) in _ROUNDS.items():
         for name, metric in run.metrics.items():
             values = [sample.values.get(name, 0.0) for sample in run.samples]
             if metric.unit is unit and values and all(value > 0 for value in values):
-                return meaning.format(name), [_seconds(value, unit) for value in values]
+                return meaning.format(name), list(map(seconds, values))
     return "", []
-
-
-def _seconds(value: float, unit: Unit) -> float:
-    if unit is Unit.SECONDS:
-        return value
-    return (_MIB if unit is Unit.BYTES_PER_SECOND else 1) / value
 
 
 @dataclass(slots=True)
@@ -74,7 +69,7 @@ class _Case:
     params: Mapping[str, Any]
     extra_info: Mapping[str, Any]
     has_error: bool = False
-    cprofile_stats: None = field(default=None)
+    cprofile_stats: None = None
 
 
 class Bridge:

@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from storagetest.plugin.run_state import RECORDS
 from storagetest.report.base import Record
 from storagetest.report.jsonl import from_json, to_json
 
 __all__ = ["attach_records", "read_records", "records_of"]
 
 _ATTRIBUTE = "storagetest_records"
+_RECORDS = pytest.StashKey[list[Record]]()
 
 
 def records_of(item: pytest.Item) -> list[Record]:
     """Return the list of the records of ``item`` so far, not a copy."""
-    return item.stash.setdefault(RECORDS, [])
+    return item.stash.setdefault(_RECORDS, [])
 
 
 def attach_records(report: pytest.TestReport, records: list[Record]) -> None:

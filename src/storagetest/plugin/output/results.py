@@ -26,7 +26,7 @@ class Reporting:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._path = Path(config.option.st_results)
-        self._jsonl: JsonlReporter | None = None
+        self._jsonl = JsonlReporter(self._path)
         self._records: list[Record] = []
         self._saved = ""
 
@@ -39,8 +39,6 @@ class Reporting:
         """Store a case's records and write them to results.jsonl."""
         for record in record_transport.read_records(report):
             self._records.append(record)
-            if self._jsonl is None:
-                self._jsonl = JsonlReporter(self._path)
             self._jsonl.on_record(record)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:

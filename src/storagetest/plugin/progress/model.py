@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from storagetest.measure.stats import mean
 from storagetest.report.terminal import shortened
 from storagetest.runner import MeasurementPhase, ProgressEvent
 from storagetest.units import format_throughput, format_value
@@ -91,10 +92,8 @@ class ProgressState:
             self.phase_since, self.throughput = at, None
         throughput = message.get("throughput")
         if throughput:
-            self.throughput, self.throughput_at = (
-                (float(throughput[0]), float(throughput[1]), float(throughput[2])),
-                at,
-            )
+            read, written, seconds = map(float, throughput)
+            self.throughput, self.throughput_at = (read, written, seconds), at
 
     def lines(self, width: int, at: float | None = None) -> list[str]:
         """Return two lines of at most ``width`` columns: the case with its duration, and its phase."""
@@ -103,7 +102,9 @@ class ProgressState:
         total = self._total(at)
         duration = f", {clock(at - self.case_since)}" + (f" of about {clock(total)}" if total else "")
         second = self._phase(at)
-        for more in (self._throughput(at), self._steady(), self._last()):
+        last = self.message.get("last")
+        steady = str(self.message.get("steady_state") or "")
+        for more in (self._throughput(at), steady, f"last {last}" if last else ""):
             if more and len(second) + len(more) + 6 <= width:
                 second += f", {more}"
         head = shortened(printable(first), max(16, width - 2 - len(duration)))
@@ -124,34 +125,18 @@ class ProgressState:
         if self.throughput is None or at - self.throughput_at > _STALE * max(self.throughput[2], 1.0):
             return ""
         read, written, _ = self.throughput
-        rates = [
-            f"{verb} {format_throughput(rate)}"
-            for verb, rate in (("reading", read), ("writing", written))
-            if rate >= _LEAST_RATE
-        ]
+        verbs = {"reading": read, "writing": written}
+        rates = [f"{verb} {format_throughput(rate)}" for verb, rate in verbs.items() if rate >= _LEAST_RATE]
         return " and ".join(rates) or "no data is transferred"
-
-    def _steady(self) -> str:
-        return str(self.message.get("steady_state") or "")
-
-    def _last(self) -> str:
-        last = self.message.get("last")
-        return f"last {last}" if last else ""
 
     def _total(self, at: float) -> float | None:
         """Return the estimated duration of the case in seconds, or None."""
         message = self.message
-        expected, repeat, of = (
-            message.get("expected"),
-            int(message.get("repeat") or 0),
-            int(message.get("of") or 0),
-        )
+        expected = message.get("expected")
+        repeat, of = (int(message.get(name) or 0) for name in ("repeat", "of"))
         if not expected or not of or message.get("at_most"):
             return None
-        each = max(
-            float(expected),
-            sum(self.repeat_seconds) / len(self.repeat_seconds) if self.repeat_seconds else 0.0,
-        )
+        each = max(float(expected), mean(self.repeat_seconds) if self.repeat_seconds else 0.0)
         return max(self.phase_since - self.case_since + each * (of - repeat + 1), at - self.case_since)
 
 

@@ -44,20 +44,14 @@ class ProgressPlugin:
             self._display.update(worker, None)
 
     def pytest_sessionfinish(self) -> None:
-        """End the display before pytest's summaries."""
-        self.close()
-
-    def pytest_unconfigure(self) -> None:
-        """Close the display if the session ended early."""
-        self.close()
-
-    def close(self) -> None:
-        """Clear the display and close the socket."""
+        """Clear the display and close the socket before pytest's summaries."""
         if self._listener is not None:
             self._listener.close()
             self._listener = None
         if self._display is not None:
             self._display.close()
+
+    pytest_unconfigure = pytest_sessionfinish  # if the session ended early
 
     def _get_display(self) -> ProgressDisplay:
         if self._display is None:

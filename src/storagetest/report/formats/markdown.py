@@ -121,7 +121,8 @@ def _problems(problems: Sequence[FailedCase]) -> list[str]:
         )
         if rest.strip():
             cut = rest[:_MOST_LETTERS] + ("\n…" if len(rest) > _MOST_LETTERS else "")
-            lines.append(f"  <details><summary>more</summary><pre>{_pre(cut)}</pre></details>")
+            shown = html.escape(cut).replace("\n", "&#10;")
+            lines.append(f"  <details><summary>more</summary><pre>{shown}</pre></details>")
     lines += _left_out(len(ordered) - _MOST_PROBLEMS, "case")
     return [*lines, ""]
 
@@ -201,7 +202,3 @@ def _text(text: str) -> str:
 
 def _code(text: str) -> str:
     return f"<code>{html.escape(text).translate(_ESCAPED_IN_CODE)}</code>"
-
-
-def _pre(text: str) -> str:
-    return html.escape(text).replace("\n", "&#10;")

@@ -22,7 +22,7 @@ from __future__ import annotations
 import argparse
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from storagetest.errors import ResultError
@@ -82,9 +82,10 @@ class OpenMetricsFormat(ResultsFormat):
         return openmetrics(records, timestamps=args.timestamps)
 
 
-def openmetrics(records: Iterable[Record], *, timestamps: bool = False) -> str:
+def openmetrics(records: Sequence[Record], *, timestamps: bool = False) -> str:
     """Return the text, ending in ``# EOF``. Raises :class:`ResultError` where two metrics share a name."""
-    chosen = list(records) if timestamps else list({_identity(each): each for each in records}.values())
+    latest = {(key_of(record.run), record.run.target): record for record in records}
+    chosen = records if timestamps else list(latest.values())
     families: dict[str, _Family] = {}
     for record in chosen:
         at = record.run.started if timestamps else None
@@ -94,10 +95,6 @@ def openmetrics(records: Iterable[Record], *, timestamps: bool = False) -> str:
     for name in sorted(families):
         lines += _lines(name, families[name])
     return "".join(f"{line}\n" for line in [*lines, "# EOF"])
-
-
-def _identity(record: Record) -> tuple[object, ...]:
-    return key_of(record.run), record.run.target
 
 
 def _add(families: dict[str, _Family], record: Record, at: float | None) -> None:

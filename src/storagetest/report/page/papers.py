@@ -6,7 +6,6 @@ that case.
 
 from __future__ import annotations
 
-from storagetest.report.base import Record
 from storagetest.report.metric_values import case_text
 from storagetest.report.page.model import STATUS_WORDS, PageData, Section
 from storagetest.report.templates import render
@@ -16,10 +15,6 @@ __all__ = ["section"]
 
 def section(data: PageData) -> Section:
     """Return the section."""
-    reruns = [record for record in data.records if _is_rerun(record)]
+    reruns = [record for record in data.records if "/papers/" in f"/{record.run.case.partition('::')[0]}"]
     body = render("papers.html.j2", reruns=reruns, words=STATUS_WORDS, case_text=case_text)
     return Section("papers", "Published experiments", body)
-
-
-def _is_rerun(record: Record) -> bool:
-    return "/papers/" in f"/{record.run.case.partition('::')[0]}"
