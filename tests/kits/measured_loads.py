@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,3 +29,12 @@ def measured(
 def phases(sample: Sample) -> dict[str, dict[str, Any]]:
     """Return the agent's phases by name."""
     return {line["phase"]: line for line in map(json.loads, sample.evidence["phases"].splitlines())}
+
+
+def measured_operations(
+    load: Workload[Any], attachment: Attachment, options: Mapping[str, Any], scale: LoadSize
+) -> tuple[Sample, dict[str, Any]]:
+    """Measure ``load``, which has to leave no file; return the sample, and the operations of each phase."""
+    sample = measured(load, attachment, options, scale)
+    assert not list(Path(attachment.path).iterdir())
+    return sample, {name: phase["operations"] for name, phase in phases(sample).items()}

@@ -47,8 +47,7 @@ def test_the_zip_is_reproducible():
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(FOLDER)))
 def test_a_module_parses_on_the_oldest_python_and_imports_no_slow_module(path):
-    tree = ast.parse(path.read_text(), feature_version=bundle.OLDEST_PYTHON)
-    for node in ast.walk(tree):
+    for node in ast.walk(ast.parse(path.read_text(), feature_version=bundle.OLDEST_PYTHON)):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         for name in names:

@@ -60,8 +60,7 @@ def test_a_file_that_ends_too_early_is_an_error(ask, data):
 
 
 def test_commits_and_pages_run_concurrently_and_the_log_is_removed(ask, data):
-    value = ask(work(data))["value"]
-    logs = value["phases"]["work"]["operations"]
+    logs = ask(work(data))["value"]["phases"]["work"]["operations"]
     assert all(logs[name]["ops"] for name in ("commit", "page_read", "page_write"))
     assert logs["commit"]["total_bytes"] == 4096 * logs["commit"]["total"]
     assert list(data.parent.iterdir()) == [data]

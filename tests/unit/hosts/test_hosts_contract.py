@@ -62,8 +62,7 @@ def test_read_returns_text_or_none(host: Host) -> None:
 
 
 def test_environment_and_locale(host: Host) -> None:
-    done = host.run(["sh", "-c", 'echo "$A|$LC_ALL"'], deadline=20, env={"A": "x y'$"})
-    assert done.stdout == "x y'$|C\n"
+    assert host.run(["sh", "-c", 'echo "$A|$LC_ALL"'], deadline=20, env={"A": "x y'$"}).stdout == "x y'$|C\n"
 
 
 def test_stdin_can_be_larger_than_any_buffer(host: Host) -> None:

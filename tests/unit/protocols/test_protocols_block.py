@@ -50,8 +50,7 @@ Local: Any = protocols.get("local")
     ],
 )
 def test_any_sign_of_use_is_a_refusal(change: dict[str, Any], words: str) -> None:
-    why = refusal_reason(dataclasses.replace(CLEAN, **change), "naa.1")
-    assert re.search(words, why)
+    assert re.search(words, refusal_reason(dataclasses.replace(CLEAN, **change), "naa.1"))
 
 
 def test_the_named_device_is_granted() -> None:
@@ -61,13 +60,11 @@ def test_the_named_device_is_granted() -> None:
 
 @pytest.mark.parametrize("erase", [None, "naa.2", "naa.11", "NAA.1", ""])
 def test_erase_must_be_exact_and_the_message_names_the_line(erase: str | None) -> None:
-    why = refusal_reason(CLEAN, erase)
-    assert why.endswith('\n    erase: "naa.1"')
+    assert refusal_reason(CLEAN, erase).endswith('\n    erase: "naa.1"')
 
 
 def test_a_sign_of_use_comes_before_the_invitation_to_erase() -> None:
-    why = refusal_reason(dataclasses.replace(CLEAN, mounts=("/",)), None)
-    assert "erase:" not in why
+    assert "erase:" not in refusal_reason(dataclasses.replace(CLEAN, mounts=("/",)), None)
 
 
 def test_a_device_that_is_not_there() -> None:

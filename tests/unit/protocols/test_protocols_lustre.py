@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from storagetest.config.matrix import parts
-from storagetest.errors import AttachError, TargetDead
 from storagetest.protocols import lustre
 from storagetest.protocols.base import protocols
 
@@ -79,16 +78,6 @@ def test_layout_options() -> None:
 )
 def test_server_is_the_first_address(mgs: str, server: str) -> None:
     assert Lustre().server(options(mgs=mgs)) == server
-
-
-def test_words_of_mount_lustre() -> None:
-    dead = Lustre().error_from_output(
-        "mount.lustre: mount x at y failed: Input/output error\nIs the MGS running?", options(), "c1"
-    )
-    assert type(dead) is TargetDead
-    unknown = "mount.lustre: mount x failed: No such file or directory\nIs the MGS specification correct?"
-    assert type(Lustre().error_from_output(unknown, options(), "c1")) is AttachError
-    assert Lustre().error_from_output("strange", options(), "c1") is None
 
 
 def test_all_osts_and_one_are_two_variants():

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from storagetest.errors import AttachError, ClientLacks
+from storagetest.errors import AttachError, ClientLacks, OptionRefused, TargetDead
 from storagetest.hosts import Completed
 from storagetest.protocols._mount import (
     mount_argv,
@@ -11,6 +13,7 @@ from storagetest.protocols._mount import (
     parse_sections,
     release_argv,
 )
+from storagetest.protocols.base import protocols
 
 MOUNTINFO = """\
 22 1 0:20 / / rw,relatime shared:1 - overlay overlay rw,lowerdir=/a\\054b,upperdir=/u
@@ -73,3 +76,61 @@ def test_unknown_refusal_shows_the_command_and_its_words() -> None:
 )
 def test_a_missing_helper_is_missing_on_the_client(output: str) -> None:
     assert isinstance(refused(output), ClientLacks)
+
+
+OPTIONS = {
+    "nfs": {"address": "10.77.0.1", "export": "/fast"},
+    "smb": {"address": "10.77.0.1", "share": "fast", "username": "tester", "password": "hunter2,x"},
+    "lustre": {"mgs": "10.77.0.1@tcp", "fsname": "lustre"},
+}
+MANUAL = "Refer to the mount.cifs(8) manual page"
+WORDS: dict[tuple[str, type[Exception]], list[tuple[str, str]]] = {
+    ("nfs", OptionRefused): [
+        ("mount.nfs4: Protocol not supported", "does not support version 4.2"),
+        ("mount.nfs: requested NFS version or transport protocol is not supported", "does not support"),
+    ],
+    ("nfs", AttachError): [
+        ("mount.nfs: access denied by server while mounting h:/e", "does not permit c1 to mount /fast"),
+        ("mount.nfs4: mounting h:/e failed, reason given by server: No such file or directory", "no export"),
+        ("mount.nfs4: an incorrect mount option was specified", "rejects one of the options"),
+    ],
+    ("nfs", TargetDead): [
+        ("mount.nfs4: Connection refused", "does not respond"),
+        ("mount.nfs4: Connection timed out", "does not respond"),
+    ],
+    ("nfs", ClientLacks): [
+        ("mount.nfs: rpc.statd is not running but is required for remote locking.", "lock: false")
+    ],
+    ("smb", AttachError): [
+        (f"mount error(13): Words\n{MANUAL}", "refuses user 'tester'"),
+        (f"mount error(2): Words\n{MANUAL}", "no share 'fast'"),
+        (f"mount error(22): Words\n{MANUAL}", "rejects one of the options"),
+    ],
+    ("smb", OptionRefused): [(f"mount error(95): Words\n{MANUAL}", "does not support dialect 3.1.1")],
+    ("smb", TargetDead): [(f"mount error(113): Words\n{MANUAL}", "does not respond")],
+    ("lustre", TargetDead): [
+        ("mount.lustre: mount x at y failed: Input/output error\nIs the MGS running?", "")
+    ],
+    ("lustre", AttachError): [
+        ("mount.lustre: x failed: No such file or directory\nIs the MGS specification correct?", "")
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("protocol", "error", "output", "words"), [(*key, *row) for key, rows in WORDS.items() for row in rows]
+)
+def test_words_of_the_mount_helpers(protocol: str, error: type[Exception], output: str, words: str) -> None:
+    kind: Any = protocols.get(protocol)
+    found = kind().error_from_output(output, kind.Options(**OPTIONS[protocol]), "c1")
+    assert type(found) is error
+    assert words in str(found)
+    assert "hunter2" not in str(found)
+    if protocol == "nfs":
+        assert output in str(found)
+
+
+@pytest.mark.parametrize("protocol", OPTIONS)
+def test_unknown_words_are_ignored(protocol: str) -> None:
+    kind: Any = protocols.get(protocol)
+    assert kind().error_from_output("mount: strange", kind.Options(**OPTIONS[protocol]), "c1") is None

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from storagetest.errors import AttachError, ClientLacks, OptionRefused, TargetDead
 from storagetest.protocols import nfs
 from storagetest.protocols._mount import parse_mountinfo
 from storagetest.protocols.base import protocols
@@ -89,46 +88,6 @@ def test_silent_changes_are_found(asked: dict[str, object], different: list[str]
     (entry,) = parse_mountinfo(MOUNTINFO)
     found = Nfs().option_mismatches(options(**asked), nfs.parse_negotiated(entry, MOUNTSTATS))
     assert [str(one) for one in found] == different
-
-
-@pytest.mark.parametrize(
-    ("output", "error", "words"),
-    [
-        ("mount.nfs4: Protocol not supported", OptionRefused, "does not support version 4.2"),
-        (
-            "mount.nfs: requested NFS version or transport protocol is not supported",
-            OptionRefused,
-            "does not support version",
-        ),
-        (
-            "mount.nfs: access denied by server while mounting h:/e",
-            AttachError,
-            "does not permit c1 to mount /fast",
-        ),
-        (
-            "mount.nfs4: mounting h:/e failed, reason given by server: No such file or directory",
-            AttachError,
-            "no export",
-        ),
-        ("mount.nfs4: Connection refused", TargetDead, "does not respond"),
-        ("mount.nfs4: Connection timed out", TargetDead, "does not respond"),
-        (
-            "mount.nfs: rpc.statd is not running but is required for remote locking.",
-            ClientLacks,
-            "lock: false",
-        ),
-        ("mount.nfs4: an incorrect mount option was specified", AttachError, "rejects one of the options"),
-    ],
-)
-def test_words_of_mount_nfs(output: str, error: type[Exception], words: str) -> None:
-    found = Nfs().error_from_output(output, options(), "c1")
-    assert type(found) is error
-    assert words in str(found)
-    assert output in str(found)
-
-
-def test_unknown_words_are_ignored() -> None:
-    assert Nfs().error_from_output("mount.nfs: strange", options(), "c1") is None
 
 
 def test_locks_are_a_matter_of_version_and_option() -> None:

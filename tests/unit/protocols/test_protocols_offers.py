@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from device_facts import CLEAN
@@ -15,15 +16,8 @@ from storagetest.protocols._dry_run import dry_run
 from storagetest.protocols.base import protocols
 
 
-class FakeOutputHost(LocalHost):
-    """A client whose commands print what is given."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__("c")
-        self.text = text
-
-    def run(self, argv: Any, **more: Any) -> Completed:
-        return Completed("c", tuple(argv), 0, self.text, "", 0.1)
+def client_that_prints(text: str) -> Any:
+    return Mock(LocalHost, run=Mock(return_value=Completed("c", (), 0, text, "", 0.1)))
 
 
 NVME = {
@@ -51,7 +45,7 @@ NVME = {
     ],
 )  # fmt: skip
 def test_offers(name: str, text: str, wanted: list[dict[str, Any]]) -> None:
-    assert list(protocols.get(name)().discover(FakeOutputHost(text), "10.0.0.1", deadline=1)) == wanted
+    assert list(protocols.get(name)().discover(client_that_prints(text), "10.0.0.1", deadline=1)) == wanted
 
 
 @pytest.mark.parametrize(
@@ -71,7 +65,7 @@ def test_a_rehearsal_has_no_permission_to_write_and_judges_the_one_that_was_give
 
     monkeypatch.setattr(iscsi, "attach", attach)
     options = iscsi.Options.model_validate({**iscsi.example, "erase": erase, "filesystem": "xfs"})
-    found = dry_run(iscsi(), FakeOutputHost(""), options)
+    found = dry_run(iscsi(), client_that_prints(""), options)
     assert (asked[0].erase, asked[0].filesystem) == (None, None)
     assert found.device == CLEAN
     assert words in found.at_risk

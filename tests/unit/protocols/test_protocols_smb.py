@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from storagetest.errors import AttachError, OptionRefused, TargetDead
+from storagetest.errors import AttachError
 from storagetest.protocols import smb
 from storagetest.protocols._mount import parse_mountinfo
 from storagetest.protocols.base import protocols
@@ -32,24 +32,6 @@ def test_mount_options_say_what_was_asked() -> None:
         arguments
     )
     assert {"sign", "seal", "posix", "multichannel"}.isdisjoint(smb.mount_options(options(), "/s"))
-
-
-def test_words_of_mount_cifs() -> None:
-    cases: dict[int, tuple[type[Exception], str]] = {
-        13: (AttachError, "refuses user 'tester'"),
-        2: (AttachError, "no share 'fast'"),
-        95: (OptionRefused, "does not support dialect 3.1.1"),
-        22: (AttachError, "rejects one of the options"),
-        113: (TargetDead, "does not respond"),
-    }
-    for number, (error, words) in cases.items():
-        found = Smb().error_from_output(
-            f"mount error({number}): Words\nRefer to the mount.cifs(8) manual page", options(), "c1"
-        )
-        assert type(found) is error
-        assert words in str(found)
-        assert "hunter2" not in str(found)
-    assert Smb().error_from_output("strange", options(), "c1") is None
 
 
 @pytest.mark.parametrize(("flags", "seen"), [("posix,posixpaths", ""), ("nounix", "no value")])

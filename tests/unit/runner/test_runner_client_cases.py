@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -96,14 +97,11 @@ def test_what_was_answered_before_the_agent_was_killed_counts(suite: Path) -> No
     assert "the agent ended without a result: it was killed" in answers[1].message
 
 
-class Gone(LocalHost):
-    def interactive_exec(self, *_: object, **__: object):  # type: ignore[override, no-untyped-def]  # whatever is asked
-        raise HostError("client1: no route to host")
-
-
-def test_a_client_that_cannot_be_reached_is_each_cases_error(suite: Path) -> None:
+def test_a_client_that_cannot_be_reached_is_each_cases_error(suite: Path, monkeypatch) -> None:
     calls = [call(suite, "good"), call(suite, "bad", number=2)]
-    answers = run_cases(Gone(), calls, path="/")
+    client = LocalHost()
+    monkeypatch.setattr(client, "interactive_exec", Mock(side_effect=HostError("client1: no route to host")))
+    answers = run_cases(client, calls, path="/")
     assert {(answer.status, answer.message) for answer in answers} == {(ERROR, "client1: no route to host")}
 
 

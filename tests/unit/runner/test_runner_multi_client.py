@@ -74,8 +74,7 @@ def waiting_load(barrier: StartBarrier, then: str = ":"):
 
     def load(start: StartBarrierRef) -> Sample:
         script = f"{wait_at(start.directory)}; {then}"
-        done = barrier.host.run(["sh", "-c", script], deadline=60)
-        return replace(DONE, evidence={"output": done.stdout})
+        return replace(DONE, evidence={"output": barrier.host.run(["sh", "-c", script], deadline=60).stdout})
 
     return load
 

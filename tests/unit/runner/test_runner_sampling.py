@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from processes import processes
@@ -72,11 +73,10 @@ def test_interval_0_samples_nothing_and_nothing_is_started():
 
 
 def test_a_machine_without_python_is_a_note_and_no_error(monkeypatch: pytest.MonkeyPatch):
-    class Bare(LocalHost):
-        def run(self, argv, **more):
-            raise NotInstalled("bare: `python3` is not installed (not on PATH)")
-
-    sampling = CounterSampling((Bare("bare"),), 0.1)
+    bare = LocalHost("bare")
+    missing = Mock(side_effect=NotInstalled("bare: `python3` is not installed (not on PATH)"))
+    monkeypatch.setattr(bare, "run", missing)
+    sampling = CounterSampling((bare,), 0.1)
     sampling.start()
     (found,) = sampling.stop()
     assert "python3 is missing" in found.note

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from measured_loads import measured, phases
+from measured_loads import measured_operations
 
 from storagetest.workloads.base import LoadSize
 from storagetest.workloads.bonnie import Bonnie
@@ -17,9 +16,7 @@ LOAD = Bonnie()
 
 
 def run(directory, options, scale=SCALE):
-    sample = measured(LOAD, directory, options, scale)
-    assert not list(Path(directory.path).iterdir())
-    return sample, {name: phase["operations"] for name, phase in phases(sample).items()}
+    return measured_operations(LOAD, directory, options, scale)
 
 
 @pytest.mark.parametrize("char_io", ["buffered", "syscall"])

@@ -89,8 +89,7 @@ def test_each_repeat_writes_other_data(device):
 
 
 def test_the_list_is_mostly_small_random_reads_and_stays_where_it_may():
-    request = {"seed": 1, "image": 64 * MIB, "clone": 2 * MIB, "reads": 4000, "writes": 1000}
-    found = agent._boot_list(request)
+    found = agent._boot_list({"seed": 1, "image": 64 * MIB, "clone": 2 * MIB, "reads": 4000, "writes": 1000})
     reads = [(place, size) for kind, place, size in found if kind == "r"]
     writes = [(place, size) for kind, place, size in found if kind in "wo"]
     assert len(reads) == 4000

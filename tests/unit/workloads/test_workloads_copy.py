@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from measured_loads import measured, phases
+from measured_loads import measured, measured_operations
 
 from storagetest.measure.histogram import Histogram
 from storagetest.workloads._agent.result import AgentResult, OpStats, PhaseStats
@@ -22,9 +22,7 @@ LOAD = Copy()
 
 
 def run(directory, options, scale=SCALE):
-    sample = measured(LOAD, directory, options, scale)
-    assert not list(Path(directory.path).iterdir())
-    return sample, {name: phase["operations"] for name, phase in phases(sample).items()}
+    return measured_operations(LOAD, directory, options, scale)
 
 
 @pytest.mark.parametrize("processes", [1, 3])

@@ -79,8 +79,7 @@ def named(tmp_path: Path):
     (place / "own_loads.py").write_text(FUNCTIONS)
 
     def read(*own: str, more: str = "") -> Config:
-        lines = "\n".join(f"  {line}" for line in own)
-        text = TARGETS.format(path=place / "disk", own=lines)
+        text = TARGETS.format(path=place / "disk", own="\n".join(f"  {line}" for line in own))
         (place / "targets.yaml").write_text(text + more)
         return load(place / "targets.yaml")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -88,9 +90,8 @@ def test_a_name_alone_switches_on_and_other_names_mean_the_same():
     ],
 )
 def test_refused_option_has_location_and_reason(text, message):
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError, match=re.escape(message)):
         read_jobs(text, "f")
-    assert message in str(caught.value)
 
 
 @given(st.text(alphabet="[]=;# \n\t$`'\"/.%:-aefhilmnrstwxz_0189é", max_size=200))

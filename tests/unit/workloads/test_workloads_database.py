@@ -32,7 +32,6 @@ def test_commits_and_pages_at_once(directory):
     assert values["page_iops"] == pytest.approx(pages / sample.seconds)
     assert values["log_bandwidth"] == pytest.approx(values["tps"] * 4096)
     assert values["page_bandwidth"] == pytest.approx(values["page_iops"] * 8192)
-    assert values["commit_p99"] == sample.operations["commit"].percentile(0.99)
     assert sample.ios == found["commit"]["ops"] + pages
     share = found["page_read"]["total"] / (found["page_read"]["total"] + found["page_write"]["total"])
     if pages > 200:
@@ -62,8 +61,7 @@ def test_pages_are_written_with_what_differs_in_every_repeat(directory):
 
 
 def test_on_a_device_log_and_pages_have_regions_within_the_size(device):
-    sample = run(device, {"read_percent": 0})
-    request = json.loads(sample.evidence["request"])
+    request = json.loads(run(device, {"read_percent": 0}).evidence["request"])
     assert (request["log"], request["data"], request["logs"]) == (MIB, 3 * MIB, None)
     data = Path(device.path).read_bytes()
     assert len(data) == 8 * MIB

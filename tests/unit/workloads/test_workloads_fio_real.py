@@ -59,7 +59,6 @@ def test_a_load_yields_every_metric_and_they_fit_together(directory, workload, o
     blocks = sample.values["bandwidth"] * sample.seconds / read.block_size
     assert abs(blocks - sample.ios) <= at_the_ends
     assert sample.values["p50"] <= sample.values["p95"] <= sample.values["p99"] <= sample.values["p99.9"]
-    assert sample.values["p99"] == sample.latency.percentile(0.99)
     assert 0 <= sample.values["client_cpu"] <= 1
     assert sample.seconds >= SCALE.runtime * 0.9
     assert sample.evidence["size"] == "4MiB"
@@ -73,8 +72,7 @@ def test_load_goes_on_in_the_cooldown_and_is_not_counted(directory):
     cooled = replace(SCALE, cooldown=0.4, interval=0.1)
     sample = measured(WRITE, directory, {"jobs": 2}, cooled)
     output = sample.evidence["fio.json"]  # fio lists its jobs first
-    report = json.loads(output[output.index("\n{") :])["jobs"]
-    counted, after = (job["write"] for job in report)
+    counted, after = (job["write"] for job in json.loads(output[output.index("\n{") :])["jobs"])
     assert after["io_bytes"] > 0
     assert after["runtime"] >= 400 * 0.9
     assert sample.values["bandwidth"] * sample.seconds == pytest.approx(counted["io_bytes"])

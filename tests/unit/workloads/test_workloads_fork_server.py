@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -119,14 +119,13 @@ def test_a_program_that_has_closed_its_streams_does_not_wake_the_fork_server(
     changed(COUNT_POLLS.format(counts=str(counts)))
     assert host.resource(ForkServer).available()
     script = f"exec >&- 2>&-; : >{closed}; while [ ! -e {end} ]; do sleep 0.05; done"
-    program = threading.Thread(target=host.run, args=(["sh", "-c", script],), kwargs={"deadline": 60.0})
-    program.start()
-    try:
-        wait_until(closed.exists, 30, "the program to close its streams", interval=0.01)
-        before = counts.stat().st_size
-        for _ in range(5):
-            host.run(["sleep", "0.2"], deadline=60)
-        assert counts.stat().st_size - before < 200  # a loop that spins polls thousands of times in a second
-    finally:
-        end.touch()
-        program.join(60)
+    with ThreadPoolExecutor() as threads:
+        threads.submit(host.run, ["sh", "-c", script], deadline=60.0)
+        try:
+            wait_until(closed.exists, 30, "the program to close its streams", interval=0.01)
+            before = counts.stat().st_size
+            for _ in range(5):
+                host.run(["sleep", "0.2"], deadline=60)
+            assert counts.stat().st_size - before < 200  # a loop that spins polls thousands of times a second
+        finally:
+            end.touch()

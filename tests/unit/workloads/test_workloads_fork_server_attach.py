@@ -9,15 +9,15 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from processes import parent_of, wait_until_gone
 
 from storagetest.counters.cpu import parse_stat
 from storagetest.errors import DeadlineExceeded, HostError, NotInstalled, WorkloadError
-from storagetest.hosts import Host, InteractiveProcess, LocalHost
+from storagetest.hosts import Host, LocalHost
 from storagetest.polling import wait_until
 from storagetest.workloads._agent.fork_server import AgentChannel, ForkServer
 from storagetest.workloads._agent.program import ProgramResult, run_program
@@ -155,8 +155,7 @@ def test_agents_run_concurrently(host: Host, tmp_path: Path) -> None:
 
 
 def test_large_output_is_complete(host: Host) -> None:
-    output = run(host, "sh", "-c", "yes 0123456789abcde | head -n 400000").out
-    assert output == "0123456789abcde\n" * 400_000
+    assert run(host, "sh", "-c", "yes 0123456789abcde | head -n 400000").out == "0123456789abcde\n" * 400_000
 
 
 def test_an_interactive_agent_runs_with_other_agents(host: Host) -> None:
@@ -218,11 +217,7 @@ def test_a_stopped_fork_server_delays_no_command(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_client_without_python_has_no_fork_server(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    @contextmanager
-    def no_python(*_: object, **__: object) -> Iterator[InteractiveProcess]:
-        raise NotInstalled("localhost: `python3` is not installed")
-        yield
-
+    no_python = Mock(side_effect=NotInstalled("localhost: `python3` is not installed"))
     monkeypatch.setattr(host, "interactive_exec", no_python)
     host.expensive_exec = True
     fork_server = ForkServer(host)

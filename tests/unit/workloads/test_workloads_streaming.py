@@ -70,8 +70,7 @@ def test_it_shares_the_data_set_of_loads_by_fio(directory):
 
 def test_on_a_device_nothing_beyond_the_size_is_written(device):
     run(device, {"streams": 2})
-    data = Path(device.path).read_bytes()
-    assert data[4 * MIB :] == b"x" * 4 * MIB
+    assert Path(device.path).read_bytes()[4 * MIB :] == b"x" * 4 * MIB
     assert device.kind is AttachmentKind.BLOCK
 
 
