@@ -74,9 +74,6 @@ def hangs_with_a_child(client_dir):
     SubprocessCall(time.sleep, [60])
     time.sleep(60)
 
-def leaves_hanging(client_dir):
-    time.sleep(60)
-
 def leaves_a_child(client_dir):
     SubprocessCall(time.sleep, [60])
 
@@ -104,12 +101,6 @@ def makes_a_deep_tree(client_dir):
 def records_its_pid(client_dir):
     record_observation(str(os.getpid()))
 
-def records_its_pid_again(client_dir):
-    record_observation(str(os.getpid()))
-
-def records_its_pid_last(client_dir):
-    record_observation(str(os.getpid()))
-
 def leaves_a_descriptor(client_dir):
     os.open("/", os.O_RDONLY)
 
@@ -134,12 +125,6 @@ def leaves_a_thread(client_dir):
     threading.Thread(target=time.sleep, args=(50,), daemon=True).start()
 
 def overlaps(client_dir):
-    overlap(client_dir)
-
-def overlaps_again(client_dir):
-    overlap(client_dir)
-
-def overlap(client_dir):
     mine = client_dir.parent / f"running-{os.getpid()}"
     mine.mkdir()
     until = time.monotonic() + 5
@@ -167,13 +152,13 @@ def dies_in_a_subprocess(client_dir):
 
 
 def request(path: Path, *names: str, source: str = SUITE, exclusive: str = "", **more: Any) -> dict[str, Any]:
-    """Return a request for functions of the suite, one case each."""
+    """Return a request for functions of the suite, one case each; ``name#2`` is the same function again."""
     arguments = more.pop("arguments", {})
     cases = [
         {
             "id": name,
             "module": "m",
-            "function": name,
+            "function": name.partition("#")[0],
             "arguments": arguments,
             "fixture": "client_dir",
             "argument": "client_dir",
@@ -274,7 +259,7 @@ def test_a_case_that_hangs_is_killed_with_its_children_and_the_next_runs(cases):
 
 
 def test_after_three_cases_that_hang_the_rest_does_not_run(cases):
-    entries = cases("hangs", "hangs_with_a_child", "leaves_hanging", "passes", timeout=0.5)
+    entries = cases("hangs", "hangs_with_a_child", "hangs#2", "passes", timeout=0.5)
     assert [entry["ended"] for entry in entries.values()] == ["hung"] * 3
 
 
@@ -285,9 +270,9 @@ def test_a_process_that_a_body_leaves_is_killed(cases):
 
 
 def test_a_process_runs_several_cases(cases):
-    entries = cases("records_its_pid", "skips", "prints", "records_its_pid_again")
-    assert entries["records_its_pid"]["observed"] == entries["records_its_pid_again"]["observed"]
-    assert entries["records_its_pid_again"]["printed"] == ""
+    entries = cases("records_its_pid", "skips", "prints", "records_its_pid#2")
+    assert entries["records_its_pid"]["observed"] == entries["records_its_pid#2"]["observed"]
+    assert entries["records_its_pid#2"]["printed"] == ""
 
 
 @pytest.mark.parametrize(
@@ -308,19 +293,19 @@ def test_a_process_runs_several_cases(cases):
 def test_a_case_that_fails_or_changes_its_process_is_followed_by_a_new_process(cases, name: str):
     if name == "leaves_another_user" and os.geteuid() != 0:
         pytest.skip("only root can change its user")
-    entries = cases("records_its_pid", name, "records_its_pid_again", "records_its_pid_last")
+    entries = cases("records_its_pid", name, "records_its_pid#2", "records_its_pid#3")
     pids = [entries[each]["observed"] for each in entries if each.startswith("records")]
     assert pids[0] != pids[1] == pids[2]
 
 
 def test_cases_run_concurrently(cases):
-    entries = cases("overlaps", "overlaps_again", concurrency=2)
+    entries = cases("overlaps", "overlaps#2", concurrency=2)
     assert {entry["ended"] for entry in entries.values()} == {"passed"}
 
 
-@pytest.mark.parametrize("exclusive", ["overlaps", "overlaps_again"])
+@pytest.mark.parametrize("exclusive", ["overlaps", "overlaps#2"])
 def test_an_exclusive_case_runs_without_others(cases, exclusive: str):
-    entries = cases("overlaps", "overlaps_again", concurrency=2, exclusive=exclusive)
+    entries = cases("overlaps", "overlaps#2", concurrency=2, exclusive=exclusive)
     assert {entry["ended"] for entry in entries.values()} == {"skipped"}
 
 

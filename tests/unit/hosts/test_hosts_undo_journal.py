@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -20,18 +21,6 @@ from storagetest.hosts import Entry, Host, Journal, LocalHost, Step, UndoStatus,
 from storagetest.hosts.base import Completed
 from storagetest.hosts.undo_journal import Owner, in_use, parse
 from storagetest.polling import wait_until
-
-
-class CountingHost(LocalHost):
-    """A host that counts its round trips."""
-
-    def __init__(self) -> None:
-        super().__init__("client1")
-        self.trips = 0
-
-    def run(self, argv: Sequence[str], **options) -> Completed:
-        self.trips += 1
-        return super().run(argv, **options)
 
 
 @pytest.fixture
@@ -51,8 +40,9 @@ def ended_owner() -> Owner:
     return replace(Owner.current(), pid=process.pid, start_time=1)
 
 
-def write_for(owner: Owner, journal: Journal, undo: Sequence[Step]) -> Entry:
-    entry = Entry("2026-01-01T000000-aaaa", "a thing", owner, tuple(undo), "2026-01-01T00:00:00+00:00")
+def write_ended(journal: Journal, *undo: Step) -> Entry:
+    """Write an entry whose owner has ended."""
+    entry = Entry("2026-01-01T000000-aaaa", "a thing", ended_owner(), undo, "2026-01-01T00:00:00+00:00")
     journal.write(entry)
     return entry
 
@@ -99,17 +89,18 @@ def test_an_entry_exists_from_open_to_remove(journal: Journal, directory: Path) 
     assert list(directory.iterdir()) == []
 
 
-def test_each_method_is_one_round_trip(directory: Path) -> None:
-    host = CountingHost()
-    journal = Journal(host, str(directory))
+def test_each_method_is_one_round_trip(local_host: LocalHost, directory: Path, monkeypatch) -> None:
+    run = Mock(wraps=local_host.run)
+    monkeypatch.setattr(local_host, "run", run)
+    journal = Journal(local_host, str(directory))
     opened = journal.open("a thing", [["true"]])
-    assert host.trips == 1
+    assert run.call_count == 1
     opened.update([["false"]])
-    assert host.trips == 2
+    assert run.call_count == 2
     journal.entries()
-    assert host.trips == 3
+    assert run.call_count == 3
     opened.remove()
-    assert host.trips == 4
+    assert run.call_count == 4
 
 
 def test_a_missing_journal_has_no_entries(journal: Journal) -> None:
@@ -130,7 +121,7 @@ def test_a_step_that_is_a_string_is_a_type_error(directory: Path) -> None:
 def test_undo_runs_each_step_in_order_and_then_removes_the_entry(journal: Journal, tmp_path: Path) -> None:
     log = tmp_path / "log"
     echo = ["sh", "-c", f'echo "$1" >> {log}', "echo"]
-    entry = write_for(ended_owner(), journal, [Step((*echo, "one")), Step((*echo, "two"))])
+    entry = write_ended(journal, Step((*echo, "one")), Step((*echo, "two")))
     assert journal.undo(entry).result is UndoStatus.UNDONE
     assert log.read_text() == "one\ntwo\n"
     assert journal.entries() == []
@@ -142,7 +133,7 @@ def test_a_failed_undo_keeps_the_entry_and_runs_the_other_steps(journal: Journal
         Step(("no-such-tool",)),
         Step(("touch", str(tmp_path / "reached"))),
     ]
-    entry = write_for(ended_owner(), journal, steps)
+    entry = write_ended(journal, *steps)
     outcome = journal.undo(entry)
     assert outcome.result is UndoStatus.FAILED
     assert "exited 32:\ntarget is busy" in outcome.detail
@@ -152,7 +143,7 @@ def test_a_failed_undo_keeps_the_entry_and_runs_the_other_steps(journal: Journal
 
 
 def test_a_step_that_hangs_ends_at_its_deadline_and_keeps_the_entry(journal: Journal) -> None:
-    entry = write_for(ended_owner(), journal, [Step(("sleep", "300"))])
+    entry = write_ended(journal, Step(("sleep", "300")))
     assert "did not end within 1 s" in journal.undo(entry, deadline=1).detail
     assert journal.entries() == [entry]
 
@@ -162,12 +153,12 @@ def test_a_step_whose_unless_succeeds_is_done(journal: Journal, tmp_path: Path) 
     thing = tmp_path / "thing"
     absent = ("test", "!", "-e", str(thing))
     first = Step(("touch", str(tmp_path / "undone")), unless=absent)
-    assert journal.undo(write_for(ended_owner(), journal, [first])).result is UndoStatus.UNDONE
+    assert journal.undo(write_ended(journal, first)).result is UndoStatus.UNDONE
     assert not (tmp_path / "undone").exists()
 
     thing.touch()
     second = Step(("sh", "-c", 'rm "$1"; exit 1', "x", str(thing)), unless=absent)
-    assert journal.undo(write_for(ended_owner(), journal, [second])).result is UndoStatus.UNDONE
+    assert journal.undo(write_ended(journal, second)).result is UndoStatus.UNDONE
     assert journal.entries() == []
 
 

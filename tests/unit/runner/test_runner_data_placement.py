@@ -15,16 +15,11 @@ _GIB = 1 << 30
 
 
 def mounts(count: int, root: str = "/mnt/{}") -> list[Attachment]:
-    return [
-        Attachment(
-            LocalHost(f"c{number}"),
-            f"/mnt/{number}/own-{number}",
-            AttachmentKind.FILESYSTEM,
-            _GIB,
-            root=root.format(number),
-        )
-        for number in range(count)
-    ]
+    def attachment(n: int) -> Attachment:
+        path, kind = f"/mnt/{n}/own-{n}", AttachmentKind.FILESYSTEM
+        return Attachment(LocalHost(f"c{n}"), path, kind, _GIB, root=root.format(n))
+
+    return [attachment(n) for n in range(count)]
 
 
 def devices(count: int) -> list[Attachment]:

@@ -6,7 +6,6 @@ import os
 import shlex
 import shutil
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -18,7 +17,6 @@ import pytest
 from measured_loads import needs_fio
 from processes import processes
 
-from storagetest.config.base import WorkloadOptions
 from storagetest.errors import WorkloadError
 from storagetest.hosts.local import LocalHost
 from storagetest.measure.run import Run, Sample, Unit
@@ -31,7 +29,8 @@ from storagetest.runner.start_barriers import StartBarrier
 from storagetest.runner.synchronized_start import ClientLost, run_synchronized
 from storagetest.workloads._custom.python import CustomPythonWorkload
 from storagetest.workloads._fio.job import barrier_option
-from storagetest.workloads.base import LoadSize, StartBarrierRef, workloads
+from storagetest.workloads.base import LoadSize, StartBarrierRef
+from storagetest.workloads.metadata import Metadata
 from storagetest.workloads.small_random_write import SmallRandomWrite
 
 CASE = CaseInfo("test_x", "scripted", "t", "t-v", "local", "many", "smoke")
@@ -80,10 +79,8 @@ def waiting_load(barrier: StartBarrier, then: str = ":"):
 
 
 def test_all_wait_for_the_last_and_begin_at_the_instant(barriers):
-    late = threading.Event()
-
     def tardy(start: StartBarrierRef) -> Sample:
-        late.wait(0.5)
+        time.sleep(0.5)
         return waiting_load(barriers[2], UPTIME)(start)
 
     came = run_synchronized(barriers, [*(waiting_load(each, UPTIME) for each in barriers[:2]), tardy])
@@ -114,8 +111,8 @@ def test_first_ios_are_converted_to_the_controllers_clock(barriers):
 
 def test_load_with_several_starts_waits_each_time(barriers):
     came = run_synchronized(barriers, [waiting_load(each, wait_at(each.directory)) for each in barriers])
-    assert {len(one.instants) for one in came} == {2}
-    assert {len(set(one.instants)) for one in came} == {2}
+    for one in came:
+        assert len(one.instants) == len(set(one.instants)) == 2
 
 
 def test_loads_of_the_controller_wait_at_the_barrier(barriers):
@@ -150,19 +147,16 @@ def test_failing_load_aborts_the_others_and_its_error_is_raised(barriers):
 def test_lost_client_is_named_and_the_other_loads_are_ended(barriers, tmp_path):
     running = tmp_path / "running"
 
-    def runs(start: StartBarrierRef) -> Sample:
-        return waiting_load(barriers[0], f"touch {running}; exec sleep 60")(start)
-
     def dies(start: StartBarrierRef) -> Sample:
-        sample = waiting_load(barriers[1])(start)
+        waiting_load(barriers[1])(start)
         wait_until(running.exists, 60, "the other load", interval=0.01)
         kill_barrier(barriers[1])
         time.sleep(60)
-        return sample
+        return DONE
 
     began = time.monotonic()
     with pytest.raises(ClientLost, match=r"^c1 was lost during the run"):
-        run_synchronized(barriers[:2], [runs, dies])
+        run_synchronized(barriers[:2], [waiting_load(barriers[0], f"touch {running}; exec sleep 60"), dies])
     assert time.monotonic() - began < 55  # the other one did not sleep to its end
     shutil.rmtree(barriers[1].directory)
 
@@ -199,11 +193,10 @@ class Counting(CustomPythonWorkload):
         return Sample({"iops": Counting.figures[attachment.client.name]}, scale.runtime, 10)
 
 
-def multi_client(load, attachments, scale=SCALE, **more) -> MultiClientMeasurement:
-    options = more.pop("options", None) or WorkloadOptions()
-    return MultiClientMeasurement(
-        load, options, attachments, scale, case=CASE, fills=PrefillCache(), limit=SPREAD, **more
-    )
+def multi_client(load, attachments, *, options=None, scale=SCALE, **more) -> MultiClientMeasurement:
+    common = {"case": CASE, "fills": PrefillCache(), "limit": SPREAD}
+    read = load.Options.model_validate(options or {})
+    return MultiClientMeasurement(load, read, attachments, scale, **common, **more)
 
 
 def run(bench: MultiClientMeasurement, repeats: int = 2) -> Run:
@@ -225,7 +218,7 @@ def test_load_that_ignores_the_barrier_is_invalid(attachments, scripted):
     class Hasty(scripted):  # type: ignore[misc,valid-type]
         headline = ("iops",)
 
-    result = run(multi_client(Hasty([1.0] * 9), attachments, options=Hasty.Options()), repeats=1)
+    result = run(multi_client(Hasty([1.0] * 9), attachments), repeats=1)
     assert any("waits for no common start" in why for why in result.invalid)
 
 
@@ -266,10 +259,10 @@ def test_finish_adds_the_series_of_every_client_to_each_repeat(attachments, monk
 @needs_fio
 @pytest.mark.parametrize("data", ["own", "shared"])
 def test_with_a_real_fio_and_a_cooldown(attachments, data):
-    load = SmallRandomWrite()
-    options = load.Options.model_validate({"direct": False, "engine": "psync", "queue_depth": 1, "jobs": 2})
+    options = {"direct": False, "engine": "psync", "queue_depth": 1, "jobs": 2}
     scale = replace(SCALE, ramp=0.1, runtime=0.5, cooldown=0.2)
-    result = run(multi_client(load, attachments, scale, options=options, data=data), repeats=1)
+    bench = multi_client(SmallRandomWrite(), attachments, options=options, scale=scale, data=data)
+    result = run(bench, repeats=1)
     (sample,) = result.samples
     assert result.invalid == ()
     assert sample.concurrency.spread is not None
@@ -280,10 +273,9 @@ def test_with_a_real_fio_and_a_cooldown(attachments, data):
 
 
 def test_every_phase_of_an_agent_begins_together(attachments):
-    load = workloads.get("metadata")()
-    options = load.Options.model_validate({"processes": 1, "files": 20})
-    result = run(multi_client(load, attachments, replace(SCALE, runtime=1.0), options=options), repeats=1)
-    (sample,) = result.samples
+    scale = replace(SCALE, runtime=1.0)
+    bench = multi_client(Metadata(), attachments, options={"processes": 1, "files": 20}, scale=scale)
+    (sample,) = run(bench, repeats=1).samples
     assert sample.concurrency.spread is not None
     _, *phases = sample.evidence["start"].splitlines()
     assert all("all clients active" in phase for phase in phases)

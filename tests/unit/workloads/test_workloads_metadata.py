@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from measured_loads import measured, phases
+from measured_loads import measured, measured_operations, phases
 from processes import parent_of
 
 from storagetest.errors import WorkloadError
@@ -57,34 +57,31 @@ def test_the_ceiling_is_what_the_clients_memory_does(directory):
     ids=str,
 )
 def test_every_operation_is_measured_and_nothing_is_left(directory, options):
-    sample = measured(LOAD, directory, options, SCALE)
+    sample, found = measured_operations(LOAD, directory, options, SCALE)
     offered = {name for name in OPERATIONS if f"{name}_ops" in sample.values}
     assert set(OPERATIONS) - offered <= OPTIONAL
+    assert set(sample.values) <= set(LOAD.metrics)
+    assert 0 <= sample.values["client_cpu"] <= 1
     for name in offered:
         assert sample.values[f"{name}_ops"] > 0
         assert sample.values[f"{name}_p50"] <= sample.values[f"{name}_p99"]
-    assert set(sample.values) <= set(LOAD.metrics)
-    assert 0 <= sample.values["client_cpu"] <= 1
-    found = phases(sample)
-    for name in offered:
-        assert sample.operations[name].count == found[name]["operations"][name]["ops"]
+        assert sample.operations[name].count == found[name][name]["ops"]
         assert LOAD.metrics[f"{name}_p99"].operation == name
-    assert sample.ios == sum(found[name]["operations"][name]["ops"] for name in found)
-    assert not list(Path(directory.path).iterdir())
+    assert sample.ios == sum(found[name][name]["ops"] for name in found)
 
 
 def test_all_names_are_made_and_taken_away_when_asked_for_the_whole(directory):
     options = {"whole": True, "files": 103, "processes": 4, "depth": 1, "width": 3}
-    found = phases(measured(LOAD, directory, options, SCALE))
-    for name in set(found) - {"readdir"}:
-        assert found[name]["operations"][name]["total"] == 103
-    assert found["readdir"]["operations"]["readdir"]["total"] == 4 * 3
-    assert found["readdir"]["operations"]["readdir"]["total_bytes"] == 103
+    _, found = measured_operations(LOAD, directory, options, SCALE)
+    totals = {name: entry[name]["total"] for name, entry in found.items()}
+    assert totals == {**dict.fromkeys(found, 103), "readdir": 4 * 3}
+    assert found["readdir"]["readdir"]["total_bytes"] == 103
 
 
 def test_in_a_shared_directory_everybody_lists_everything(directory):
     options = {"whole": True, "files": 30, "processes": 3, "shared": True, "operations": ["readdir"]}
-    entry = phases(measured(LOAD, directory, options, SCALE))["readdir"]["operations"]["readdir"]
+    _, found = measured_operations(LOAD, directory, options, SCALE)
+    entry = found["readdir"]["readdir"]
     assert (entry["total"], entry["total_bytes"]) == (3, 3 * 30)
 
 
