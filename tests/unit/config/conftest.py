@@ -2,67 +2,54 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any, ClassVar, Literal
 
 import pytest
+from jsonschema import Draft202012Validator
 from pydantic import Field, model_validator
 
-from storagetest.config import Config, load
-from storagetest.config.base import (
-    Address,
-    BlockOptions,
-    Duration,
-    Items,
-    LocalPath,
-    Model,
-    Port,
-    SecretText,
-    Size,
-    TargetOptions,
-    WorkloadOptions,
-)
+from storagetest.config import Config, base, load
+from storagetest.config.schema import make_schema
+from storagetest.errors import ConfigError
 from storagetest.protocols.base import AttachmentKind, Protocol
 from storagetest.registry import Registry
 from storagetest.workloads.base import Workload
 
-SHELF = """\
-version: 1
-clients:
-  here: {transport: local}
-  far: {transport: ssh, address: far.example.net, user: tester}
-servers:
-  box: {transport: ssh, address: 192.0.2.1}
-targets:
-  shelf:
-    protocol: shelf
-    address: 192.0.2.1
-    path: /a
-"""
-"""A file that loads, for others to be made from."""
 
-
-class Login(Model):
+class Login(base.Model):
     username: str
     """The name to log in with."""
 
-    password: SecretText
+    password: base.SecretText
     """The password."""
 
 
-class FakeFsProtocol(Protocol["FakeFsProtocol.Options"]):
+class Unused:
+    """The methods of protocols and workloads, which config does not call."""
+
+    def server(self, options: Any) -> str:
+        raise NotImplementedError
+
+    def attach(self, client: Any, options: Any) -> Any:
+        raise NotImplementedError
+
+    def measure(self, attachment: Any, options: Any, scale: Any) -> Any:
+        raise NotImplementedError
+
+
+class FakeFsProtocol(Unused, Protocol["FakeFsProtocol.Options"]):
     """A file system on a shelf."""
 
     name = "shelf"
     attachment_kind = AttachmentKind.FILESYSTEM
 
-    class Options(TargetOptions):
+    class Options(base.TargetOptions):
         short: ClassVar[Mapping[str, str]] = {"version": "v"}
 
-        address: Address
+        address: base.Address
         """The server."""
 
         path: Annotated[str, Field(pattern=r"^/")]
@@ -70,16 +57,16 @@ class FakeFsProtocol(Protocol["FakeFsProtocol.Options"]):
 
         version: Literal["3", "4.0", "4.1", "4.2", "none"] = "4.2"
         nconnect: Annotated[int, Field(ge=1, le=16)] | None = None
-        rsize: Annotated[Size, Field(ge=1024)] | None = None
-        timeout: Duration = 5.0
+        rsize: Annotated[base.Size, Field(ge=1024)] | None = None
+        timeout: base.Duration = 5.0
         hard: bool = True
-        port: Port | None = None
+        port: base.Port | None = None
         label: str = ""
         share: float = 0.5
-        flags: Items[str] = ()
-        secret: SecretText | None = None
+        flags: base.Items[str] = ()
+        secret: base.SecretText | None = None
         login: Login | None = None
-        cacert: LocalPath | None = None
+        cacert: base.LocalPath | None = None
         depth: int | Literal["auto"] = "auto"
 
         @model_validator(mode="after")
@@ -90,57 +77,39 @@ class FakeFsProtocol(Protocol["FakeFsProtocol.Options"]):
 
     example: ClassVar[Mapping[str, Any]] = {"address": "nas.example.net", "path": "/a"}
 
-    def server(self, options: Any) -> str:
-        return str(options.address)
 
-    def attach(self, client: Any, options: Any) -> Any:
-        return contextlib.nullcontext()
-
-
-class FakeBlockProtocol(Protocol["FakeBlockProtocol.Options"]):
+class FakeBlockProtocol(Unused, Protocol["FakeBlockProtocol.Options"]):
     """A block device in a drawer."""
 
     name = "drawer"
     attachment_kind = AttachmentKind.BLOCK
 
-    class Options(BlockOptions):
+    class Options(base.BlockOptions):
         number: int
         """Which drawer."""
 
     example: ClassVar[Mapping[str, Any]] = {"number": 3}
 
-    def server(self, options: Any) -> str:
-        return "drawer"
 
-    def attach(self, client: Any, options: Any) -> Any:
-        return contextlib.nullcontext()
-
-
-class FakeSequential(Workload["FakeSequential.Options"]):
+class FakeSequential(Unused, Workload["FakeSequential.Options"]):
     """Big and in order."""
 
     name = "stream"
 
-    class Options(WorkloadOptions):
+    class Options(base.WorkloadOptions):
         direction: Literal["read", "write"] = "read"
-        block_size: Size = 1 << 20
+        block_size: base.Size = 1 << 20
         depth: int = 1
 
     example: ClassVar[Mapping[str, Any]] = {}
 
-    def measure(self, attachment: Any, options: Any, scale: Any) -> Any:
-        raise NotImplementedError
 
-
-class FakeRandom(Workload["FakeRandom.Options"]):
+class FakeRandom(Unused, Workload["FakeRandom.Options"]):
     """Small and anywhere."""
 
     name = "small-drip"
-    Options = WorkloadOptions
+    Options = base.WorkloadOptions
     example: ClassVar[Mapping[str, Any]] = {}
-
-    def measure(self, attachment: Any, options: Any, scale: Any) -> Any:
-        raise NotImplementedError
 
 
 @pytest.fixture(scope="session")
@@ -157,8 +126,22 @@ def kinds() -> SimpleNamespace:
 
 
 @pytest.fixture(scope="session")
-def shelf_yaml() -> str:
-    return SHELF
+def validator(kinds: SimpleNamespace) -> Draft202012Validator:
+    """The JSON Schema of the four."""
+    schema = make_schema(kinds.protocols.all(), kinds.workloads.all())
+    Draft202012Validator.check_schema(schema)
+    return Draft202012Validator(schema)
+
+
+@pytest.fixture
+def fits_schema(validator: Draft202012Validator) -> Callable[..., bool]:
+    """Return a function: whether the schema takes a file with ``sections``, and ``options`` of its target."""
+
+    def fits(options: Mapping[str, object] = {}, **sections: object) -> bool:
+        target = {"protocol": "drawer", "number": 1, **options}
+        return validator.is_valid({"version": 1, "targets": {"first": target}, **sections})
+
+    return fits
 
 
 @pytest.fixture(scope="module")
@@ -180,5 +163,17 @@ def load_text(
     def load_it(text: str, *overrides: str) -> Config:
         Path("t.yaml").write_text(text, encoding="utf-8")
         return load("t.yaml", overrides)
+
+    return load_it
+
+
+@pytest.fixture
+def error_of(load_text: Callable[..., Config]) -> Callable[..., ConfigError]:
+    """Return a function that loads text, with overrides, and returns the error."""
+
+    def load_it(text: str, *overrides: str) -> ConfigError:
+        with pytest.raises(ConfigError) as caught:
+            load_text(text, *overrides)
+        return caught.value
 
     return load_it

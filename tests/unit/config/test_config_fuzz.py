@@ -7,11 +7,9 @@ import re
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from jsonschema import Draft202012Validator
 
 from storagetest.config.loader import Config, build
 from storagetest.config.overrides import apply_overrides
-from storagetest.config.schema import make_schema
 from storagetest.config.yaml_source import parse
 from storagetest.errors import ConfigError
 
@@ -35,40 +33,11 @@ thresholds:
 WORDS = sorted(
     {*re.findall(r"[a-z_]+", SAMPLE), "exclude", "client", "login", "secret", "~", "no", "${env:X}", "<<", ""}
 )
-PIECES = [
-    *WORDS,
-    "4.1",
-    "010",
-    "{",
-    "}",
-    "[",
-    "]",
-    ": ",
-    ", ",
-    "- ",
-    "\n",
-    "\n  ",
-    "&a ",
-    "*a",
-    "!x",
-    "'",
-    '"',
-    "#",
-    "|",
-    ">",
-    "\t",
-]
+PIECES = [*WORDS, "4.1", "010", ": ", ", ", "- ", "\n", "\n  ", "&a ", "*a", "!x", *"{}[]'\"#|>\t"]
 
-scalars = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(),
-    st.floats(),
-    st.sampled_from(WORDS),
-    st.text(max_size=8),
-    st.dates(),
-)
-keys = st.one_of(st.sampled_from(WORDS), st.text(max_size=5), st.integers(), st.booleans())
+words = st.sampled_from(WORDS)
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | words | st.text(max_size=8) | st.dates()
+keys = words | st.text(max_size=5) | st.integers() | st.booleans()
 values = st.recursive(
     scalars,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(keys, inner, max_size=5),
@@ -122,15 +91,14 @@ def test_any_document(fake_kinds, document):
     target=st.dictionaries(
         st.sampled_from([*WORDS, "rsize", "flags", "login", "depth", "timeout"]), values, max_size=6
     ),
-    client=st.dictionaries(st.sampled_from(WORDS), values, max_size=5),
+    client=st.dictionaries(words, values, max_size=5),
 )
-def test_any_target_and_client(fake_kinds, target, client):
+def test_any_target_and_client(fake_kinds, validator, target, client):
     head = {"protocol": "shelf", "address": "a", "path": "/a"}
     clients = {"c": {"transport": "ssh", "address": "c", **client}}
     text = yaml.safe_dump({"version": 1, "clients": clients, "targets": {"t": {**head, **target}}})
     if outcome(text) == "taken":
-        schema = make_schema(fake_kinds.protocols.all(), fake_kinds.workloads.all())
-        assert [e.message for e in Draft202012Validator(schema).iter_errors(yaml.safe_load(text))] == []
+        assert [error.message for error in validator.iter_errors(yaml.safe_load(text))] == []
 
 
 @quick
@@ -147,9 +115,7 @@ def test_the_sample_with_pieces_put_in_or_cut_out(fake_kinds, data):
 @quick
 @given(
     steps=st.lists(st.sampled_from([*WORDS, "0", "1", "99", "stream[direction=read]"]), max_size=5),
-    value=st.one_of(
-        st.text(max_size=20), values.map(lambda value: yaml.safe_dump(value, default_flow_style=True))
-    ),
+    value=st.text(max_size=20) | values.map(lambda value: yaml.safe_dump(value, default_flow_style=True)),
 )
 def test_any_override(fake_kinds, steps, value):
     outcome(SAMPLE, f"{'.'.join(steps)}={value}")

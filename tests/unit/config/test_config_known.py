@@ -6,9 +6,7 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from jsonschema import Draft202012Validator
 
-from storagetest.config.schema import make_schema
 from storagetest.errors import ConfigError
 
 HEAD = """\
@@ -143,11 +141,9 @@ def test_an_error_names_its_location(load_text, text: str, message: str):
         load_text(text)
 
 
-def test_the_schema_takes_both_forms(kinds):
-    validator = Draft202012Validator(make_schema(kinds.protocols.all(), kinds.workloads.all()))
-    document = {"version": 1, "targets": {"first": {"protocol": "drawer", "number": 1}}}
+def test_the_schema_takes_both_forms(fits_schema):
     good = {"cases": ["A-1"], "reason": "r", "owner": "o", "expires": "2027-03-31"}
     for known in ("known.yaml", [good], [], [{**good, "strict": False, "reference": "x", "variants": ["*"]}]):
-        validator.validate({**document, "known_issues": known})
+        assert fits_schema(known_issues=known)
     for bad in ({}, [{**good, "until": "x"}], [{key: good[key] for key in ("cases", "reason")}], ""):
-        assert list(validator.iter_errors({**document, "known_issues": bad}))
+        assert not fits_schema(known_issues=bad)

@@ -38,14 +38,9 @@ FULL = dedent("""\
 
 def test_the_smallest_file(load_text):
     config = load_text(MINIMAL)
-    assert [variant.id for variant in config.variants] == ["t"]
     (variant,) = config.variants
-    assert (variant.protocol, variant.options.number, variant.optional, variant.server) == (
-        "drawer",
-        3,
-        False,
-        None,
-    )
+    assert (variant.id, variant.protocol, variant.options.number) == ("t", "drawer", 3)
+    assert (variant.optional, variant.server) == (False, None)
     assert [(client.name, client.transport) for client in variant.clients] == [("local", "local")]
     assert config.profiles == PROFILES
     assert config.path == Path("t.yaml")
@@ -125,22 +120,14 @@ GATED = dedent("""\
     """)
 
 CHOSEN = [
-    ("plain", {"direction": "write", "block_size": 4096}, {"iops >= 10", "p99 <= 5ms"}),
-    ("plain", {"direction": "read", "block_size": 4096}, {"iops >= 20", "p99 <= 5ms", "bandwidth >= 1MiB/s"}),
-    (
-        "plain",
-        {"direction": "read", "block_size": 1 << 20},
-        {"iops >= 30", "p99 <= 5ms", "bandwidth >= 1MiB/s"},
-    ),
-    (
-        "plain",
-        {"direction": "read", "block_size": "1MiB"},
-        {"iops >= 30", "p99 <= 5ms", "bandwidth >= 1MiB/s"},
-    ),
-    ("plain", {"depth": 4}, {"iops >= 10", "p95 <= 9ms", "p99 <= 5ms"}),
-    ("plain", {}, {"iops >= 10", "p99 <= 5ms"}),
-    ("own", {"direction": "read", "block_size": "1MiB"}, {"iops >= 5", "p99 <= 5ms", "bandwidth >= 1MiB/s"}),
-    ("own", {"direction": "write", "other": object()}, {"iops >= 5", "p99 <= 1ms"}),
+    ("plain", {"direction": "write", "block_size": 4096}, "iops >= 10, p99 <= 5ms"),
+    ("plain", {"direction": "read", "block_size": 4096}, "bandwidth >= 1MiB/s, iops >= 20, p99 <= 5ms"),
+    ("plain", {"direction": "read", "block_size": 1 << 20}, "bandwidth >= 1MiB/s, iops >= 30, p99 <= 5ms"),
+    ("plain", {"direction": "read", "block_size": "1MiB"}, "bandwidth >= 1MiB/s, iops >= 30, p99 <= 5ms"),
+    ("plain", {"depth": 4}, "iops >= 10, p95 <= 9ms, p99 <= 5ms"),
+    ("plain", {}, "iops >= 10, p99 <= 5ms"),
+    ("own", {"direction": "read", "block_size": "1MiB"}, "bandwidth >= 1MiB/s, iops >= 5, p99 <= 5ms"),
+    ("own", {"direction": "write", "other": object()}, "iops >= 5, p99 <= 1ms"),
 ]
 
 
@@ -148,7 +135,8 @@ CHOSEN = [
 def test_which_thresholds_hold(load_text, target, parameters, texts):
     config = load_text(GATED)
     variant = next(variant for variant in config.variants if variant.id == target)
-    assert {threshold.text for threshold in config.thresholds_for(variant, "stream", parameters)} == texts
+    thresholds = config.thresholds_for(variant, "stream", parameters)
+    assert ", ".join(sorted(threshold.text for threshold in thresholds)) == texts
 
 
 def test_a_threshold_knows_its_place_and_bound(load_text):
@@ -219,23 +207,18 @@ OVERRIDES = [
         "profiles.smoke.runtme=4s",
         "--st-set profiles.smoke.runtme: profiles.smoke.runtme: no such key; did you mean 'runtime'?",
     ),
-    (
-        "targets.t.clients.0=c",
-        "--st-set targets.t.clients.0: no such key 'clients'; known: number, protocol",
-    ),
+    ("targets.t.clients.0=c", "--st-set targets.t.clients.0: no such key 'clients'; known: number, protocol"),
 ]
 
 
 @pytest.mark.parametrize(("override", "message"), OVERRIDES)
-def test_an_override_that_names_nothing_is_an_error(load_text, override, message):
-    with pytest.raises(ConfigError) as caught:
-        load_text(MINIMAL, override)
-    assert str(caught.value) == message
+def test_an_override_that_names_nothing_is_an_error(error_of, override, message):
+    assert str(error_of(MINIMAL, override)) == message
 
 
-def test_an_index_outside_the_list_names_nothing(load_text):
-    with pytest.raises(ConfigError, match=r"no such index '2'; expected an index below 2"):
-        load_text(FULL, "targets.both.clients.2=here")
+def test_an_index_outside_the_list_names_nothing(error_of):
+    message = "no such index '2'; expected an index below 2"
+    assert message in str(error_of(FULL, "targets.both.clients.2=here"))
 
 
 # --- secrets -----------------------------------------------------------------------------------------------
@@ -291,12 +274,9 @@ def test_no_secret_is_in_any_text_of_a_config(load_text):
         SECRETS.replace("${env:ST_TEST_PASSWORD}", "hunter22").replace("${file:dir/secret}", "hunter22")
     )
     options = config.variants[0].options
+    client = config.clients["c"]
     shown = [repr(config), str(config), str(options.secret), f"{options.secret}", repr(options.model_dump())]
-    shown += [
-        options.model_dump_json(),
-        repr(config.clients["c"]),
-        repr(dataclasses.astuple(config.clients["c"])),
-    ]
+    shown += [options.model_dump_json(), repr(client), repr(dataclasses.astuple(client))]
     for text in shown:
         assert "hunter" not in text
         assert "****" in text
@@ -320,18 +300,13 @@ WRONG_SECRETS = [
 
 
 @pytest.mark.parametrize("option", WRONG_SECRETS)
-def test_no_secret_is_in_an_error(load_text, option):
-    text = f"version: 1\ntargets: {{t: {{protocol: shelf, address: a, path: /a, {option}}}}}"
-    with pytest.raises(ConfigError) as caught:
-        load_text(text)
-    cause = caught.value
+def test_no_secret_is_in_an_error(error_of, option):
+    cause = error_of(f"version: 1\ntargets: {{t: {{protocol: shelf, address: a, path: /a, {option}}}}}")
     while cause is not None:
         assert "hunter" not in str(cause)
         assert "2277" not in str(cause)
         cause = cause.__cause__ or cause.__context__
 
 
-def test_an_override_that_is_wrong_shows_no_value(load_text):
-    with pytest.raises(ConfigError) as caught:
-        load_text(SECRETS, "targets.t.login.pasword=hunter22")
-    assert "hunter" not in str(caught.value)
+def test_an_override_that_is_wrong_shows_no_value(error_of):
+    assert "hunter" not in str(error_of(SECRETS, "targets.t.login.pasword=hunter22"))

@@ -47,12 +47,8 @@ def test_ids(load_text, rest, ids):
 
 def test_each_variant_has_its_own_options(load_text):
     variants = load_text(HEAD + "rsize: 4KiB, matrix: {version: ['3', '4.2'], nconnect: [1, 2]}}").variants
-    assert [(variant.options.version, variant.options.nconnect) for variant in variants] == [
-        ("3", 1),
-        ("3", 2),
-        ("4.2", 1),
-        ("4.2", 2),
-    ]
+    chosen = [(variant.options.version, variant.options.nconnect) for variant in variants]
+    assert chosen == [("3", 1), ("3", 2), ("4.2", 1), ("4.2", 2)]
     assert {variant.options.rsize for variant in variants} == {4096}
     assert variants[0].matrix == {"version": "v3", "nconnect": "nconnect1"}
     assert {(variant.target, variant.place) for variant in variants} == {("t", "t.yaml:3:3")}
@@ -67,8 +63,8 @@ def test_an_id_does_not_depend_on_the_order_in_the_file(load_text):
 
 
 def test_a_required_option_may_stand_in_the_matrix(load_text):
-    variants = load_text("version: 1\ntargets: {t: {protocol: drawer, matrix: {number: [1, 2]}}}").variants
-    assert [variant.id for variant in variants] == ["t-number1", "t-number2"]
+    config = load_text("version: 1\ntargets: {t: {protocol: drawer, matrix: {number: [1, 2]}}}")
+    assert [variant.id for variant in config.variants] == ["t-number1", "t-number2"]
 
 
 @given(

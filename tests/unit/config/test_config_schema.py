@@ -9,8 +9,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from storagetest.config.schema import json_schema, make_schema
-from storagetest.errors import ConfigError
+from storagetest.config.schema import json_schema
 
 HEAD = "version: 1\ntargets:\n  t: {protocol: shelf, address: a.example.net, path: /a"
 
@@ -23,10 +22,7 @@ GOOD = [
     HEAD + ", matrix: {version: ['3', '4.0'], rsize: [1KiB, 2048]}, exclude: [{version: '3', rsize: 2048}]}",
     HEAD + ", client: local, optional: yes, deadline: 2min, thresholds: {stream: [p99 <= 5ms]}}",
     "version: 1\ntargets: {t: {protocol: drawer, matrix: {number: [1, 2]}, filesystem: ext4, erase: naa.1}}",
-    HEAD
-    + "}\nclients: {c: {transport: ssh, address: c, jump: {address: d, jump: c}}, d: {transport: local}}".replace(
-        ", jump: c}", "}"
-    ),
+    HEAD + "}\nclients: {c: {transport: ssh, address: c, jump: {address: d}}, d: {transport: local}}",
     HEAD
     + "}\nservers: {c: {transport: ssh, address: c, port: 22, password: x, connect_timeout: 3s, key: ~/k}}",
     HEAD + "}\nprofiles: {smoke: {size: 1MiB, ramp: 0, runtime: 1s}, mine: {repeats: 3, max_repeats: 4}}",
@@ -74,13 +70,6 @@ BAD = [
 ]
 
 
-@pytest.fixture(scope="module")
-def validator(kinds):
-    schema = make_schema(kinds.protocols.all(), kinds.workloads.all())
-    Draft202012Validator.check_schema(schema)
-    return Draft202012Validator(schema)
-
-
 @pytest.mark.parametrize("text", GOOD)
 def test_what_load_takes_the_schema_takes(load_text, validator, text):
     load_text(text)
@@ -88,10 +77,9 @@ def test_what_load_takes_the_schema_takes(load_text, validator, text):
 
 
 @pytest.mark.parametrize("text", BAD)
-def test_what_the_schema_refuses_load_refuses(load_text, validator, text):
+def test_what_the_schema_refuses_load_refuses(error_of, validator, text):
     assert not validator.is_valid(yaml.safe_load(text))
-    with pytest.raises(ConfigError):
-        load_text(text)
+    assert error_of(text)
 
 
 def test_each_protocol_of_a_choice_has_a_description(validator):

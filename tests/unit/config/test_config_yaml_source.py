@@ -73,32 +73,16 @@ def test_text_brings_its_place_along():
     assert text.origin.place == "f:1:4"
 
 
-def test_merge_keys_give_way_to_what_is_written():
-    root = parse("a: &a {b: 1, c: 2}\nd: &d {c: 3, e: 4}\nf: {c: 5, <<: [*a, *d]}", name="f").root
-    assert root.plain()["f"] == {"c": 5, "b": 1, "e": 4}
+def test_merge_keys_give_way_to_what_is_written_and_of_several_the_first_applies():
+    text = "a: &a {b: 1, c: 2}\nd: &d {b: 2, c: 3, e: 4}\nf: {c: 5, <<: [*a, *d]}"
+    assert parse(text, name="f").root.plain()["f"] == {"c": 5, "b": 1, "e": 4}
 
 
-def test_merge_of_several_takes_the_first():
-    assert parse("x: &a {b: 1}\ny: &d {b: 2}\nf: {<<: [*a, *d]}", name="f").root.plain()["f"] == {"b": 1}
+NUMBERS = ["010", "1:30", "1:20.5", "1_000", "0b11", "0x_", ".inf", "-.inf", ".nan", "9" * 40]
+DATES = ["2026-11-01", "2026-13-45"]
 
 
-@pytest.mark.parametrize(
-    "raw",
-    [
-        "010",
-        "1:30",
-        "1_000",
-        "0b11",
-        "0x_",
-        "2026-11-01",
-        "2026-13-45",
-        ".inf",
-        "-.inf",
-        ".nan",
-        "1:20.5",
-        "9" * 40,
-    ],
-)
+@pytest.mark.parametrize("raw", NUMBERS + DATES)
 def test_numbers_that_a_person_reads_otherwise_are_unusable(raw):
     node = parse(f"a: {raw}", name="f").root.child("a")
     assert isinstance(node.value, AmbiguousScalar)
@@ -112,40 +96,27 @@ def test_plain_scalars_are_read(raw, value):
     assert parse(f"a: {raw}", name="f").root.plain() == {"a": value}
 
 
-def test_a_value_is_never_in_a_message():
-    for text in (
-        "password: *hunter22",
-        "password: !hunter22!x y",
-        "password: &hunter22 *hunter23",
-        "password: %hunter22",
-    ):
-        with pytest.raises(ConfigError) as caught:
-            parse(text, name="f")
-        assert "hunter" not in str(caught.value)
+@pytest.mark.parametrize("value", ["*hunter22", "!hunter22!x y", "&hunter22 *hunter23", "%hunter22"])
+def test_a_value_is_never_in_a_message(value):
+    with pytest.raises(ConfigError) as caught:
+        parse(f"password: {value}", name="f")
+    assert "hunter" not in str(caught.value)
 
 
-def test_a_missing_file_names_the_command_that_creates_one(tmp_path):
-    with pytest.raises(ConfigError, match=r"no such file: .*targets.yaml; `storagetest init ADDRESS` writes"):
-        read(tmp_path / "targets.yaml")
-
-
-def test_a_directory_cannot_be_read(tmp_path):
-    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
-        read(tmp_path)
-
-
-def test_text_that_is_not_utf8_names_the_line(tmp_path):
-    path = tmp_path / "t.yaml"
-    path.write_bytes(b"a: 1\nb: \xff\n")
-    with pytest.raises(ConfigError, match=r"t.yaml:2:1: this is not UTF-8"):
-        read(path)
-
-
-def test_a_huge_file_is_not_read(tmp_path):
-    path = tmp_path / "t.yaml"
-    path.write_bytes(b"#" * (1 << 20) + b"#")
-    with pytest.raises(ConfigError, match="larger than 1 MiB"):
-        read(path)
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("none.yaml", b"", r"no such file: .*none.yaml; `storagetest init ADDRESS` writes"),
+        (".", b"", "cannot be read: Is a directory"),
+        ("t.yaml", b"a: 1\nb: \xff\n", "t.yaml:2:1: this is not UTF-8"),
+        ("t.yaml", b"#" * ((1 << 20) + 1), "larger than 1 MiB"),
+    ],
+    ids=["missing", "directory", "not UTF-8", "huge"],
+)
+def test_a_file_that_cannot_be_read_is_an_error(tmp_path, name, content, message):
+    (tmp_path / "t.yaml").write_bytes(content)
+    with pytest.raises(ConfigError, match=message):
+        read(tmp_path / name)
 
 
 def test_a_byte_order_mark_and_windows_lines_are_fine(tmp_path):
