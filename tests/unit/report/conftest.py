@@ -19,6 +19,7 @@ from storagetest.measure.histogram import Histogram
 from storagetest.measure.run import METRICS, Run, Sample
 from storagetest.report.allure import reporter as allure
 from storagetest.report.base import Record
+from storagetest.report.jsonl import JsonlReporter
 from storagetest.report.metric_values import parameter_text
 from storagetest.verdict.base import Interval, Outcome, Threshold, Verdict
 
@@ -59,21 +60,12 @@ def sample(seed: int, *, bandwidth: float = 200.0) -> Sample:
 def verdict(outcome: Outcome, *, metric: str = "iops", bound: float = 20000.0) -> Verdict:
     """A gate on ``metric`` and what became of it."""
     threshold = Threshold(METRICS[metric], ">=", bound, f"{metric} >= {bound:g}", "targets.yaml:31:9")
+    measured = f"{metric}: required >= 20k/s, measured 19,000/s"
     if outcome is Outcome.INVALID:
-        return Verdict(
-            outcome,
-            threshold,
-            None,
-            f"{metric}: required >= 20k/s, measured 19,000/s (1 run): no verdict: it takes at least 3 runs",
-        )
+        return Verdict(outcome, threshold, None, f"{measured} (1 run): no verdict: it takes at least 3 runs")
     interval = Interval(19000.0, 18500.0, 19500.0, 0.99, 3)
-    return Verdict(
-        outcome,
-        threshold,
-        interval,
-        f"{metric}: required >= 20k/s, measured 19,000/s (99 % interval 18,500..19,500/s, 3 runs):"
-        " below the threshold",
-    )
+    reason = f"{measured} (99 % interval 18,500..19,500/s, 3 runs): below the threshold"
+    return Verdict(outcome, threshold, interval, reason)
 
 
 def title(workload: str, asked: dict) -> str:
@@ -96,7 +88,7 @@ def build(
     outcome: Outcome | None = Outcome.PASS,
     **changes,
 ) -> Record:
-    """A finished case; ``changes`` replace members of the record."""
+    """A finished case; ``changes`` replace members of the record or of its run."""
     asked = {"direction": "read", "block_size": MIB} if parameters is None else parameters
     run = Run(
         case=f"suites/performance/test_{workload}.py::test_{workload}[{variant}]",
@@ -114,13 +106,37 @@ def build(
         versions={"fio": "3.33", "kernel": "6.1.0-18-amd64"},
     )
     record = Record(run, (verdict(outcome),) if outcome else (), nodeid=run.case)
-    return replace(record, **changes)
+    return changed(record, **changes)
 
 
-@pytest.fixture
+def changed(record: Record, **changes) -> Record:
+    """The record with other members, or with a run of other members."""
+    of_run = {name: changes.pop(name) for name in [*changes] if name in Run.__dataclass_fields__}
+    return replace(record, **{"run": replace(record.run, **of_run), **changes})
+
+
+@pytest.fixture(scope="session")
 def make_record() -> Callable[..., Record]:
     """Returns :func:`build`."""
     return build
+
+
+@pytest.fixture(scope="session")
+def change() -> Callable[..., Record]:
+    """Returns :func:`changed`."""
+    return changed
+
+
+@pytest.fixture
+def write_results(tmp_path: Path) -> Callable[..., Path]:
+    """Return a function that appends records to a results file and returns its path."""
+
+    def write(*records: Record, name: str = "results.jsonl") -> Path:
+        for record in records:
+            JsonlReporter(tmp_path / name).on_record(record)
+        return tmp_path / name
+
+    return write
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -136,23 +152,10 @@ def sample_results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("sample")
     shutil.copyfile(here / "conftest.py", place / "conftest.py")
     shutil.copyfile(here / "sample_suite.py", place / "test_sample.py")
-    argv = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "--alluredir=results",
-        "-p",
-        "no:cacheprovider",
-        "--rootdir=.",
-        "-c",
-        os.devnull,
-    ]
-    done = subprocess.run(
-        [*argv, "-p", "no:storagetest"], cwd=place, capture_output=True, text=True, timeout=500, check=False
-    )
+    argv = [sys.executable, "-m", "pytest", "-q", "--alluredir=results", "--rootdir=.", "-c", os.devnull]
+    argv += ["-p", "no:cacheprovider", "-p", "no:storagetest"]
+    done = subprocess.run(argv, cwd=place, capture_output=True, text=True, timeout=500, check=False)
     assert "12 failed, 31 passed, 1 skipped, 1 xfailed" in done.stdout, done.stdout + done.stderr
-    allure.write_extras(
-        place / "results", {"storagetest": "0.1.0", "client1": "Linux 6.1.0-18-amd64, fio 3.33"}
-    )
+    versions = {"storagetest": "0.1.0", "client1": "Linux 6.1.0-18-amd64, fio 3.33"}
+    allure.write_extras(place / "results", versions)
     return place / "results"

@@ -92,7 +92,7 @@ def chromium() -> Iterator[Browser]:
         yield tab
 
 
-def levels(record):
+def levels(record, change):
     """The record as a workload that goes through numbers of threads."""
     values, metrics = {}, {}
     for number, threads in enumerate((1, 2, 4, 8, 16, 32, 64, 128, 256), start=1):
@@ -102,11 +102,10 @@ def levels(record):
             values[f"threads_{threads}_{name}"] = value
             metrics[f"threads_{threads}_{name}"] = Metric(f"threads_{threads}_{name}", unit, better)
     samples = tuple(replace(each, values=values) for each in record.run.samples)
-    run = replace(record.run, metrics=metrics, samples=samples, headline=("threads_256_iops",))
-    return replace(record, run=run, verdicts=())
+    return change(record, metrics=metrics, samples=samples, headline=("threads_256_iops",), verdicts=())
 
 
-def records(make_record) -> list:
+def records(make_record, change) -> list:
     variants = ("nas-v3", "nas-v4.2-nconnect4", "files-3.1.1-encrypted", "array-digests", "box-queues4")
     every = [
         make_record(
@@ -116,16 +115,16 @@ def records(make_record) -> list:
         for way in ("read", "write")
         for size in (4096, 65536, 1048576)
     ]
-    every += [levels(make_record(variant=each, workload="multi-user", parameters={})) for each in variants]
-    later = [replace(each, run=replace(each.run, started=each.run.started + 90_000)) for each in every[:6]]
+    every += [
+        levels(make_record(variant=each, workload="multi-user", parameters={}), change) for each in variants
+    ]
+    later = [change(each, started=each.run.started + 90_000) for each in every[:6]]
     return [*every, *later]
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from conftest import build  # the directory's own
-
-    every = records(build)
+def page(tmp_path_factory: pytest.TempPathFactory, make_record, change) -> Path:
+    every = records(make_record, change)
     cases = [
         CaseRecord(f"ISC-{number}", f"RFC 7143 {number % 4 + 1}.{number}", Level.MUST, outcome, target=target)
         for target in ("array", "box")
@@ -213,7 +212,7 @@ def test_allure_opens_without_console_errors_and_fits(chromium, allure, width, d
 @pytest.mark.html
 def test_allures_trends_are_drawn_from_its_history(chromium, allure):
     chromium.look(1280)
-    chromium.open(Path(f"{allure}"))
+    chromium.open(allure)
     chromium.run("location.hash = '#charts'; location.reload()")
     condition = "return document.body.innerText.includes('Outcomes, run by run')"
     assert chromium.wait(condition, deadline=60) < 60

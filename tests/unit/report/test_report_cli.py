@@ -6,30 +6,21 @@ import pytest
 
 from storagetest.cli import main
 from storagetest.report.cli import current_spelling
-from storagetest.report.jsonl import JsonlReporter
 
 
 def report(*argv: object) -> int:
     return main(["report", *map(str, argv)])
 
 
-def test_the_table_of_an_old_run(tmp_path, make_record, capsys, monkeypatch):
+def test_the_table_of_an_old_run(write_results, make_record, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
-    path = tmp_path / "results.jsonl"
-    JsonlReporter(path).on_record(make_record(variant="nas-v3"))
+    path = write_results(make_record(variant="nas-v3"))
     with path.open("a") as file:
         file.write('{"schema":"storagetest.result/2","no')
     assert report("table", path) == 0
     printed = capsys.readouterr()
-    assert printed.out.splitlines()[0].split() == [
-        "variant",
-        "case",
-        "MiB/s",
-        "IOPS",
-        "mean",
-        "p99",
-        "verdict",
-    ]
+    heads = printed.out.splitlines()[0].split()
+    assert heads == ["variant", "case", "MiB/s", "IOPS", "mean", "p99", "verdict"]
     assert "nas-v3" in printed.out
     assert f"{path}:2: damaged" in printed.err
 
