@@ -32,11 +32,12 @@ def test_an_empty_file_is_reported(tmp_path, capsys):
 
 
 def test_errors_are_one_message_and_exit_code_1(tmp_path, capsys):
-    assert report("table", tmp_path / "none.jsonl") == 1
+    for name in ("table", "openmetrics"):
+        assert report(name, tmp_path / "none.jsonl") == 1
+        assert capsys.readouterr().err.startswith(f"storagetest report {name}: ")
     assert report("allure", tmp_path) == 1
-    first, second = capsys.readouterr().err.splitlines()
-    assert first.startswith("storagetest report table: ")
-    assert second.startswith("storagetest report allure: no Allure results in")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("storagetest report allure: no Allure results in")
 
 
 def test_a_format_that_does_not_exist_is_misuse(capsys):

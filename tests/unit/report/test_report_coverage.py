@@ -28,16 +28,8 @@ RECORDS = [
 
 
 def test_a_record_survives_json() -> None:
-    one = record(
-        "A",
-        "1",
-        CaseOutcome.WARNED,
-        observed=("x",),
-        kills=("m",),
-        seconds=0.5,
-        message="no",
-        no_mutant_reason="s",
-    )
+    details = {"observed": ("x",), "kills": ("m",), "seconds": 0.5, "message": "no", "no_mutant_reason": "s"}
+    one = record("A", "1", CaseOutcome.WARNED, **details)
     assert CaseRecord.from_json(one.to_json()) == one
 
 
@@ -77,12 +69,15 @@ def test_a_case_that_ran_again_counts_once_with_its_last_outcome() -> None:
 
 def test_the_html_page_escapes_and_opens_where_something_failed() -> None:
     page = html_page([*RECORDS, record("<E>", "4", message="a < b")], title="A & B")
-    assert "<title>A &amp; B</title>" in page
-    assert "&lt;E&gt;" in page
-    assert "a &lt; b" in page
-    assert "<details open><summary>3.9: 3</summary>" in page
-    assert "<details><summary>4: 1</summary>" in page
-    assert "5 cases: 3 passed, 1 failed, 1 known" in page
+    for text in (
+        "<title>A &amp; B</title>",
+        "&lt;E&gt;",
+        "a &lt; b",
+        "<details open><summary>3.9: 3</summary>",
+        "<details><summary>4: 1</summary>",
+        "5 cases: 3 passed, 1 failed, 1 known",
+    ):
+        assert text in page
     assert "http" not in page
 
 
@@ -104,9 +99,11 @@ def test_the_command_prints_or_writes_by_the_name(
 def test_the_page_has_a_table_for_each_target() -> None:
     page = markdown(RECORDS, title="NVMe/TCP").splitlines()
     assert page[0] == "# NVMe/TCP"
-    assert "## flash" in page
-    assert "| section | cases | passed | failed | known |" in page
-    assert "| 3.9 | 3 | 1 | 1 | 1 |" in page
-    assert "| **all** | 4 | 2 | 1 | 1 |" in page
-    assert "| A | 3.9 | MUST | failed | first line \\| with a bar |" in page
-    assert "| C | 3.9 | MUST | passed | the one way |" in page
+    assert {
+        "## flash",
+        "| section | cases | passed | failed | known |",
+        "| 3.9 | 3 | 1 | 1 | 1 |",
+        "| **all** | 4 | 2 | 1 | 1 |",
+        "| A | 3.9 | MUST | failed | first line \\| with a bar |",
+        "| C | 3.9 | MUST | passed | the one way |",
+    } <= set(page)

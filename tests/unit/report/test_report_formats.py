@@ -11,7 +11,6 @@ import pytest
 from storagetest import registry
 from storagetest.cli import main
 from storagetest.report.formats.base import ReportFormat, formats
-from storagetest.report.jsonl import JsonlReporter
 
 TOY = '''
 """A format of another package."""
@@ -52,16 +51,15 @@ def toy(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(formats, "_entries", dict(formats.all()))
     monkeypatch.setattr(formats, "_loaded", False)
-    monkeypatch.setattr(
-        registry,
-        "entry_points",
-        lambda *, group: [EntryPoint()] if group == "storagetest.report.formats" else [],
-    )
+    entries = {"storagetest.report.formats": [EntryPoint()]}
+    monkeypatch.setattr(registry, "entry_points", lambda *, group: entries.get(group, []))
     yield
     sys.modules.pop("toy_format", None)
 
 
-def test_format_of_another_package_has_sub_command_options_and_output(toy, tmp_path, make_record, capsys):
+def test_format_of_another_package_has_sub_command_options_and_output(
+    toy, tmp_path, make_record, write_results, capsys
+):
     with pytest.raises(SystemExit):
         main(["report", "--help"])
     assert "toy        variants, for this test" in capsys.readouterr().out
@@ -71,8 +69,7 @@ def test_format_of_another_package_has_sub_command_options_and_output(toy, tmp_p
     assert "Write the variants of all runs, one a line." in text
     assert "--shout in capitals" in text
 
-    results, output = tmp_path / "results.jsonl", tmp_path / "deep" / "toy.txt"
-    JsonlReporter(results).on_record(make_record(variant="nas-v3"))
+    results, output = write_results(make_record(variant="nas-v3")), tmp_path / "deep" / "toy.txt"
     assert main(["report", "toy", str(results)]) == 0
     assert capsys.readouterr().out == "nas-v3\n"
     assert main(["report", "toy", "--shout", str(results), "-o", str(output)]) == 0

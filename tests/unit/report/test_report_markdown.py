@@ -7,7 +7,6 @@ import re
 from storagetest.cli import main
 from storagetest.report.coverage import CaseOutcome, CaseRecord, Level
 from storagetest.report.formats.markdown import MOST_BYTES, FailedCase, SessionSummary, markdown
-from storagetest.report.jsonl import JsonlReporter
 from storagetest.verdict.base import Outcome
 
 
@@ -71,8 +70,6 @@ def test_sections_of_the_standards_are_folded_by_target():
     assert ["RFC 7143 3", "1", "1"] in rows(text)
 
 
-def test_the_command(tmp_path, make_record, capsys):
-    path = tmp_path / "results.jsonl"
-    JsonlReporter(path).on_record(make_record())
-    assert main(["report", "markdown", str(path)]) == 0
+def test_the_command(write_results, make_record, capsys):
+    assert main(["report", "markdown", str(write_results(make_record()))]) == 0
     assert capsys.readouterr().out.startswith("## storagetest: ✅ 1 passed\n")

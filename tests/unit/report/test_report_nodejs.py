@@ -6,12 +6,12 @@ import json
 import os
 import stat
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
 from storagetest.errors import ReportError
+from storagetest.polling import wait_until
 from storagetest.report.allure import nodejs
 from storagetest.report.allure.nodejs import NodeJs, cache_directory, find_node, install, major, run
 
@@ -105,12 +105,8 @@ def test_packages_are_installed_once_and_whole(tmp_path, manifest):
 
 def test_two_at_once_install_once(tmp_path, manifest):
     tool = npm(tmp_path, "mkdir node_modules && echo ran >> ../../../ran && sleep 1")
-    threads = [
-        threading.Thread(
-            target=install, args=(tool, manifest), kwargs={"cache": tmp_path / "cache", "progress": print}
-        )
-        for _ in range(3)
-    ]
+    options = {"cache": tmp_path / "cache", "progress": print}
+    threads = [threading.Thread(target=install, args=(tool, manifest), kwargs=options) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -133,10 +129,7 @@ def test_what_hangs_is_ended_with_its_children(tmp_path):
     with pytest.raises(ReportError, match="`npm x` did not end within 1 s"):
         run(tool, [*tool.npm, "x"], cwd=tmp_path, deadline=1)
     child = int((tmp_path / "child").read_text())
-    end = time.monotonic() + 30
-    while alive(child):
-        assert time.monotonic() < end, f"process {child} is still there"
-        time.sleep(0.05)
+    wait_until(lambda: not alive(child), 30, f"the end of process {child}")
 
 
 def test_the_cache_is_where_the_user_wants_it():

@@ -11,7 +11,6 @@ from storagetest.errors import ResultError
 from storagetest.measure.run import Better, Metric, Unit
 from storagetest.measure.stats import estimate
 from storagetest.report.formats.openmetrics import openmetrics
-from storagetest.report.jsonl import JsonlReporter
 from storagetest.verdict.base import Outcome
 
 parser = pytest.importorskip("prometheus_client.openmetrics.parser", reason="tox installs prometheus-client")
@@ -24,10 +23,6 @@ def parsed(text: str) -> dict[str, object]:
 def one(family, **labels):
     (found,) = [each for each in family.samples if labels.items() <= each.labels.items()]
     return found
-
-
-def moved(record, started: float):
-    return replace(record, run=replace(record.run, started=started))
 
 
 def test_a_metric_is_a_gauge_in_its_base_unit_with_its_interval(make_record):
@@ -64,14 +59,14 @@ def test_outcomes_are_state_sets_and_versions_are_info(make_record):
 
 
 def test_of_a_case_that_ran_again_the_last_counts(make_record):
-    text = openmetrics([moved(make_record(), 100.0), moved(make_record(outcome=Outcome.FAIL), 200.0)])
+    text = openmetrics([make_record(started=100.0), make_record(started=200.0, outcome=Outcome.FAIL)])
     families = parsed(text)
     assert one(families["storagetest_started_timestamp_seconds"]).value == 200.0
     assert one(families["storagetest_status"], storagetest_status="failed").value == 1
 
 
 def test_with_timestamps_every_record_has_a_sample_in_order(make_record):
-    records = [moved(make_record(), 200.5), moved(make_record(outcome=Outcome.FAIL), 100.0)]
+    records = [make_record(started=200.5), make_record(started=100.0, outcome=Outcome.FAIL)]
     families = parsed(openmetrics(records, timestamps=True))
     times = [float(each.timestamp) for each in families["storagetest_ios_per_second"].samples]
     assert times == [100.0, 200.5]
@@ -95,24 +90,14 @@ def test_two_metrics_of_one_name_are_refused(make_record):
     record = make_record()
     twins = {name: Metric(name, Unit.SECONDS, Better.LOWER) for name in ("a.b", "a-b")}
     samples = tuple(replace(each, values=dict.fromkeys(twins, 1.0)) for each in record.run.samples)
-    run = replace(record.run, metrics=twins, samples=samples)
     with pytest.raises(ResultError, match="share the name"):
-        openmetrics([replace(record, run=run)])
+        openmetrics([make_record(metrics=twins, samples=samples)])
 
 
-def test_the_command_prints_or_writes(tmp_path, make_record, capsys):
-    path = tmp_path / "results.jsonl"
-    JsonlReporter(path).on_record(make_record())
+def test_the_command_prints_or_writes(tmp_path, write_results, make_record, capsys):
+    path = write_results(make_record())
     assert main(["report", "openmetrics", str(path)]) == 0
     printed = capsys.readouterr().out
     assert printed.endswith("# EOF\n")
     assert main(["report", "openmetrics", str(path), "-o", str(tmp_path / "deep" / "st.prom")]) == 0
     assert (tmp_path / "deep" / "st.prom").read_text() == printed
-
-
-def test_what_cannot_be_read_is_one_message(tmp_path, capsys):
-    assert main(["report", "openmetrics", str(tmp_path / "none.jsonl")]) == 1
-    assert capsys.readouterr().err.startswith("storagetest report openmetrics: ")
-    with pytest.raises(SystemExit) as ended:
-        main(["report", "graphite", "x"])
-    assert ended.value.code == 2

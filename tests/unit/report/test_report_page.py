@@ -14,7 +14,6 @@ from storagetest.measure.run import Better, Metric, Unit
 from storagetest.report.baseline import BaselineFile, entries_of
 from storagetest.report.compare import compare_stored
 from storagetest.report.coverage import CaseOutcome, CaseRecord, Level
-from storagetest.report.jsonl import JsonlReporter
 from storagetest.report.page.document import SECTIONS, document
 from storagetest.report.page.model import build_page_data
 from storagetest.verdict.base import Outcome
@@ -58,17 +57,6 @@ def part(page: str, name: str) -> str:
     return found[0]
 
 
-def stepped(record, **levels: float):
-    """The record as a workload with levels: threads_<n>."""
-    metrics = {}
-    for name in levels:
-        unit = Unit.PER_SECOND if name.endswith("iops") else Unit.SECONDS
-        metrics[name] = Metric(name, unit, Better.HIGHER if unit is Unit.PER_SECOND else Better.LOWER)
-    samples = tuple(replace(sample, values=levels, latency=None) for sample in record.run.samples)
-    run = replace(record.run, metrics=metrics, samples=samples, headline=tuple(levels)[:1])
-    return replace(record, run=run, verdicts=())
-
-
 @pytest.fixture
 def several(make_record):
     return [
@@ -86,17 +74,8 @@ def test_it_is_one_whole_file_and_every_link_leads_somewhere(several):
     seen = Reader(page)
     assert len(seen.ids) == len(set(seen.ids))
     assert {link.removeprefix("#") for link in seen.links} <= set(seen.ids)
-    assert {
-        "summary",
-        "targets",
-        "scaling",
-        "latency",
-        "regressions",
-        "history",
-        "conformance",
-        "papers",
-        "cases",
-    } <= (set(seen.ids))
+    sections = "summary targets scaling latency regressions history conformance papers cases"
+    assert set(sections.split()) <= set(seen.ids)
     assert "<script" not in page
     assert set(re.findall(r"https?://[^\"' <]+", page)) <= {"http://www.w3.org/2000/svg"}
     assert "A &lt;title&gt;" in page
@@ -120,22 +99,23 @@ def test_targets_stand_side_by_side_with_what_they_reach(several):
 
 
 def test_what_is_invalid_by_itself_is_compared_with_nothing(make_record):
-    record = make_record(variant="b", outcome=None)
-    odd = replace(record, run=replace(record.run, invalid=("the clocks were off",)))
+    odd = make_record(variant="b", outcome=None, invalid=("the clocks were off",))
     text = part(page_of([make_record(variant="a"), odd]), "targets")
     assert "<small>INVALID</small>" in text
     assert "</a> best" not in text
 
 
 def test_levels_become_a_scaling_curve_and_latency_against_iops(make_record):
-    records = [
-        stepped(
-            make_record(variant=name, workload="multi-user", parameters={}),
-            threads_1_iops=100.0, threads_2_iops=190.0, threads_4_iops=300.0,
-            threads_1_mean=0.01, threads_2_mean=0.0105, threads_4_mean=0.0133,
-        )
-        for name in ("nas-v3", "box-q4")
-    ]  # fmt: skip
+    values, metrics = {}, {}
+    for threads, iops, mean in ((1, 100.0, 0.01), (2, 190.0, 0.0105), (4, 300.0, 0.0133)):
+        values |= {f"threads_{threads}_iops": iops, f"threads_{threads}_mean": mean}
+    for name in values:
+        kind = (Unit.PER_SECOND, Better.HIGHER) if name.endswith("iops") else (Unit.SECONDS, Better.LOWER)
+        metrics[name] = Metric(name, *kind)
+    samples = tuple(replace(each, values=values, latency=None) for each in make_record().run.samples)
+    multi_user = {"workload": "multi-user", "parameters": {}, "verdicts": (), "samples": samples}
+    multi_user |= {"metrics": metrics, "headline": ("threads_1_iops",)}
+    records = [make_record(variant=name, **multi_user) for name in ("nas-v3", "box-q4")]
     page = page_of(records)
     scaling, latency = part(page, "scaling"), part(page, "latency")
     assert "iops by threads" in scaling
@@ -163,12 +143,9 @@ def test_a_chart_that_would_be_too_full_is_several(make_record):
 
 def test_changes_against_a_baseline_are_listed_worst_first(make_record):
     def of(factor: float, variant: str):
-        record = make_record(variant=variant, repeats=5)
-        samples = tuple(
-            replace(sample, values={"iops": 1000 * factor * each})
-            for sample, each in zip(record.run.samples, [1.0, 0.99, 1.01, 1.005, 0.995], strict=True)
-        )
-        return replace(record, run=replace(record.run, samples=samples))
+        values = [{"iops": 1000 * factor * each} for each in (1.0, 0.99, 1.01, 1.005, 0.995)]
+        sample = make_record().run.samples[0]
+        return make_record(variant=variant, samples=tuple(replace(sample, values=each) for each in values))
 
     before = BaselineFile(entries_of([of(1.0, "a"), of(1.0, "b")]))
     now = [of(1.0, "a"), of(0.5, "b")]
@@ -181,8 +158,8 @@ def test_changes_against_a_baseline_are_listed_worst_first(make_record):
 
 
 def test_sessions_become_a_history_and_the_last_counts(make_record):
-    first, last = make_record(outcome=Outcome.FAIL), make_record()
-    last = replace(last, run=replace(last.run, started=last.run.started + 86400))
+    first = make_record(outcome=Outcome.FAIL)
+    last = make_record(started=first.run.started + 86400)
     page = page_of([last, first])
     assert "<polyline" in part(page, "history")
     assert "1 case ran more than once" in page
@@ -204,8 +181,7 @@ def test_conformance_is_by_standard_section_and_target():
 
 def test_papers_say_that_none_was_rerun_until_one_was(make_record):
     assert "No published experiment was rerun" in part(page_of([make_record()]), "papers")
-    rerun = make_record()
-    rerun = replace(rerun, run=replace(rerun.run, case="suites/papers/test_nvme.py::test_claims[nas]"))
+    rerun = make_record(case="suites/papers/test_nvme.py::test_claims[nas]")
     text = part(page_of([rerun]), "papers")
     assert "iops &gt;= 20000: <b>PASS</b>" in text
 
@@ -218,39 +194,25 @@ def test_each_case_has_its_figures_intervals_gates_and_reasons(several):
 
 
 def test_a_percentile_of_few_ios_is_not_shown_as_a_figure(make_record):
-    record = make_record()
-    few = tuple(replace(each, latency=Histogram.of([0.001] * 20)) for each in record.run.samples)
-    text = part(page_of([replace(record, run=replace(record.run, samples=few))]), "cases")
+    few = tuple(replace(each, latency=Histogram.of([0.001] * 20)) for each in make_record().run.samples)
+    text = part(page_of([make_record(samples=few)]), "cases")
     assert "not enough samples" in text
 
 
-def test_the_command(tmp_path, several, capsys):
-    results, cases = tmp_path / "results.jsonl", tmp_path / "cases.jsonl"
-    for record in several:
-        JsonlReporter(results).on_record(record)
+def test_the_command(tmp_path, several, write_results, capsys):
+    results, cases = str(write_results(*several)), tmp_path / "cases.jsonl"
     cases.write_text("")
     page = tmp_path / "deep" / "page.html"
-    argv = [
-        "report",
-        "page",
-        str(results),
-        "--cases",
-        str(cases),
-        "--baseline",
-        str(results),
-        "-o",
-        str(page),
-    ]
-    assert main(argv) == 0
+    options = ["--cases", str(cases), "--baseline", results, "-o", str(page)]
+    assert main(["report", "page", results, *options]) == 0
     assert capsys.readouterr().out == f"{page}\n"
     assert "<code>results.jsonl</code>, <code>cases.jsonl</code>" in page.read_text()
     assert [path.name for path in page.parent.iterdir()] == ["page.html"]
 
 
 @pytest.mark.parametrize("option", ["results", "--cases", "--baseline", "-o"])
-def test_what_cannot_be_read_or_written_is_one_message(tmp_path, make_record, capsys, option):
-    good = tmp_path / "results.jsonl"
-    JsonlReporter(good).on_record(make_record())
+def test_what_cannot_be_read_or_written_is_one_message(tmp_path, make_record, write_results, capsys, option):
+    good = write_results(make_record())
     argv = ["report", "page", str(tmp_path / "none.jsonl" if option == "results" else good)]
     argv += ["-o", str(good / "x.html" if option == "-o" else tmp_path / "p.html")]
     argv += [option, str(tmp_path / "none")] if option in ("--cases", "--baseline") else []

@@ -55,11 +55,10 @@ def test_it_fits(mixed, width):
 
 def test_runs_on_several_clients_say_on_how_many(make_record):
     def on(*names):
-        record = make_record()
         members = tuple(ClientSummary(name, {}, 0.0, 2.0) for name in names)
         story = ConcurrencySummary(0.01, 0.02, 0.001, 2.0, 2.0, 2.1, members, ())
-        samples = tuple(replace(sample, concurrency=story) for sample in record.run.samples)
-        return replace(record, run=replace(record.run, samples=samples))
+        samples = make_record().run.samples
+        return make_record(samples=tuple(replace(sample, concurrency=story) for sample in samples))
 
     lines = table(summary_lines([make_record(), on("a", "b"), on("a", "b", "c", "d")], width=80))
     assert "clients" in lines[0].split()
@@ -83,13 +82,13 @@ def test_columns_line_up(mixed):
 def test_reasons_stand_beneath(mixed):
     lines = summary_lines(mixed, width=100)
     beneath = "\n".join(lines[lines.index("") :])
-    assert (
-        "FAIL nfs-v3 on client1: small-random-write queue_depth=16 4KiB\n"
-        "    iops: required >= 20k/s, measured" in beneath
-    )
-    assert f"INVALID {LONG} on client1" in beneath
-    assert "it takes at least 3 runs" in beneath
-    assert "ERROR array on client1: sequential read 1MiB\n    array: refused" in beneath
+    for text in (
+        "FAIL nfs-v3 on client1: small-random-write queue_depth=16 4KiB\n    iops: required >= 20k/s, measured",
+        f"INVALID {LONG} on client1",
+        "it takes at least 3 runs",
+        "ERROR array on client1: sequential read 1MiB\n    array: refused",
+    ):
+        assert text in beneath
     assert "PASS" not in beneath
     assert "no gate" not in beneath
 
@@ -104,9 +103,8 @@ def test_colour_only_repeats_the_word(mixed):
 
 
 def test_a_percentile_of_too_few_ios_is_not_shown(make_record):
-    record = make_record(repeats=1)
-    few = replace(record.run.samples[0], latency=None, ios=9999)
-    (row,) = table(summary_lines([replace(record, run=replace(record.run, samples=(few,)))], width=120))[2:]
+    few = replace(make_record().run.samples[0], latency=None, ios=9999)
+    (row,) = table(summary_lines([make_record(samples=(few,))], width=120))[2:]
     assert "too few  PASS" in row
 
 
@@ -124,9 +122,8 @@ def test_ids_are_cut_in_the_middle(text, limit, short):
 
 
 def test_another_headline_is_another_table(make_record):
-    plain, other = make_record(), make_record(variant="nfs-v3", workload="metadata")
-    run = replace(other.run, headline=("p50", "client_cpu", "p99"))
-    lines = summary_lines([replace(other, run=run), plain], width=120)
+    other = make_record(variant="nfs-v3", workload="metadata", headline=("p50", "client_cpu", "p99"))
+    lines = summary_lines([other, make_record()], width=120)
     first, second = lines[: lines.index("")], lines[lines.index("") + 1 :]
     assert first[0].split()[2:] == ["MiB/s", "IOPS", "mean", "p99", "verdict"]
     assert second[0].split() == ["variant", "case", "p50", "client_cpu", "p99", "verdict"]
@@ -135,8 +132,7 @@ def test_another_headline_is_another_table(make_record):
 
 
 def test_of_another_headline_the_first_number_stays_longest(make_record):
-    record = make_record()
-    record = replace(record, run=replace(record.run, headline=("p50", "p95", "client_cpu", "p99")))
+    record = make_record(headline=("p50", "p95", "client_cpu", "p99"))
     seen = []
     for width in range(100, 50, -1):
         names = summary_lines([record], width=width)[0].split()[2:-1]

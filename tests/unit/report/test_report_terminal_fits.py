@@ -4,39 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from storagetest.measure.run import Run, Sample
-from storagetest.report.base import Record
+from storagetest.measure.run import Sample
 from storagetest.report.terminal import summary_lines
 from storagetest.workloads.base import workloads
 
 VARIANTS = ("nvme-tcp-no-hdgst-no-ddgst-queues16-queuedepth1024", "nfs-v4.2-nconnect16")
 
 
-def record(name: str, variant: str) -> Record:
-    load = workloads.get(name)
-    values = {
-        metric: 0.5 if one.unit.value == "ratio" else 123456.789 for metric, one in load.metrics.items()
-    }
-    run = Run(
-        case=f"suites/performance/test_load.py::test_load[{variant}-write-1MiB-and-other-parameters]",
-        workload=name,
-        target="t",
-        variant=variant,
-        protocol="nfs",
-        client="client1",
-        parameters={},
-        negotiated={},
-        samples=(Sample(values, 30.0, 10**7),) * 3,
-        started=0.0,
-        title=f"{name} sequential write 1MiB queue_depth=32 jobs=16",
-        metrics=load.metrics,
-        headline=load.headline,
-    )
-    return Record(run=run)
-
-
 @pytest.mark.parametrize("width", [140, 100, 80])
-def test_the_tables_of_all_workloads_fit(width: int) -> None:
+def test_the_tables_of_all_workloads_fit(make_record, width: int) -> None:
+    def record(name: str, variant: str):
+        metrics, headline = workloads.get(name).metrics, workloads.get(name).headline
+        values = {name: 0.5 if one.unit.value == "ratio" else 123456.789 for name, one in metrics.items()}
+        title = f"{name} sequential write 1MiB queue_depth=32 jobs=16"
+        run = {"title": title, "metrics": metrics, "headline": headline, "outcome": None}
+        return make_record(variant=variant, workload=name, samples=(Sample(values, 30.0, 10**7),) * 3, **run)
+
     records = [record(name, variant) for name in workloads.all() for variant in VARIANTS]
     lines = summary_lines(records, width=width)
     assert len(lines) > len(records)
