@@ -83,7 +83,7 @@ def test_reasons_stand_beneath(mixed):
     lines = summary_lines(mixed, width=100)
     beneath = "\n".join(lines[lines.index("") :])
     for text in (
-        "FAIL nfs-v3 on client1: small-random-write queue_depth=16 4KiB\n    iops: required >= 20k/s, measured",
+        "FAIL nfs-v3 on client1: small-random-write queue_depth=16 4KiB\n    iops: required >= 20k/s, ",
         f"INVALID {LONG} on client1",
         "it takes at least 3 runs",
         "ERROR array on client1: sequential read 1MiB\n    array: refused",
