@@ -34,7 +34,7 @@ from storagetest.wire.nvme_tcp import (
     encode,
     override_field,
 )
-from storagetest.wire.nvme_tcp.harness import Harness, signature, wwids
+from storagetest.wire.nvme_tcp.harness import Harness, wwids
 from storagetest.wire.nvme_tcp.pdu import (
     R2T,
     C2HData,
@@ -350,18 +350,6 @@ def test_short_structures_are_protocol_errors() -> None:
 def test_wwids_are_the_kernels_names() -> None:
     with Server() as server, ControllerSession.connect(endpoint(server.port)) as session:
         assert "uuid.22222222-2222-4222-8222-222222222201" in wwids(session, 1)
-
-
-def test_signatures_are_found() -> None:
-    for at, magic, what in (
-        (0x438, b"\x53\xef", "ext2, ext3 or ext4"),
-        (0, b"XFSB", "XFS"),
-        (0x1FE, b"\x55\xaa", "a boot"),
-    ):
-        head = bytearray(0x10080)
-        head[at : at + len(magic)] = magic
-        assert (signature(bytes(head)) or "").startswith(what)
-    assert signature(bytes(0x10080)) is None
 
 
 def test_a_status_has_a_name() -> None:

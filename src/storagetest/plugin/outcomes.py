@@ -4,7 +4,8 @@
 - *error*: a :class:`~storagetest.errors.StoragetestError` in any phase: the test setup failed;
 - *invalid*: :class:`Invalid`: no verdict is possible. It counts as a failure for the exit code.
 
-pytest distinguishes failed and error by the phase, so errors of the call phase are marked here.
+pytest distinguishes failed and error by the phase, so errors of the call phase are marked here; a failure of
+the setup is marked by :mod:`storagetest.plugin.conformance.cases`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,11 @@ from storagetest.errors import StoragetestError
 __all__ = ["Invalid", "classify", "print_invalid", "status_word"]
 
 _ATTRIBUTE = "storagetest_outcome"
-_WORDS = {"invalid": ("invalid", "I", "INVALID"), "error": ("error", "E", "ERROR")}
+_WORDS = {
+    "invalid": ("invalid", "I", "INVALID"),
+    "error": ("error", "E", "ERROR"),
+    "failed": ("failed", "F", "FAILED"),
+}
 
 
 class Invalid(pytest.fail.Exception):  # type: ignore[misc,name-defined]  # made by a decorator
@@ -40,7 +45,7 @@ def classify(report: pytest.TestReport, call: pytest.CallInfo[None], *, full_tra
 
 
 def status_word(report: pytest.TestReport) -> tuple[str, str, str] | None:
-    """Return pytest's (category, letter, word) of an invalid or an error report; None for any other."""
+    """Return pytest's (category, letter, word) of a report that differs from its phase's, or None."""
     return _WORDS.get(getattr(report, _ATTRIBUTE, ""))
 
 

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
 from storagetest.config import Variant
 from storagetest.errors import RemoteProtocolError
 from storagetest.plugin.conformance.cases import WireLog
+from storagetest.plugin.conformance.first_look import Look
 from storagetest.plugin.conformance.known_issues import apply_reported
-from storagetest.wire.nvme import io
+from storagetest.wire.nvme.structures import ControllerData
 from storagetest.wire.nvme_tcp import PORT, ControllerSession, Queue, SubsystemEndpoint, decoder
-from storagetest.wire.nvme_tcp.harness import (
-    SIGNATURE_SPAN,
-    Harness,
-    Scratch,
-    implementation,
-    signature,
-    wwids,
-)
+from storagetest.wire.nvme_tcp.harness import Harness, Scratch, data_signature, implementation, wwids
 from storagetest.wire.tcp import RecordedConnection
 
 ANSWER = 5.0
@@ -41,21 +34,46 @@ def endpoint(variant: Variant) -> SubsystemEndpoint:
     return SubsystemEndpoint(address, port, options.nqn, within, within)
 
 
+@dataclass(frozen=True, slots=True)
+class TargetLooks:
+    """The session's looks at the target: its controller, and regions of it that may be overwritten."""
+
+    controller: Look[ControllerData]
+    scratch: Look[itertools.cycle[Scratch]]
+
+    @property
+    def implementation(self) -> str:
+        """The implementation, "" if it is unknown or could not be read."""
+        data = self.controller.result
+        return "" if data is None else implementation(data)
+
+    @property
+    def reserves(self) -> bool:
+        """Whether the controller reports reservations: bit 5 of ONCS (Base 5.2.13.2.1)."""
+        return bool(self.controller.get()["oncs"] >> 5 & 1)
+
+
 @pytest.fixture(scope="session")
-def about(endpoint: SubsystemEndpoint, variant: Variant) -> dict[str, object]:
-    """Query the target once: its implementation, and the blocks that may be overwritten."""
-    found: dict[str, object] = {"is": "", "scratch": "the target could not be queried", "reserves": True}
-    with contextlib.suppress(RemoteProtocolError), ControllerSession.connect(endpoint) as session:
-        data = session.controller
-        found |= {"is": implementation(data), "reserves": bool(data["oncs"] >> 5 & 1)}
-        found["scratch"] = _scratch(session, variant)
-    return found  # if the query failed, each case reports its own error
+def about(endpoint: SubsystemEndpoint, variant: Variant) -> TargetLooks:
+    """Look at the target once: at its controller, and at the namespace that may be overwritten."""
+
+    def identify() -> ControllerData:
+        with ControllerSession.connect(endpoint) as session:
+            return session.controller
+
+    def find_scratch() -> itertools.cycle[Scratch]:
+        with ControllerSession.connect(endpoint) as session:
+            return _scratch(session, variant)
+
+    return TargetLooks(
+        Look("Identify Controller", identify), Look("the look for blocks to overwrite", find_scratch)
+    )
 
 
 @pytest.fixture(autouse=True)
-def known_issue(request: pytest.FixtureRequest, about: dict[str, object]) -> bool:
+def known_issue(request: pytest.FixtureRequest, about: TargetLooks) -> bool:
     """Apply the known issues of the target's controller; return whether the case is expected to fail."""
-    return apply_reported(request.node, controller=str(about["is"]))
+    return apply_reported(request.node, controller=about.implementation)
 
 
 @pytest.fixture
@@ -84,33 +102,37 @@ def queue(session: ControllerSession) -> Queue:
 
 
 @pytest.fixture
-def scratch(about: dict[str, object]) -> Scratch:
+def scratch(about: TargetLooks) -> Scratch:
     """Return blocks of this case's own; skip where the target's ``erase`` allows none to be overwritten."""
-    found = about["scratch"]
-    if isinstance(found, str):
-        pytest.skip(found)
-    assert isinstance(found, itertools.cycle)
-    return next(found)
+    return next(about.scratch.get())
 
 
-def _scratch(session: ControllerSession, variant: Variant) -> itertools.cycle[Scratch] | str:
-    """Return regions of the namespace that ``erase`` names, or why there are none."""
+def _scratch(session: ControllerSession, variant: Variant) -> itertools.cycle[Scratch]:
+    """Return regions of the namespace that ``erase`` names; skip if the user allows no write.
+
+    Raises RemoteProtocolError if the target does not prove that the namespace is the one that ``erase``
+    names, and that it has no signature.
+    """
     nsid, erase = variant.options.namespace, variant.options.erase
     if nsid not in session.namespaces():
-        return f"{variant.id}: namespace {nsid} is not active"
+        pytest.skip(f"{variant.id}: namespace {nsid} is not active")
     names = wwids(session, nsid)
     if erase is None or erase not in names:
-        return (
+        pytest.skip(
             f"{variant.id}: `erase` does not name namespace {nsid}, so nothing is written there "
             f"(its names: {', '.join(sorted(names)) or 'none'})"
         )
-    limits, end = session.limits(nsid), session.namespace(nsid)["nsze"]
-    size = limits.block_size
-    head = min(-(-SIGNATURE_SPAN // size), end)
-    queue = session.io_queue()
-    found = signature(queue.run(io.read(nsid, 0, head), reads=head * size).data)
+    found = data_signature(session, nsid)
     if found:
-        return f"{variant.id}: namespace {nsid} carries {found}; nothing is written there"
+        pytest.skip(f"{variant.id}: namespace {nsid} carries {found}; nothing is written there")
+    if wwids(session, nsid) != names:
+        raise RemoteProtocolError(
+            f"{variant.id}: namespace {nsid} had the names {', '.join(sorted(names))}, and then others; an "
+            "identifier remains fixed throughout the life of the namespace (NVM 4.1.5.1, NGUID and EUI64)"
+        )
+    limits, end = session.limits(nsid), session.namespace(nsid)["nsze"]
     first = end // 2
     starts = range(first, min(end - REGION, first + 64 * REGION), REGION)
+    if not starts:
+        pytest.skip(f"{variant.id}: namespace {nsid} has {end} blocks; the cases need {2 * REGION + 2}")
     return itertools.cycle([Scratch(nsid, lba, REGION, end, limits) for lba in starts])

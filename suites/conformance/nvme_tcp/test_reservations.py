@@ -62,9 +62,9 @@ class Host:
 
 
 @pytest.fixture
-def hosts(bench: Harness, scratch: Scratch, about: dict[str, object]) -> Iterator[tuple[Host, Host]]:
+def hosts(bench: Harness, scratch: Scratch, about) -> Iterator[tuple[Host, Host]]:
     """Yield two hosts on a namespace without registrants; none is left at the end."""
-    if not about["reserves"]:
+    if not about.reserves:
         pytest.skip("ONCS: reservations are not supported")
     made = []
     for name, key in (("first", 0xA1), ("second", 0xB2)):

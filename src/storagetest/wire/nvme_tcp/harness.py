@@ -8,8 +8,9 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from storagetest.errors import RemoteProtocolError
-from storagetest.wire.nvme.codes import Cns
+from storagetest.errors import DataAtRisk, RemoteProtocolError
+from storagetest.wire.nvme import io
+from storagetest.wire.nvme.codes import Cns, StatusCode, status_name
 from storagetest.wire.nvme.limits import Limits
 from storagetest.wire.nvme.structures import ControllerData, NamespaceData, descriptors
 from storagetest.wire.nvme_tcp.pdu import ICReq, encode
@@ -22,22 +23,12 @@ from storagetest.wire.nvme_tcp.session import (
     SubsystemEndpoint,
     open_queue,
 )
+from storagetest.wire.signatures import find_signature
 from storagetest.wire.tcp import RecordedConnection
 
-__all__ = ["Harness", "Scratch", "implementation", "signature", "wwids"]
-
-SIGNATURES = (
-    (0x438, b"\x53\xef", "ext2, ext3 or ext4"),
-    (0, b"XFSB", "XFS"),
-    (0x10040, b"_BHRfS_M", "btrfs"),
-    (0x200, b"LABELONE", "an LVM physical volume"),
-    (0, b"LUKS\xba\xbe", "LUKS"),
-    (0x1FE, b"\x55\xaa", "a boot sector or a partition table"),
-    (0x200, b"EFI PART", "a GUID partition table"),
-    (0xFF6, b"SWAPSPACE2", "swap"),
-    (0x1000, b"\xfc\x4e\x2b\xa9", "a member of a RAID array"),
-)
-SIGNATURE_SPAN = 0x10080
+__all__ = ["Harness", "Scratch", "data_signature", "implementation", "wwids"]
+DESCRIPTORS_SINCE = 0x00010300
+"""The first version (VER) of which the Namespace Identification Descriptor list is part: NVMe 1.3."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,21 +126,37 @@ class Harness:
         self.close()
 
 
-def signature(head: bytes) -> str | None:
-    """Return the name of the data on a device, from its first :data:`SIGNATURE_SPAN` bytes, or None."""
-    for offset, magic, name in SIGNATURES:
-        if head[offset : offset + len(magic)] == magic:
-            return name
-    return None
+def data_signature(session: ControllerSession, nsid: int) -> str | None:
+    """Return the name of the data on the namespace, or None if it has none.
+
+    Raises :class:`RemoteProtocolError` if that cannot be proved, and :class:`DataAtRisk` if another host has
+    reserved the namespace. Reads obey MDTS (Base 5.2.13.2.1).
+    """
+    limits, queue = session.limits(nsid), session.io_queue()
+    size = limits.block_size
+
+    def read(lba: int, blocks: int) -> bytes:
+        done = queue.run(io.read(nsid, lba, blocks), reads=blocks * size)
+        if done.ok:
+            return done.data
+        what = f"a read of {blocks} blocks from block {lba} of namespace {nsid}: {status_name(done.status)}"
+        if done.status == StatusCode.RESERVATION_CONFLICT:
+            raise DataAtRisk(f"{what}: another host has reserved the namespace. Release the reservation")
+        raise RemoteProtocolError(what)
+
+    end = session.namespace(nsid)["nsze"]
+    return find_signature(read, block_size=size, blocks=end, largest=limits.transfer * size)
 
 
 def wwids(session: ControllerSession, nsid: int) -> set[str]:
-    """Return the names that the initiator's kernel gives the namespace: ``uuid.…``, ``eui.…``."""
+    """Return the names that the initiator's kernel gives the namespace: ``uuid.…``, ``eui.…``.
+
+    Raises :class:`RemoteProtocolError` if they cannot be read.
+    """
     names = set()
-    try:
+    listed = []
+    if session.controller["ver"] >= DESCRIPTORS_SINCE:
         listed = descriptors(session.identify(Cns.DESCRIPTORS, nsid=nsid))
-    except RemoteProtocolError:
-        listed = []
     data: NamespaceData = session.namespace(nsid)
     listed += [(2, data.nguid), (1, data.eui64)]
     for kind, raw in listed:

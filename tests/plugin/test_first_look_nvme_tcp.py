@@ -1,0 +1,214 @@
+"""The NVMe/TCP suite's look at its target: no write without a proof, and no green run without a look."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from output_files import read_cases
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "controllers"))
+from nvme_subsystem import Answer, CommandFailed, Controller, ControllerConfig
+from nvme_tcp_server import NQN, Server
+
+from storagetest.wire.nvme.codes import Admin, Cns, Io, StatusCode
+from storagetest.wire.nvme.command import Command
+
+SUITE = Path(__file__).parents[2] / "suites" / "conformance" / "nvme_tcp"
+TARGETS = """\
+version: 1
+clients:
+  here: {{transport: local}}
+targets:
+  disk:
+    {{protocol: nvme-tcp, address: 127.0.0.1, port: {port}, nqn: "{nqn}", deadline: 2, clients: [here],
+      erase: {erase}}}
+"""
+ERASE = "uuid.22222222-2222-4222-8222-222222222201"
+RunCases = Callable[..., tuple[pytest.RunResult, dict[str, str]]]
+Fault = Callable[[Command, Answer], Answer]
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server() as running:
+        yield running
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> list[Command]:
+    """Return the list of commands that changed blocks."""
+    commands: list[Command] = []
+    media = Controller._media
+
+    def counted(self, namespace, command, data):
+        if command.opcode in (Io.WRITE, Io.WRITE_ZEROES, Io.DATASET_MANAGEMENT, Io.COPY):
+            commands.append(command)
+        return media(self, namespace, command, data)
+
+    monkeypatch.setattr(Controller, "_media", counted)
+    return commands
+
+
+@pytest.fixture
+def run_suite(run_inner, pytester: pytest.Pytester, server: Server) -> RunCases:
+    """Return a function that runs files of the suite; it returns the result, and outcomes by case."""
+
+    def run(*files: str, erase: str = ERASE, arguments: tuple[str, ...] = ()):
+        text = TARGETS.format(port=server.port, nqn=NQN, erase=erase)
+        (pytester.path / "targets.yaml").write_text(text, encoding="utf-8")
+        result = run_inner(
+            "--rootdir",
+            str(pytester.path),
+            "--import-mode=importlib",
+            "--st-targets",
+            str(pytester.path / "targets.yaml"),
+            *arguments,
+            *(str(SUITE / name) for name in files),
+        )
+        return result, {name: case["outcome"] for name, case in read_cases(pytester.path).items()}
+
+    return run
+
+
+def on_reads(monkeypatch: pytest.MonkeyPatch, fault: Fault) -> None:
+    """Let ``fault`` change the result of every Read command."""
+    execute = Controller.io
+
+    def io(self, command, data):
+        answer = execute(self, command, data)
+        return fault(command, answer) if command.opcode == Io.READ else answer
+
+    monkeypatch.setattr(Controller, "io", io)
+
+
+def refused(status: int) -> Fault:
+    def fault(_command: Command, _answer: Answer) -> Answer:
+        raise CommandFailed(status)
+
+    return fault
+
+
+def large_refused(command: Command, answer: Answer) -> Answer:
+    if len(answer.data) > 8192:
+        raise CommandFailed(StatusCode.INVALID_FIELD)
+    return answer
+
+
+def shortened(_command: Command, answer: Answer) -> Answer:
+    return Answer(answer.data[:-512])
+
+
+def emptied(_command: Command, _answer: Answer) -> Answer:
+    return Answer()
+
+
+class Garbled:
+    """Every read returns another byte."""
+
+    turn = 0
+
+    def __call__(self, _command: Command, answer: Answer) -> Answer:
+        self.turn += 1
+        return Answer(bytes([self.turn % 256]) + answer.data[1:])
+
+
+FAULTS: dict[str, Callable[[], Fault]] = {
+    "refused": lambda: refused(StatusCode.INVALID_FIELD),
+    "reserved": lambda: refused(StatusCode.RESERVATION_CONFLICT),
+    "large ones refused": lambda: large_refused,
+    "shortened": lambda: shortened,
+    "empty": lambda: emptied,
+    "garbled": Garbled,
+}
+
+
+@pytest.mark.parametrize("make", FAULTS.values(), ids=FAULTS)
+def test_nothing_is_written_without_a_successful_look(
+    run_suite: RunCases, monkeypatch: pytest.MonkeyPatch, written: list[Command], make: Callable[[], Fault]
+) -> None:
+    on_reads(monkeypatch, make())
+    result, outcomes = run_suite("test_blocks.py")
+    assert not written
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    looked = [outcome for outcome in outcomes.values() if outcome in ("failed", "error")]
+    assert len(looked) == 1, outcomes
+    word = "failed" if "failed" in outcomes.values() else "error"
+    result.stdout.fnmatch_lines([f"*1 {word}*"])
+
+
+def test_a_file_system_is_not_overwritten_whatever_mdts_is(
+    run_suite: RunCases, written: list[Command], server: Server
+) -> None:
+    """MDTS of 2^2 pages refuses a read of the whole start; the signature is beyond the first read."""
+    server.subsystem.personality = ControllerConfig(mdts=2)
+    server.subsystem.namespaces[1].data[0x10040:0x10048] = b"_BHRfS_M"
+    result, outcomes = run_suite("test_blocks.py", arguments=("-rs",))
+    assert not written
+    assert set(outcomes.values()) <= {"skipped", "passed", "observed"}
+    result.stdout.fnmatch_lines(["*namespace 1 carries btrfs; nothing is written there*"])
+
+
+def test_an_empty_namespace_with_a_small_mdts_is_written(
+    run_suite: RunCases, written: list[Command], server: Server
+) -> None:
+    server.subsystem.personality = ControllerConfig(mdts=2)
+    result, outcomes = run_suite("test_blocks.py")
+    assert written
+    assert result.ret == pytest.ExitCode.OK, outcomes
+
+
+def test_a_look_that_fails_is_one_failure_and_the_reason_of_the_skips(
+    run_suite: RunCases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_reads(monkeypatch, refused(StatusCode.INVALID_FIELD))
+    result, outcomes = run_suite("test_blocks.py", "test_reservations.py", arguments=("-rs",))
+    assert list(outcomes.values()).count("failed") == 1
+    result.stdout.fnmatch_lines(
+        ["*the look for blocks to overwrite failed in test_*: a read of * INVALID_FIELD*"]
+    )
+
+
+@pytest.mark.parametrize("cns", [Cns.CONTROLLER, Cns.NAMESPACE, Cns.ACTIVE_NAMESPACES, Cns.DESCRIPTORS])
+def test_an_identify_that_fails_gives_no_green_run(
+    run_suite: RunCases, monkeypatch: pytest.MonkeyPatch, written: list[Command], cns: Cns
+) -> None:
+    execute = Controller.admin
+
+    def admin(self, command, data):
+        if command.opcode == Admin.IDENTIFY and command.cdw10 & 0xFF == cns:
+            raise CommandFailed(StatusCode.INVALID_FIELD)
+        return execute(self, command, data)
+
+    monkeypatch.setattr(Controller, "admin", admin)
+    result, outcomes = run_suite("test_blocks.py", "test_reservations.py")
+    assert not written
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert "failed" in outcomes.values()
+
+
+def test_a_namespace_whose_identity_changes_is_not_written(
+    run_suite: RunCases, monkeypatch: pytest.MonkeyPatch, written: list[Command]
+) -> None:
+    names = iter(range(16))
+    execute = Controller.admin
+
+    def admin(self, command, data):
+        answer = execute(self, command, data)
+        if command.opcode == Admin.IDENTIFY and command.cdw10 & 0xFF == Cns.DESCRIPTORS and next(names):
+            return Answer(bytes([3, 16, 0, 0, 7, 7]).ljust(4096, b"\0"))
+        return answer
+
+    monkeypatch.setattr(Controller, "admin", admin)
+    result, _ = run_suite("test_blocks.py")
+    assert not written
+    result.stdout.fnmatch_lines(["*had the names *remains fixed*NVM 4.1.5.1*"])
+
+
+def test_a_device_that_erase_does_not_name_is_a_skip(run_suite: RunCases, written: list[Command]) -> None:
+    result, outcomes = run_suite("test_blocks.py", erase="uuid.other", arguments=("-rs",))
+    assert not written
+    assert "failed" not in outcomes.values()
+    result.stdout.fnmatch_lines(["*`erase` does not name namespace 1*"])
