@@ -6,14 +6,27 @@ import contextlib
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
 from storagetest.errors import RemoteProtocolError
-from storagetest.wire.iscsi.codes import TaskFunction
-from storagetest.wire.iscsi.initiator import Initiator
-from storagetest.wire.iscsi.pdu import DataIn, LoginResponse, NopIn, ScsiResponse
-from storagetest.wire.tcp import RecordedConnection
+from storagetest.wire.iscsi.codes import NO_TAG, AsyncEvent, TaskFunction
+from storagetest.wire.iscsi.encoding import Pdu
+from storagetest.wire.iscsi.initiator import AnnouncedClose, Initiator
+from storagetest.wire.iscsi.pdu import (
+    AsyncMessage,
+    DataIn,
+    LoginResponse,
+    LogoutResponse,
+    NopIn,
+    NopOut,
+    ScsiResponse,
+    TextRequest,
+    TextResponse,
+    decode,
+)
+from storagetest.wire.tcp import PeerClosed, RecordedConnection
 
 NOP = NopIn(exp_cmd_sn=1, max_cmd_sn=64).encode()
 PING = NopIn(ttt=5, exp_cmd_sn=1, max_cmd_sn=64).encode()
@@ -109,3 +122,91 @@ def test_data_at_4_gib_raise_without_allocation() -> None:
     refused = pytest.raises(RemoteProtocolError, match="reaches to byte 4294967296")
     with target(lambda sock: sock.sendall(far.encode())) as made, refused:
         made.finish(made.start(bytes(16), read=512, itt=7))
+
+
+# What a target may send of its own accord (RFC 7143 11.9, 11.19), at the worst moment: before a response
+
+
+WINDOW = {"exp_cmd_sn": 1, "max_cmd_sn": 64}
+
+LEGAL = {
+    "a NOP-In that wants no response": NopIn(stat_sn=0, **WINDOW),
+    "a NOP-In that wants one": NopIn(stat_sn=0, ttt=5, **WINDOW),
+    **{f"AsyncEvent {event.name}": AsyncMessage(event=event, stat_sn=0, **WINDOW) for event in AsyncEvent},
+}
+
+
+def answers(first: Pdu) -> Behave:
+    """Send ``first``, and then the response that is due."""
+    stat_sn = 1 if isinstance(first, AsyncMessage) else 0
+    answer = replace(ScsiResponse(itt=1, exp_cmd_sn=2, max_cmd_sn=64), stat_sn=stat_sn)
+    return lambda sock: sock.sendall(first.encode() + answer.encode())
+
+
+@pytest.mark.parametrize("pdu", LEGAL.values(), ids=LEGAL)
+def test_what_a_target_sends_of_its_own_accord_ends_no_command(pdu: Pdu) -> None:
+    with target(answers(pdu), deadline=5) as initiator:
+        assert initiator.command(bytes(16)).status == 0
+        assert not initiator.validator.violations, initiator.validator.violations_of()
+        assert initiator.async_messages == ([pdu] if isinstance(pdu, AsyncMessage) else [])
+
+
+@pytest.mark.parametrize("pdu", LEGAL.values(), ids=LEGAL)
+def test_a_probe_does_not_count_it_as_a_response(pdu: Pdu) -> None:
+    def behave(sock: socket.socket) -> None:
+        stat_sn = 1 if isinstance(pdu, AsyncMessage) else 0
+        sock.sendall(pdu.encode() + NopIn(itt=1, stat_sn=stat_sn, **WINDOW).encode())
+
+    with target(behave, deadline=5) as initiator:
+        after = initiator.probe_alive()
+    assert (after.pdus, after.closed, after.unresponsive) == ((), False, False)
+
+
+@pytest.mark.parametrize("event", [AsyncEvent.RENEGOTIATE, AsyncEvent.TASK_TERMINATION])
+def test_the_initiator_does_what_the_event_requires(event: AsyncEvent) -> None:
+    """11.9.1: a Text Request for 4, a NOP-Out that acknowledges the message for 5."""
+    seen: list[Pdu] = []
+
+    def behave(sock: socket.socket) -> None:
+        sock.sendall(AsyncMessage(event=event, lun=3, stat_sn=0, **WINDOW).encode())
+        raw = sock.recv(48, socket.MSG_WAITALL)
+        seen.append(decode(raw))
+        if isinstance(seen[0], TextRequest):
+            sock.sendall(TextResponse(itt=seen[0].itt, stat_sn=1, **WINDOW).encode())
+        stat_sn = 1 + isinstance(seen[0], TextRequest)
+        sock.sendall(ScsiResponse(itt=1, stat_sn=stat_sn, exp_cmd_sn=2, max_cmd_sn=64).encode())
+
+    with target(behave, deadline=5) as initiator:
+        assert initiator.command(bytes(16)).status == 0
+        assert not initiator.validator.violations, initiator.validator.violations_of()
+    kind = TextRequest if event is AsyncEvent.RENEGOTIATE else NopOut
+    assert isinstance(seen[0], kind)
+    assert seen[0].exp_stat_sn == 1, "it acknowledges the message"
+    if isinstance(seen[0], NopOut):
+        assert (seen[0].itt, seen[0].lun) == (NO_TAG, 3)
+
+
+@pytest.mark.parametrize("event", AsyncEvent)
+def test_a_close_is_announced_by_events_1_to_3_alone(event: AsyncEvent) -> None:
+    def behave(sock: socket.socket) -> None:
+        sock.sendall(AsyncMessage(event=event, stat_sn=0, **WINDOW).encode())
+        sock.shutdown(socket.SHUT_WR)
+
+    with target(behave, deadline=5) as initiator, pytest.raises(PeerClosed, match="closed before") as closed:
+        initiator.command(bytes(16))
+    assert isinstance(closed.value, AnnouncedClose) == (1 <= event <= 3)
+
+
+def test_a_ping_after_the_logout_is_not_answered() -> None:
+    """11.14: after the Logout Request an initiator sends no new request on this connection."""
+    seen = []
+
+    def behave(sock: socket.socket) -> None:
+        sock.sendall(PING + LogoutResponse(itt=1, stat_sn=0, **WINDOW).encode())
+        sock.settimeout(0.2)
+        with contextlib.suppress(TimeoutError):
+            seen.append(sock.recv(48))
+
+    with target(behave, deadline=5) as initiator:
+        assert initiator.logout().response == 0
+    assert not any(seen)

@@ -8,7 +8,7 @@ that the targets file names under ``erase``.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from storagetest.config import Variant
 from storagetest.errors import RemoteProtocolError
 from storagetest.plugin.conformance.cases import WireLog, case_of
 from storagetest.plugin.conformance.known_issues import apply_reported
-from storagetest.wire.iscsi.initiator import Initiator, LoginRefused
+from storagetest.wire.iscsi.initiator import AnnouncedClose, Initiator, LoginRefused
 from storagetest.wire.iscsi.keys import format_text
 from storagetest.wire.iscsi.ladder import PORT, make_decoder
 from storagetest.wire.iscsi.login import DEFAULT_OFFER, Credentials
@@ -183,6 +183,15 @@ def known_issue(request: pytest.FixtureRequest) -> None:
     if "portal" in request.fixturenames and case_of(request.node) is not None:
         facts: Facts = request.getfixturevalue("facts")
         apply_reported(request.node, vendor=facts.vendor)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:  # noqa: ARG001
+    """Skip a case whose connection the target closed as it had announced (RFC 7143 11.9.1)."""
+    try:
+        return (yield)
+    except AnnouncedClose as announced:
+        pytest.skip(f"the target ended the connection, as it may: {announced}")
 
 
 @pytest.fixture

@@ -1,10 +1,14 @@
 """iSCSI initiator over a :class:`~storagetest.wire.tcp.RecordedConnection`: log in, run commands, log out.
 
 It follows RFC 7143 unless a case overrides something: :meth:`Initiator.send` numbers a PDU and takes
-overrides for any field, digest or padding. It responds to a target's ping. If the target closes before a
-response that is due, or sends another PDU, the method raises
-:class:`~storagetest.errors.RemoteProtocolError`. Behaviour that the target may choose is returned
-(:class:`ProbeOutcome`).
+overrides for any field, digest or padding. If the target closes before a response that is due, or sends
+another PDU, the method raises :class:`~storagetest.errors.RemoteProtocolError`. Behaviour that the target may
+choose is returned (:class:`ProbeOutcome`).
+
+A target may send a NOP-In (RFC 7143 11.19) and an Asynchronous Message (11.9) of its own at any time.
+:meth:`Initiator.receive` handles both as 11.9.1 and 11.18 require and does not return them; the messages are
+in :attr:`Initiator.async_messages`. After one that announces the end of the connection, a close is no fault
+of the target (:class:`AnnouncedClose`).
 """
 
 from __future__ import annotations
@@ -17,12 +21,13 @@ from typing import Any, TypeVar
 from storagetest.errors import RemoteProtocolError
 from storagetest.wire.bitfields import Value
 from storagetest.wire.hexdump import hex_short
-from storagetest.wire.iscsi.codes import NO_TAG, LoginStatus, TaskFunction
+from storagetest.wire.iscsi.codes import NO_TAG, AsyncEvent, LoginStatus, TaskFunction
 from storagetest.wire.iscsi.connection import CLOSED, NEED_DATA, PduReceiver, ReceivedPdu
 from storagetest.wire.iscsi.encoding import EncodedPdu, Pdu, flat_lun
 from storagetest.wire.iscsi.keys import Pairs, format_text, parse_text
 from storagetest.wire.iscsi.login import DEFAULT_OFFER, Credentials, LoginNegotiation
 from storagetest.wire.iscsi.pdu import (
+    AsyncMessage,
     DataIn,
     DataOut,
     LoginRequest,
@@ -40,10 +45,15 @@ from storagetest.wire.iscsi.pdu import (
     TextRequest,
     TextResponse,
 )
-from storagetest.wire.iscsi.validator import Parameters, SequenceNumbers, SessionValidator
+from storagetest.wire.iscsi.validator import (
+    ConnectionPhase,
+    Parameters,
+    SequenceNumbers,
+    SessionValidator,
+)
 from storagetest.wire.tcp import PeerClosed, RecordedConnection, ResponseTimeout
 
-__all__ = ["Initiator", "LoginRefused", "ProbeOutcome", "ScsiCompletion"]
+__all__ = ["AnnouncedClose", "Initiator", "LoginRefused", "ProbeOutcome", "ScsiCompletion"]
 
 P = TypeVar("P", bound=Pdu)
 DEADLINE = 10.0
@@ -63,6 +73,14 @@ class LoginRefused(RemoteProtocolError):  # what happened, in the case's words
         names = {int(known): known.name for known in LoginStatus}
         super().__init__(f"{peer}: login refused: status {status:04x} ({names.get(status, 'unknown')})")
         self.status = status
+
+
+class AnnouncedClose(PeerClosed):  # what happened, in the case's words
+    """The target closed after an Asynchronous Message that announced it: legal, and no case can go on."""
+
+
+ENDING = (AsyncEvent.LOGOUT_REQUEST, AsyncEvent.DROP_CONNECTION, AsyncEvent.DROP_ALL_CONNECTIONS)
+"""Events after which the target closes: on its own, or because no Logout followed in time (11.9.1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +146,9 @@ class Initiator:
         self.tsih = 0
         self.logged_in = False
         self.frames: list[ReceivedPdu] = []
+        self.async_messages: list[AsyncMessage] = []
+        """The target's Asynchronous Messages so far."""
+        self._negotiating: int | None = None  # the task tag of the Text Request that event 4 requires
 
     # Sending
 
@@ -172,17 +193,19 @@ class Initiator:
 
     # Receiving
 
-    def receive(self, *, deadline: float | None = None) -> Pdu | None:
-        """Return the next PDU, or None if the target has closed. Responds to pings."""
+    def receive(
+        self, *, deadline: float | None = None, expected: str = "anything that was asked for"
+    ) -> Pdu | None:
+        """Return the next PDU that the target did not send of its own accord, or None if it has closed."""
         end = time.monotonic() + (self.deadline if deadline is None else deadline)
         while True:
             event = self.stream.next_event()
             if isinstance(event, ReceivedPdu):
                 self._record(event)
-                if not self._answer_ping(event.pdu):
+                if not self._handle_unsolicited(event.pdu):
                     return event.pdu
                 if time.monotonic() > end:
-                    raise self._overdue_error("anything but pings")
+                    raise self._overdue_error(expected)
             elif event is CLOSED:
                 return None
             elif event is NEED_DATA:
@@ -201,7 +224,7 @@ class Initiator:
         """
         end = time.monotonic() + times * self.deadline
         while (left := end - time.monotonic()) > 0:
-            yield self.receive(deadline=min(left, self.deadline))
+            yield self.receive(deadline=min(left, self.deadline), expected=expected)
         raise self._overdue_error(expected)
 
     def _overdue_error(self, expected: str) -> RemoteProtocolError:
@@ -221,8 +244,16 @@ class Initiator:
             return RemoteProtocolError(
                 f"{self.link.peer}: expected a {due}, received {self._describe_last(pdu)}"
             )
+        return self._closed_error(f"the {due} that was due")
+
+    def _closed_error(self, due: str) -> PeerClosed:
+        """Return the error for a close before ``due``: it names the message that announced it, if one did."""
         last = hex_short(self.link.last(outgoing=True))
-        return PeerClosed(f"{self.link.peer}: closed before the {due} that was due; last sent: {last}")
+        text = f"{self.link.peer}: closed before {due}; last sent: {last}"
+        for message in self.async_messages:
+            if message.event in ENDING:
+                return AnnouncedClose(f"{text}; announced by AsyncEvent {message.event} (RFC 7143 11.9.1)")
+        return PeerClosed(text)
 
     def _describe_last(self, pdu: Pdu) -> str:
         """Return the summary of ``pdu``, which was received last, and the bytes of its header."""
@@ -236,11 +267,36 @@ class Initiator:
         self.frames.append(event)
         self.validator.received(event)
 
-    def _answer_ping(self, pdu: Pdu) -> bool:
-        if not isinstance(pdu, NopIn) or pdu.itt != NO_TAG or pdu.ttt == NO_TAG:
-            return False
-        self.send(NopOut(immediate=True, ttt=pdu.ttt, lun=pdu.lun))
-        return True
+    def _handle_unsolicited(self, pdu: Pdu) -> bool:
+        """Handle ``pdu`` and return True if the target sent it of its own accord."""
+        if isinstance(pdu, NopIn) and pdu.itt == NO_TAG:
+            if pdu.ttt != NO_TAG and not self._leaving:  # 11.19: it asks for a NOP-Out
+                self.send(NopOut(immediate=True, ttt=pdu.ttt, lun=pdu.lun))
+            return True
+        if isinstance(pdu, AsyncMessage):
+            self.async_messages.append(pdu)
+            if not self._leaving:
+                self._honour(pdu)
+            return True
+        if isinstance(pdu, TextResponse) and pdu.itt == self._negotiating:
+            self._negotiating = None
+            return True
+        return False
+
+    @property
+    def _leaving(self) -> bool:
+        """Whether a Logout was sent: no new request follows on this connection (11.14)."""
+        return self.validator.phase in (ConnectionPhase.LOGOUT, ConnectionPhase.CLOSED)
+
+    def _honour(self, message: AsyncMessage) -> None:
+        """Send what 11.9.1 requires at once. The Logout for event 1 is sent at the end of the case."""
+        if message.event == AsyncEvent.RENEGOTIATE:  # "by issuing a Text Request (that can be empty)"
+            if self._negotiating is None:  # 7.10: one text negotiation at a time
+                self._negotiating = self.send(TextRequest(immediate=True)).itt
+        elif (
+            message.event == AsyncEvent.TASK_TERMINATION
+        ):  # acknowledges its StatSN by a NOP-Out with its LUN
+            self.send(NopOut(immediate=True, lun=message.lun))
 
     # Login and logout
 
@@ -297,7 +353,7 @@ class Initiator:
                 return pdu
             if pdu is None:
                 break
-        raise PeerClosed(f"{self.link.peer}: closed before the Logout Response")
+        raise self._closed_error("the Logout Response")
 
     # Requests in the full feature phase
 
@@ -319,9 +375,10 @@ class Initiator:
         tag = self.numbers.itt()
         self.send(NopOut(immediate=True, itt=tag))
         received: list[Pdu] = []
+        ping = "the response to a ping"
         answered, end = False, time.monotonic() + min(3.0, self.deadline)
         try:
-            while (pdu := self.receive(deadline=end - time.monotonic())) is not None:
+            while (pdu := self.receive(deadline=end - time.monotonic(), expected=ping)) is not None:
                 if not isinstance(pdu, NopIn) or pdu.itt != tag:
                     received.append(pdu)
                 else:
@@ -329,7 +386,7 @@ class Initiator:
                 if answered and (received or not self.validator.has_outstanding_tasks):
                     return ProbeOutcome(tuple(received), closed=False)
                 if time.monotonic() > end:
-                    raise self._overdue_error("the response to a ping")
+                    raise self._overdue_error(ping)
         except ResponseTimeout:
             self.logged_in = self.logged_in and answered
             return ProbeOutcome(tuple(received), closed=False, unresponsive=not answered)
@@ -357,7 +414,7 @@ class Initiator:
                 return pdu
             if pdu is None:
                 break
-        raise PeerClosed(f"{self.link.peer}: closed before the Task Management Response")
+        raise self._closed_error("the Task Management Response")
 
     def start(
         self,
@@ -431,7 +488,9 @@ class Initiator:
         received: list[Pdu] = []
         for pdu in self.responses(f"the end of {command.summary()}", times=_TRANSFER):
             if pdu is None:
-                raise PeerClosed(f"{self.link.peer}: closed before the end of {command.summary()}")
+                raise self._closed_error(f"the end of {command.summary()}")
+            if self.validator.is_forgotten(pdu.itt):
+                continue  # the cases of task management report it
             if pdu.itt != command.itt:
                 raise RemoteProtocolError(
                     f"{self.link.peer}: expected a response to {command.summary()}, "

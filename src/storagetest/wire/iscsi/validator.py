@@ -199,6 +199,7 @@ class SessionValidator:
         self.violations: list[Violation] = []
         self._numbers = numbers
         self._tasks: dict[int, _Task] = {}
+        self._forgotten: set[int] = set()
         self._started = False
         self._exp_cmd_sn: int | None = None
 
@@ -235,6 +236,11 @@ class SessionValidator:
     def forget(self, itt: int) -> None:
         """Expect no more responses to this task (it was aborted)."""
         self._tasks.pop(itt, None)
+        self._forgotten.add(itt)
+
+    def is_forgotten(self, itt: int) -> bool:
+        """Return whether this is the tag of a task that was aborted."""
+        return itt in self._forgotten
 
     def received(self, event: ReceivedPdu) -> None:
         """Check one PDU of the target."""

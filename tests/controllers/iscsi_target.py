@@ -1,0 +1,328 @@
+"""A small iSCSI target with one logical unit in memory, written from RFC 7143, SPC and SBC.
+
+It makes the legal choices of a :class:`Choices`. It shares the codecs with the suite and nothing else. It has
+what its tests need: login without CHAP, NOP, Text refused, task management, logout, and the commands INQUIRY,
+READ CAPACITY(16), TEST UNIT READY, READ and WRITE (10 and 16). One thread for each connection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from storagetest.wire.iscsi.codes import NO_TAG, AsyncEvent, LogoutResult, TaskFunction, TaskResult
+from storagetest.wire.iscsi.connection import NEED_DATA, PduReceiver, ReceivedPdu
+from storagetest.wire.iscsi.encoding import Pdu
+from storagetest.wire.iscsi.keys import KEYS, format_text, negotiated_reply, parse_text
+from storagetest.wire.iscsi.pdu import (
+    AsyncMessage,
+    DataIn,
+    DataOut,
+    LoginRequest,
+    LoginResponse,
+    LogoutRequest,
+    LogoutResponse,
+    NopIn,
+    NopOut,
+    ReadyToTransfer,
+    Reject,
+    Request,
+    ScsiCommand,
+    ScsiResponse,
+    TaskRequest,
+    TaskResponse,
+    TextRequest,
+    TextResponse,
+)
+from storagetest.wire.scsi.sense import fixed_sense
+
+IQN = "iqn.2024-01.org.example:sound"
+NAA = bytes.fromhex("6001405500000000a000000000000001")
+BLOCKS = 4096
+WINDOW = 32
+OWN = {
+    "HeaderDigest": "None",
+    "DataDigest": "None",
+    "InitialR2T": "Yes",
+    "ImmediateData": "No",
+    "MaxRecvDataSegmentLength": "262144",
+    "MaxBurstLength": "262144",
+    "FirstBurstLength": "65536",
+    "DefaultTime2Wait": "2",
+    "DefaultTime2Retain": "0",
+    "MaxOutstandingR2T": "1",
+    "MaxConnections": "1",
+    "ErrorRecoveryLevel": "0",
+    "DataPDUInOrder": "Yes",
+    "DataSequenceInOrder": "Yes",
+}
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What the target may choose."""
+
+    event: AsyncEvent | None = None  # an Asynchronous Message before every response of a SCSI command
+    nops: bool = False  # a NOP-In of its own before every PDU of the full feature phase
+    one_write: bool = False  # the data of the next write are asked for when the last one is complete
+    burst: int = 262144  # bytes of one R2T
+    closes_last: bool = False  # after a logout, when the initiator has closed
+    answers_aborted: bool = False  # not legal: an aborted write ends with GOOD after the task's response
+    block_size: int = 512
+
+
+@dataclass
+class Write:
+    command: ScsiCommand
+    data: bytearray
+    size: int
+    at: int
+    asked: int = 0
+    outstanding: bool = False
+
+
+@dataclass
+class Connection:
+    """One session with one connection."""
+
+    sock: socket.socket
+    unit: bytearray
+    choices: Choices
+    stat_sn: int = 1
+    exp_cmd_sn: int = 1
+    max_recv: int = 8192
+    writes: dict[int, Write] = field(default_factory=dict)
+    aborts: list[tuple[TaskRequest, set[int]]] = field(default_factory=list)
+    nop_tag: int = 0
+    late: list[int] = field(default_factory=list)
+
+    def serve(self) -> None:
+        stream = PduReceiver()
+        while True:
+            event = stream.next_event()
+            if isinstance(event, ReceivedPdu):
+                if not self.handle(event.pdu):
+                    return
+            elif event is NEED_DATA:
+                data = self.sock.recv(65536)
+                if not data:
+                    return
+                stream.receive_data(data)
+
+    def send(self, pdu: Any, *, uses: bool = True) -> None:
+        number = self.exp_cmd_sn
+        self.sock.sendall(
+            replace(pdu, stat_sn=self.stat_sn, exp_cmd_sn=number, max_cmd_sn=number + WINDOW).encode()
+        )
+        self.stat_sn += uses
+
+    def respond(self, pdu: Any, *, uses: bool = True) -> None:
+        """Send a PDU of the full feature phase, after what the target sends of its own accord."""
+        if self.choices.nops:
+            self.nop_tag += 1
+            self.send(NopIn(ttt=self.nop_tag if self.nop_tag % 2 else NO_TAG), uses=False)
+        if self.choices.event is not None and isinstance(pdu, (ScsiResponse, TaskResponse)):
+            self.send(AsyncMessage(event=self.choices.event, vendor_code=1))
+        if isinstance(pdu, ScsiResponse):  # so late that no ping after the abort meets it
+            while self.late:
+                self.send(ScsiResponse(itt=self.late.pop()))
+        self.send(pdu, uses=uses)
+
+    def handle(self, pdu: Pdu) -> bool:
+        if isinstance(pdu, Request) and not pdu.immediate:
+            self.exp_cmd_sn = pdu.cmd_sn + 1
+        match pdu:
+            case LoginRequest():
+                self.login(pdu)
+            case NopOut() if pdu.itt != NO_TAG:
+                self.respond(NopIn(itt=pdu.itt, data=pdu.data[: self.max_recv]))
+            case NopOut():
+                pass
+            case TextRequest():
+                self.respond(TextResponse(itt=pdu.itt))
+            case ScsiCommand():
+                self.command(pdu)
+            case DataOut():
+                self.data(pdu)
+            case TaskRequest():
+                self.task(pdu)
+            case LogoutRequest():
+                return self.logout(pdu)
+            case _:
+                self.respond(Reject(reason=5, data=pdu.encode()[:48]))
+        return True
+
+    def login(self, pdu: LoginRequest) -> None:
+        self.exp_cmd_sn = pdu.cmd_sn
+        offered = parse_text(pdu.data)
+        replies = [
+            (name, negotiated_reply(KEYS[name], value, OWN[name])) for name, value in offered if name in OWN
+        ]
+        replies += [(name, "NotUnderstood") for name, _ in offered if name not in OWN and name not in KEYS]
+        self.max_recv = int(dict(offered).get("MaxRecvDataSegmentLength", "8192"))
+        if ("SessionType", "Discovery") not in offered:
+            replies.append(("TargetPortalGroupTag", "1"))
+        self.send(
+            LoginResponse(
+                itt=pdu.itt, isid=pdu.isid, tsih=1, transit=pdu.transit, csg=pdu.csg, nsg=pdu.nsg,
+                data=format_text(replies),
+            )
+        )  # fmt: skip
+
+    def logout(self, pdu: LogoutRequest) -> bool:
+        result = LogoutResult.SUCCESS
+        if pdu.reason == 2:
+            result = LogoutResult.RECOVERY_NOT_SUPPORTED
+        elif pdu.reason > 2 or (pdu.reason == 1 and pdu.cid):
+            result = LogoutResult.CID_NOT_FOUND
+        self.send(LogoutResponse(itt=pdu.itt, response=result))
+        if result == LogoutResult.SUCCESS and self.choices.closes_last:
+            with contextlib.suppress(OSError):
+                while self.sock.recv(4096):
+                    pass
+        return result != LogoutResult.SUCCESS
+
+    # SCSI
+
+    def command(self, pdu: ScsiCommand) -> None:
+        opcode, size = pdu.cdb[0], self.choices.block_size
+        lba, blocks = struct.unpack_from(">xxQI" if opcode in (0x88, 0x8A) else ">xxIxH", pdu.cdb)
+        if opcode in (0x2A, 0x8A):
+            self.writes[pdu.itt] = Write(pdu, bytearray(blocks * size), blocks * size, lba * size)
+            self.ask()
+            return
+        known = {
+            0x00: lambda: b"",
+            0x12: lambda: self.inquiry(pdu.cdb),
+            0x9E: lambda: struct.pack(">QI", BLOCKS - 1, size).ljust(32, b"\0"),
+            0x28: lambda: bytes(self.unit[lba * size : (lba + blocks) * size]),
+            0x88: lambda: bytes(self.unit[lba * size : (lba + blocks) * size]),
+        }
+        if opcode not in known:
+            sense = fixed_sense(5, 0x2000)
+            self.respond(ScsiResponse(itt=pdu.itt, status=2, data=struct.pack(">H", len(sense)) + sense))
+            return
+        self.answer(pdu, known[opcode]())
+
+    def inquiry(self, cdb: bytes) -> bytes:
+        if not cdb[1] & 1:
+            return b"\0\0\6\x12\x1f\0\0\2" + b"SOUND   " + b"a unit in memory" + b"1   "
+        pages = {0: bytes([0, 0x83]), 0x83: b"\1\3\0\x10" + NAA}
+        body = pages.get(cdb[2], b"")
+        return struct.pack(">BBH", 0, cdb[2], len(body)) + body
+
+    def answer(self, pdu: ScsiCommand, data: bytes) -> None:
+        """Send ``data``, cut to what the CDB and the initiator allow, and the status."""
+        if pdu.cdb[0] == 0x12:
+            data = data[: int.from_bytes(pdu.cdb[3:5], "big")]
+        sent, limit = data[: pdu.expected_length], self.max_recv
+        for number, at in enumerate(range(0, len(sent), limit)):
+            piece = sent[at : at + limit]
+            self.respond(
+                DataIn(itt=pdu.itt, data_sn=number, buffer_offset=at, data=piece,
+                       final=at + limit >= len(sent)),
+                uses=False,
+            )  # fmt: skip
+        rest = pdu.expected_length - len(data) if pdu.read else 0
+        self.respond(
+            ScsiResponse(itt=pdu.itt, exp_data_sn=-(-len(sent) // limit), underflow=rest > 0,
+                         overflow=rest < 0, residual=abs(rest))
+        )  # fmt: skip
+
+    def ask(self) -> None:
+        """Send the R2Ts that may be outstanding."""
+        for write in self.writes.values():
+            if not write.outstanding and not any(write.command.itt in tags for _, tags in self.aborts):
+                length = min(self.choices.burst, write.size - write.asked)
+                self.respond(
+                    ReadyToTransfer(
+                        itt=write.command.itt, ttt=write.command.itt, lun=write.command.lun,
+                        r2t_sn=write.asked // self.choices.burst, buffer_offset=write.asked,
+                        desired_length=length,
+                    ),
+                    uses=False,
+                )  # fmt: skip
+                write.asked, write.outstanding = write.asked + length, True
+            if self.choices.one_write:
+                return
+
+    def data(self, pdu: DataOut) -> None:
+        write = self.writes[pdu.itt]
+        write.data[pdu.buffer_offset : pdu.buffer_offset + len(pdu.data)] = pdu.data
+        if not pdu.final:
+            return
+        write.outstanding = False
+        if any(pdu.itt in tags for _, tags in self.aborts):
+            self.end_aborted()
+            return
+        if write.asked == write.size:
+            del self.writes[pdu.itt]
+            self.unit[write.at : write.at + write.size] = write.data
+            self.respond(ScsiResponse(itt=pdu.itt))
+        self.ask()
+
+    # Task management: the response waits for the data that were asked for (4.2.3.3)
+
+    def task(self, pdu: TaskRequest) -> None:
+        tags = set(self.writes)
+        if pdu.function == TaskFunction.ABORT_TASK:
+            tags &= {pdu.referenced_itt}
+            if not tags:
+                self.respond(TaskResponse(itt=pdu.itt, response=TaskResult.TASK_DOES_NOT_EXIST))
+                return
+        elif pdu.function != TaskFunction.LOGICAL_UNIT_RESET:
+            self.respond(TaskResponse(itt=pdu.itt, response=TaskResult.NOT_SUPPORTED))
+            return
+        self.aborts.append((pdu, tags))
+        self.end_aborted()
+
+    def end_aborted(self) -> None:
+        for abort in list(self.aborts):
+            pdu, tags = abort
+            if any(self.writes[tag].outstanding for tag in tags if tag in self.writes):
+                continue
+            self.aborts.remove(abort)
+            ended = [tag for tag in tags if self.writes.pop(tag, None)]
+            self.respond(TaskResponse(itt=pdu.itt, response=TaskResult.COMPLETE))
+            if self.choices.answers_aborted:
+                self.late = ended
+
+
+class Server:
+    """A context manager that listens on loopback."""
+
+    def __init__(self, choices: Choices | None = None) -> None:
+        self.choices = choices or Choices()
+        self.unit = bytearray(BLOCKS * self.choices.block_size)
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.port: int = self._listener.getsockname()[1]
+        self._sockets: list[socket.socket] = []
+
+    def __enter__(self) -> Server:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for sock in (self._listener, *self._sockets):
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+            sock.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                sock, _ = self._listener.accept()
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._sockets.append(sock)
+                threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
+
+    def _serve(self, sock: socket.socket) -> None:
+        with sock, contextlib.suppress(OSError):
+            Connection(sock, self.unit, self.choices).serve()
+
+
+__all__ = ["IQN", "NAA", "Choices", "Server"]
