@@ -102,5 +102,5 @@ def test_limits_that_are_cut_off_are_an_error() -> None:
         (b"another", b"1", ""),
     ],
 )
-def test_implementations_are_told_apart(model: bytes, revision: bytes, name: str) -> None:
+def test_implementations_are_recognised(model: bytes, revision: bytes, name: str) -> None:
     assert implementation(controller(mn=model.ljust(40), fr=revision.ljust(8)[:8])) == name

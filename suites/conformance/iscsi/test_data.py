@@ -456,7 +456,7 @@ def test_small_data_out_pdus_make_one_write(connections, scratch):
 def test_two_writes_whose_data_are_interleaved_are_both_right(connections, scratch, observe):
     """A target may ask for the data of one write after the other: then nothing is interleaved.
 
-    No sentence of RFC 7143 requires that it serves two commands at once; 4.2.5.1 tells their data apart.
+    No sentence of RFC 7143 requires that it serves two commands at once; 4.2.5.1 keeps their data apart.
     """
     session = prepared(connections, scratch, ImmediateData="No", InitialR2T="Yes")
     data, size = scratch.pattern(8, seed=16), scratch.block_size

@@ -26,8 +26,8 @@ def words(answer: object) -> str:
 def closes_after(session: Initiator, observe, reason: LogoutReason) -> None:
     """Log out, and claim that the target closes the connection.
 
-    RFC 7143 11.15: "After Logout, the TCP connection referred by the CID MUST be closed at both ends". Which end
-    is first is not stated there, so a target that waits is sent a FIN.
+    RFC 7143 11.15: "After Logout, the TCP connection referred by the CID MUST be closed at both ends". Either
+    end may be first, so a target that waits is sent a FIN.
     """
     answer = session.logout(reason=reason)
     assert answer.response == LogoutResult.SUCCESS, f"{words(answer)}; 11.15.1: 0 is success"

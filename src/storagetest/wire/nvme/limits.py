@@ -25,7 +25,7 @@ UNLIMITED = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The most that one command may ask for; in blocks, unless the name says otherwise."""
+    """The most that one command may ask for; in blocks, unless the name states otherwise."""
 
     block_size: int
     transfer: int = UNLIMITED  # Read, Write and Compare: MDTS
