@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from storagetest.counters.cpu import CpuUsage, cpu_usage, parse_stat
 from storagetest.measure.histogram import Histogram
 from storagetest.measure.run import METRICS, Better, Metric, Unit
 
@@ -11,8 +12,11 @@ __all__ = [
     "bandwidth",
     "client_cpu",
     "counts",
+    "cpu_between",
+    "describe_cpu",
     "latencies",
     "latency_values",
+    "percentiles",
     "rate",
     "seconds",
     "share",
@@ -52,12 +56,11 @@ def counts(*names: str, better: Better = Better.LOWER) -> dict[str, Metric]:
 
 def latencies(*operations: str) -> dict[str, Metric]:
     """Return, for each operation, the metrics ``…_mean``, ``…_p50`` and ``…_p99``: of its own histogram."""
-    found = {}
-    for operation in operations:
-        for part, quantile in {"mean": None, **_QUANTILES}.items():
-            name = f"{operation}_{part}"
-            found[name] = Metric(name, Unit.SECONDS, Better.LOWER, quantile, operation)
-    return found
+    return {
+        f"{operation}_{part}": Metric(f"{operation}_{part}", Unit.SECONDS, Better.LOWER, quantile, operation)
+        for operation in operations
+        for part, quantile in {"mean": None, **_QUANTILES}.items()
+    }
 
 
 def timed(*operations: str) -> dict[str, Metric]:
@@ -72,7 +75,30 @@ def latency_values(operation: str, latency: Histogram) -> dict[str, float]:
     """Return the values of :func:`latencies`; none if nothing was counted."""
     if not latency.count:
         return {}
-    values = {f"{operation}_mean": latency.mean}
-    for part, quantile in _QUANTILES.items():
-        values[f"{operation}_{part}"] = latency.percentile(quantile)
-    return values
+    values = {f"{operation}_{part}": latency.percentile(quantile) for part, quantile in _QUANTILES.items()}
+    return {f"{operation}_mean": latency.mean, **values}
+
+
+def percentiles(latency: Histogram) -> dict[str, float]:
+    """Return the values of the usual metrics that are percentiles: ``p50``, ``p99`` …"""
+    return {
+        metric.name: latency.percentile(metric.quantile)
+        for metric in METRICS.values()
+        if metric.quantile is not None
+    }
+
+
+def cpu_between(before: str, after: str) -> CpuUsage | None:
+    """Return the client's CPU use between two texts of /proc/stat; None without /proc.
+
+    The other figures are valid then, and a gate on this one reports it as missing.
+    """
+    try:
+        return cpu_usage(parse_stat(before), parse_stat(after))
+    except ValueError:
+        return None
+
+
+def describe_cpu(cpu: CpuUsage) -> str:
+    """Return the client's CPU use as evidence."""
+    return f"{cpu.share:.1%} of {cpu.cores} cores busy, the busiest {cpu.busiest_core:.1%}"

@@ -64,6 +64,11 @@ class LoadSize:
         """Timeout in seconds of waiting for other clients."""
         return self.start.timeout if self.start is not None else 0.0
 
+    @property
+    def barrier(self) -> str:
+        """The client's directory of the start barrier; "" if the load does not wait."""
+        return self.start.directory if self.start is not None else ""
+
 
 O = TypeVar("O", bound=WorkloadOptions)  # noqa: E741  # options
 

@@ -44,8 +44,7 @@ class Bonnie(AgentWorkload["Bonnie.Options"]):
     source = "R. Coker, Bonnie++ 1.03 (https://www.coker.com.au/bonnie++/)"
     metrics: ClassVar[Mapping[str, Metric]] = {
         **bandwidth(*_STREAMS),
-        **rate("seeks"),
-        **{name: metric for each in _FILES for name, metric in rate(each).items()},
+        **rate("seeks", *_FILES),
         **latencies("seeks", *_FILES),
         **share(*(f"{each}_cpu" for each in (*_STREAMS, "seeks", *_FILES))),
         **client_cpu,

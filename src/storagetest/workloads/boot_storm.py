@@ -12,13 +12,14 @@ from pydantic import Field, model_validator
 from storagetest.config.base import Duration, Size
 from storagetest.errors import WorkloadError
 from storagetest.measure.histogram import merge
-from storagetest.measure.run import METRICS, Better, Metric, Unit
+from storagetest.measure.run import METRICS, Metric
 from storagetest.protocols.base import Attachment, AttachmentKind
 from storagetest.units import format_duration, format_size
 from storagetest.workloads._agent.base import AgentOptions, AgentWorkload, usable_size
-from storagetest.workloads._agent.result import AgentResult, OpStats
+from storagetest.workloads._agent.result import AgentResult
 from storagetest.workloads._agent.run import run_agent
-from storagetest.workloads._metrics import client_cpu, latencies
+from storagetest.workloads._fio.base import SLACK, SLOWEST_FILL
+from storagetest.workloads._metrics import client_cpu, latencies, seconds
 from storagetest.workloads.base import LoadSize, register
 
 __all__ = ["BootStorm"]
@@ -26,10 +27,7 @@ __all__ = ["BootStorm"]
 _MIB = 1 << 20
 _BYTES_A_READ = 1 << 20
 _FEWEST = 16
-_SLOWEST_FILL = 2 * _MIB
 _SLOWEST_IO = 0.05
-_SLACK = 60.0
-_TIMES = ("time_to_first_boot", "time_to_half", "time_to_last_boot")
 
 
 @register
@@ -43,12 +41,13 @@ class BootStorm(AgentWorkload["BootStorm.Options"]):
     """
 
     name = "boot-storm"
+    main_phase = "boot"
     needs: ClassVar[frozenset[str]] = frozenset()
     example: ClassVar[Mapping[str, Any]] = {"vms": 20, "think": "2ms"}
     headline = ("time_to_last_boot", "iops", "read_p99")
     source = "a boot's disk accesses, in the manner of published boot storms of cloned machines"
     metrics: ClassVar[Mapping[str, Metric]] = {
-        **{name: Metric(name, Unit.SECONDS, Better.LOWER) for name in _TIMES},
+        **seconds("time_to_first_boot", "time_to_half", "time_to_last_boot"),
         **{name: METRICS[name] for name in ("bandwidth", "iops", "latency_mean")},
         **latencies("read", "write", "flush"),
         **client_cpu,
@@ -130,7 +129,7 @@ class BootStorm(AgentWorkload["BootStorm.Options"]):
         """Write the base image, and on a device all regions, with incompressible data."""
         request = {**self.request(attachment, options, scale), "step": "fill"}
         size = request["image"] + request["vms"] * request["clone"]
-        run_agent(attachment.client, request, deadline=_SLACK + size / _SLOWEST_FILL)
+        run_agent(attachment.client, request, deadline=SLACK + size / SLOWEST_FILL)
 
     def values(self, result: AgentResult, options: BootStorm.Options) -> dict[str, float]:  # noqa: ARG002
         """Return the times to boot, and rates over the whole storm."""
@@ -145,10 +144,6 @@ class BootStorm(AgentWorkload["BootStorm.Options"]):
             "iops": phase.rate("read") + phase.rate("write"),
             "latency_mean": merge((operations["read"].latency, operations["write"].latency)).mean,
         }
-
-    def operations(self, result: AgentResult, options: BootStorm.Options) -> Mapping[str, OpStats]:  # noqa: ARG002
-        """Return reads, writes and flushes."""
-        return result.phases["boot"].operations
 
     def evidence(self, result: AgentResult) -> dict[str, str]:
         """Return when each machine had booted, and latencies over time."""

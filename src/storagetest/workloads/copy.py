@@ -37,7 +37,7 @@ class Copy(AgentWorkload["Copy.Options"]):
     source = "copy_file_range(2)"
     metrics: ClassVar[Mapping[str, Metric]] = {
         **bandwidth(*(f"{phase}_bandwidth" for phase in _MOVING)),
-        **{name: metric for phase in _PHASES for name, metric in rate(f"{phase}_files").items()},
+        **rate(*(f"{phase}_files" for phase in _PHASES)),
         **latencies(*_PHASES),
         **client_cpu,
     }

@@ -12,9 +12,9 @@ from storagetest.errors import WorkloadError
 from storagetest.measure.run import Metric
 from storagetest.protocols.base import Attachment, AttachmentKind
 from storagetest.units import format_size
-from storagetest.workloads._agent.base import AgentOptions, AgentWorkload, fill_data
-from storagetest.workloads._agent.result import AgentResult, OpStats
-from storagetest.workloads._fio.base import data_file, data_key, data_size
+from storagetest.workloads._agent.base import AgentOptions, DataSetWorkload
+from storagetest.workloads._agent.result import AgentResult
+from storagetest.workloads._fio.base import data_file, data_size
 from storagetest.workloads._metrics import bandwidth, client_cpu, latencies, rate
 from storagetest.workloads.base import LoadSize, register
 
@@ -26,7 +26,7 @@ _LARGEST_LOG = 64 * _MIB
 
 
 @register
-class Database(AgentWorkload["Database.Options"]):
+class Database(DataSetWorkload["Database.Options"]):
     """One writer appends to a log and flushes each record; other workers read and overwrite random pages.
 
     A commit is a record written and fdatasync(2) returned. The log has a sixteenth of the profile's `size`,
@@ -35,7 +35,7 @@ class Database(AgentWorkload["Database.Options"]):
     """
 
     name = "database"
-    needs: ClassVar[frozenset[str]] = frozenset()
+    main_phase = "work"
     headline = ("tps", "page_iops", "commit_p99")
     source = "the write-ahead log and page accesses of transactional databases; fdatasync(2)"
     example: ClassVar[Mapping[str, Any]] = {"page_size": "16KiB", "page_workers": 4}
@@ -87,14 +87,6 @@ class Database(AgentWorkload["Database.Options"]):
             "seed": options.seed + scale.repeat,
         }
 
-    def dataset(self, options: Database.Options, scale: LoadSize) -> str:  # noqa: ARG002
-        """Return the key of the data set, which is that of the loads by fio."""
-        return data_key(scale)
-
-    def fill(self, attachment: Attachment, options: Database.Options, scale: LoadSize) -> None:  # noqa: ARG002
-        """Write the complete data set, with incompressible data."""
-        fill_data(attachment, scale)
-
     def values(self, result: AgentResult, options: Database.Options) -> dict[str, float]:  # noqa: ARG002
         """Return commits and pages per second."""
         work = result.phases["work"]
@@ -105,7 +97,3 @@ class Database(AgentWorkload["Database.Options"]):
             "log_bandwidth": work.bandwidth("commit"),
             "page_bandwidth": sum(work.bandwidth(name) for name in pages),
         }
-
-    def operations(self, result: AgentResult, options: Database.Options) -> Mapping[str, OpStats]:  # noqa: ARG002
-        """Return commits, and operations on pages."""
-        return result.phases["work"].operations

@@ -13,19 +13,11 @@ from storagetest.measure.run import Better, Metric, Sample
 from storagetest.measure.scaling import jain
 from storagetest.protocols.base import Attachment
 from storagetest.units import format_count, format_size
+from storagetest.workloads import _metrics
 from storagetest.workloads._fio.base import FioOptions, FioWorkload, Pattern, first_ios, utilisation
 from storagetest.workloads._fio.job import FioJob
 from storagetest.workloads._fio.parse import FioResult
 from storagetest.workloads._fio.run import FioOutcome
-from storagetest.workloads._metrics import (
-    bandwidth,
-    client_cpu,
-    counts,
-    latencies,
-    latency_values,
-    rate,
-    share,
-)
 from storagetest.workloads.base import LoadSize, register
 
 __all__ = ["NoisyNeighbour"]
@@ -45,12 +37,12 @@ class NoisyNeighbour(FioWorkload["NoisyNeighbour.Options"]):
     example: ClassVar[Mapping[str, Any]] = {"neighbours": 4, "neighbour_block_size": "64KiB"}
     headline = ("slowdown", "fairness", "alone_iops", "beside_p99")
     metrics: ClassVar[Mapping[str, Metric]] = {
-        **counts("slowdown"),
-        **share("fairness", better=Better.HIGHER),
-        **rate("alone_iops", "beside_iops", "neighbours_iops"),
-        **bandwidth("neighbours_bandwidth"),
-        **latencies("alone", "beside", "neighbours"),
-        **client_cpu,
+        **_metrics.counts("slowdown"),
+        **_metrics.share("fairness", better=Better.HIGHER),
+        **_metrics.rate("alone_iops", "beside_iops", "neighbours_iops"),
+        **_metrics.bandwidth("neighbours_bandwidth"),
+        **_metrics.latencies("alone", "beside", "neighbours"),
+        **_metrics.client_cpu,
     }
 
     class Options(FioOptions):
@@ -133,7 +125,7 @@ def _sample(exclusive: FioOutcome, shared: FioOutcome, size: int) -> Sample:
         "neighbours_bandwidth": sum(each.bytes / each.seconds for each in neighbours),
     }
     for operation, latency in operations.items():
-        values |= latency_values(operation, latency)
+        values |= _metrics.latency_values(operation, latency)
     if shared.cpu is not None:
         values["client_cpu"] = shared.cpu.share
     return Sample(

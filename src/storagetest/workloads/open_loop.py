@@ -13,9 +13,9 @@ from storagetest.errors import WorkloadError
 from storagetest.measure.run import Better, Metric
 from storagetest.protocols.base import Attachment
 from storagetest.units import format_size
-from storagetest.workloads._agent.base import AgentOptions, AgentWorkload, fill_data
-from storagetest.workloads._agent.result import AgentResult, OpStats
-from storagetest.workloads._fio.base import data_file, data_key, data_size
+from storagetest.workloads._agent.base import AgentOptions, DataSetWorkload
+from storagetest.workloads._agent.result import AgentResult
+from storagetest.workloads._fio.base import data_file, data_size
 from storagetest.workloads._metrics import bandwidth, client_cpu, latencies, rate, share
 from storagetest.workloads.base import LoadSize, register
 
@@ -27,7 +27,7 @@ _ASKED = 0.99
 
 
 @register
-class OpenLoop(AgentWorkload["OpenLoop.Options"]):
+class OpenLoop(DataSetWorkload["OpenLoop.Options"]):
     """Random reads and writes that are due at times drawn in advance: an open loop at a given rate.
 
     Response time counts from the moment at which a request was due, service time from its start; so the
@@ -36,7 +36,7 @@ class OpenLoop(AgentWorkload["OpenLoop.Options"]):
     """
 
     name = "open-loop"
-    needs: ClassVar[frozenset[str]] = frozenset()
+    main_phase = "requests"
     headline = ("iops", "achieved", "service_p99", "response_p99")
     source = (
         "open loops: B. Schroeder, A. Wierman, M. Harchol-Balter, Open Versus Closed: A Cautionary Tale, "
@@ -99,14 +99,6 @@ class OpenLoop(AgentWorkload["OpenLoop.Options"]):
             "seconds": scale.runtime,
         }
 
-    def dataset(self, options: OpenLoop.Options, scale: LoadSize) -> str:  # noqa: ARG002
-        """Return the key of the data set, which is that of the loads by fio."""
-        return data_key(scale)
-
-    def fill(self, attachment: Attachment, options: OpenLoop.Options, scale: LoadSize) -> None:  # noqa: ARG002
-        """Write the complete data set, with incompressible data."""
-        fill_data(attachment, scale)
-
     def values(self, result: AgentResult, options: OpenLoop.Options) -> dict[str, float]:
         """Return the rates, and the share of the requested rate that was started."""
         phase = result.phases["requests"]
@@ -115,10 +107,6 @@ class OpenLoop(AgentWorkload["OpenLoop.Options"]):
             "bandwidth": phase.bandwidth("service"),
             "achieved": self._achieved(result, options),
         }
-
-    def operations(self, result: AgentResult, options: OpenLoop.Options) -> Mapping[str, OpStats]:  # noqa: ARG002
-        """Return response and service time of the requests."""
-        return result.phases["requests"].operations
 
     def invalid(self, result: AgentResult, options: OpenLoop.Options) -> tuple[str, ...]:
         """Return a reason if the rate was not reached: the load is then not the requested one."""

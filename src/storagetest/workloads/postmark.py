@@ -12,7 +12,7 @@ from storagetest.config.base import Size
 from storagetest.measure.run import Better, Metric, Sample
 from storagetest.protocols.base import Attachment
 from storagetest.workloads._agent.base import AgentOptions, AgentWorkload, usable_size
-from storagetest.workloads._agent.result import AgentResult, OpStats
+from storagetest.workloads._agent.result import AgentResult
 from storagetest.workloads._metrics import bandwidth, client_cpu, counts, latencies, rate
 from storagetest.workloads.base import LoadSize, register
 
@@ -33,6 +33,7 @@ class Postmark(AgentWorkload["Postmark.Options"]):
     """
 
     name = "postmark"
+    main_phase = "transactions"
     example: ClassVar[Mapping[str, Any]] = {"files": 500, "transactions": 500}
     counts_server_writes = True
     headline = ("tps", "read_bandwidth", "write_bandwidth", "transaction_p99")
@@ -40,12 +41,7 @@ class Postmark(AgentWorkload["Postmark.Options"]):
     metrics: ClassVar[Mapping[str, Metric]] = {
         **rate("tps"),
         **bandwidth("read_bandwidth", "write_bandwidth"),
-        **rate("create_alone_ops"),
-        **rate("delete_alone_ops"),
-        **rate("create_ops"),
-        **rate("delete_ops"),
-        **rate("read_ops"),
-        **rate("append_ops"),
+        **rate("create_alone_ops", "delete_alone_ops", *(f"{name}_ops" for name in _OPERATIONS)),
         **counts("transactions", better=Better.HIGHER),
         **counts("server_writes_per_transaction"),
         **latencies("transaction", *_OPERATIONS),
@@ -156,7 +152,3 @@ class Postmark(AgentWorkload["Postmark.Options"]):
             values={**sample.values, "server_writes_per_transaction": each},
             evidence={**sample.evidence, "server writes": text},
         )
-
-    def operations(self, result: AgentResult, options: Postmark.Options) -> Mapping[str, OpStats]:  # noqa: ARG002
-        """Return the transactions and their operations."""
-        return result.phases["transactions"].operations

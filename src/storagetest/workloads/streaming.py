@@ -13,9 +13,9 @@ from storagetest.errors import WorkloadError
 from storagetest.measure.run import Better, Metric
 from storagetest.protocols.base import Attachment
 from storagetest.units import format_size
-from storagetest.workloads._agent.base import AgentOptions, AgentWorkload, fill_data
-from storagetest.workloads._agent.result import AgentResult, OpStats
-from storagetest.workloads._fio.base import data_file, data_key, data_size
+from storagetest.workloads._agent.base import AgentOptions, DataSetWorkload
+from storagetest.workloads._agent.result import AgentResult
+from storagetest.workloads._fio.base import data_file, data_size
 from storagetest.workloads._metrics import bandwidth, client_cpu, counts, latencies, seconds, share
 from storagetest.workloads.base import LoadSize, register
 
@@ -27,7 +27,7 @@ _ASKED = 0.99
 
 
 @register
-class Streaming(AgentWorkload["Streaming.Options"]):
+class Streaming(DataSetWorkload["Streaming.Options"]):
     """Fixed-rate readers, an open loop: every frame is due at a fixed time, however late the last one was.
 
     A frame that is not read within `deadline` of that time is missed. Response time counts from that time,
@@ -37,7 +37,7 @@ class Streaming(AgentWorkload["Streaming.Options"]):
     """
 
     name = "streaming"
-    needs: ClassVar[frozenset[str]] = frozenset()
+    main_phase = "play"
     headline = ("missed", "longest_gap", "bandwidth", "response_p99")
     source = (
         "open loops: B. Schroeder, A. Wierman, M. Harchol-Balter, Open Versus Closed: A Cautionary Tale, "
@@ -97,14 +97,6 @@ class Streaming(AgentWorkload["Streaming.Options"]):
             "seconds": scale.runtime,
         }
 
-    def dataset(self, options: Streaming.Options, scale: LoadSize) -> str:  # noqa: ARG002
-        """Return the key of the data set, which is that of the loads by fio."""
-        return data_key(scale)
-
-    def fill(self, attachment: Attachment, options: Streaming.Options, scale: LoadSize) -> None:  # noqa: ARG002
-        """Write the whole data set, with incompressible data."""
-        fill_data(attachment, scale)
-
     def values(self, result: AgentResult, options: Streaming.Options) -> dict[str, float]:  # noqa: ARG002
         """Return the missed frames, the longest gap, and the bandwidth."""
         readers = result.extra["readers"]
@@ -117,10 +109,6 @@ class Streaming(AgentWorkload["Streaming.Options"]):
             "longest_response": max(reader["longest_response"] for reader in readers),
             "bandwidth": result.phases["play"].bandwidth("service"),
         }
-
-    def operations(self, result: AgentResult, options: Streaming.Options) -> Mapping[str, OpStats]:  # noqa: ARG002
-        """Return response and service time of the frames."""
-        return result.phases["play"].operations
 
     def invalid(self, result: AgentResult, options: Streaming.Options) -> tuple[str, ...]:
         """Return a reason if a reader did not keep up: the load is then not the requested one."""

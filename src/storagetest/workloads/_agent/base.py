@@ -29,20 +29,18 @@ from storagetest.protocols.base import Attachment, AttachmentKind
 from storagetest.units import format_size
 from storagetest.workloads._agent.result import AgentResult, OpStats, PhaseStats
 from storagetest.workloads._agent.run import run_agent
-from storagetest.workloads._fio.base import data_file, data_size
-from storagetest.workloads._metrics import latency_values
+from storagetest.workloads._fio.base import (
+    SHARE_OF_FREE,
+    SLACK,
+    SLOWEST_FILL,
+    data_file,
+    data_key,
+    data_size,
+)
+from storagetest.workloads._metrics import describe_cpu, latency_values
 from storagetest.workloads.base import LoadSize, Workload
 
-__all__ = ["AgentOptions", "AgentWorkload", "fill_data", "usable_size"]
-
-_SLACK = 60.0
-"""Seconds for the start, for preparation and clean-up between the phases, and for the last operations."""
-
-_SHARE_OF_FREE = 0.9
-"""Share of a file system's free space that is used: metadata and some file systems need the rest."""
-
-_SLOWEST_FILL = 2 << 20
-"""Bytes per second. A target that is filled more slowly is treated as hung."""
+__all__ = ["AgentOptions", "AgentWorkload", "DataSetWorkload", "usable_size"]
 
 _CEILING_SECONDS = 1.0
 _CEILING_SIZE = 64 << 20
@@ -69,11 +67,12 @@ O = TypeVar("O", bound=AgentOptions)  # noqa: E741  # options
 class AgentWorkload(Workload[O]):
     """A load that the agent runs on a file system.
 
-    Subclasses define :meth:`request`, :meth:`operations` and :meth:`values`.
+    Subclasses define :meth:`request`, :meth:`values`, and :attr:`main_phase` or :meth:`operations`.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"filesystem"})
     tools: ClassVar[Mapping[str, tuple[str, ...]]] = {"python3": ("python3", "--version")}
+    main_phase: ClassVar[str]
 
     @abstractmethod
     def request(self, attachment: Attachment, options: O, scale: LoadSize) -> dict[str, Any]:
@@ -84,8 +83,8 @@ class AgentWorkload(Workload[O]):
         """Return the metrics' values; those of :meth:`operations` and ``client_cpu`` are added to them."""
 
     def operations(self, result: AgentResult, options: O) -> Mapping[str, OpStats]:  # noqa: ARG002
-        """Return the operations whose latencies are metrics (:func:`latencies`), by name."""
-        return {}
+        """Return the operations whose latencies are metrics, by name: those of :attr:`main_phase`."""
+        return result.phases[self.main_phase].operations
 
     def invalid(self, result: AgentResult, options: O) -> tuple[str, ...]:  # noqa: ARG002
         """Return the reasons why the sample is invalid; empty if it is valid."""
@@ -107,9 +106,8 @@ class AgentWorkload(Workload[O]):
         request = {**self.request(attachment, options, scale), "timeline_interval": scale.interval}
         # The phases may take the runtime each; preparation and clean-up between them may take as long, twice.
         limit = 4 * scale.runtime if request["seconds"] is not None else self.timeout(request, scale)
-        barrier = {"barrier": scale.start.directory} if scale.start is not None else {}
-        deadline = _SLACK + limit + scale.start_timeout
-        result = run_agent(attachment.client, {**request, **barrier}, deadline=deadline)
+        deadline = SLACK + limit + scale.start_timeout
+        result = run_agent(attachment.client, {**request, "barrier": scale.barrier}, deadline=deadline)
         try:
             sample = self._sample(result, options, json.dumps(request))
         except KeyError as error:  # the name of a phase or an operation was damaged in transit
@@ -143,8 +141,7 @@ class AgentWorkload(Workload[O]):
         evidence = {"request": request, "phases": phases, **self.evidence(result)}
         if result.cpu is not None:
             values["client_cpu"] = result.cpu.share
-            busiest = f"the busiest {result.cpu.busiest_core:.1%}"
-            evidence["cpu"] = f"{result.cpu.share:.1%} of {result.cpu.cores} cores busy, {busiest}"
+            evidence["cpu"] = describe_cpu(result.cpu)
         seconds = sum(phase.seconds for phase in result.phases.values())
         ios = sum(entry.ops for phase in result.phases.values() for entry in phase.operations.values())
         busiest_core = result.cpu.busiest_core if result.cpu is not None else None
@@ -162,6 +159,28 @@ class AgentWorkload(Workload[O]):
     def evidence(self, result: AgentResult) -> dict[str, str]:
         """Return the other parts of the result as texts."""
         return {name: json.dumps(value) for name, value in result.extra.items() if value}
+
+
+class DataSetWorkload(AgentWorkload[O]):
+    """A load that the agent runs on the data set of the loads by fio, a file or a device."""
+
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def dataset(self, options: O, scale: LoadSize) -> str:  # noqa: ARG002
+        """Return the key of the data set, which is that of the loads by fio."""
+        return data_key(scale)
+
+    def fill(self, attachment: Attachment, options: O, scale: LoadSize) -> None:  # noqa: ARG002
+        """Write the whole data set, with incompressible data."""
+        size = data_size(attachment, scale)
+        request = {
+            "command": "loads.fill",
+            "path": data_file(attachment, scale),
+            "size": size,
+            "make": attachment.kind is AttachmentKind.FILESYSTEM,
+            "seed": _FILL_SEED,
+        }
+        run_agent(attachment.client, request, deadline=SLACK + size / SLOWEST_FILL)
 
 
 def _timeline(result: AgentResult, host: str, first: float, interval: float) -> tuple[Series, ...]:
@@ -182,19 +201,6 @@ def _timeline(result: AgentResult, host: str, first: float, interval: float) -> 
     )
 
 
-def fill_data(attachment: Attachment, scale: LoadSize) -> None:
-    """Write the whole data set, which fio and agent loads share, with incompressible data."""
-    size = data_size(attachment, scale)
-    request = {
-        "command": "loads.fill",
-        "path": data_file(attachment, scale),
-        "size": size,
-        "make": attachment.kind is AttachmentKind.FILESYSTEM,
-        "seed": _FILL_SEED,
-    }
-    run_agent(attachment.client, request, deadline=_SLACK + size / _SLOWEST_FILL)
-
-
 def usable_size(attachment: Attachment, scale: LoadSize, *, need: int) -> int:
     """Return the bytes to use: the size of the profile, or the free space if that is less.
 
@@ -204,7 +210,7 @@ def usable_size(attachment: Attachment, scale: LoadSize, *, need: int) -> int:
     if attachment.kind is AttachmentKind.FILESYSTEM:
         if _PLENTY * max(need, scale.size) > free:  # other loads may have used some of it
             free = min(free, _free(attachment))
-        free = int(free * _SHARE_OF_FREE)
+        free = int(free * SHARE_OF_FREE)
     size = min(scale.size, free)
     if size < need:
         raise WorkloadError(
@@ -215,7 +221,7 @@ def usable_size(attachment: Attachment, scale: LoadSize, *, need: int) -> int:
 
 
 def _free(attachment: Attachment) -> int:
-    output = attachment.client.run(["stat", "-f", "--format=%a %S", attachment.path], deadline=_SLACK).stdout
+    output = attachment.client.run(["stat", "-f", "--format=%a %S", attachment.path], deadline=SLACK).stdout
     blocks, size = (int(word) for word in output.split())
     return blocks * size
 

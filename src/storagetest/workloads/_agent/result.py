@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from storagetest.counters.cpu import CpuUsage, cpu_usage, parse_stat
+from storagetest.counters.cpu import CpuUsage
 from storagetest.errors import WorkloadError
 from storagetest.measure.common_window import ActivitySpan
 from storagetest.measure.histogram import Histogram
+from storagetest.workloads._metrics import cpu_between
 
 __all__ = ["AgentResult", "OpStats", "PhaseStats", "read_result"]
 
@@ -129,7 +130,7 @@ def _describe_error(line: Mapping[str, Any]) -> str:
 def _parse_result(value: Mapping[str, Any]) -> AgentResult:
     phases = {name: _phase(name, phase) for name, phase in value.get("phases", {}).items()}
     more = {name: member for name, member in value.items() if name not in {"phases", "cpu"}}
-    return AgentResult(phases, _cpu(*value.get("cpu", ("", ""))), more)
+    return AgentResult(phases, cpu_between(*value.get("cpu", ("", ""))), more)
 
 
 def _phase(name: str, report: Mapping[str, Any]) -> PhaseStats:
@@ -175,10 +176,3 @@ def _count(name: str, value: object) -> int:
     if type(value) is not int or value < 0:
         raise ValueError(f"{name}: {value!r} is not a count")
     return value
-
-
-def _cpu(before: str, after: str) -> CpuUsage | None:
-    try:
-        return cpu_usage(parse_stat(before), parse_stat(after))
-    except ValueError:  # no /proc: the other figures are valid, and a gate on this one reports it as missing
-        return None

@@ -30,6 +30,11 @@ class CustomWorkload(Workload[WorkloadOptions]):
         or with the place in the file that the entry names.
         """
 
+    @classmethod
+    def _subclass(cls, name: str, doc: str, **members: object) -> type[Self]:
+        """Return the workload ``name`` with the docstring ``doc`` and these class attributes."""
+        return type(name, (cls,), {"__doc__": doc, "__module__": cls.__module__, "name": name, **members})
+
 
 custom_workloads: Registry[CustomWorkload] = get_registry(CUSTOM_WORKLOADS)
 register = custom_workloads.register

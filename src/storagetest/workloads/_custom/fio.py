@@ -16,17 +16,16 @@ from storagetest.protocols.base import Attachment
 from storagetest.units import format_size
 from storagetest.workloads._custom.base import CustomWorkload, register
 from storagetest.workloads._custom.job_file import CustomJob, read_jobs
-from storagetest.workloads._fio.base import FioOptions, FioWorkload, Pattern, first_ios, utilisation
+from storagetest.workloads._fio.base import SLACK, FioOptions, FioWorkload, Pattern, first_ios, utilisation
 from storagetest.workloads._fio.job import FioJob, argv_of, barrier_option, first_io_job
 from storagetest.workloads._fio.parse import ExpectedReport, FioResult
 from storagetest.workloads._fio.run import FIRST_IO_REPORT, run_command
-from storagetest.workloads._metrics import bandwidth, latencies, latency_values, rate
+from storagetest.workloads._metrics import bandwidth, latencies, latency_values, percentiles, rate
 from storagetest.workloads.base import LoadSize
 
 __all__ = ["CustomFioWorkload"]
 
 _LARGEST = 1 << 20
-_SLACK = 60.0
 
 
 class _DataSet(FioWorkload[FioOptions]):
@@ -57,17 +56,9 @@ class CustomFioWorkload(CustomWorkload):
         metrics = dict(METRICS)
         for job in jobs if len(jobs) > 1 else ():
             metrics |= rate(f"{job.name}_iops") | bandwidth(f"{job.name}_bandwidth") | latencies(job.name)
-        members = {
-            "__doc__": f"The load of the job file {path.name}.",
-            "__module__": __name__,
-            "name": name,
-            "source": str(path),
-            "metrics": metrics,
-            "jobs": jobs,
-            "text": text,
-            "file": path.name,
-        }
-        return type(name, (cls,), members)
+        doc = f"The load of the job file {path.name}."
+        members = {"metrics": metrics, "jobs": jobs, "text": text, "file": path.name}
+        return cls._subclass(name, doc, source=str(path), **members)
 
     def parameters(self, options: WorkloadOptions) -> Mapping[str, Any]:  # noqa: ARG002
         """Return the job file's name, and a digest of its text: another text is another load."""
@@ -84,7 +75,7 @@ class CustomFioWorkload(CustomWorkload):
     def measure(self, attachment: Attachment, options: WorkloadOptions, scale: LoadSize) -> Sample:  # noqa: ARG002
         """Run all jobs of the file at once, on the data set."""
         place = _DataSet().job(attachment, FioOptions(), scale)
-        barrier = scale.start.directory if scale.start is not None else ""
+        barrier = scale.barrier
         wait = barrier_option(barrier, sum(int(job.options.get("numjobs", "1")) for job in self.jobs) + 1)
         sections = [[*_section(job, place, scale), *wait] for job in self.jobs]
         expected = [ExpectedReport(job.directions, scale.runtime, job.in_flight) for job in self.jobs]
@@ -92,7 +83,7 @@ class CustomFioWorkload(CustomWorkload):
             sections.append(first_io_job(sections[0]))
             expected.append(FIRST_IO_REPORT)
         command = argv_of(sections)
-        deadline = scale.ramp + scale.runtime + scale.start_timeout + _SLACK
+        deadline = scale.ramp + scale.runtime + scale.start_timeout + SLACK
         wanted = "counters files" if barrier else "counters"
         done = run_command(
             attachment.client, command, expected, deadline=deadline, wanted=wanted, quickly=not barrier
@@ -148,15 +139,12 @@ def _values(named: Mapping[str, FioResult]) -> dict[str, float]:
     """Return the figures of all jobs together, and where there are several of each."""
     results = list(named.values())
     ios = sum(each.ios for each in results)
-    pooled = merge(each.latency for each in results)
     values = {
         "bandwidth": sum(each.bytes / each.seconds for each in results),
         "iops": sum(each.ios / each.seconds for each in results),
         "latency_mean": sum(each.latency_mean * each.ios for each in results) / ios,
+        **percentiles(merge(each.latency for each in results)),
     }
-    for metric in METRICS.values():
-        if metric.quantile is not None:
-            values[metric.name] = pooled.percentile(metric.quantile)
     for name, each in named.items() if len(named) > 1 else ():
         values[f"{name}_iops"] = each.ios / each.seconds
         values[f"{name}_bandwidth"] = each.bytes / each.seconds

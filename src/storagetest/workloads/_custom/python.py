@@ -48,17 +48,15 @@ class CustomPythonWorkload(CustomWorkload):
                 key: Metric(key, Unit(metric.unit), Better(metric.better))
                 for key, metric in entry.metrics.items()
             }
-        members = {
-            "__doc__": f"Calls {reference}.",
-            "__module__": __name__,
-            "name": name,
-            "source": reference,
-            "metrics": metrics,
-            "headline": tuple(metrics)[:4],
-            "needs": frozenset(entry.needs),
-            "function": staticmethod(_function(reference, directory, place)),
-        }
-        return type(name, (cls,), members)
+        return cls._subclass(
+            name,
+            f"Calls {reference}.",
+            source=reference,
+            metrics=metrics,
+            headline=tuple(metrics)[:4],
+            needs=frozenset(entry.needs),
+            function=staticmethod(_function(reference, directory, place)),
+        )
 
     def measure(self, attachment: Attachment, options: WorkloadOptions, scale: LoadSize) -> Sample:  # noqa: ARG002
         """Call the function once."""

@@ -24,27 +24,28 @@ from storagetest.counters.nic import Nic, traffic
 from storagetest.errors import DeadlineExceeded, WorkloadError
 from storagetest.measure.bottleneck import Utilisation
 from storagetest.measure.cache import Cache, why_cache_state_unproven
-from storagetest.measure.run import METRICS, Sample
+from storagetest.measure.run import Sample
 from storagetest.polling import wait_until
 from storagetest.protocols.base import Attachment, AttachmentKind
 from storagetest.units import format_size
 from storagetest.workloads._fio.job import FioJob
 from storagetest.workloads._fio.run import FioOutcome, check_engine, run_fio
+from storagetest.workloads._metrics import describe_cpu, percentiles
 from storagetest.workloads.base import LoadSize, Workload
 
 __all__ = ["FioOptions", "FioWorkload", "Pattern", "data_file", "data_key", "data_size", "first_ios"]
 
 _MIB = 1 << 20
-_SLACK = 60.0
-"""Seconds that fio may take beyond ramp and runtime: to start, and to get its last I/Os back."""
+SLACK = 60.0
+"""Seconds that a load may take beyond ramp and runtime: to start and prepare, and for its last operations."""
 
 _CEILING_SECONDS = 0.3
 """Short, because an estimate suffices: a target is far slower, or the client is the limit."""
 
-_SLOWEST_FILL = 2 * _MIB
+SLOWEST_FILL = 2 * _MIB
 """Bytes per second. A target that is filled more slowly is treated as hung."""
 
-_SHARE_OF_FREE = 0.9
+SHARE_OF_FREE = 0.9
 """Share of a file system's free space that is used: metadata and some file systems need the rest."""
 
 _ALLOCATION_SETTLES = 30.0
@@ -139,7 +140,7 @@ class FioWorkload(Workload[O]):
         job = FioJob(
             "fill", filename, "write", _MIB, size, queue_depth=4, create=fs, offset=attachment.offset
         )
-        done = run_fio(attachment.client, job, deadline=_SLACK + size / _SLOWEST_FILL, count=False)
+        done = run_fio(attachment.client, job, deadline=SLACK + size / SLOWEST_FILL, count=False)
         if done.result.bytes != size:
             written = f"{done.result.bytes} of {size} bytes"
             raise WorkloadError(f"{attachment.client.name}: filling {filename} wrote {written}")
@@ -162,10 +163,9 @@ class FioWorkload(Workload[O]):
     def run(self, attachment: Attachment, options: O, scale: LoadSize, *jobs: FioJob) -> FioOutcome:
         """Run ``jobs`` at once. Raises :class:`ClientLacks` if the client lacks an engine that is set."""
         warm = options.cache == "warm"
-        deadline = scale.ramp + scale.runtime + scale.cooldown + scale.start_timeout + _SLACK
+        deadline = scale.ramp + scale.runtime + scale.cooldown + scale.start_timeout + SLACK
         if warm:
-            deadline += jobs[0].size / _SLOWEST_FILL
-        barrier = scale.start.directory if scale.start is not None else ""
+            deadline += jobs[0].size / SLOWEST_FILL
         try:
             return run_fio(
                 attachment.client,
@@ -173,7 +173,7 @@ class FioWorkload(Workload[O]):
                 deadline=deadline,
                 warm=warm,
                 cooldown=scale.cooldown,
-                barrier=barrier,
+                barrier=scale.barrier,
             )
         except WorkloadError:
             if "engine" in options.model_fields_set:
@@ -191,7 +191,7 @@ class FioWorkload(Workload[O]):
             runtime=_CEILING_SECONDS,
             log_interval=0.0,
         )
-        result = run_fio(attachment.client, job, deadline=_SLACK, count=False).result
+        result = run_fio(attachment.client, job, deadline=SLACK, count=False).result
         return result.ios / result.seconds
 
     def job(self, attachment: Attachment, options: O, scale: LoadSize) -> FioJob:
@@ -230,16 +230,12 @@ def _sample(done: FioOutcome, evidence: Mapping[str, str]) -> Sample:
         "bandwidth": result.bytes / result.seconds,
         "iops": result.ios / result.seconds,
         "latency_mean": result.latency_mean,
+        **percentiles(result.latency),
     }
-    for metric in METRICS.values():
-        if metric.quantile is not None:
-            values[metric.name] = result.latency.percentile(metric.quantile)
     notes = dict(evidence)
     if done.cpu is not None:
         values["client_cpu"] = done.cpu.share
-        notes["cpu"] = (
-            f"{done.cpu.share:.1%} of {done.cpu.cores} cores busy, the busiest {done.cpu.busiest_core:.1%}"
-        )
+        notes["cpu"] = describe_cpu(done.cpu)
     return Sample(
         values,
         result.seconds,
@@ -306,7 +302,7 @@ def data_size(attachment: Attachment, scale: LoadSize) -> int:
     """Return the bytes used: the profile's size or the free space, in whole MiB."""
     space = attachment.size
     if attachment.kind is AttachmentKind.FILESYSTEM:
-        space = int(space * _SHARE_OF_FREE)
+        space = int(space * SHARE_OF_FREE)
     size = min(scale.size, space) // _MIB * _MIB
     if size <= 0:
         raise WorkloadError(
@@ -336,9 +332,9 @@ def _check_allocated(attachment: Attachment, filename: str, size: int) -> None:
 
     def whole() -> bool:
         nonlocal output
-        output = client.run(["stat", "--format=%s %b %B", filename], deadline=_SLACK).stdout
+        output = client.run(["stat", "--format=%s %b %B", filename], deadline=SLACK).stdout
         length, blocks, unit = (int(word) for word in output.split())
-        return length == size and blocks * unit >= size * _SHARE_OF_FREE
+        return length == size and blocks * unit >= size * SHARE_OF_FREE
 
     try:
         wait_until(whole, _ALLOCATION_SETTLES, f"blocks behind all of {filename}", interval=0.5)

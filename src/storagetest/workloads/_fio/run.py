@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from storagetest.counters import snapshot
-from storagetest.counters.cpu import CpuUsage, cpu_usage, parse_stat
+from storagetest.counters.cpu import CpuUsage
 from storagetest.errors import ClientLacks, DeadlineExceeded, HostError, WorkloadError
 from storagetest.hosts.base import Completed, Host
 from storagetest.measure.series import Series
@@ -17,6 +17,7 @@ from storagetest.workloads._agent.run import has_fork_server
 from storagetest.workloads._fio.job import FIRST, LOG, FioJob, argv
 from storagetest.workloads._fio.parse import ExpectedReport, FioResult, parse_all
 from storagetest.workloads._fio.timeline import began, first_io, timeline
+from storagetest.workloads._metrics import cpu_between
 
 __all__ = ["FIRST_IO_REPORT", "CounterWindow", "FioOutcome", "check_engine", "run_command", "run_fio"]
 
@@ -241,7 +242,8 @@ def _read(
     series: tuple[Series, ...] = ()
     if start is not None and log_interval > 0:
         series = timeline(after, name, start=start, interval=log_interval)
-    return FioOutcome(first, _cpu(counted), evidence, results, counted, series, start, first_io(after))
+    cpu = cpu_between(counted.before.get("/proc/stat", ""), counted.after.get("/proc/stat", ""))
+    return FioOutcome(first, cpu, evidence, results, counted, series, start, first_io(after))
 
 
 def _failed(name: str, reason: str, command: tuple[str, ...], done: Completed) -> WorkloadError:
@@ -259,11 +261,3 @@ def _uptime(section: str) -> float:
     """Return the line of a section that is only a number: seconds since boot, to a hundredth (proc(5))."""
     match = _UPTIME.search(section)
     return float(match[1]) if match else 0.0
-
-
-def _cpu(counted: CounterWindow) -> CpuUsage | None:
-    before, after = (texts.get("/proc/stat", "") for texts in (counted.before, counted.after))
-    try:
-        return cpu_usage(parse_stat(before), parse_stat(after))
-    except ValueError:  # no /proc: the other figures are valid, and a gate on this one reports it as missing
-        return None
