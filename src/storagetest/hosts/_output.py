@@ -14,8 +14,10 @@ __all__ = [
     "OutputBuffer",
     "OutputTooLarge",
     "check_limit",
+    "last_lines",
 ]
 
+_TAIL_LINES = 8
 OUTPUT_LIMIT = 64 << 20
 """Bytes that a command may write to stdout, and as many to stderr."""
 
@@ -77,6 +79,12 @@ class ExitInfo:
 
     status: int
     seconds: float
+
+
+def last_lines(*texts: str) -> str:
+    """Return the last lines of the first of ``texts`` that is not empty, for messages."""
+    text = next(filter(None, map(str.strip, texts)), "")
+    return "\n".join(text.splitlines()[-_TAIL_LINES:])
 
 
 def check_limit(out: OutputBuffer, err: OutputBuffer) -> None:

@@ -29,7 +29,14 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from storagetest.errors import DeadlineExceeded, HostError, NotInstalled
-from storagetest.hosts._output import ConnectionLost, DeadlinePassed, ExitInfo, OutputBuffer, OutputTooLarge
+from storagetest.hosts._output import (
+    ConnectionLost,
+    DeadlinePassed,
+    ExitInfo,
+    OutputBuffer,
+    OutputTooLarge,
+    last_lines,
+)
 from storagetest.hosts.base import Completed, Host, failed, format_command
 from storagetest.hosts.fast_exec import MAX_STDIN, collect_output
 from storagetest.hosts.interactive import Channel, ChannelLost, ChannelTimeout, InteractiveProcess
@@ -49,7 +56,6 @@ SETTLE = 1.0
 """Seconds without output after which the output of an ended command is complete: a daemon that it has started
 may keep its stdout open (chosen)."""
 
-_TAIL_LINES = 8
 _TIMED_OUT = {124, 137}  # timeout(1): the command timed out; it had to be killed
 _CLOCK_TOLERANCE = 0.95
 
@@ -101,8 +107,7 @@ class _Task:
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def tail(self) -> str:
-        text = self.err.text.strip() or self.out.text.strip()
-        return "\n".join(text.splitlines()[-_TAIL_LINES:])
+        return last_lines(self.err.text, self.out.text)
 
 
 class SupervisedHost(Host):

@@ -20,12 +20,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from storagetest.errors import HostError
+from storagetest.hosts._output import last_lines
 from storagetest.hosts.fast_exec import FastExec
 from storagetest.hosts.interactive import InteractiveProcess
 
 __all__ = ["Completed", "Host"]
-
-_TAIL_LINES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ class Completed:
 
     def describe(self) -> str:
         """Return host, command, exit status and the last lines of stderr (or of stdout)."""
-        tail = "\n".join((self.stderr.strip() or self.stdout.strip()).splitlines()[-_TAIL_LINES:])
+        tail = last_lines(self.stderr, self.stdout)
         return f"{self.host}: `{format_command(self.argv)}` exited {self.status}" + (
             f":\n{tail}" if tail else ""
         )

@@ -21,13 +21,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from storagetest.errors import CommandEnded, DeadlineExceeded, HostError
+from storagetest.hosts._output import last_lines
 
 __all__ = ["Channel", "ChannelLost", "ChannelTimeout", "InteractiveProcess"]
 
 MAX_LINE = 64 << 20
 """Maximum length of a line in bytes."""
-
-_TAIL_LINES = 8
 
 
 class ChannelTimeout(Exception):  # internal to storagetest.hosts
@@ -143,5 +142,5 @@ class InteractiveProcess:
         return CommandEnded(f"{self._name} ended unexpectedly with status {status}{last}{self._tail()}")
 
     def _tail(self) -> str:
-        lines = self._channel.stderr_text().strip().splitlines()[-_TAIL_LINES:]
-        return ":\n" + "\n".join(lines) if lines else ""
+        tail = last_lines(self._channel.stderr_text())
+        return f":\n{tail}" if tail else ""

@@ -27,7 +27,7 @@ import os
 import secrets
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
@@ -149,8 +149,7 @@ class EntryHandle:
 
     def update(self, undo: Sequence[StepLike]) -> None:
         """Replace the steps."""
-        old = self.entry
-        self.entry = Entry(old.id, old.description, old.owner, _steps(undo), old.created)
+        self.entry = replace(self.entry, undo=_steps(undo))
         self._journal.write(self.entry)
 
     def remove(self) -> None:
@@ -168,13 +167,8 @@ class Journal:
     def open(self, description: str, undo: Sequence[StepLike]) -> EntryHandle:
         """Write an entry before the resource is acquired. Raises :class:`HostError` if that fails."""
         created = datetime.now(UTC).isoformat(timespec="seconds")
-        entry = Entry(
-            f"{created[:19].replace(':', '')}-{secrets.token_hex(4)}",
-            description,
-            Owner.current(),
-            _steps(undo),
-            created,
-        )
+        entry_id = f"{created[:19].replace(':', '')}-{secrets.token_hex(4)}"
+        entry = Entry(entry_id, description, Owner.current(), _steps(undo), created)
         try:
             self.write(entry)
         except KeyboardInterrupt:  # the host may have written it, and nothing is acquired yet

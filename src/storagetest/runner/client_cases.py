@@ -15,7 +15,7 @@ import json
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -197,13 +197,9 @@ def _request(calls: Sequence[ClientCase], path: str, timeout: float, concurrency
     modules = {str(file): {"file": str(file), "source": file.read_text(encoding="utf-8")} for file in files}
     cases = [
         {
-            "id": call.id,
+            **asdict(call),
             "module": str(call.module),
-            "function": call.function,
-            "arguments": dict(call.arguments),
-            "fixture": call.fixture,
             "argument": call.argument or call.fixture,
-            "exclusive": call.exclusive,
             "index": index,
             "name": f"{batch}-{index}",
         }

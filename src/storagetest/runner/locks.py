@@ -30,8 +30,8 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 from storagetest.config.models import HostConfig
@@ -43,22 +43,18 @@ __all__ = ["acquire", "exclusive", "lock_directory", "machine_id", "shared"]
 _INTERVAL = 0.05
 
 
-@contextmanager
-def exclusive(names: Iterable[str], *, timeout: float, purpose: str) -> Iterator[None]:
+def exclusive(names: Iterable[str], *, timeout: float, purpose: str) -> AbstractContextManager[None]:
     """Lock the hosts ``names`` exclusively.
 
     ``purpose`` is shown to processes that wait. Raises :class:`InUse`, which names a holder, if not all are
     free within ``timeout`` seconds; nothing is locked then.
     """
-    with acquire(exclusive=names, timeout=timeout, purpose=purpose):
-        yield
+    return acquire(exclusive=names, timeout=timeout, purpose=purpose)
 
 
-@contextmanager
-def shared(names: Iterable[str], *, timeout: float, purpose: str) -> Iterator[None]:
+def shared(names: Iterable[str], *, timeout: float, purpose: str) -> AbstractContextManager[None]:
     """Lock the hosts ``names`` shared; otherwise like :func:`exclusive`."""
-    with acquire(shared=names, timeout=timeout, purpose=purpose):
-        yield
+    return acquire(shared=names, timeout=timeout, purpose=purpose)
 
 
 @contextmanager
@@ -67,7 +63,21 @@ def acquire(
 ) -> Iterator[None]:
     """Lock some hosts exclusively and others shared; otherwise like :func:`exclusive`."""
     modes = {**dict.fromkeys(shared, fcntl.LOCK_SH), **dict.fromkeys(exclusive, fcntl.LOCK_EX)}
-    with _acquire_all(modes, timeout, purpose):
+    end = time.monotonic() + timeout
+    directory = os.open(lock_directory(), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with ExitStack() as stack:
+        stack.callback(os.close, directory)
+        for name, mode in sorted(modes.items()):
+            file = _file_name(name)
+            with ExitStack() as waiting:
+                try:
+                    turnstile = _lock_file(directory, f"{file}.turn", fcntl.LOCK_EX, end)
+                    waiting.callback(os.close, turnstile)
+                    lock = _lock_file(directory, file, mode, end)
+                except DeadlineExceeded:
+                    raise _in_use_error(directory, name, file, timeout, purpose) from None
+                stack.callback(os.close, lock)
+                _write_holder(lock, purpose)
         yield
 
 
@@ -91,26 +101,6 @@ def lock_directory() -> Path:
     return path
 
 
-@contextmanager
-def _acquire_all(modes: Mapping[str, int], timeout: float, purpose: str) -> Iterator[None]:
-    end = time.monotonic() + timeout
-    directory = os.open(lock_directory(), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    with ExitStack() as stack:
-        stack.callback(os.close, directory)
-        for name, mode in sorted(modes.items()):
-            file = _file_name(name)
-            with ExitStack() as waiting:
-                try:
-                    turnstile = _lock_file(directory, f"{file}.turn", fcntl.LOCK_EX, end)
-                    waiting.callback(os.close, turnstile)
-                    lock = _lock_file(directory, file, mode, end)
-                except DeadlineExceeded:
-                    raise _in_use_error(directory, name, file, timeout, purpose) from None
-                stack.callback(os.close, lock)
-                _write_holder(lock, purpose)
-        yield
-
-
 def _file_name(name: str) -> str:
     readable = re.sub(r"[^A-Za-z0-9.-]+", "_", name)[:60]
     return f"{readable}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
@@ -122,16 +112,13 @@ def _lock_file(directory: int, file: str, mode: int, end: float) -> int:
     def attempt() -> int | None:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(file, flags, 0o600, dir_fd=directory)
-        try:
-            fcntl.flock(descriptor, mode | fcntl.LOCK_NB)
-            if _is_current(directory, file, descriptor):
-                taken, descriptor = descriptor, -1
-                return taken
-        except BlockingIOError:
-            pass
-        finally:
-            if descriptor >= 0:
-                os.close(descriptor)
+        with ExitStack() as stack:
+            stack.callback(os.close, descriptor)
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(descriptor, mode | fcntl.LOCK_NB)
+                if _is_current(directory, file, descriptor):
+                    stack.pop_all()
+                    return descriptor
         return None
 
     return wait_until(attempt, max(0.0, end - time.monotonic()), file, interval=_INTERVAL) or -1

@@ -242,10 +242,9 @@ class Measurement:
         written = watched.count() if watched else None
         if written is not None:
             sample = self._workload.with_server_writes(sample, *written)
-        if caches:
-            sample = replace(sample, evidence={**sample.evidence, "caches": caches})
-        if self._steady_summary:
-            sample = replace(sample, evidence={**sample.evidence, "steady state": self._steady_summary})
+        notes = {"caches": caches, "steady state": self._steady_summary}
+        evidence = {**sample.evidence, **{name: note for name, note in notes.items() if note}}
+        sample = replace(sample, evidence=evidence)
         if sample.utilisation is not None:
             sample = replace(sample, utilisation=replace(sample.utilisation, ceiling=self._ceiling))
         self._samples, self._starts = (*self._samples, sample), (*self._starts, called)

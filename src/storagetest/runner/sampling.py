@@ -236,5 +236,5 @@ def _read(host: str, result: Mapping[str, Any], middle: float | None) -> SampleR
         span = float(result["span"])
         cost = float(result["cost"]) / span if span > 0 else 0.0
     except (KeyError, TypeError, ValueError, zlib.error) as error:
-        return SampleResult(host, note=str(WorkloadError(f"the sampler's result cannot be read: {error}")))
+        return SampleResult(host, note=f"the sampler's result cannot be read: {error}")
     return SampleResult(host, tuple(moments), clock, cost)

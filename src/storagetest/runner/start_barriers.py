@@ -75,25 +75,25 @@ class StartBarrier:
         with suppress(StoragetestError):  # a lost client has been reported already
             self._stack.close()
 
-    def send_line(self, line: str) -> None:
-        """Send one line to the barrier. Raises :class:`HostError`."""
+    @property
+    def _session(self) -> InteractiveProcess:
         if self._process is None:
             raise HostError(f"{self.name}: its start barrier is closed")
-        self._process.send_line(line)
+        return self._process
+
+    def send_line(self, line: str) -> None:
+        """Send one line to the barrier. Raises :class:`HostError`."""
+        self._session.send_line(line)
 
     def read_line(self, seconds: float) -> dict[str, Any] | None:
         """Return the barrier's next message within ``seconds``, or None.
 
         Raises :class:`HostError` if the client is lost.
         """
-        if self._process is None:
-            raise HostError(f"{self.name}: its start barrier is closed")
         try:
-            line = self._process.read_line(seconds)
+            message = json.loads(self._session.read_line(seconds))
         except DeadlineExceeded:
             return None
-        try:
-            message = json.loads(line)
         except ValueError:
             return {}  # output of another program
         if not isinstance(message, dict):

@@ -121,9 +121,7 @@ class _Participant:
     def poll(self, seconds: float) -> None:
         """Read one message of the barrier."""
         message = self.barrier.read_line(seconds)
-        if not message:
-            return
-        if "ready" in message:
+        if message and "ready" in message:
             self.ready = True
 
     def release(self, instant: float) -> None:

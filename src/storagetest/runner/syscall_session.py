@@ -26,7 +26,7 @@ import errno
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -133,26 +133,26 @@ class SyscallSession:
 
     def kill_worker(self) -> None:
         """Kill the worker with its open files and locks by SIGKILL; it has ended on return."""
-        self._check_killed(self._wait_response(self._send_request(kill=True), _MARGIN))
+        self._kill(kill=True)
 
     def restart_worker(self) -> None:
         """Start a new worker, without open files and locks."""
-        self._check_killed(self._wait_response(self._send_request(restart=True), _MARGIN))
+        self._kill(restart=True)
 
     def read_files(self, globs: Sequence[str]) -> Mapping[str, str]:
         """Read files of the client itself, such as counters in /proc: path → text."""
-        texts: Mapping[str, str] = self._wait_response(self._send_request(read=list(globs)), _MARGIN)["texts"]
+        texts: Mapping[str, str] = self._request(read=list(globs))["texts"]
         return texts
 
     def start_rpc_capture(self) -> None:
         """Start to capture the remote procedure calls that the client sends. Raises :class:`ClientLacks`."""
-        refused = self._wait_response(self._send_request(start_capture=True), _MARGIN).get("refused")
+        refused = self._request(start_capture=True).get("refused")
         if refused:
             raise ClientLacks(f"{self.name}: packets cannot be captured there: {refused}")
 
     def stop_rpc_capture(self) -> CapturedCalls:
         """Stop the capture, and return the counts."""
-        result = self._wait_response(self._send_request(stop_capture=True), _MARGIN)
+        result = self._request(stop_capture=True)
         return CapturedCalls(result["rpcs"], result["lost"])
 
     # Calls; see storagetest.agent.syscalls.
@@ -223,19 +223,11 @@ class SyscallSession:
 
     def exists(self, name: str) -> bool:
         """Whether lstat(2) succeeds."""
-        try:
-            self.call("stat", name)
-        except FileNotFoundError:
-            return False
-        return True
+        return _succeeds(FileNotFoundError, self.call, "stat", name)
 
     def can_open(self, name: str) -> bool:
         """Whether open(2) succeeds."""
-        try:
-            self.close(self.open(name))
-        except FileNotFoundError:
-            return False
-        return True
+        return _succeeds(FileNotFoundError, lambda: self.close(self.open(name)))
 
     def truncate(self, name: str, size: int) -> None:
         """truncate(2)."""
@@ -283,18 +275,12 @@ class SyscallSession:
 
     def lock(self, fd: int, kind: int, start: int = 0, length: int = 0) -> None:
         """fcntl(2), F_SETLK: raises BlockingIOError at once; ``kind`` is F_RDLCK, F_WRLCK or F_UNLCK."""
-        try:
+        with _refusal_as_eagain():  # POSIX allows EACCES
             self.call("lock", fd, kind, start, length, False)
-        except PermissionError as refused:  # POSIX allows EACCES instead of EAGAIN
-            raise BlockingIOError(errno.EAGAIN, refused.strerror) from None
 
     def try_lock(self, fd: int, kind: int, start: int = 0, length: int = 0) -> bool:
         """Whether :meth:`lock` succeeds; the lock is held then."""
-        try:
-            self.lock(fd, kind, start, length)
-        except BlockingIOError:
-            return False
-        return True
+        return _succeeds(BlockingIOError, self.lock, fd, kind, start, length)
 
     def wait_for_lock(
         self, fd: int, kind: int, start: int = 0, length: int = 0, *, deadline: float
@@ -311,18 +297,12 @@ class SyscallSession:
 
     def flock(self, fd: int, operation: int) -> None:
         """flock(2), LOCK_NB: raises BlockingIOError at once."""
-        try:
+        with _refusal_as_eagain():  # Linux's SMB client returns EACCES
             self.call("flock", fd, operation | fcntl.LOCK_NB)
-        except PermissionError as refused:  # Linux's SMB client returns this instead of EWOULDBLOCK
-            raise BlockingIOError(errno.EAGAIN, refused.strerror) from None
 
     def try_flock(self, fd: int, operation: int) -> bool:
         """Whether :meth:`flock` succeeds; the lock is held then."""
-        try:
-            self.flock(fd, operation)
-        except BlockingIOError:
-            return False
-        return True
+        return _succeeds(BlockingIOError, self.flock, fd, operation)
 
     # The channel.
 
@@ -339,6 +319,10 @@ class SyscallSession:
         except (HostError, ClientLacks):
             self.usable = False
             raise
+
+    def _request(self, **request: Any) -> dict[str, Any]:  # noqa: ANN401  # JSON values
+        """Make a request that the agent's own process answers, and return the response."""
+        return self._wait_response(self._send_request(**request), _MARGIN)
 
     def _has_response(self, number: int, within: float) -> bool:
         try:
@@ -396,8 +380,9 @@ class SyscallSession:
             return OSError(number, f"{entry['message']} ({self.name}: {call[0]})", entry.get("path") or None)
         raise HostError(f"{self.name}: {entry.get('error', entry)!r:.300}")
 
-    def _check_killed(self, response: Mapping[str, Any]) -> None:
-        if not response.get("gone"):
+    def _kill(self, **request: bool) -> None:
+        """Make a request that kills the worker."""
+        if not self._request(**request).get("gone"):
             raise HostError(
                 f"{self.name}: the worker of the syscall session cannot be killed: it hangs in the kernel"
             )
@@ -415,6 +400,24 @@ def open_syscall_session(client: Host) -> Iterator[SyscallSession]:
         except NotInstalled as error:
             raise ClientLacks(f"{client.name}: {NO_PYTHON}") from error
         yield session
+
+
+def _succeeds(error: type[OSError], call: Callable[..., object], *arguments: object) -> bool:
+    """Make ``call``; return False if it raises ``error``."""
+    try:
+        call(*arguments)
+    except error:
+        return False
+    return True
+
+
+@contextmanager
+def _refusal_as_eagain() -> Iterator[None]:
+    """Raise EAGAIN if a lock was refused by EACCES."""
+    try:
+        yield
+    except PermissionError as refused:
+        raise BlockingIOError(errno.EAGAIN, refused.strerror) from None
 
 
 def _raise_agent_error(name: str, message: Mapping[str, Any]) -> None:

@@ -293,12 +293,7 @@ class ForkServer:
             reason = str(error).removeprefix(f"{self._host.name}: ")
         except Exception as error:  # a thread's exception would be lost
             reason = f"its fork server: {type(error).__name__}: {error}"
-        with self._turn:
-            if self._process is process:
-                self._process = None
-            channels, self._channels = self._channels, {}
-        for channel in channels.values():
-            channel.on_lost(reason)
+        self._lose_channels(process, reason)
 
     def _dispatch(self, line: str) -> None:
         self._silent = False
@@ -317,12 +312,17 @@ class ForkServer:
         if channel is not None:
             channel.on_exit(reply["status"], reply["stderr"])
 
-    def _reset(self, reason: str) -> None:
+    def _lose_channels(self, process: InteractiveProcess | None, reason: str) -> None:
+        """Note that ``process`` has ended, and with it all agents."""
         with self._turn:
-            self._process = None
+            if self._process is process:
+                self._process = None
             channels, self._channels = self._channels, {}
         for channel in channels.values():
             channel.on_lost(reason)
+
+    def _reset(self, reason: str) -> None:
+        self._lose_channels(self._process, reason)
         stack, self._stack = self._stack, ExitStack()
         with suppress(StoragetestError):
             stack.close()

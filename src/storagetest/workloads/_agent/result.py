@@ -15,6 +15,7 @@ from typing import Any
 
 from storagetest.counters.cpu import CpuUsage
 from storagetest.errors import WorkloadError
+from storagetest.hosts._output import last_lines
 from storagetest.measure.common_window import ActivitySpan
 from storagetest.measure.histogram import Histogram
 from storagetest.workloads._metrics import cpu_between
@@ -92,7 +93,7 @@ def read_result(stdout: str, stderr: str) -> AgentResult:
     """Parse the agent's output. Raises :class:`WorkloadError`."""
     lines = [line for line in map(_object, stdout.splitlines()) if line.get("t") in {"result", "error"}]
     if not lines:
-        tail = "\n".join((stderr.strip() or stdout.strip()).splitlines()[-8:])
+        tail = last_lines(stderr, stdout)
         raise WorkloadError("the agent ended without a result: it was killed" + (f"\n{tail}" if tail else ""))
     if len(lines) > 1:
         raise WorkloadError(f"the agent sent {len(lines)} results")

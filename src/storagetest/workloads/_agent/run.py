@@ -75,9 +75,7 @@ def open_agent_session(
     python3.
     """
     whole = {"deadline": deadline, **request}
-    channel = (
-        client.resource(ForkServer).start_program(whole, deadline=deadline) if client.expensive_exec else None
-    )
+    channel = _fork(client, whole, deadline)
     name = f"the agent's {request['command']}"
     if channel is None:
         with client.interactive_exec(
@@ -108,14 +106,17 @@ def terminate_agent(client: Host, pid: int, *, deadline: float) -> None:
         client.run(["kill", "-TERM", str(pid)], deadline=deadline, check=False)
 
 
+def _fork(client: Host, request: Mapping[str, Any], deadline: float) -> AgentChannel | None:
+    """Fork an agent by the client's fork server; None if it has none."""
+    if not client.expensive_exec:
+        return None
+    return client.resource(ForkServer).start_program(request, deadline=deadline)
+
+
 def _run(
     client: Host, request: Mapping[str, Any], deadline: float, on_line: Callable[[str], None] | None
 ) -> Completed:
-    channel = (
-        client.resource(ForkServer).start_program(request, deadline=deadline + _LATER)
-        if client.expensive_exec
-        else None
-    )
+    channel = _fork(client, request, deadline + _LATER)
     if channel is None:
         late = deadline + CLEANUP_LIMIT + _LATER
         return client.run(ARGV, deadline=late, check=False, stdin=message(request), on_line=on_line)
