@@ -84,8 +84,8 @@ class CaseWorker:
         case = self.case
         if case is None:
             return None
-        part = os.read(self.results, 1 << 16) if self._ready() else b""
-        self._received += part
+        if select.select([self.results], [], [], 0)[0]:
+            self._received += os.read(self.results, 1 << 16)
         late = time.monotonic() >= self.until
         # A process that the case has started may keep the pipe open, so the end is checked separately.
         if not (self._received.endswith(b"\n") or late or self._dead()):
@@ -126,9 +126,6 @@ class CaseWorker:
             for descriptor in (self._requests, self.results, self._printed):
                 os.close(descriptor)
             self.results = -1
-
-    def _ready(self) -> bool:
-        return bool(select.select([self.results], [], [], 0)[0])
 
     def _dead(self) -> bool:
         return os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None

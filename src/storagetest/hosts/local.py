@@ -55,9 +55,16 @@ class LocalHost(SupervisedHost):
         return _PipeChannel(self._popen(argv))
 
     def _popen(self, argv: Sequence[str]) -> subprocess.Popen[bytes]:
+        return self._spawn(argv)
+
+    def _spawn(
+        self, argv: Sequence[str], *, stderr: int | IO[bytes] = subprocess.PIPE, pass_fds: Sequence[int] = ()
+    ) -> subprocess.Popen[bytes]:
         pipe = subprocess.PIPE
         try:
-            return subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
+            return subprocess.Popen(
+                argv, stdin=pipe, stdout=pipe, stderr=stderr, start_new_session=True, pass_fds=pass_fds
+            )
         except OSError as error:
             raise Unreachable(f"{self.name}: cannot run `{argv[0]}`: {error.strerror}") from error
 

@@ -70,29 +70,16 @@ class SlurmHost(LocalHost):
             raise Unreachable(f"{self.name}: no Slurm job: {hint}")
         command = srun(job, self._node)
         stderr: IO[bytes] | None = self._thread.stderr
-        return (
-            super()._popen([*command, *argv])
-            if stderr is None
-            else self._popen_own_stderr(command, argv, stderr)
-        )
-
-    def _popen_own_stderr(
-        self, command: Sequence[str], argv: Sequence[str], stderr: IO[bytes]
-    ) -> subprocess.Popen[bytes]:
-        """Start a step with a separate stderr, because srun writes its own messages to stderr."""
+        if stderr is None:
+            return self._spawn([*command, *argv])
+        # srun writes its own messages to stderr, so the step gets another one.
         read_end, write_end = os.pipe()
         try:
-            process = subprocess.Popen(
-                [*command, f"--error=/proc/self/fd/{write_end}", *argv],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                pass_fds=[write_end],
-                start_new_session=True,
-            )
-        except OSError as error:
+            step = [*command, f"--error=/proc/self/fd/{write_end}", *argv]
+            process = self._spawn(step, stderr=stderr, pass_fds=[write_end])
+        except Unreachable:
             os.close(read_end)
-            raise Unreachable(f"{self.name}: cannot run `srun`: {error.strerror}") from error
+            raise
         finally:
             os.close(write_end)
         process.stderr = os.fdopen(read_end, "rb", 0)

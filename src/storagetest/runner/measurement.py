@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any
+from typing import Any, Self
 
 from storagetest.config.base import WorkloadOptions
 from storagetest.hosts.base import Host
@@ -106,7 +106,8 @@ class Measurement:
     Several measurements can alternate (:mod:`storagetest.runner.interleaved`). Use as a context manager: it
     stops the sampling at its end. ``extra_hosts`` are sampled in addition to the client. The sampler's thread
     reports the throughput every ``watch_interval`` seconds (0: never). ``placement`` is the location of one
-    of many clients and of its data set.
+    of many clients and of its data set. ``samples`` are the repeats so far; ``versions`` are those of the
+    client's kernel and tools.
     """
 
     def __init__(
@@ -127,9 +128,9 @@ class Measurement:
         self._workload, self._options, self._attachment, self._scale = workload, options, attachment, scale
         self._case, self._fills, self._on_progress = case, fills, on_progress
         self._began = time.monotonic()
-        self._samples: tuple[Sample, ...] = ()
+        self.samples: tuple[Sample, ...] = ()
         self._started = 0.0
-        self._versions: Mapping[str, str] = {}
+        self.versions: Mapping[str, str] = {}
         self._starts: tuple[float, ...] = ()
         watch = (
             ThroughputWatch(attachment.path, watch_interval, self._report_throughput)
@@ -146,7 +147,7 @@ class Measurement:
         self._not_steady_reasons: tuple[str, ...] = ()
         self._last_event: ProgressEvent | None = None
 
-    def __enter__(self) -> Measurement:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -155,7 +156,7 @@ class Measurement:
     def prepare(self) -> None:
         """Read versions, measure the ceiling and write the data set, each unless it is done already."""
         self._started = time.time()
-        self._versions = _VERSIONS.get(self._attachment.client, self._workload.tools)
+        self.versions = _VERSIONS.get(self._attachment.client, self._workload.tools)
         if self._cold:
             size = self._scale.cold_size or twice_the_memory((self._attachment.client, *self._extra_hosts))
             self._scale = replace(self._scale, size=size, ramp=0.0)
@@ -196,18 +197,18 @@ class Measurement:
             self._steady_progress = check.summary
             if check.steady:
                 break
-        self._steady_summary = f"{rule}, {len(self._samples)} rounds: {check.summary}"
+        self._steady_summary = f"{rule}, {len(self.samples)} rounds: {check.summary}"
         if not check.steady:
             self._not_steady_reasons = (f"no steady state ({self._steady_summary})",)
-        since = len(self._samples) - (window if keep else 0)
-        self._samples, self._starts = self._samples[since:], self._starts[since:]
+        since = len(self.samples) - (window if keep else 0)
+        self.samples, self._starts = self.samples[since:], self._starts[since:]
 
     def _check_steady_state(self, window: int) -> SteadyStateCheck:
         if window == 1:
-            return within_a_round(self._samples[-1])
-        headline, values = self._workload.headline, self._samples[-1].values
+            return within_a_round(self.samples[-1])
+        headline, values = self._workload.headline, self.samples[-1].values
         named = [*[name for name in headline if name in values][:1], headline[-1]]
-        return by_rounds([sample.values for sample in self._samples], named)
+        return by_rounds([sample.values for sample in self.samples], named)
 
     @property
     def not_steady(self) -> bool:
@@ -217,14 +218,14 @@ class Measurement:
     @property
     def repeats(self) -> int:
         """The number of repeats so far."""
-        return len(self._samples)
+        return len(self.samples)
 
     def measure(self, of: int, *, start: StartBarrierRef | None = None) -> None:
         """Measure one repeat of ``of``, the number known so far.
 
         With ``start`` the load waits at that barrier for the loads of other clients.
         """
-        self._repeat(MeasurementPhase.MEASURE, len(self._samples) + 1, of, start)
+        self._repeat(MeasurementPhase.MEASURE, len(self.samples) + 1, of, start)
 
     def _repeat(
         self, phase: MeasurementPhase, number: int, of: int, start: StartBarrierRef | None = None
@@ -247,13 +248,13 @@ class Measurement:
         sample = replace(sample, evidence=evidence)
         if sample.utilisation is not None:
             sample = replace(sample, utilisation=replace(sample.utilisation, ceiling=self._ceiling))
-        self._samples, self._starts = (*self._samples, sample), (*self._starts, called)
+        self.samples, self._starts = (*self.samples, sample), (*self._starts, called)
 
     def finish(self) -> None:
         """Stop the sampling and add the sampled series to the repeats; no repeat follows."""
         sampled = self._sampling.stop()
-        self._samples = align_series(self._samples, self._starts, sampled, self._scale.interval)
-        self._report(MeasurementPhase.DONE, len(self._samples), len(self._samples))
+        self.samples = align_series(self.samples, self._starts, sampled, self._scale.interval)
+        self._report(MeasurementPhase.DONE, len(self.samples), len(self.samples))
 
     def set_measure_start(self, moment: float) -> None:
         """Set when the measuring of the last repeat began, by the controller's monotonic clock."""
@@ -270,16 +271,6 @@ class Measurement:
         return self._scale.ramp
 
     @property
-    def versions(self) -> Mapping[str, str]:
-        """Versions of the client's kernel and tools."""
-        return self._versions
-
-    @property
-    def samples(self) -> tuple[Sample, ...]:
-        """The repeats so far."""
-        return self._samples
-
-    @property
     def run(self) -> Run:
         """The run with all repeats so far."""
         case, workload = self._case, self._workload
@@ -293,18 +284,18 @@ class Measurement:
             title=workload.title(self._options),
             parameters=workload.parameters(self._options),
             negotiated=self._attachment.negotiated,
-            samples=self._samples,
+            samples=self.samples,
             started=self._started,
             profile=case.profile,
-            versions=self._versions,
+            versions=self.versions,
             invalid=(
                 *self._not_steady_reasons,
-                *dict.fromkeys(why for sample in self._samples for why in sample.invalid),
+                *dict.fromkeys(why for sample in self.samples for why in sample.invalid),
             ),
             metrics=workload.metrics,
             headline=workload.headline,
             limited_by=bottleneck(
-                [one.utilisation for one in self._samples if one.utilisation is not None],
+                [one.utilisation for one in self.samples if one.utilisation is not None],
                 remote=self._attachment.remote,
             ),
         )
@@ -328,9 +319,9 @@ class Measurement:
         self._on_progress(self._last_event)
 
     def _headline(self) -> tuple[tuple[Metric, float], ...]:
-        if not self._samples:
+        if not self.samples:
             return ()
-        values, metrics = self._samples[-1].values, self._workload.metrics
+        values, metrics = self.samples[-1].values, self._workload.metrics
         named = [name for name in self._workload.headline if name in values and name in metrics]
         return tuple((metrics[name], values[name]) for name in named)
 

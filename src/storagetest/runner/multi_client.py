@@ -74,9 +74,6 @@ class MultiClientMeasurement(Measurement):
         self._lost = ""
         self._stack = ExitStack()
 
-    def __enter__(self) -> MultiClientMeasurement:
-        return self
-
     def __exit__(self, *_: object) -> None:
         with self._stack:
             run_concurrently(lambda member: member.__exit__(), self._members)
@@ -142,7 +139,7 @@ class MultiClientMeasurement(Measurement):
             if client_run.instant:
                 member.set_measure_start(client_run.instant + member.ramp)
         self._client_runs.append(client_runs)
-        self._samples = (*self._samples, self._merge(client_runs, [run.sample for run in client_runs]))
+        self.samples = (*self.samples, self._merge(client_runs, [run.sample for run in client_runs]))
         self._starts = (*self._starts, start_time)
 
     def _merge(self, client_runs: Sequence[ClientRun], samples: Sequence[Sample]) -> Sample:
@@ -183,12 +180,12 @@ class MultiClientMeasurement(Measurement):
     def finish(self) -> None:
         """Add the sampled series of every client to the repeats; no repeat follows."""
         run_concurrently(Measurement.finish, self._members)
-        since = len(self._client_runs) - len(self._samples)
-        self._samples = tuple(
+        since = len(self._client_runs) - len(self.samples)
+        self.samples = tuple(
             attach_series(merged, {member.client: member.samples[since + number] for member in self._members})
-            for number, merged in enumerate(self._samples)
+            for number, merged in enumerate(self.samples)
         )
-        self._report(MeasurementPhase.DONE, len(self._samples), len(self._samples))
+        self._report(MeasurementPhase.DONE, len(self.samples), len(self.samples))
 
     @property
     def run(self) -> Run:

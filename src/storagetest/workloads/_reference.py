@@ -40,7 +40,13 @@ _UNITS = {
 def page(workloads: Mapping[str, type[Workload[Any]]]) -> str:
     """Return the page as Markdown: a table of all, and of each its definition, parameters and metrics."""
     rows = [
-        (f"[`{name}`](#{name})", _summary(kind), _where(kind), ", ".join(sorted(kind.tools)), kind.source)
+        (
+            f"[`{name}`](#{name})",
+            _text(kind).partition("\n")[0],
+            ", ".join(sorted(kind.needs)) or "any",
+            ", ".join(sorted(kind.tools)),
+            kind.source,
+        )
         for name, kind in workloads.items()
     ]
     overview = _table(("workload", "load", "on", "by", "source"), rows)
@@ -57,7 +63,10 @@ def _section(name: str, kind: type[Workload[Any]]) -> str:
         shown = kind().parameters(kind.Options.model_validate(kind.example))
         unset = kind().parameters(kind.Options()) if not any(f.is_required() for f in fields.values()) else {}
         order = [*(key for key in shown if key in fields), *(key for key in fields if key not in shown)]
-        rows = [(f"`{key}`", _default(unset.get(key)), _one_line(fields[key].description)) for key in order]
+        rows = [
+            (f"`{key}`", _default(unset.get(key)), " ".join((fields[key].description or "").split()))
+            for key in order
+        ]
         lines += [_table(("parameter", "default", ""), rows)]
     lines += [_table(("metric", "unit", "better"), _metrics(kind.metrics.values()))]
     return "\n".join(lines)
@@ -81,14 +90,6 @@ def _text(kind: type[Workload[Any]]) -> str:
     return re.sub(r":\w+:`~?([^`]+)`", r"`\1`", inspect.getdoc(kind) or "")
 
 
-def _summary(kind: type[Workload[Any]]) -> str:
-    return _text(kind).partition("\n")[0]
-
-
-def _where(kind: type[Workload[Any]]) -> str:
-    return ", ".join(sorted(kind.needs)) or "any"
-
-
 def _default(value: object) -> str:
     if value is None:
         return ""
@@ -97,13 +98,6 @@ def _default(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _one_line(text: str | None) -> str:
-    return " ".join((text or "").split())
-
-
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [heads, ["---"] * len(heads), *rows]
-    return (
-        "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
-        + "\n"
-    )
+    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)

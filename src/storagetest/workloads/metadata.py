@@ -94,10 +94,6 @@ class Metadata(AgentWorkload["Metadata.Options"]):
 
     def request(self, attachment: Attachment, options: Metadata.Options, scale: LoadSize) -> dict[str, Any]:
         """Return the request of the operations; the time is divided evenly among them."""
-        known = {
-            name: getattr(options, name)
-            for name in ("processes", "shared", "depth", "width", "file_size", "cold")
-        }
         phases = {*options.operations, "create", *(["mkdir"] if "rmdir" in options.operations else [])}
         return {
             "command": "loads.metadata",
@@ -106,7 +102,7 @@ class Metadata(AgentWorkload["Metadata.Options"]):
             "files": _files(attachment, options, scale),
             "seconds": None if options.whole else scale.runtime / len(phases),
             "seed": options.seed + scale.repeat,
-            **known,
+            **options.model_dump(include={"processes", "shared", "depth", "width", "file_size", "cold"}),
         }
 
     def timeout(self, request: Mapping[str, Any], scale: LoadSize) -> float:  # noqa: ARG002

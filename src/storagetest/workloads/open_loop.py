@@ -88,13 +88,9 @@ class OpenLoop(DataSetWorkload["OpenLoop.Options"]):
         return {
             "command": "loads.open_loop",
             "path": data_file(attachment, scale),
-            "workers": options.workers,
             "block": options.block_size,
             "size": size,
-            "rate": options.rate,
-            "process": options.process,
-            "read_percent": options.read_percent,
-            "direct": options.direct,
+            **options.model_dump(include={"workers", "rate", "process", "read_percent", "direct"}),
             "seed": options.seed * 1000 + scale.repeat,
             "seconds": scale.runtime,
         }

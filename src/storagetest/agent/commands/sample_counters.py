@@ -84,7 +84,7 @@ class _SampleBuffer:
     def __init__(self, globs: list[str], lines: dict[str, list[str]]) -> None:
         self.count = 0
         self._globs = globs
-        self._starts = {path: tuple(start.encode() for start in starts) for path, starts in lines.items()}
+        self._starts = _encoded(lines)
         self._paths: list[str] = []
         self._current: dict[str, bytes] = {}
         self._packer = zlib.compressobj(1)
@@ -110,9 +110,8 @@ class _SampleBuffer:
         changed: dict[str, Any] = {}
         for path in self._paths:
             text = _content(path)
-            starts = self._starts.get(path)
-            if text and starts:
-                text = b"\n".join(line for line in text.split(b"\n") if line.startswith(starts))
+            if text:
+                text = _keep_lines(text, self._starts.get(path))
             if text != self._current.get(path):
                 changed[path] = None if text is None else text.decode("utf-8", "replace")
                 if text is None:
@@ -136,7 +135,7 @@ class _LiveReporter:
     def __init__(self, request: dict[str, Any], samples: _SampleBuffer, context: CommandContext) -> None:
         self._every = float(request["every"])
         self._paths = request["paths"]
-        self._lines = request["lines"]
+        self._starts = _encoded(request["lines"])
         self._samples, self._context = samples, context
         self._due = 0.0
         self._sent = 0
@@ -147,12 +146,19 @@ class _LiveReporter:
         self._due = now + self._every
         texts = {}
         for path, text in self._samples.now(self._paths).items():
-            starts = tuple(start.encode() for start in self._lines.get(path, ()))
-            lines = [line for line in text.split(b"\n") if not starts or line.startswith(starts)]
-            texts[path] = b"\n".join(lines).decode("utf-8", "replace")
+            texts[path] = _keep_lines(text, self._starts.get(path)).decode("utf-8", "replace")
         packed = base64.b64encode(zlib.compress(json.dumps(texts).encode(), 1)).decode()
         self._sent += len(packed)
         self._context.progress(at=round(now, 4), now=packed)
+
+
+def _encoded(lines: dict[str, list[str]]) -> dict[str, tuple[bytes, ...]]:
+    return {path: tuple(start.encode() for start in starts) for path, starts in lines.items()}
+
+
+def _keep_lines(text: bytes, starts: tuple[bytes, ...] | None) -> bytes:
+    """Return the lines that begin with one of ``starts``; all lines without ``starts``."""
+    return b"\n".join(line for line in text.split(b"\n") if line.startswith(starts)) if starts else text
 
 
 def _matches(pattern: str) -> list[str]:

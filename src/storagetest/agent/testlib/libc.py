@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-from typing import Any
 
 from storagetest.agent.testlib.outcomes import skip
 
@@ -48,13 +47,8 @@ def fallocate(descriptor: int, mode: int, offset: int, length: int) -> None:
 
     See fallocate(2). Skips the case if the file system does not support the mode.
     """
-    call = _function("fallocate")
-    try:
-        _checked(call(descriptor, mode, ctypes.c_int64(offset), ctypes.c_int64(length)))
-    except OSError as error:
-        if error.errno in (errno.EOPNOTSUPP, errno.ENOSYS):
-            skip(f"this file system has no fallocate(2) of mode {mode:#x}")
-        raise
+    lacking = {errno.EOPNOTSUPP, errno.ENOSYS}, f"this file system has no fallocate(2) of mode {mode:#x}"
+    _call("fallocate", descriptor, mode, ctypes.c_int64(offset), ctypes.c_int64(length), lacking=lacking)
 
 
 def renameat2(old: os.PathLike[str], new: os.PathLike[str], flags: int) -> None:
@@ -62,13 +56,9 @@ def renameat2(old: os.PathLike[str], new: os.PathLike[str], flags: int) -> None:
 
     See renameat2(2). Skips the case if the file system does not support the flags (EINVAL).
     """
-    call = _function("renameat2")
-    try:
-        _checked(call(_AT_FDCWD, os.fsencode(old), _AT_FDCWD, os.fsencode(new), ctypes.c_uint(flags)))
-    except OSError as error:
-        if error.errno in (errno.EINVAL, errno.ENOSYS):
-            skip(f"this file system has no renameat2(2) with flags {flags}")
-        raise
+    lacking = {errno.EINVAL, errno.ENOSYS}, f"this file system has no renameat2(2) with flags {flags}"
+    names = _AT_FDCWD, os.fsencode(old), _AT_FDCWD, os.fsencode(new)
+    _call("renameat2", *names, ctypes.c_uint(flags), lacking=lacking)
 
 
 class _Timespec(ctypes.Structure):
@@ -81,17 +71,16 @@ def utimensat(path: os.PathLike[str], accessed: tuple[int, int], modified: tuple
     See utimensat(2); ``os.utime`` has neither constant.
     """
     times = (_Timespec * 2)(_Timespec(*accessed), _Timespec(*modified))
-    _checked(_function("utimensat")(_AT_FDCWD, os.fsencode(path), times, 0))
+    _call("utimensat", _AT_FDCWD, os.fsencode(path), times, 0)
 
 
-def _function(name: str) -> Any:  # noqa: ANN401  # ctypes'
-    try:
-        return getattr(_C, name)
-    except AttributeError:
+def _call(name: str, *arguments: object, lacking: tuple[set[int], str] = (set(), "")) -> None:
+    """Call a function of the C library; raise OSError, or skip the case for the errors in ``lacking``."""
+    call = getattr(_C, name, None)
+    if call is None:
         skip(f"the client's C library has no {name}()")
-
-
-def _checked(result: int) -> None:
-    if result == -1:
+    elif call(*arguments) == -1:
         number = ctypes.get_errno()
+        if number in lacking[0]:
+            skip(lacking[1])
         raise OSError(number, os.strerror(number))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
+from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, TypeVar, get_args
@@ -188,13 +189,13 @@ def _timeline(result: AgentResult, host: str, first: float, interval: float) -> 
 
     The last interval of a phase ends with the phase.
     """
-    points: dict[str, list[tuple[float, float]]] = {}
+    points: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
     for phase in result.phases.values():
         for name, entry in phase.operations.items():
             for slot in range(1 + max(entry.timeline, default=-1)):
                 end = min((slot + 1) * interval, phase.seconds)
                 rate = entry.timeline.get(slot, 0) / max(end - slot * interval, 1e-9)
-                points.setdefault(name, []).append((round(phase.began - first + end, 6), rate))
+                points[name].append((round(phase.began - first + end, 6), rate))
     return tuple(
         Series(LOAD, f"{name} operations", Unit.PER_SECOND, host, *map(tuple, zip(*pairs, strict=True)))
         for name, pairs in points.items()
@@ -246,10 +247,7 @@ def _describe_phases(result: AgentResult, stored: Iterable[OpStats]) -> str:
 def _phase_fields(phase: PhaseStats, elsewhere: Container[int]) -> dict[str, Any]:
     operations: dict[str, dict[str, Any]] = {
         name: {
-            "ops": entry.ops,
-            "total": entry.total,
-            "bytes": entry.bytes,
-            "total_bytes": entry.total_bytes,
+            **{part: getattr(entry, part) for part in ("ops", "total", "bytes", "total_bytes")},
             **({} if id(entry) in elsewhere else {"latency": entry.latency.to_json()}),
         }
         for name, entry in phase.operations.items()

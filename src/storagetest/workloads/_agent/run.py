@@ -62,7 +62,15 @@ def run_agent(
         ) from error
     except NotInstalled as error:
         raise WorkloadError(f"{name}: {NO_PYTHON}") from error
-    return _read(name, done)
+    try:
+        result = read_result(done.stdout, done.stderr)
+    except WorkloadError as error:
+        raise WorkloadError(f"{name}: {error}") from None
+    if not done.ok:
+        raise WorkloadError(
+            f"{name}: the agent exited {done.status} after its result\n{done.stderr.strip()[-1000:]}"
+        )
+    return result
 
 
 @contextmanager
@@ -162,15 +170,3 @@ def _part(channel: AgentChannel) -> bool:
         except ChannelTimeout:
             return False
     return True
-
-
-def _read(name: str, done: Completed) -> AgentResult:
-    try:
-        result = read_result(done.stdout, done.stderr)
-    except WorkloadError as error:
-        raise WorkloadError(f"{name}: {error}") from None
-    if not done.ok:
-        raise WorkloadError(
-            f"{name}: the agent exited {done.status} after its result\n{done.stderr.strip()[-1000:]}"
-        )
-    return result

@@ -56,9 +56,21 @@ _REPLACED = _words("""
     size io_size io_limit filesize runtime timeout time_based ramp_time loops group_reporting new_group
     percentile_list lat_percentiles clat_percentiles slat_percentiles stats
     """)
-_PLACES = _words("filename directory filename_format opendir nrfiles openfiles offset offset_increment")
-_PROGRAMS = _words("exec_prerun exec_postrun exec program ioscheduler cgroup include")
-_ORDER = _words("stonewall wait_for wait_for_previous startdelay start_delay")
+_REFUSED = {
+    **dict.fromkeys(
+        _words("filename directory filename_format opendir nrfiles openfiles offset offset_increment"),
+        "a job file must not name files or directories: the target provides the file",
+    ),
+    **dict.fromkeys(
+        _words("exec_prerun exec_postrun exec program ioscheduler cgroup include"),
+        "a job file must only define I/O",
+    ),
+    **dict.fromkeys(
+        _words("stonewall wait_for wait_for_previous startdelay start_delay"),
+        "all jobs of a file run at the same time",
+    ),
+}
+"""Why an option is refused."""
 _ENGINES = _words("libaio io_uring psync sync pvsync pvsync2 posixaio mmap vsync")
 _DIRECTIONS = {
     **dict.fromkeys(("read", "randread"), ("read",)),
@@ -135,16 +147,8 @@ def _option(line: str, place: str) -> tuple[str | None, str]:
     first = name.split()[0] if name else ""
     if name in _REPLACED:
         return None, ""
-    if first in _PLACES:
-        raise ConfigError(
-            f"{first}: a job file must not name files or directories: the target provides the file. "
-            "Remove the option",
-            place=place,
-        )
-    if first in _PROGRAMS:
-        raise ConfigError(f"{first}: a job file must only define I/O. Remove the option", place=place)
-    if first in _ORDER:
-        raise ConfigError(f"{first}: all jobs of a file run at the same time. Remove the option", place=place)
+    if first in _REFUSED:
+        raise ConfigError(f"{first}: {_REFUSED[first]}. Remove the option", place=place)
     if name not in _KEPT:
         raise ConfigError(
             f"{option}: this option is not supported in job files; supported are: {', '.join(sorted(_KEPT))}",

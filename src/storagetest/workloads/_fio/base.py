@@ -12,7 +12,7 @@ from __future__ import annotations
 import zlib
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import Field, model_validator
@@ -205,16 +205,9 @@ class FioWorkload(Workload[O]):
         return FioJob(
             name=self.name,
             filename=data_file(attachment, scale),
-            rw=pattern.rw,
-            block_size=pattern.block_size,
             size=size,
-            queue_depth=pattern.queue_depth,
-            jobs=pattern.jobs,
-            direct=options.direct,
-            engine=options.engine,
-            sync=options.sync,
-            read_percent=pattern.read_percent,
-            random_percent=pattern.random_percent,
+            **asdict(pattern),
+            **options.model_dump(include={"direct", "engine", "sync"}),
             ramp=scale.ramp,
             runtime=scale.runtime,
             seed=zlib.crc32(f"{self.title(options)} {options.seed} {scale.repeat}".encode()),
@@ -260,16 +253,14 @@ def with_cache_proof(sample: Sample, done: FioOutcome, state: Cache | None, path
     crossed = transferred_between(done.counted.before, done.counted.after, path)
     if crossed is None or state is None:
         reason = why_cache_state_unproven(state, moved=0, crossed=None) if state else ""
-        return replace(sample, invalid=(*sample.invalid, reason)) if reason else sample
-    read = sum(one.read for one in done.results)
-    note = (
-        f"{crossed.read} bytes read and {crossed.written} written, by {crossed.counter} counters, with ramp"
-    )
-    sample = replace(sample, evidence={**sample.evidence, "crossed the wire": note})
-    moved, counted = read, crossed.read
-    if state is Cache.DIRECT:
-        moved, counted = sum(each.bytes for each in done.results), crossed.read + crossed.written
-    reason = why_cache_state_unproven(state, moved=moved, crossed=counted, counter=crossed.counter)
+    else:
+        bytes_crossed = f"{crossed.read} bytes read and {crossed.written} written"
+        note = f"{bytes_crossed}, by {crossed.counter} counters, with ramp"
+        sample = replace(sample, evidence={**sample.evidence, "crossed the wire": note})
+        moved, counted = sum(one.read for one in done.results), crossed.read
+        if state is Cache.DIRECT:
+            moved, counted = sum(each.bytes for each in done.results), crossed.read + crossed.written
+        reason = why_cache_state_unproven(state, moved=moved, crossed=counted, counter=crossed.counter)
     return replace(sample, invalid=(*sample.invalid, reason)) if reason else sample
 
 

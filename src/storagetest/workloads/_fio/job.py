@@ -142,22 +142,19 @@ def _options(job: FioJob, *, at_once: bool = False) -> list[str]:
         f"--allow_file_create={int(job.create)}",
         "--randrepeat=0" if job.seed is None else f"--randseed={job.seed}",
     ]
-    if job.rw.startswith("rand"):
-        options.append("--norandommap=1")
-    if job.read_percent is not None:
-        options.append(f"--rwmixread={job.read_percent}")
-    if job.random_percent is not None:
-        options.append(f"--percentage_random={job.random_percent}")
-    if job.runtime is None:
-        options.append("--end_fsync=1")
-    else:
-        options += ["--time_based=1", f"--runtime={_milliseconds(job.runtime)}"]
-        if job.ramp > 0:
-            options.append(f"--ramp_time={_milliseconds(job.ramp)}")
-    if job.delay > 0 and not at_once:
-        options.append(f"--startdelay={_milliseconds(job.delay)}")
-    if not job.invalidate:
-        options.append("--invalidate=0")
+    timed = job.runtime is not None
+    optional = {
+        "--norandommap=1": job.rw.startswith("rand"),
+        f"--rwmixread={job.read_percent}": job.read_percent is not None,
+        f"--percentage_random={job.random_percent}": job.random_percent is not None,
+        "--end_fsync=1": not timed,
+        "--time_based=1": timed,
+        f"--runtime={_milliseconds(job.runtime or 0.0)}": timed,
+        f"--ramp_time={_milliseconds(job.ramp)}": timed and job.ramp > 0,
+        f"--startdelay={_milliseconds(job.delay)}": job.delay > 0 and not at_once,
+        "--invalidate=0": not job.invalidate,
+    }
+    options += [option for option, wanted in optional.items() if wanted]
     if job.log_interval > 0:
         options += [f"--write_{kind}_log={LOG}" for kind in ("bw", "iops", "lat")]
         options.append(f"--log_avg_msec={max(1, round(job.log_interval * 1000))}")

@@ -8,6 +8,7 @@ into slots of an interval each: rates of a slot are added up, latencies averaged
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -67,22 +68,20 @@ def first_io(text: str) -> float | None:
 
 
 def _series(slots: Mapping[int, _Slot], direction: str, host: str, interval: float) -> Iterable[Series]:
-    points: dict[tuple[str, Unit], list[tuple[float, float]]] = {}
+    points: defaultdict[tuple[str, Unit], list[tuple[float, float]]] = defaultdict(list)
     for number, slot in slots.items():
         at = round(number * interval, 6)
         if slot.bw:
-            points.setdefault((f"{direction} bandwidth", Unit.BYTES_PER_SECOND), []).append(
-                (at, sum(slot.bw) * _KIB)
-            )
+            points[f"{direction} bandwidth", Unit.BYTES_PER_SECOND].append((at, sum(slot.bw) * _KIB))
         if slot.iops:
-            points.setdefault((f"{direction} IOPS", Unit.PER_SECOND), []).append((at, sum(slot.iops)))
+            points[f"{direction} IOPS", Unit.PER_SECOND].append((at, sum(slot.iops)))
         if slot.clat:
             # Workers log all their kinds in the same order, so equal places belong together.
             fitting = len(slot.iops) == len(slot.clat) and sum(slot.iops) > 0
             weights = slot.iops if fitting else [1.0] * len(slot.clat)
             pairs = zip(slot.clat, weights, strict=True)
             mean = sum(value * weight for value, weight in pairs) / sum(weights)
-            points.setdefault((f"{direction} latency", Unit.SECONDS), []).append((at, mean * _NANOSECOND))
+            points[f"{direction} latency", Unit.SECONDS].append((at, mean * _NANOSECOND))
     for (name, unit), pairs_ in points.items():
         times, values = zip(*pairs_, strict=True)
         yield Series(LOAD, name, unit, host, times, values)

@@ -153,48 +153,46 @@ class _BonnieWorker(DirectoryWorker):
     # By the block
 
     def block_write(self, barrier: PhaseBarrier, limit: float | None) -> dict[str, OpLog]:
-        op_log, chunk, sync = OpLog(sized=True), self.chunk, self.request["sync"]
-        end = barrier.start(limit)
-        began = barrier.began
-        descriptor = os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
-        for offset in range(0, self.size, chunk):
-            part = min(chunk, self.size - offset)
-            fsutil.write_all(descriptor, self.pool.take(part))
-            if sync:
-                os.fsync(descriptor)
-            began = op_log.add(began, part)
-            if began >= end:
-                break
-        self._close(descriptor, op_log, began)
-        return {"block_write": op_log}
+        def write(descriptor: int, offset: int) -> int:
+            part: int = min(self.chunk, self.size - offset)
+            if part:
+                fsutil.write_all(descriptor, self.pool.take(part))
+                if self.request["sync"]:
+                    os.fsync(descriptor)
+            return part
+
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC
+        return {"block_write": self._run_steps(barrier, limit, flags, write)}
 
     def rewrite(self, barrier: PhaseBarrier, limit: float | None) -> dict[str, OpLog]:
-        op_log = OpLog(sized=True)
-        end = barrier.start(limit)
-        began = barrier.began
-        descriptor = os.open(self.file, os.O_RDWR)
-        offset = 0
-        while began < end:
-            part = self._change(descriptor, offset)
-            if not part:
-                break
-            offset += part
-            began = op_log.add(began, part)
-        self._close(descriptor, op_log, began)
-        return {"rewrite": op_log}
+        return {"rewrite": self._run_steps(barrier, limit, os.O_RDWR, self._change)}
 
     def block_read(self, barrier: PhaseBarrier, limit: float | None) -> dict[str, OpLog]:
-        op_log, chunk = OpLog(sized=True), self.chunk
+        def read(descriptor: int, _offset: int) -> int:
+            return len(os.read(descriptor, self.chunk))
+
+        return {"block_read": self._run_steps(barrier, limit, os.O_RDONLY, read)}
+
+    def _run_steps(
+        self, barrier: PhaseBarrier, limit: float | None, flags: int, step: Callable[[int, int], int]
+    ) -> OpLog:
+        """Open the file and call ``step(descriptor, offset)`` until the time is over or it returns 0 bytes.
+
+        The time of the close of a written file is logged with 0 bytes.
+        """
+        op_log, offset = OpLog(sized=True), 0
         end = barrier.start(limit)
         began = barrier.began
-        descriptor = os.open(self.file, os.O_RDONLY)
-        while began < end:
-            part = len(os.read(descriptor, chunk))
-            if not part:
-                break
+        descriptor = os.open(self.file, flags, 0o644)
+        while began < end and (part := step(descriptor, offset)):
+            offset += part
             began = op_log.add(began, part)
+        if flags != os.O_RDONLY and self.request["sync_on_close"]:
+            os.fsync(descriptor)
         os.close(descriptor)
-        return {"block_read": op_log}
+        if flags != os.O_RDONLY:
+            op_log.add(began)
+        return op_log
 
     def seek(self, barrier: PhaseBarrier, size: int, limit: float | None) -> dict[str, OpLog]:
         op_log, chunk, random = OpLog(sized=True), self.chunk, self.random
@@ -227,13 +225,6 @@ class _BonnieWorker(DirectoryWorker):
             if self.request["sync"]:
                 os.fsync(descriptor)
         return len(data)
-
-    def _close(self, descriptor: int, op_log: OpLog, began: int) -> None:
-        """Close a written file; the time of the close is logged with 0 bytes."""
-        if self.request["sync_on_close"]:
-            os.fsync(descriptor)
-        os.close(descriptor)
-        op_log.add(began)
 
     # Files
 
