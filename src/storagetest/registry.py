@@ -23,17 +23,11 @@ import pkgutil
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.metadata import entry_points
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from storagetest.errors import ConfigError
 
-__all__ = ["Named", "Registry", "get_registry"]
-
-
-class Named(Protocol):
-    """A class that can be registered: it has a ``name`` in lower case and dashes."""
-
-    name: str
+__all__ = ["Registry", "get_registry"]
 
 
 T = TypeVar("T")
@@ -51,7 +45,7 @@ class Registry(Generic[T]):
         self._loaded = False
 
     def register(self, cls: type[T]) -> type[T]:
-        """Register ``cls`` under ``cls.name``; usable as a decorator."""
+        """Register ``cls`` under ``cls.name`` (in lower case and dashes); usable as a decorator."""
         name: str = cls.name  # type: ignore[attr-defined]  # T's bound would have to be repeated everywhere
         known = self._entries.get(name)
         if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):

@@ -249,7 +249,7 @@ def test_equal_values_of_clients_appear_once_and_others_by_client(attachments):
 def test_finish_adds_the_series_of_every_client_to_each_repeat(attachments, monkeypatch):
     def finish(member: Measurement) -> None:
         series = Series("cpu", "all", Unit.RATIO, member.client, (0.0,), (1.0,))
-        member.samples = tuple(replace(sample, series=(series,)) for sample in member._samples)
+        member.samples = tuple(replace(sample, series=(series,)) for sample in member.samples)
 
     monkeypatch.setattr(Measurement, "finish", finish)
     for sample in run(multi_client(Counting(), attachments)).samples:

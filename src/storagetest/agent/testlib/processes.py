@@ -13,7 +13,7 @@ from typing import Any
 
 from storagetest.agent import fsutil
 from storagetest.agent.testlib.outcomes import CannotRun, skip
-from storagetest.agent.worker_pool import init_worker
+from storagetest.agent.worker_pool import fork_worker
 
 __all__ = ["KilledBySignal", "SubprocessCall", "call_in_subprocess", "run_as_user"]
 
@@ -50,16 +50,10 @@ class SubprocessCall:
     """A running call in another process, which ends with this one."""
 
     def __init__(self, call: Callable[..., Any], arguments: Sequence[Any]) -> None:
-        self._result_pipe, pipe = os.pipe()
-        parent = os.getpid()
-        self.pid = os.fork()
-        if self.pid == 0:
-            try:
-                init_worker(parent)
-                _send_result(call, arguments, pipe)
-            finally:
-                os._exit(0)
-        os.close(pipe)
+        self.pid, commands, self._result_pipe = fork_worker(
+            lambda _, pipe: _send_result(call, arguments, pipe)
+        )
+        os.close(commands)
         self._received = b""
 
     def ended(self, *, within: float = 0.0) -> bool:

@@ -268,12 +268,11 @@ class ForkServer:
         except HostError as error:
             self._reset(str(error))
             raise
-        if reply.get("kind") == "python":  # missing, or too old
-            self._unavailable = True
-            self._reset("")
-            return False
         if reply.get("phase") != "ready":
             self._reset("")
+            self._unavailable = reply.get("kind") == "python"  # missing, or too old
+            if self._unavailable:
+                return False
             raise HostError(f"{self._host.name}: the fork server sent {reply} and did not start")
         process.enable_full_duplex()
         self._process = process

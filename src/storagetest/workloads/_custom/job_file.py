@@ -166,27 +166,26 @@ def _option(line: str, place: str) -> tuple[str | None, str]:
 def _job(name: str, options: Mapping[str, str], place: str) -> CustomJob:
     options = {key: value for key, value in options.items() if key != "description"}
     rw = options.get("rw", "read").partition(":")[0]
-    directions = _DIRECTIONS.get(rw)
-    if directions is None:
-        raise ConfigError(f"[{name}]: rw={rw}: expected one of {', '.join(_DIRECTIONS)}", place=place)
     engine = options.get("ioengine", "psync")
+    problem = next(_problems(rw, engine, options), None)
+    if problem is not None:
+        raise ConfigError(f"[{name}]: {problem}", place=place)
+    return CustomJob(name, {"ioengine": engine, **options}, _DIRECTIONS[rw])
+
+
+def _problems(rw: str, engine: str, options: Mapping[str, str]) -> Iterator[str]:
+    """Yield the reasons why a job with these options is refused."""
+    if rw not in _DIRECTIONS:
+        yield f"rw={rw}: expected one of {', '.join(_DIRECTIONS)}"
     if engine not in _ENGINES:
-        raise ConfigError(
-            f"[{name}]: ioengine={engine}: expected one of {', '.join(sorted(_ENGINES))}", place=place
-        )
+        yield f"ioengine={engine}: expected one of {', '.join(sorted(_ENGINES))}"
     for key in ("iodepth", "numjobs"):
         if not re.fullmatch(r"[1-9][0-9]{0,3}", options.get(key, "1")):
-            raise ConfigError(
-                f"[{name}]: {key}={options[key]}: expected a number from 1 to 9999", place=place
-            )
+            yield f"{key}={options[key]}: expected a number from 1 to 9999"
     if engine == "libaio" and options.get("direct", "0") == "0":
-        raise ConfigError(
-            f"[{name}]: libaio without direct=1 waits in the submission, so its completion latency means "
-            "nothing: use ioengine=psync or io_uring",
-            place=place,
+        yield (
+            "libaio without direct=1 waits in the submission, so its completion latency means nothing: use "
+            "ioengine=psync or io_uring"
         )
-    if len(directions) > 1 and options.get("rwmixread", "50") in {"0", "100"}:
-        raise ConfigError(
-            f"[{name}]: rwmixread={options['rwmixread']} is not a mix: use rw=read or rw=write", place=place
-        )
-    return CustomJob(name, {"ioengine": engine, **options}, directions)
+    if len(_DIRECTIONS[rw]) > 1 and options.get("rwmixread", "50") in {"0", "100"}:
+        yield f"rwmixread={options['rwmixread']} is not a mix: use rw=read or rw=write"
