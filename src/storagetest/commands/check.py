@@ -26,7 +26,7 @@ from storagetest.hosts import Host
 from storagetest.hosts.connect import connect
 from storagetest.protocols._dry_run import DryRunResult, dry_run
 from storagetest.protocols._preflight import preflight, unreachable_reason
-from storagetest.protocols.base import ClientRequirements, Protocol, protocols
+from storagetest.protocols.base import Protocol, protocols
 from storagetest.runner import shared
 from storagetest.runner.locks import machine_id
 from storagetest.units import format_size
@@ -137,7 +137,7 @@ def _check_machines(
             needs.address
             for variant in variants
             if role == "client" and machine.name in {client.name for client in variant.clients}
-            and (needs := _needs(variant)).address
+            and (needs := protocols.get(variant.protocol)().needs(variant.options)).address
         ]  # fmt: skip
         return _check_machine(machine, role, tools[role], list(dict.fromkeys(addresses)))
 
@@ -183,17 +183,10 @@ def _required_tools(workloads: Mapping[str, WorkloadKind], role: str) -> list[Re
     return tools
 
 
-def _needs(variant: Variant) -> ClientRequirements:
-    return _protocol(variant).needs(variant.options)
-
-
-def _protocol(variant: Variant) -> Protocol[Any]:
-    return protocols.get(variant.protocol)()
-
-
 def _check_variant(variant: Variant, machine: HostConfig, client: Host, *, attach: bool) -> list[Message]:
     """Check one variant from one client."""
-    protocol, needs = _protocol(variant), _needs(variant)
+    protocol = protocols.get(variant.protocol)()
+    needs = protocol.needs(variant.options)
     messages = list(_unreadable_secrets(variant.options))
     missing = Severity.WARN if variant.optional else Severity.FAIL
     try:

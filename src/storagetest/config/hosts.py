@@ -19,14 +19,15 @@ class HostConfigs:
     """Reader of ``clients`` and ``servers``, whose entries may refer to each other (``jump``)."""
 
     problems: ValidationErrors
-    clients: YamlNode | None
-    servers: YamlNode | None
+    sections: Mapping[str, YamlNode]
+    """The sections of the file."""
+
     machines: dict[tuple[str, str], HostConfig | None] = field(default_factory=dict)
     resolving: list[tuple[str, str]] = field(default_factory=list)
 
     def build(self, section: str) -> Mapping[str, HostConfig]:
         """Return the machines of ``section``, ``clients`` or ``servers``; adds errors to ``problems``."""
-        node = self._section(section)
+        node = self.sections.get(section)
         if node is None:
             return {}
         names = self.problems.mapping(node, section)
@@ -35,14 +36,11 @@ class HostConfigs:
         machines = {name: self._machine(section, name) for name in names}
         return {name: machine for name, machine in machines.items() if machine is not None}
 
-    def _section(self, name: str) -> YamlNode | None:
-        return self.clients if name == "clients" else self.servers
-
     def _machine(self, section: str, name: str) -> HostConfig | None:
         """Return the machine called ``name``, or None after adding its errors to ``problems``."""
         key = (section, name)
         if key not in self.machines:
-            node = (self._section(section) or _NOWHERE).child(name) or _NOWHERE
+            node = self.sections.get(section, _NOWHERE).child(name) or _NOWHERE
             self.problems.check_name(name, node, f"{section}.{name}")
             self.resolving.append(key)
             self.machines[key] = self._read(section, name, node, f"{section}.{name}")
@@ -85,7 +83,7 @@ class HostConfigs:
 
     def _named_jump(self, section: str, name: str, hop: YamlNode, where: str) -> HostConfig | None:
         sections = (section, "servers" if section == "clients" else "clients")
-        known = {one: (self._section(one) or _NOWHERE).mapping or {} for one in sections}
+        known = {one: self.sections.get(one, _NOWHERE).mapping or {} for one in sections}
         home = next((one for one in sections if name in known[one]), None)
         if home is None:
             hint = suggest(name, [*known["clients"], *known["servers"]])

@@ -97,7 +97,7 @@ def build(source: YamlSource) -> Config:
     """Validate a parsed file. Raises :class:`ConfigError` like :func:`load`."""
     problems = ValidationErrors()
     sections = _sections(source.root, problems)
-    machines = HostConfigs(problems, sections.get("clients"), sections.get("servers"))
+    machines = HostConfigs(problems, sections)
     clients, servers = machines.build("clients"), machines.build("servers")
     if "clients" not in sections:
         clients = {"local": HostConfig("local", "local")}

@@ -58,14 +58,10 @@ class IscsiTestCu(ControllerSuite):
         host = f"[{address}]" if ":" in address else address
         url = f"iscsi://{host}:{port}/{options.iqn}/{options.lun}"
         env = {}
-        if options.chap is not None:
-            env = {
-                "LIBISCSI_CHAP_USERNAME": options.chap.username,
-                "LIBISCSI_CHAP_PASSWORD": options.chap.password.reveal(),
-            }
-            if options.chap.mutual is not None:
-                env["LIBISCSI_CHAP_TARGET_USERNAME"] = options.chap.mutual.username
-                env["LIBISCSI_CHAP_TARGET_PASSWORD"] = options.chap.mutual.password.reveal()
+        for prefix, login in (("", options.chap), ("TARGET_", options.chap and options.chap.mutual)):
+            if login is not None:
+                env[f"LIBISCSI_CHAP_{prefix}USERNAME"] = login.username
+                env[f"LIBISCSI_CHAP_{prefix}PASSWORD"] = login.password.reveal()
         argv = (self.program, "--normal", *(["--dataloss"] if may_erase else []), f"--test=ALL.{test}", url)
         return Invocation(argv, env, min(_DEADLINE, 2 * options.deadline))
 
@@ -123,8 +119,5 @@ def _first(notes: list[tuple[str, str]], kind: str) -> str:
 
 def _details(notes: list[tuple[str, str]], output: str) -> str:
     """Return each distinct note with its count, then CUnit's list of assertions."""
-    counted = Counter(f"[{kind}] {text}" for kind, text in notes)
-    lines = [text if times == 1 else f"{text} ({times} times)" for text, times in counted.items()]
-    assertions = Counter(_ASSERTION.findall(output))
-    lines += [text if times == 1 else f"{text} ({times} times)" for text, times in assertions.items()]
-    return "\n".join(lines)
+    counted = Counter([*(f"[{kind}] {text}" for kind, text in notes), *_ASSERTION.findall(output)])
+    return "\n".join(text if times == 1 else f"{text} ({times} times)" for text, times in counted.items())

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from storagetest.measure.histogram import merge
-from storagetest.measure.run import Metric, Run
+from storagetest.measure.run import Metric, Run, Sample
 
 __all__ = ["Estimate", "Interval", "counted", "estimate", "mean", "mean_interval"]
 
@@ -88,12 +88,11 @@ def estimate(run: Run, metric: Metric, *, confidence: float = 0.95) -> Estimate 
 
 def counted(run: Run, metric: Metric) -> int:
     """Return the number of I/Os or operations from which ``metric`` is computed, over all repeats."""
-    total = 0
-    for sample in run.samples:
-        if metric.name in sample.values:
-            histogram = sample.histogram(metric)
-            if histogram is not None:
-                total += histogram.count
-            elif metric.operation is None:
-                total += sample.ios
-    return total
+    return sum(_counted(sample, metric) for sample in run.samples if metric.name in sample.values)
+
+
+def _counted(sample: Sample, metric: Metric) -> int:
+    histogram = sample.histogram(metric)
+    if histogram is not None:
+        return histogram.count
+    return sample.ios if metric.operation is None else 0

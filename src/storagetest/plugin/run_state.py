@@ -46,6 +46,7 @@ class RunState:
         self.progress = silent
         self.scale = asked_counts(config.option.st_scale)
         option: str | None = config.option.st_targets
+        self._client: str | None = config.option.st_client
         self.path = Path(option) if option else config.rootpath / "targets.yaml"
         self.loaded: Config | None = None
         if option or self.path.exists():
@@ -111,11 +112,10 @@ class RunState:
 
     def client(self, variant: Variant) -> HostConfig:
         """The client of a case that runs on one; skip if ``--st-client`` is not one of the variant's."""
-        option: str | None = self._options.st_client
         for machine in variant.clients:
-            if option in (None, machine.name):
+            if self._client in (None, machine.name):
                 return machine
-        pytest.skip(f"{variant.id}: not a target of client {option}")
+        pytest.skip(f"{variant.id}: not a target of client {self._client}")
 
     def second_client(self, variant: Variant) -> HostConfig | None:
         """The first client of ``variant`` on another machine than :meth:`client`, or None."""
@@ -148,8 +148,7 @@ class RunState:
 
     def clients(self, variant: Variant) -> tuple[HostConfig, ...]:
         """The clients of ``variant``, with that of ``--st-client`` first."""
-        option: str | None = self._options.st_client
-        return tuple(sorted(variant.clients, key=lambda machine: machine.name != option))
+        return tuple(sorted(variant.clients, key=lambda machine: machine.name != self._client))
 
     def host(self, machine: HostConfig) -> Host:
         """The connection to a client or server, opened at the first use."""
@@ -205,10 +204,9 @@ class RunState:
 
     def _check_selection(self) -> None:
         _ = self.profile
-        option: str | None = self._options.st_client
-        if option and option not in self.config.clients:
+        if self._client and self._client not in self.config.clients:
             known = ", ".join(sorted(self.config.clients))
-            raise ConfigError(f"--st-client {option}: no such client. There are: {known}")
+            raise ConfigError(f"--st-client {self._client}: no such client. There are: {known}")
         for glob in self._options.st_target:
             if not any(matches_name(variant, [glob]) for variant in self.config.variants):
                 raise ConfigError(f"--st-target {glob}: matches no variant. `storagetest targets` lists them")

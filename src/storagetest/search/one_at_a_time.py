@@ -8,6 +8,7 @@ the best of a grid if parameters do not depend on each other.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 from storagetest.search.base import Strategy
@@ -31,15 +32,13 @@ class OneAtATime(Strategy):
     def next_point(self) -> Point | None:
         """Return the next value of the current parameter."""
         while self._turn < len(self.space.parameters) and len(self.measured) < self.budget:
-            counts: dict[Point, int] = {}
-            for point, _ in self.measured:
-                counts[point] = counts.get(point, 0) + 1
+            counts = Counter(point for point, _ in self.measured)
             line = [
                 (*self._at[: self._turn], value, *self._at[self._turn + 1 :])
                 for value in range(self.space.shape[self._turn])
             ]
             for point in line:
-                if counts.get(point, 0) < self._repeats:
+                if counts[point] < self._repeats:
                     return point
             means = self.means()
             self._at = max(line, key=lambda point: means[point])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,8 +61,14 @@ class ThresholdResolver:
         variants: Mapping[str, Variant],
     ) -> None:
         """Count the gates of the collected items (with their variants' ids), before the first case."""
-        counter = _GateCounter(config, variants)
-        allotted = {item.nodeid: counter.count(item, variant) for item, variant in items}
+
+        @cache
+        def most(variant: str, workload: str) -> int:
+            return config.most_thresholds(variants[variant], workload)
+
+        allotted = {
+            item.nodeid: _most_gates(item, variant, config.workloads, most) for item, variant in items
+        }
         self._budget = ErrorBudget(allotted, workers=self._workers)
 
     def plan(self, item: pytest.Item, gates: int, max_repeats: int) -> ErrorPlan:
@@ -115,29 +122,16 @@ class ThresholdResolver:
         return repeats if self.saving is None else max(repeats, max_repeats)
 
 
-class _GateCounter:
-    """Counts the largest number of gates of an item, with a cache by variant and workload."""
-
-    def __init__(self, config: Config, variants: Mapping[str, Variant]) -> None:
-        self._config = config
-        self._variants = variants
-        self._cache: dict[tuple[str, str], int] = {}
-
-    def count(self, item: pytest.Item, variant: str | None) -> int:
-        fixtures = fixtures_of(item)
-        if "comparison" in fixtures:
-            return 1
-        if not {"measure", "find_maximum"} & set(fixtures) or variant is None:
-            return 0
-        marked = sum(len(mark.args) for mark in item.iter_markers("gate"))
-        code = getattr(getattr(item, "function", None), "__code__", None)
-        constants = (*(code.co_consts if code is not None else ()), *parameters_of(item).values())
-        return marked + max_gates(
-            constants, tuple(self._config.workloads), lambda name: self._most(variant, name)
-        )
-
-    def _most(self, variant: str, workload: str) -> int:
-        key = (variant, workload)
-        if key not in self._cache:
-            self._cache[key] = self._config.most_thresholds(self._variants[variant], workload)
-        return self._cache[key]
+def _most_gates(
+    item: pytest.Item, variant: str | None, workloads: Iterable[str], most: Callable[[str, str], int]
+) -> int:
+    """Return the largest number of gates of ``item``; ``most`` is that of a workload on a variant."""
+    fixtures = fixtures_of(item)
+    if "comparison" in fixtures:
+        return 1
+    if not {"measure", "find_maximum"} & set(fixtures) or variant is None:
+        return 0
+    marked = sum(len(mark.args) for mark in item.iter_markers("gate"))
+    code = getattr(getattr(item, "function", None), "__code__", None)
+    constants = (*(code.co_consts if code is not None else ()), *parameters_of(item).values())
+    return marked + max_gates(constants, workloads, partial(most, variant))
