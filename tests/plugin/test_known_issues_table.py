@@ -51,11 +51,11 @@ def write(directory: Path, text: str, name: str = "known_issues.toml") -> Path:
 def test_a_table_is_read(tmp_path):
     fail, skip, allow = read_suite_table(write(tmp_path / "posix", FAIL + SKIP + ALLOW))
     assert [glob for glob, _ in fail.cases] == ["A-1", "B-*"]
-    assert (fail.implementation, fail.where) == ("knfsd", {"version": "4.2"})
-    assert (fail.owner, fail.expires, fail.strict) == ("ann", date(2999, 12, 31), False)
+    assert (fail.entry.implementation, fail.entry.where) == ("knfsd", {"version": "4.2"})
+    assert (fail.entry.owner, fail.entry.expires, fail.entry.strict) == ("ann", date(2999, 12, 31), False)
     assert str(fail) == "r (ann, s; posix/known_issues.toml: entry 1)"
-    assert (skip.outcome, skip.owner, skip.expires) == ("skip", None, None)
-    assert (allow.outcome, allow.message, str(allow)) == (
+    assert (skip.entry.outcome, skip.entry.owner, skip.entry.expires) == ("skip", None, None)
+    assert (allow.entry.outcome, allow.entry.message, str(allow)) == (
         "allow",
         ("", "x*"),
         "r (s; posix/known_issues.toml: entry 3)",
@@ -71,7 +71,7 @@ def test_the_files_of_earlier_releases_are_read_with_a_warning(tmp_path):
     assert [str(issue).partition(" (")[0] for issue in read] == ["r", "r", "r"]
     names = ("where", "implementation", "outcome", "message", "owner", "expires", "reference", "strict")
     for one, other in zip(read, new, strict=True):
-        assert [getattr(one, name) for name in names] == [getattr(other, name) for name in names]
+        assert [getattr(one.entry, name) for name in names] == [getattr(other.entry, name) for name in names]
     assert sorted(str(warning.message).partition(": ")[2] for warning in recorded) == [
         f"the {old_name} is deprecated and will be removed in the next release. Use {new_name}."
         for old_name, new_name in (

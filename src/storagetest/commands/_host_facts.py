@@ -187,11 +187,13 @@ def check_facts(
 
     ``clocks`` are its clock offsets before and after the command; empty for the controller itself.
     """
-    messages = [_user(facts), *(_tool(facts, tool) for tool in tools)]
-    if clocks:
-        messages.append(_clock(clocks))
-    messages.append(_governor(facts))
-    return messages + [message for route in facts.routes for message in _network(route)]
+    return [
+        _user(facts),
+        *(_tool(facts, tool) for tool in tools),
+        *([_clock(clocks)] if clocks else []),
+        _governor(facts),
+        *(message for route in facts.routes for message in _network(route)),
+    ]
 
 
 def _user(facts: HostFacts) -> Message:
@@ -257,18 +259,14 @@ def _governor(facts: HostFacts) -> Message:
 def _network(route: RouteInfo) -> list[Message]:
     speed = f"{route.speed} Mbit/s" if route.speed else "of unknown speed (virtual)"
     text = f"{route.address} through {route.card}, {speed}, MTU {route.mtu}"
-    messages = []
+    severity, advice = Severity.OK, ""
     if route.speed and route.speed < _SLOW:
-        messages.append(
-            Message(
-                Severity.WARN, text, "this limits every measurement; use a faster card, cable or switch port"
-            )
-        )
+        severity = Severity.WARN
+        advice = "this limits every measurement; use a faster card, cable or switch port"
     elif route.speed and route.speed >= _FAST and route.mtu <= 1500:
+        severity = Severity.NOTE
         advice = f"if the switch and the target support it: ip link set {route.card} mtu 9000"
-        messages.append(Message(Severity.NOTE, text, advice))
-    else:
-        messages.append(Message(Severity.OK, text))
+    messages = [Message(severity, text, advice)]
     if route.unfragmented is False:
         messages.append(
             Message(

@@ -160,14 +160,8 @@ def _machine(text: str, key: Path | None) -> HostConfig:
     address = _checked_address(host, f"--client {text}: ")
     if (at and not user) or (colon and not (port.isdecimal() and 0 < int(port) < 1 << 16)):
         raise StoragetestError(f"--client {text}: expected [USER@]HOST[:PORT]")
-    return HostConfig(
-        "client1",
-        "ssh",
-        address=address,
-        user=user or "root",
-        port=int(port) if port else None,
-        key=key,
-    )
+    number = int(port) if port else None
+    return HostConfig("client1", "ssh", address=address, user=user or "root", port=number, key=key)
 
 
 def _drafts(

@@ -146,7 +146,7 @@ def table(loaded: Config, cases: Cases | None, profile: Profile, *, width: int =
     if cases is not None:
         ids = [variant.id for variant in loaded.variants]
         rows.append([f"{len(ids)} variants", "", "", *_cost(cases, profile, ids)])
-        preconditioned = sum(1 for variant_id in ids if cases.measured[variant_id])
+        preconditioned = sum(cases.measured[variant_id] > 0 for variant_id in ids)
         totals = [
             "",
             (

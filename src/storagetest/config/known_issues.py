@@ -25,8 +25,8 @@ In targets.yaml the section may also be the path of a YAML file with such a list
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -170,64 +170,54 @@ class SuiteIssueEntry(TableIssueEntry):
 
 @dataclass(frozen=True, slots=True)
 class KnownIssue:
-    """An entry of any file.
+    """An entry of any file, with its location.
 
     ``cases`` are (glob, its location); ``place`` is the location of the entry. ``in_targets_file`` is true
     for entries of targets.yaml and false for entries of a suite.
     """
 
+    entry: KnownIssueFields
     cases: tuple[tuple[str, str], ...]
-    reason: str
     place: str
-    variants: tuple[str, ...] = ("*",)
-    implementation: str | None = None
-    vendor: str | None = None
-    controller: str | None = None
-    where: Mapping[str, Any] = field(default_factory=dict)
-    outcome: Outcome = "fail"
-    message: tuple[str, ...] = ()
-    owner: str | None = None
-    expires: date | None = None
-    reference: str | None = None
-    strict: bool = True
     in_targets_file: bool = False
 
     @property
     def needs_report(self) -> bool:
         """Whether the entry depends on values that the target reports, which are not known at collection."""
-        return self.vendor is not None or self.controller is not None
+        return self.entry.vendor is not None or self.entry.controller is not None
 
     @property
     def last_day(self) -> date:
         """The last day on which the entry holds; that of the calendar if the entry does not expire."""
-        return self.expires or date.max
+        return self.entry.expires or date.max
 
     def covers(self, case: str, variant: Variant, **reported: str) -> bool:
         """Whether the entry applies to this case on this variant.
 
         ``reported`` has the ``vendor`` or ``controller`` that the target reports.
         """
+        entry = self.entry
         return (
-            any(fnmatchcase(case, glob) for glob, _ in self.cases)
-            and self.implementation in (None, variant.implementation)
-            and self.vendor in (None, reported.get("vendor"))
-            and self.controller in (None, reported.get("controller"))
-            and matches_name(variant, self.variants)
-            and matches(variant, self.where)
+            any(fnmatchcase(case, glob) for glob in entry.cases)
+            and entry.implementation in (None, variant.implementation)
+            and entry.vendor in (None, reported.get("vendor"))
+            and entry.controller in (None, reported.get("controller"))
+            and matches_name(variant, entry.variants)
+            and matches(variant, entry.where)
         )
 
     def expects(self, message: str) -> bool:
         """Whether a failure with this message is the one that the entry describes."""
-        first = message.partition("\n")[0]
-        return not self.message or any(fnmatchcase(first, glob) for glob in self.message)
+        first, globs = message.partition("\n")[0], self.entry.message
+        return not globs or any(fnmatchcase(first, glob) for glob in globs)
 
     def is_over(self) -> bool:
         """Whether the last day is over."""
         return self.last_day < datetime.now().astimezone().date()
 
     def __str__(self) -> str:
-        source = ", ".join(filter(None, (self.owner, self.reference)))
-        return f"{self.reason} ({source}{'; ' if source else ''}{self.place})"
+        source = ", ".join(filter(None, (self.entry.owner, self.entry.reference)))
+        return f"{self.entry.reason} ({source}{'; ' if source else ''}{self.place})"
 
 
 def read_known_issues(
@@ -262,8 +252,7 @@ def read_known_issue(
     if entry is None:
         return None
     places = [child.place for child in (node.child("cases") or node).items or ()]
-    cases = tuple(zip(entry.cases, places, strict=True))
-    return KnownIssue(**{**dict(entry), "cases": cases, "place": node.place})
+    return KnownIssue(entry, tuple(zip(entry.cases, places, strict=True)), node.place)
 
 
 def _with_day(node: YamlNode) -> YamlNode:

@@ -136,23 +136,21 @@ class Targets:
 
     def _check_scale(self, variant: Variant, node: YamlNode, where: str) -> None:
         """Add an error if ``scale`` is larger than the number of clients."""
-        most = max(how_many(count, len(variant.clients)) for count in variant.scale)
-        place = (node.child("scale") or node).place
-        if most > len(variant.clients) > 0:
-            self.problems.add(
-                place,
-                f"{where}.scale: {most} clients are requested, but the target has {len(variant.clients)}",
-            )
+        available = len(variant.clients)
+        most = max(how_many(count, available) for count in variant.scale)
+        if most > available > 0:
+            place = (node.child("scale") or node).place
+            message = f"{where}.scale: {most} clients are requested, but the target has {available}"
+            self.problems.add(place, message)
 
     def _server(self, entry: TargetEntry, node: YamlNode, where: str) -> HostConfig | None:
         if entry.server is None:
             return None
         server = self.servers.get(entry.server)
         if server is None:
+            hint = suggest(entry.server, self.servers)
             place = (node.child("server") or node).place
-            self.problems.add(
-                place, f"{where}: unknown server {entry.server!r}{suggest(entry.server, self.servers)}"
-            )
+            self.problems.add(place, f"{where}: unknown server {entry.server!r}{hint}")
         return server
 
     def _expand(self, base: Variant, node: YamlNode, protocol: ProtocolKind, where: str) -> list[Variant]:

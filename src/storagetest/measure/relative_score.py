@@ -29,19 +29,21 @@ def relative_scores(figures: Sequence[Estimate | None], better: Better) -> list[
 
     Only values above zero have a score, and at least two are needed.
     """
-    fit = [one for one in figures if one is not None and 0 < one.value < math.inf]
+    fit = [one for one in figures if one is not None and _is_fit(one)]
     if len(fit) < 2:
         return [None] * len(figures)
     pick = max if better is Better.HIGHER else min
     best = pick(fit, key=lambda one: one.value)
-    scores: list[RelativeScore | None] = []
-    for one in figures:
-        if one is None or not 0 < one.value < math.inf:
-            scores.append(None)
-            continue
+
+    def score(one: Estimate) -> RelativeScore:
         share = one.value / best.value if better is Better.HIGHER else best.value / one.value
-        scores.append(RelativeScore(share, one.value == best.value or _overlap(one.interval, best.interval)))
-    return scores
+        return RelativeScore(share, one.value == best.value or _overlap(one.interval, best.interval))
+
+    return [score(one) if one is not None and _is_fit(one) else None for one in figures]
+
+
+def _is_fit(one: Estimate) -> bool:
+    return 0 < one.value < math.inf
 
 
 def _overlap(one: Interval | None, other: Interval | None) -> bool:

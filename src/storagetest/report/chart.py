@@ -92,8 +92,8 @@ class _Scale:
     length: float
 
     def __call__(self, value: float) -> float:
-        low, high = (math.log10(self.low), math.log10(self.high)) if self.log else (self.low, self.high)
-        at = math.log10(value) if self.log else value
+        ends = (value, self.low, self.high)
+        at, low, high = map(math.log10, ends) if self.log else ends
         return round(self.start + (at - low) / (high - low) * self.length, 1)
 
 

@@ -171,10 +171,7 @@ def _reason(run: Run, threshold: Threshold, estimated: Estimate | None, reason: 
     if interval is None:
         return f"{required}, measured {format_metric(estimated.value, unit, 3)} ({runs}): {reason}"
     digits = digits_for(threshold.bound, estimated.value, interval, unit)
-    low, high = (
-        format_metric(max(interval.low, 0.0), unit, digits),
-        format_metric(interval.high, unit, digits),
-    )
+    low, high = (format_metric(end, unit, digits) for end in (max(interval.low, 0.0), interval.high))
     number, symbol = split_unit(low)
     if split_unit(high)[1] == symbol:
         low = number

@@ -35,7 +35,7 @@ def test_a_list_is_read(load_text):
     loaded = load_text(f"{HEAD}known_issues:\n{LIST}")
     (issue,) = loaded.known_issues
     assert issue.cases == (("PSX-UTIME-ROUND", "t.yaml:6:11"), ("PSX-ACL-*", "t.yaml:6:28"))
-    assert (issue.expires, issue.strict, issue.place) == (date(2027, 3, 31), True, "t.yaml:6:3")
+    assert (issue.entry.expires, issue.entry.strict, issue.place) == (date(2027, 3, 31), True, "t.yaml:6:3")
     assert str(issue) == "times are kept to the second (storage team, BUG-1; t.yaml:6:3)"
     variants = {variant.id: variant for variant in loaded.variants}
     assert {name: issue.covers("PSX-ACL-3", one) for name, one in variants.items()} == {
@@ -96,7 +96,7 @@ def test_a_separate_file_is_read_in_addition_to_the_targets_file(load_text, tmp_
 
 
 def test_a_quoted_day_is_a_day(load_text):
-    assert load_text(entry(expires='"2027-03-31"')).known_issues[0].expires == date(2027, 3, 31)
+    assert load_text(entry(expires='"2027-03-31"')).known_issues[0].entry.expires == date(2027, 3, 31)
 
 
 @pytest.mark.parametrize(

@@ -338,12 +338,12 @@ def _outcome(report: pytest.TestReport, level: Level, *, broken: bool, strict: b
         return CaseOutcome.KNOWN if report.skipped else CaseOutcome.PASSED  # a strict one is marked failed
     if report.skipped:
         return CaseOutcome.SKIPPED
-    if report.passed:
-        return CaseOutcome.OBSERVED if level is Level.MAY else CaseOutcome.PASSED
-    if not broken:
+    if report.failed and not broken:
         return CaseOutcome.ERROR
     if level is Level.MAY:
         return CaseOutcome.OBSERVED
+    if report.passed:
+        return CaseOutcome.PASSED
     if level is Level.SHOULD and not strict:
         return CaseOutcome.WARNED
     return CaseOutcome.FAILED

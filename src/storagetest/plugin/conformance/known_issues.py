@@ -81,7 +81,7 @@ def apply_known_issues(
         if not_run.is_over():
             _fail_not_run(not_run)
         pytest.skip(f"{variant.id}: {not_run}")
-    return any(issue.outcome == "fail" and not issue.is_over() for issue in applicable)
+    return any(issue.entry.outcome == "fail" and not issue.is_over() for issue in applicable)
 
 
 def apply_reported(item: pytest.Item, **reported: str) -> bool:
@@ -96,28 +96,28 @@ def apply_reported(item: pytest.Item, **reported: str) -> bool:
 
 
 def _apply(item: pytest.Item, issue: KnownIssue, variant: Variant) -> None:
-    if issue.outcome == "allow":
+    if issue.entry.outcome == "allow":
         item.stash.setdefault(_ALLOWED, []).append(issue)
         return
-    key = _EXPECTED if issue.outcome == "fail" else _NOT_RUN
+    key = _EXPECTED if issue.entry.outcome == "fail" else _NOT_RUN
     other = item.stash.get(key, None)
     if other is not None and other.last_day >= issue.last_day:
         return
     item.stash[key] = issue
-    if issue.outcome == "skip":
+    if issue.entry.outcome == "skip":
         item.add_marker(pytest.mark.skip(reason=f"{variant.id}: {issue}"), append=False)
     elif not issue.is_over():
         raises: Any = _ExpectedFailure("Expected", (Exception,), {"issue": issue})
-        mark = pytest.mark.xfail(reason=_text(issue), strict=issue.strict, raises=raises)
+        mark = pytest.mark.xfail(reason=_text(issue), strict=issue.entry.strict, raises=raises)
         item.add_marker(mark, append=False)  # pytest takes the first
 
 
 def _text(issue: KnownIssue) -> str:
-    return f"known until {issue.expires}: {issue}"
+    return f"known until {issue.entry.expires}: {issue}"
 
 
 def _expired_text(issue: KnownIssue) -> str:
-    return f"known issue, expired after {issue.expires}: {issue}"
+    return f"known issue, expired after {issue.entry.expires}: {issue}"
 
 
 def register(config: pytest.Config) -> None:
@@ -222,7 +222,7 @@ def _explain(item: pytest.Item, message: str) -> None:
     if expired is not None:
         text = f"{_expired_text(expired)}\ncorrect the target, or agree on a new date"
     elif expected is not None and not expected.expects(message):
-        text = f"the failure does not match the entry ({' or '.join(expected.message)}): {expected}"
+        text = f"the failure does not match the entry ({' or '.join(expected.entry.message)}): {expected}"
     else:
         return
     item.add_report_section("call", "known issue", text)
@@ -248,16 +248,16 @@ def pytest_runtest_makereport(
     report = yield
     issue, not_run = item.stash.get(_EXPECTED, None), item.stash.get(_NOT_RUN, None)
     if not_run is not None and not_run.is_over() and report.failed:
-        setattr(report, _STATE, ("EXPIRED", f"{not_run.expires}: {not_run}"))
+        setattr(report, _STATE, ("EXPIRED", f"{not_run.entry.expires}: {not_run}"))
     elif report.when != "call":
         return report
     elif (expired := _expired(item)) is not None:
-        setattr(report, _STATE, ("EXPIRED", f"{expired.expires}: {expired}"))
+        setattr(report, _STATE, ("EXPIRED", f"{expired.entry.expires}: {expired}"))
     elif issue is not None and report.failed and call.excinfo is None:  # a strict xfail that passed
         report.longrepr = f"the case passes: remove the entry ({_text(issue)})"
-        setattr(report, _STATE, ("PASSES", f"until {issue.expires}: {issue}"))
+        setattr(report, _STATE, ("PASSES", f"until {issue.entry.expires}: {issue}"))
     elif issue is not None and hasattr(report, "wasxfail") and issue.in_targets_file:
-        setattr(report, _STATE, ("known", f"until {issue.expires}: {issue}"))
+        setattr(report, _STATE, ("known", f"until {issue.entry.expires}: {issue}"))
     return report
 
 

@@ -28,7 +28,7 @@ def section(data: PageData) -> Section:
         sources=data.sources,
         period=_period(data),
         again=plural(again, "case") if again else "",
-        tables=[*_measured(data), *_conformance(data)],
+        tables=[table for table in (_measured(data), _conformance(data)) if table["rows"]],
         bad=bad[:_MOST],
         left_out=max(0, len(bad) - _MOST),
         versions=_versions(data),
@@ -48,9 +48,7 @@ def _period(data: PageData) -> tuple[str, ...]:
     return tuple(datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M") for at in ends)
 
 
-def _measured(data: PageData) -> list[Mapping[str, object]]:
-    if not data.records:
-        return []
+def _measured(data: PageData) -> Mapping[str, object]:
     statuses = [status for status in Status if any(record.status is status for record in data.records)]
     rows = []
     for target, records in group(data.records, lambda record: record.run.target).items():
@@ -60,19 +58,17 @@ def _measured(data: PageData) -> list[Mapping[str, object]]:
         rows.append([target, records[0].run.protocol, *numbers])
     words = (STATUS_WORDS[status] for status in statuses)
     heads = ["target", "protocol", *words, "of the passes, without a gate"]
-    return [{"caption": "Measured cases", "heads": heads, "rows": rows, "numbers": range(2, len(heads))}]
+    return {"caption": "Measured cases", "heads": heads, "rows": rows, "numbers": range(2, len(heads))}
 
 
-def _conformance(data: PageData) -> list[Mapping[str, object]]:
-    if not data.cases:
-        return []
+def _conformance(data: PageData) -> Mapping[str, object]:
     outcomes = [outcome for outcome in CaseOutcome if any(case.outcome is outcome for case in data.cases)]
     rows = []
     for target in sorted({case.target for case in data.cases}):
         counts = Counter(case.outcome for case in data.cases if case.target == target)
         rows.append([target or "-", *_counts([counts[outcome] for outcome in outcomes])])
     heads = ["target", *(outcome.value for outcome in outcomes)]
-    return [{"caption": "Conformance cases", "heads": heads, "rows": rows, "numbers": range(1, len(heads))}]
+    return {"caption": "Conformance cases", "heads": heads, "rows": rows, "numbers": range(1, len(heads))}
 
 
 def _counts(numbers: Sequence[int]) -> list[str]:
@@ -81,10 +77,7 @@ def _counts(numbers: Sequence[int]) -> list[str]:
 
 def _versions(data: PageData) -> list[tuple[str, str]]:
     """Return each client with the versions of its kernel and tools."""
-    by_client: dict[str, dict[str, str]] = {}
+    versions: dict[str, dict[str, str]] = {}
     for record in data.records:
-        by_client.setdefault(record.run.client, {}).update(record.run.versions)
-    return [
-        (client, ", ".join(f"{name} {version}" for name, version in versions.items()))
-        for client, versions in sorted(by_client.items())
-    ]
+        versions.setdefault(record.run.client, {}).update(record.run.versions)
+    return [(client, ", ".join(map(" ".join, each.items()))) for client, each in sorted(versions.items())]
