@@ -20,9 +20,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fuse_protocol import Attributes, Call, Entry, Init, Opened
+from fuse_protocol import Attributes, Call, Created, Entry, Init, Opened
 
-__all__ = ["ROOT", "Node", "PassThrough", "attributes", "kind_of"]
+__all__ = ["ROOT", "Bending", "Entries", "Node", "PassThrough", "attributes", "kind_of"]
 
 ROOT = 1
 """The node of the directory that is mounted (FUSE_ROOT_ID)."""
@@ -34,6 +34,10 @@ _NOT_PASSED_ON = os.O_CREAT | os.O_EXCL | os.O_DIRECT | os.O_NOCTTY | os.O_NOFOL
 """Of open(2)'s flags: what the kernel has seen to, what a buffer of ours cannot keep, and FMODE_EXEC."""
 _AT_FDCWD = -100
 _UTIME_NOW, _UTIME_OMIT = (1 << 30) - 1, (1 << 30) - 2
+
+
+Entries = list[tuple[int, int, int, bytes]]
+"""Entries of a directory: inode, cookie of the next entry, type, name."""
 
 
 class _Timespec(ctypes.Structure):
@@ -182,15 +186,13 @@ class PassThrough:
         self.as_caller(call)
         return Opened(os.open(self.nodes[node].path, flags & ~_NOT_PASSED_ON))
 
-    def create(
-        self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int
-    ) -> tuple[int, Opened]:
+    def create(self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int) -> Created:
         self.as_caller(call, umask)
         kept = flags & (os.O_CREAT | os.O_EXCL) | os.O_NOFOLLOW
         opened = os.open(name, flags & ~_NOT_PASSED_ON | kept, mode, dir_fd=self.fd(parent))
         return self.node_at(self.fd(parent), name), Opened(opened)
 
-    def tmpfile(self, call: Call, parent: int, flags: int, mode: int, umask: int) -> tuple[int, Opened]:
+    def tmpfile(self, call: Call, parent: int, flags: int, mode: int, umask: int) -> Created:
         self.as_caller(call, umask)
         kept = os.O_TMPFILE | flags & os.O_EXCL
         opened = os.open(self.nodes[parent].path, flags & ~_NOT_PASSED_ON | kept, mode)
@@ -231,10 +233,8 @@ class PassThrough:
         self.as_caller(call)
         return Opened(os.open(self.nodes[node].path, os.O_RDONLY | os.O_DIRECTORY))
 
-    def readdir(
-        self, call: Call, node: int, handle: int, offset: int, size: int
-    ) -> list[tuple[int, int, int, bytes]]:
-        """Return (inode, cookie of the next, type, name), from the one that ``offset`` is the cookie of."""
+    def readdir(self, call: Call, node: int, handle: int, offset: int, size: int) -> Entries:
+        """Return the entries from the one that ``offset`` is the cookie of."""
         os.lseek(handle, offset, os.SEEK_SET)
         return list(_entries(handle, min(size, 1 << 15)))
 
@@ -285,6 +285,18 @@ class PassThrough:
         _libc.setfsgid(0)
         os.setgroups(())
         self._is = (0, 0, ())
+
+
+class Bending(PassThrough):
+    """``bend`` changes the attributes that are reported."""
+
+    def getattr(self, call: Call, node: int, handle: int | None) -> Attributes:
+        found = super().getattr(call, node, handle)
+        self.bend(found)
+        return found
+
+    def bend(self, found: Attributes) -> None:
+        raise NotImplementedError
 
 
 def attributes(one: os.stat_result) -> Attributes:

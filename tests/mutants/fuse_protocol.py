@@ -19,10 +19,11 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-__all__ = ["OPERATIONS", "Attributes", "Call", "Files", "Init", "Later", "Opened", "serve"]
+__all__ = ["OPERATIONS", "Attributes", "Call", "Created", "Files", "Init", "Later", "Opened", "serve"]
 
 MAJOR, MINOR = 7, 31
 LARGEST_WRITE = 1 << 20
@@ -130,6 +131,10 @@ class Opened:
 
     handle: int
     flags: int = 0
+
+
+Created = tuple[int, Opened]
+"""The node of a new file, and the file that is open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,9 +247,76 @@ def _attributes(attributes: Attributes) -> bytes:
     return bytes(16) + attributes.encode()  # valid for no time: the kernel asks again
 
 
-@_operation(1)
-def lookup(files: Any, call: Call, body: bytes) -> bytes:
-    return files.entry(call, files.lookup(call, call.node, _name(body))).encode()
+# How the result of a method is encoded.
+
+
+def _nothing(files: Any, call: Call, result: None) -> bytes:
+    return b""
+
+
+def _data(files: Any, call: Call, data: bytes) -> bytes:
+    return data
+
+
+def _entry(files: Any, call: Call, node: int) -> bytes:
+    return files.entry(call, node).encode()
+
+
+def _opened(files: Any, call: Call, opened: Opened) -> bytes:
+    return struct.pack("<QII", opened.handle, opened.flags, 0)
+
+
+def _created(files: Any, call: Call, result: Created) -> bytes:
+    node, opened = result
+    return _entry(files, call, node) + _opened(files, call, opened)
+
+
+def _number(files: Any, call: Call, number: int) -> bytes:
+    return struct.pack("<Q", number)
+
+
+def _lock(files: Any, call: Call, lock: tuple[int, int, int, int]) -> bytes:
+    return struct.pack("<QQII", *lock)
+
+
+_REGULAR = (
+    # opcode, method, layout of its numbers, how many names follow, encoding of the result
+    (1, "lookup", "<", 1, _entry),
+    (5, "readlink", "<", 0, _data),
+    (6, "symlink", "<", 2, _entry),
+    (8, "mknod", "<III4x", 1, _entry),
+    (9, "mkdir", "<II", 1, _entry),
+    (10, "unlink", "<", 1, _nothing),
+    (11, "rmdir", "<", 1, _nothing),
+    (14, "open", "<I", 0, _opened),
+    (15, "read", "<QQI", 0, _data),
+    (24, "removexattr", "<", 1, _nothing),
+    (25, "flush", "<Q8xQ", 0, _nothing),
+    (27, "opendir", "<", 0, _opened),
+    (29, "releasedir", "<Q", 0, _nothing),
+    (31, "getlk", "<8xQQQI", 0, _lock),
+    (34, "access", "<I", 0, _nothing),
+    (35, "create", "<III4x", 1, _created),
+    (43, "fallocate", "<QQQI", 0, _nothing),
+    (46, "lseek", "<QQI", 0, _number),
+    (47, "copy_file_range", "<QQQQQQ", 0, _number),
+    (51, "tmpfile", "<III", 0, _created),
+)
+"""The operations that are one call of a method: ``method(call, node, *names, *numbers)``."""
+
+
+def _regular(method: str, layout: str, names: int, encode: Callable[[Any, Call, Any], bytes]) -> Operation:
+    numbers = struct.Struct(layout)
+
+    def operation(files: Any, call: Call, body: bytes) -> bytes:
+        found = body[numbers.size :].split(b"\0", names)[:names]
+        result = getattr(files, method)(call, call.node, *found, *numbers.unpack_from(body))
+        return encode(files, call, result)
+
+    return operation
+
+
+OPERATIONS |= {opcode: _regular(*row) for opcode, *row in _REGULAR}
 
 
 @_operation(2)
@@ -292,42 +364,6 @@ def setattr_(files: Any, call: Call, body: bytes) -> bytes:
     return _attributes(files.getattr(call, call.node, opened))
 
 
-@_operation(5)
-def readlink(files: Any, call: Call, body: bytes) -> bytes:
-    data: bytes = files.readlink(call, call.node)
-    return data
-
-
-@_operation(6)
-def symlink(files: Any, call: Call, body: bytes) -> bytes:
-    name, target = _two(body)
-    return files.entry(call, files.symlink(call, call.node, name, target)).encode()
-
-
-@_operation(8)
-def mknod(files: Any, call: Call, body: bytes) -> bytes:
-    mode, device, umask, _ = struct.unpack_from("<IIII", body)
-    return files.entry(call, files.mknod(call, call.node, _name(body, 16), mode, device, umask)).encode()
-
-
-@_operation(9)
-def mkdir(files: Any, call: Call, body: bytes) -> bytes:
-    mode, umask = struct.unpack_from("<II", body)
-    return files.entry(call, files.mkdir(call, call.node, _name(body, 8), mode, umask)).encode()
-
-
-@_operation(10)
-def unlink(files: Any, call: Call, body: bytes) -> bytes:
-    files.unlink(call, call.node, _name(body))
-    return b""
-
-
-@_operation(11)
-def rmdir(files: Any, call: Call, body: bytes) -> bytes:
-    files.rmdir(call, call.node, _name(body))
-    return b""
-
-
 @_operation(12)
 def rename(files: Any, call: Call, body: bytes) -> bytes:
     old, new = _two(body, 8)
@@ -347,36 +383,6 @@ def rename2(files: Any, call: Call, body: bytes) -> bytes:
 def link(files: Any, call: Call, body: bytes) -> bytes:
     old = struct.unpack_from("<Q", body)[0]
     return files.entry(call, files.link(call, old, call.node, _name(body, 8))).encode()
-
-
-def _opened(one: Opened) -> bytes:
-    return struct.pack("<QII", one.handle, one.flags, 0)
-
-
-@_operation(14)
-def open_(files: Any, call: Call, body: bytes) -> bytes:
-    return _opened(files.open(call, call.node, struct.unpack_from("<I", body)[0]))
-
-
-@_operation(35)
-def create(files: Any, call: Call, body: bytes) -> bytes:
-    flags, mode, umask = struct.unpack_from("<III", body)
-    node, opened = files.create(call, call.node, _name(body, 16), flags, mode, umask)
-    return files.entry(call, node).encode() + _opened(opened)
-
-
-@_operation(51)
-def tmpfile(files: Any, call: Call, body: bytes) -> bytes:
-    flags, mode, umask = struct.unpack_from("<III", body)
-    node, opened = files.tmpfile(call, call.node, flags, mode, umask)
-    return files.entry(call, node).encode() + _opened(opened)
-
-
-@_operation(15)
-def read(files: Any, call: Call, body: bytes) -> bytes:
-    handle, offset, size = struct.unpack_from("<QQI", body)
-    data: bytes = files.read(call, call.node, handle, offset, size)
-    return data
 
 
 @_operation(16)
@@ -401,31 +407,13 @@ def release(files: Any, call: Call, body: bytes) -> bytes:
     return b""
 
 
-@_operation(29)
-def releasedir(files: Any, call: Call, body: bytes) -> bytes:
-    files.releasedir(call, call.node, struct.unpack_from("<Q", body)[0])
-    return b""
-
-
-@_operation(20)
-def fsync(files: Any, call: Call, body: bytes) -> bytes:
+def _sync(files: Any, call: Call, body: bytes, *, method: str) -> bytes:
     handle, flags = struct.unpack_from("<QI", body)
-    files.fsync(call, call.node, handle, data_only=bool(flags & 1))
+    getattr(files, method)(call, call.node, handle, data_only=bool(flags & 1))
     return b""
 
 
-@_operation(30)
-def fsyncdir(files: Any, call: Call, body: bytes) -> bytes:
-    handle, flags = struct.unpack_from("<QI", body)
-    files.fsyncdir(call, call.node, handle, data_only=bool(flags & 1))
-    return b""
-
-
-@_operation(25)
-def flush(files: Any, call: Call, body: bytes) -> bytes:
-    handle, _, _, owner = struct.unpack_from("<QIIQ", body)
-    files.flush(call, call.node, handle, owner)
-    return b""
+OPERATIONS |= {20: partial(_sync, method="fsync"), 30: partial(_sync, method="fsyncdir")}
 
 
 @_operation(21)
@@ -456,17 +444,6 @@ def listxattr(files: Any, call: Call, body: bytes) -> bytes:
     return _sized(b"".join(name + b"\0" for name in names), struct.unpack_from("<I", body)[0])
 
 
-@_operation(24)
-def removexattr(files: Any, call: Call, body: bytes) -> bytes:
-    files.removexattr(call, call.node, _name(body))
-    return b""
-
-
-@_operation(27)
-def opendir(files: Any, call: Call, body: bytes) -> bytes:
-    return _opened(files.opendir(call, call.node))
-
-
 @_operation(28)
 def readdir(files: Any, call: Call, body: bytes) -> bytes:
     handle, offset, size = struct.unpack_from("<QQI", body)
@@ -480,51 +457,11 @@ def readdir(files: Any, call: Call, body: bytes) -> bytes:
     return data
 
 
-@_operation(31)
-def getlk(files: Any, call: Call, body: bytes) -> bytes:
-    _, owner, start, end, kind, _, _, _ = _LOCK.unpack_from(body)
-    return struct.pack("<QQII", *files.getlk(call, call.node, owner, start, end, kind))
-
-
-@_operation(32)
-def setlk(files: Any, call: Call, body: bytes) -> bytes:
-    _setlk(files, call, body, waits=False)
-    return b""
-
-
-@_operation(33)
-def setlkw(files: Any, call: Call, body: bytes) -> bytes:
-    _setlk(files, call, body, waits=True)
-    return b""
-
-
-def _setlk(files: Any, call: Call, body: bytes, *, waits: bool) -> None:
+def _setlk(files: Any, call: Call, body: bytes, *, waits: bool) -> bytes:
     handle, owner, start, end, kind, pid, flags, _ = _LOCK.unpack_from(body)
     call, whole = replace(call, handle=handle), bool(flags & 1)  # FUSE_LK_FLOCK
     files.setlk(call, call.node, owner, start, end, kind, pid, waits=waits, whole=whole)
-
-
-@_operation(34)
-def access(files: Any, call: Call, body: bytes) -> bytes:
-    files.access(call, call.node, struct.unpack_from("<I", body)[0])
     return b""
 
 
-@_operation(43)
-def fallocate(files: Any, call: Call, body: bytes) -> bytes:
-    handle, offset, length, mode = struct.unpack_from("<QQQI", body)
-    files.fallocate(call, call.node, handle, offset, length, mode)
-    return b""
-
-
-@_operation(46)
-def lseek(files: Any, call: Call, body: bytes) -> bytes:
-    handle, offset, whence = struct.unpack_from("<QQI", body)
-    return struct.pack("<Q", files.lseek(call, call.node, handle, offset, whence))
-
-
-@_operation(47)
-def copy_file_range(files: Any, call: Call, body: bytes) -> bytes:
-    source, start, to_node, sink, to, length = struct.unpack_from("<QQQQQQ", body)
-    done = files.copy_file_range(call, call.node, source, start, to_node, sink, to, length)
-    return struct.pack("<II", done, 0)
+OPERATIONS |= {32: partial(_setlk, waits=False), 33: partial(_setlk, waits=True)}

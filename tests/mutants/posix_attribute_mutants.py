@@ -6,10 +6,11 @@ import os
 import stat
 import time
 from pathlib import Path
+from typing import Any
 
-from fuse_passthrough import PassThrough
-from fuse_protocol import Attributes, Call, Opened
-from posix_rules import mutant
+from fuse_passthrough import Bending, PassThrough
+from fuse_protocol import Attributes, Call, Created, Opened
+from posix_rules import mutant, overriding
 
 
 class _KeepingTimes(PassThrough):
@@ -74,18 +75,21 @@ class _OldCtime(PassThrough):
         return found
 
 
+def _held(files: _OldCtime, call: Call, node: int, *arguments: Any) -> tuple[Any, ...]:
+    files.hold(node)
+    return call, node, *arguments
+
+
 @mutant("chmod-ctime-not-moved", "chmod(3p)", "chmod does not update the status-change time")
+@overriding(_held, "chmod")
 class ChmodCtimeNotMoved(_OldCtime):
-    def chmod(self, call: Call, node: int, mode: int) -> None:
-        self.hold(node)
-        super().chmod(call, node, mode)
+    pass
 
 
 @mutant("chown-ctime-not-moved", "chown(3p)", "chown does not update the status-change time")
+@overriding(_held, "chown")
 class ChownCtimeNotMoved(_OldCtime):
-    def chown(self, call: Call, node: int, uid: int, gid: int) -> None:
-        self.hold(node)
-        super().chown(call, node, uid, gid)
+    pass
 
 
 @mutant("link-ctime-not-moved", "link(3p), unlink(3p)", "link does not update the status-change time")
@@ -102,17 +106,15 @@ class LinkCtimeNotMoved(_OldCtime):
 
 
 @mutant("write-ctime-not-moved", "write(3p)", "a write does not update the status-change time")
+@overriding(_held, "write")
 class WriteCtimeNotMoved(_OldCtime):
-    def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
-        self.hold(node)
-        return super().write(call, node, handle, offset, data)
+    pass
 
 
 @mutant("utimens-ctime-not-moved", "futimens(3p)", "setting times does not update the status-change time")
+@overriding(_held, "utimens")
 class UtimensCtimeNotMoved(_OldCtime):
-    def utimens(self, call: Call, node: int, atime: int | str | None, mtime: int | str | None) -> None:
-        self.hold(node)
-        super().utimens(call, node, atime, mtime)
+    pass
 
 
 def _seconds(when: int | str | None) -> int | str | None:
@@ -180,9 +182,7 @@ class SizeStale(PassThrough):
         self._note(node)
         return opened
 
-    def create(
-        self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int
-    ) -> tuple[int, Opened]:
+    def create(self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int) -> Created:
         node, opened = super().create(call, parent, name, flags, mode, umask)
         self._note(node)
         return node, opened
@@ -198,19 +198,15 @@ class SizeStale(PassThrough):
 
 
 @mutant("blocks-zero", "<sys/stat.h> st_blocks", "no file uses any block")
-class BlocksZero(PassThrough):
-    def getattr(self, call: Call, node: int, handle: int | None) -> Attributes:
-        found = super().getattr(call, node, handle)
+class BlocksZero(Bending):
+    def bend(self, found: Attributes) -> None:
         found.blocks = 0
-        return found
 
 
 @mutant("blocks-full", "<sys/stat.h> st_blocks", "a hole uses as many blocks as data")
-class BlocksFull(PassThrough):
-    def getattr(self, call: Call, node: int, handle: int | None) -> Attributes:
-        found = super().getattr(call, node, handle)
+class BlocksFull(Bending):
+    def bend(self, found: Attributes) -> None:
         found.blocks = max(found.blocks, found.size // 512)
-        return found
 
 
 @mutant("mode-bits-dropped", "chmod(3p) S_ISUID, S_ISGID, S_ISVTX", "chmod sets only the permission bits")

@@ -196,9 +196,6 @@ class PunchHoleIgnored(PassThrough):
         if not mode & PUNCH_HOLE:
             super().fallocate(call, node, handle, offset, length, mode)
 
-    def read(self, call: Call, node: int, handle: int, offset: int, size: int) -> bytes:
-        return super().read(call, node, handle, offset, size)
-
 
 @mutant("zero-range-ignored", "fallocate(2) FALLOC_FL_ZERO_RANGE", "a zeroed range keeps its data")
 class ZeroRangeIgnored(PassThrough):

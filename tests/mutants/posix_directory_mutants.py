@@ -6,11 +6,10 @@ import os
 import stat
 from pathlib import Path
 
-from fuse_passthrough import PassThrough
-from fuse_protocol import Call, Opened
+from fuse_passthrough import Bending, Entries, PassThrough
+from fuse_protocol import Attributes, Call, Opened
 from posix_rules import mutant
 
-Entries = list[tuple[int, int, int, bytes]]
 DOTS = (b".", b"..")
 
 
@@ -25,6 +24,11 @@ def whole(handle: int) -> Entries:
     return found
 
 
+def counted(entries: Entries, start: int) -> Entries:
+    """Return the entries from number ``start``; the cookie of each is the number of the next."""
+    return [(ino, start + at, kind, name) for at, (ino, _, kind, name) in enumerate(entries[start:], 1)]
+
+
 @mutant(
     "readdir-cookie-is-index",
     "readdir(3p)",
@@ -34,8 +38,7 @@ class ReaddirCookieIsIndex(PassThrough):
     MOST = 32
 
     def readdir(self, call: Call, node: int, handle: int, offset: int, size: int) -> Entries:
-        found = whole(handle)[offset : offset + self.MOST]
-        return [(ino, offset + at + 1, kind, name) for at, (ino, _, kind, name) in enumerate(found)]
+        return counted(whole(handle)[: offset + self.MOST], offset)
 
 
 @mutant("readdir-doubles", "readdir(3p)", "an entry is returned twice at the boundary of two responses")
@@ -71,8 +74,7 @@ class ReaddirEndsEarly(PassThrough):
     MOST = 120
 
     def readdir(self, call: Call, node: int, handle: int, offset: int, size: int) -> Entries:
-        found = whole(handle)[offset : self.MOST]
-        return [(ino, offset + at + 1, kind, name) for at, (ino, _, kind, name) in enumerate(found)]
+        return counted(whole(handle)[: self.MOST], offset)
 
 
 @mutant(
@@ -84,8 +86,7 @@ class ReaddirStale(PassThrough):
         self.first: dict[int, Entries] = {}
 
     def readdir(self, call: Call, node: int, handle: int, offset: int, size: int) -> Entries:
-        found = self.first.setdefault(node, whole(handle))[offset:]
-        return [(ino, offset + at + 1, kind, name) for at, (ino, _, kind, name) in enumerate(found)]
+        return counted(self.first.setdefault(node, whole(handle)), offset)
 
 
 @mutant("rewind-stale", "rewinddir(3p)", "rewinddir does not refresh the listing")
@@ -100,8 +101,7 @@ class RewindStale(PassThrough):
         return opened
 
     def readdir(self, call: Call, node: int, handle: int, offset: int, size: int) -> Entries:
-        found = self.first[handle][offset:]
-        return [(ino, offset + at + 1, kind, name) for at, (ino, _, kind, name) in enumerate(found)]
+        return counted(self.first[handle], offset)
 
 
 @mutant("readdir-type-wrong", "readdir(3) d_type", "d_type of every entry is a regular file")
@@ -137,9 +137,7 @@ class ReaddirNameCut(PassThrough):
     "<sys/stat.h> st_nlink",
     "mkdir and rmdir do not change the directory's link count",
 )
-class DirectoryLinksNotCounted(PassThrough):
-    def getattr(self, call, node, handle):  # type: ignore[no-untyped-def]  # as the one that it overrides
-        found = super().getattr(call, node, handle)
+class DirectoryLinksNotCounted(Bending):
+    def bend(self, found: Attributes) -> None:
         if stat.S_ISDIR(found.mode):
             found.nlink = 3
-        return found

@@ -9,10 +9,11 @@ import stat
 import time
 import unicodedata
 from pathlib import Path
+from typing import Any
 
-from fuse_passthrough import PassThrough, attributes
-from fuse_protocol import Attributes, Call, Opened
-from posix_rules import asked_by, makes, mutant, opens_with
+from fuse_passthrough import Bending, PassThrough, attributes
+from fuse_protocol import Attributes, Call
+from posix_rules import asked_by, makes, mutant, opens_with, overriding
 
 
 def _empty(path: str) -> None:
@@ -23,40 +24,19 @@ def _empty(path: str) -> None:
             Path(one.path).unlink()
 
 
+def _renamed(files: Renaming, call: Call, *arguments: Any) -> tuple[Any, ...]:
+    return call, *(files.renamed(each) if isinstance(each, bytes) else each for each in arguments)
+
+
+@overriding(_renamed, "lookup", "create", "mkdir", "mknod", "link", "unlink", "rmdir", "rename")
 class Renaming(PassThrough):
     """Every name of a request, as ``renamed`` has it: what is stored is not what was asked for."""
 
     def renamed(self, name: bytes) -> bytes:
         raise NotImplementedError
 
-    def lookup(self, call: Call, parent: int, name: bytes) -> int:
-        return super().lookup(call, parent, self.renamed(name))
-
-    def create(
-        self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int
-    ) -> tuple[int, Opened]:
-        return super().create(call, parent, self.renamed(name), flags, mode, umask)
-
-    def mkdir(self, call: Call, parent: int, name: bytes, mode: int, umask: int) -> int:
-        return super().mkdir(call, parent, self.renamed(name), mode, umask)
-
-    def mknod(self, call: Call, parent: int, name: bytes, mode: int, device: int, umask: int) -> int:
-        return super().mknod(call, parent, self.renamed(name), mode, device, umask)
-
     def symlink(self, call: Call, parent: int, name: bytes, target: bytes) -> int:
         return super().symlink(call, parent, self.renamed(name), target)
-
-    def link(self, call: Call, old: int, parent: int, name: bytes) -> int:
-        return super().link(call, old, parent, self.renamed(name))
-
-    def unlink(self, call: Call, parent: int, name: bytes) -> None:
-        super().unlink(call, parent, self.renamed(name))
-
-    def rmdir(self, call: Call, parent: int, name: bytes) -> None:
-        super().rmdir(call, parent, self.renamed(name))
-
-    def rename(self, call: Call, parent: int, old: bytes, where: int, new: bytes, flags: int) -> None:
-        super().rename(call, parent, self.renamed(old), where, self.renamed(new), flags)
 
 
 @mutant("name-cut", "pathconf(3p) _PC_NAME_MAX", "only the first 200 bytes of a name are stored")
@@ -208,12 +188,10 @@ class LinkCopies(PassThrough):
 
 
 @mutant("link-not-counted", "link(3p), <sys/stat.h> st_nlink", "the link count of every file is one")
-class LinkNotCounted(PassThrough):
-    def getattr(self, call: Call, node: int, handle: int | None) -> Attributes:
-        found = super().getattr(call, node, handle)
+class LinkNotCounted(Bending):
+    def bend(self, found: Attributes) -> None:
         if not stat.S_ISDIR(found.mode):
             found.nlink = min(found.nlink, 1)
-        return found
 
 
 @mutant(
@@ -221,11 +199,9 @@ class LinkNotCounted(PassThrough):
     "unlink(3p), <sys/stat.h> st_nlink",
     "the link count of an unlinked open file is one",
 )
-class UnlinkedStillCounted(PassThrough):
-    def getattr(self, call: Call, node: int, handle: int | None) -> Attributes:
-        found = super().getattr(call, node, handle)
+class UnlinkedStillCounted(Bending):
+    def bend(self, found: Attributes) -> None:
         found.nlink = max(found.nlink, 1)
-        return found
 
 
 @mutant("unlink-not-done", "unlink(3p)", "an unlinked name still exists")
@@ -235,19 +211,16 @@ class UnlinkNotDone(PassThrough):
         os.stat(name, dir_fd=self.fd(parent), follow_symlinks=False)
 
 
+def _still_linked(files: PassThrough, call: Call, node: int, *arguments: Any) -> tuple[Any, ...]:
+    if os.fstat(files.fd(node)).st_nlink == 0:
+        raise OSError(errno.ESTALE, "unlinked")
+    return call, node, *arguments
+
+
 @mutant("unlinked-open-stale", "unlink(3p)", "a file that is unlinked while open returns ESTALE")
+@overriding(_still_linked, "read", "write")
 class UnlinkedOpenStale(PassThrough):
-    def _still(self, node: int) -> None:
-        if os.fstat(self.fd(node)).st_nlink == 0:
-            raise OSError(errno.ESTALE, "unlinked")
-
-    def read(self, call: Call, node: int, handle: int, offset: int, size: int) -> bytes:
-        self._still(node)
-        return super().read(call, node, handle, offset, size)
-
-    def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
-        self._still(node)
-        return super().write(call, node, handle, offset, data)
+    pass
 
 
 @mutant("symlink-target-cut", "readlink(3p)", "a symbolic link's target is truncated after 100 bytes")
@@ -265,12 +238,10 @@ class SymlinkTargetTidied(PassThrough):
 @mutant(
     "symlink-size-zero", "<sys/stat.h> st_size", "a symbolic link's size differs from its target's length"
 )
-class SymlinkSizeZero(PassThrough):
-    def getattr(self, call: Call, node: int, handle: int | None) -> Attributes:
-        found = super().getattr(call, node, handle)
+class SymlinkSizeZero(Bending):
+    def bend(self, found: Attributes) -> None:
         if stat.S_ISLNK(found.mode):
             found.size = 0
-        return found
 
 
 @mutant("fifo-is-a-file", "mkfifo(3p)", "mkfifo creates a regular file")

@@ -6,10 +6,11 @@ import errno
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 from fuse_passthrough import PassThrough
-from fuse_protocol import Call, Opened
-from posix_rules import asked_by, makes, mutant, opens_with, size_of
+from fuse_protocol import Call, Created, Opened
+from posix_rules import asked_by, makes, mutant, opens_with, overriding, size_of
 
 
 @mutant("exclusive-not", "open(3p) O_EXCL [EEXIST]", "O_CREAT with O_EXCL opens a file that exists")
@@ -21,9 +22,7 @@ class ExclusiveNot(PassThrough):
             raise FileNotFoundError(errno.ENOENT, "to be created")
         return super().lookup(call, parent, name)
 
-    def create(
-        self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int
-    ) -> tuple[int, Opened]:
+    def create(self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int) -> Created:
         return super().create(call, parent, name, flags & ~os.O_EXCL, mode, umask)
 
 
@@ -41,11 +40,21 @@ class MkdirExistsAccepted(PassThrough):
             return self.node_at(self.fd(parent), name)
 
 
+def _removed(files: PassThrough, call: Call, parent: int, name: bytes, *arguments: Any) -> tuple[Any, ...]:
+    try:
+        mode = os.stat(name, dir_fd=files.fd(parent), follow_symlinks=False).st_mode
+        (os.rmdir if stat.S_ISDIR(mode) else os.unlink)(name, dir_fd=files.fd(parent))
+    except FileNotFoundError:
+        pass
+    return call, parent, name, *arguments
+
+
 @mutant(
     "made-over-what-exists",
     "mkdir(3p), symlink(3p), link(3p) [EEXIST]",
     "an existing file is replaced by the new one",
 )
+@overriding(_removed, "mkdir", "mknod", "symlink")
 class MadeOverWhatExists(PassThrough):
     """The kernel would return EEXIST itself: so the last name is kept from a call that makes one."""
 
@@ -54,27 +63,8 @@ class MadeOverWhatExists(PassThrough):
             raise FileNotFoundError(errno.ENOENT, "to be made")
         return super().lookup(call, parent, name)
 
-    def _remove(self, parent: int, name: bytes) -> None:
-        try:
-            mode = os.stat(name, dir_fd=self.fd(parent), follow_symlinks=False).st_mode
-        except FileNotFoundError:
-            return
-        (os.rmdir if stat.S_ISDIR(mode) else os.unlink)(name, dir_fd=self.fd(parent))
-
-    def mkdir(self, call: Call, parent: int, name: bytes, mode: int, umask: int) -> int:
-        self._remove(parent, name)
-        return super().mkdir(call, parent, name, mode, umask)
-
-    def mknod(self, call: Call, parent: int, name: bytes, mode: int, device: int, umask: int) -> int:
-        self._remove(parent, name)
-        return super().mknod(call, parent, name, mode, device, umask)
-
-    def symlink(self, call: Call, parent: int, name: bytes, target: bytes) -> int:
-        self._remove(parent, name)
-        return super().symlink(call, parent, name, target)
-
     def link(self, call: Call, old: int, parent: int, name: bytes) -> int:
-        self._remove(parent, name)
+        _removed(self, call, parent, name)
         return super().link(call, old, parent, name)
 
 
@@ -101,9 +91,7 @@ class _Appending(PassThrough):
             self.ends[opened.handle] = self.start(opened.handle)
         return opened
 
-    def create(
-        self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int
-    ) -> tuple[int, Opened]:
+    def create(self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int) -> Created:
         node, opened = super().create(call, parent, name, flags & ~os.O_APPEND, mode, umask)
         if flags & os.O_APPEND:
             self.ends[opened.handle] = 0
@@ -143,9 +131,7 @@ class MaskIgnored(PassThrough):
 
 @mutant("create-mode-ignored", "open(3p) O_CREAT", "a new file's mode is always 0600")
 class CreateModeIgnored(PassThrough):
-    def create(
-        self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int
-    ) -> tuple[int, Opened]:
+    def create(self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int) -> Created:
         return super().create(call, parent, name, flags, 0o600, umask)
 
 
@@ -157,9 +143,7 @@ class MkdirModeIgnored(PassThrough):
 
 @mutant("owner-not-caller", "open(3p) O_CREAT", "a new file belongs to root instead of its creator")
 class OwnerNotCaller(PassThrough):
-    def create(
-        self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int
-    ) -> tuple[int, Opened]:
+    def create(self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int) -> Created:
         node, opened = super().create(call, parent, name, flags, mode, umask)
         self.reset_ids()
         os.chown(opened.handle, 0, 0)
@@ -170,9 +154,7 @@ class OwnerNotCaller(PassThrough):
     "setgid-group-not-inherited", "mkdir(2) S_ISGID", "files in a set-group-ID directory do not get its group"
 )
 class SetgidGroupNotInherited(PassThrough):
-    def create(
-        self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int
-    ) -> tuple[int, Opened]:
+    def create(self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int) -> Created:
         node, opened = super().create(call, parent, name, flags, mode, umask)
         self.reset_ids()
         os.chown(opened.handle, -1, call.gid)

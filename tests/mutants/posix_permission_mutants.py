@@ -4,117 +4,93 @@ from __future__ import annotations
 
 import os
 import stat
+from typing import Any
 
 from fuse_passthrough import PassThrough
-from fuse_protocol import Attributes, Call, Opened
-from posix_rules import asked_by, mutant
+from fuse_protocol import Attributes, Call, Created, Opened
+from posix_rules import asked_by, mutant, overriding
 
 
-def as_root(call: Call) -> Call:
-    return Call(call.unique, call.node, 0, 0, call.pid)
+def as_root(files: PassThrough, call: Call, *arguments: Any) -> tuple[Any, ...]:
+    return Call(call.unique, call.node, 0, 0, call.pid), *arguments
 
 
 @mutant("open-by-any-user", "open(3p) [EACCES]", "open succeeds without permission")
+@overriding(as_root, "open")
 class OpenByAnybody(PassThrough):
-    def open(self, call: Call, node: int, flags: int) -> Opened:
-        return super().open(as_root(call), node, flags)
+    pass
 
 
 @mutant("search-by-any-user", "open(3p) [EACCES]", "names are found in a directory without search permission")
+@overriding(as_root, "lookup")
 class SearchByAnybody(PassThrough):
-    def lookup(self, call: Call, parent: int, name: bytes) -> int:
-        return super().lookup(as_root(call), parent, name)
+    pass
 
 
 @mutant(
     "create-by-any-user", "open(3p) [EACCES]", "files can be created in a directory without write permission"
 )
 class CreateByAnybody(PassThrough):
-    def create(
-        self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int
-    ) -> tuple[int, Opened]:
-        node, opened = super().create(as_root(call), parent, name, flags, mode, umask)
+    def create(self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int) -> Created:
+        node, opened = super().create(*as_root(self, call, parent, name, flags, mode, umask))
         os.chown(opened.handle, call.uid, call.gid)
         return node, opened
 
 
 @mutant("mkdir-by-any-user", "mkdir(3p) [EACCES]", "directories can be created without write permission")
+@overriding(as_root, "mkdir")
 class MkdirByAnybody(PassThrough):
-    def mkdir(self, call: Call, parent: int, name: bytes, mode: int, umask: int) -> int:
-        return super().mkdir(as_root(call), parent, name, mode, umask)
+    pass
 
 
 @mutant("unlink-by-any-user", "unlink(3p) [EACCES]", "names can be removed without write permission")
+@overriding(as_root, "unlink")
 class UnlinkByAnybody(PassThrough):
-    def unlink(self, call: Call, parent: int, name: bytes) -> None:
-        super().unlink(as_root(call), parent, name)
+    pass
 
 
 @mutant("rename-by-any-user", "rename(3p) [EACCES]", "names can be changed without write permission")
+@overriding(as_root, "rename")
 class RenameByAnybody(PassThrough):
-    def rename(self, call: Call, parent: int, old: bytes, where: int, new: bytes, flags: int) -> None:
-        super().rename(as_root(call), parent, old, where, new, flags)
+    pass
 
 
 @mutant(
     "names-by-any-user", "mkdir(3p), unlink(3p) [EACCES]", "any user can create, remove or rename any name"
 )
+@overriding(as_root, "create", "mkdir", "mknod", "symlink", "link", "unlink", "rmdir", "rename")
 class NamesByAnybody(PassThrough):
-    def create(
-        self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int
-    ) -> tuple[int, Opened]:
-        return super().create(as_root(call), parent, name, flags, mode, umask)
-
-    def mkdir(self, call: Call, parent: int, name: bytes, mode: int, umask: int) -> int:
-        return super().mkdir(as_root(call), parent, name, mode, umask)
-
-    def mknod(self, call: Call, parent: int, name: bytes, mode: int, device: int, umask: int) -> int:
-        return super().mknod(as_root(call), parent, name, mode, device, umask)
-
-    def symlink(self, call: Call, parent: int, name: bytes, target: bytes) -> int:
-        return super().symlink(as_root(call), parent, name, target)
-
-    def link(self, call: Call, old: int, parent: int, name: bytes) -> int:
-        return super().link(as_root(call), old, parent, name)
-
-    def unlink(self, call: Call, parent: int, name: bytes) -> None:
-        super().unlink(as_root(call), parent, name)
-
-    def rmdir(self, call: Call, parent: int, name: bytes) -> None:
-        super().rmdir(as_root(call), parent, name)
-
-    def rename(self, call: Call, parent: int, old: bytes, where: int, new: bytes, flags: int) -> None:
-        super().rename(as_root(call), parent, old, where, new, flags)
+    pass
 
 
 @mutant("chmod-by-any-user", "chmod(3p) [EPERM]", "a user who does not own a file can change its mode")
+@overriding(as_root, "chmod")
 class ChmodByAnybody(PassThrough):
-    def chmod(self, call: Call, node: int, mode: int) -> None:
-        super().chmod(as_root(call), node, mode)
+    pass
 
 
 @mutant("chown-by-any-user", "chown(3p) [EPERM]", "an owner can give a file to another user")
+@overriding(as_root, "chown")
 class ChownByAnybody(PassThrough):
-    def chown(self, call: Call, node: int, uid: int, gid: int) -> None:
-        super().chown(as_root(call), node, uid, gid)
+    pass
 
 
 @mutant("utimens-by-any-user", "futimens(3p) [EPERM]", "a user who does not own a file can set its times")
+@overriding(as_root, "utimens")
 class UtimensByAnybody(PassThrough):
-    def utimens(self, call: Call, node: int, atime: int | str | None, mtime: int | str | None) -> None:
-        super().utimens(as_root(call), node, atime, mtime)
+    pass
 
 
 @mutant("truncate-by-any-user", "truncate(3p) [EACCES]", "a file can be truncated without permission")
+@overriding(as_root, "truncate")
 class TruncateByAnybody(PassThrough):
-    def truncate(self, call: Call, node: int, handle: int | None, size: int) -> None:
-        super().truncate(as_root(call), node, handle, size)
+    pass
 
 
 @mutant("readdir-by-any-user", "opendir(3p) [EACCES]", "a directory can be listed without permission")
+@overriding(as_root, "opendir")
 class ReaddirByAnybody(PassThrough):
-    def opendir(self, call: Call, node: int) -> Opened:
-        return super().opendir(as_root(call), node)
+    pass
 
 
 @mutant("access-always", "access(3p) [EACCES]", "access succeeds for every user")
@@ -124,9 +100,9 @@ class AccessAlways(PassThrough):
 
 
 @mutant("xattr-by-any-user", "setxattr(2) [EACCES]", "attributes can be set without write permission")
+@overriding(as_root, "setxattr")
 class XattrByAnybody(PassThrough):
-    def setxattr(self, call: Call, node: int, name: bytes, value: bytes, flags: int) -> None:
-        super().setxattr(as_root(call), node, name, value, flags)
+    pass
 
 
 @mutant("groups-ignored", "setgroups(2), XBD 4.7", "supplementary groups give no permission")
@@ -139,6 +115,7 @@ class GroupsIgnored(PassThrough):
 @mutant(
     "sticky-ignored", "unlink(3p), rename(3p) [EPERM] S_ISVTX", "the sticky bit of a directory is ignored"
 )
+@overriding(as_root, "unlink", "rmdir", "rename")
 class StickyIgnored(PassThrough):
     """The kernel looks at the bit by itself: so it is kept from it while a name is to go."""
 
@@ -147,15 +124,6 @@ class StickyIgnored(PassThrough):
         if found.mode & stat.S_ISVTX and asked_by(call, "unlink", "rmdir", "rename"):
             found.mode &= ~stat.S_ISVTX
         return found
-
-    def unlink(self, call: Call, parent: int, name: bytes) -> None:
-        super().unlink(as_root(call), parent, name)
-
-    def rmdir(self, call: Call, parent: int, name: bytes) -> None:
-        super().rmdir(as_root(call), parent, name)
-
-    def rename(self, call: Call, parent: int, old: bytes, where: int, new: bytes, flags: int) -> None:
-        super().rename(as_root(call), parent, old, where, new, flags)
 
 
 @mutant("setuid-kept-on-chown", "chown(3p) S_ISUID", "chown does not clear the set-user-ID bit")
@@ -197,9 +165,7 @@ class AclNotInherited(PassThrough):
             if name.startswith("system.posix_acl"):
                 os.removexattr(path, name)
 
-    def create(
-        self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int
-    ) -> tuple[int, Opened]:
+    def create(self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int) -> Created:
         node, opened = super().create(call, parent, name, flags, mode, umask)
         self._drop(self.nodes[node].path)
         return node, opened

@@ -6,11 +6,12 @@ import os
 import platform
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from fuse_passthrough import PassThrough
 from fuse_protocol import Call
 
-__all__ = ["MUTANTS", "PosixMutant", "asked_by", "makes", "mutant", "opens_with", "size_of"]
+__all__ = ["MUTANTS", "PosixMutant", "asked_by", "makes", "mutant", "opens_with", "overriding", "size_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,28 @@ def mutant(name: str, section: str, description: str) -> Callable[[type[PassThro
         return files
 
     return note
+
+
+def overriding(
+    change: Callable[..., tuple[Any, ...]], *operations: str
+) -> Callable[[type[PassThrough]], type[PassThrough]]:
+    """Let these operations of a class run with the arguments that ``change(self, *arguments)`` returns."""
+
+    def override(files: type[PassThrough]) -> type[PassThrough]:
+        for operation in operations:
+            setattr(files, operation, _with_changed_arguments(files, operation, change))
+        return files
+
+    return override
+
+
+def _with_changed_arguments(
+    files: type[PassThrough], operation: str, change: Callable[..., tuple[Any, ...]]
+) -> Callable[..., Any]:
+    def method(self: PassThrough, *arguments: Any, **named: Any) -> Any:
+        return getattr(super(files, self), operation)(*change(self, *arguments), **named)
+
+    return method
 
 
 def asked_by(call: Call, *names: str) -> bool:

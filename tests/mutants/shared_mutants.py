@@ -15,12 +15,13 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fuse_locks import Held, Locking
-from fuse_passthrough import ROOT, Attributes, PassThrough
-from fuse_protocol import Call, Opened
+from fuse_passthrough import ROOT, Attributes, Entries, PassThrough
+from fuse_protocol import Call, Created, Opened
 from posix_mutants import MUTANTS as POSIX
-from posix_rules import asked_by
+from posix_rules import asked_by, overriding
 
 __all__ = ["MUTANTS", "SharedMutant"]
 
@@ -54,6 +55,12 @@ def mutant(
     return note
 
 
+def _unlearned(files: RemembersContent, call: Call, node: int, *arguments: Any) -> tuple[Any, ...]:
+    files.unlearn(node)
+    return call, node, *arguments
+
+
+@overriding(_unlearned, "write", "truncate", "utimens", "chmod")
 class RemembersContent(PassThrough):
     """Honest; it knows what a file had in it, and its attributes, when this mount first looked."""
 
@@ -69,31 +76,14 @@ class RemembersContent(PassThrough):
         return self.data[node]
 
     def unlearn(self, node: int) -> None:
-        """Forget it: this mount changed the file itself."""
+        """Forget it: this mount changes the file itself."""
         self.data.pop(node, None)
         self.facts.pop(node, None)
-
-    def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
-        done = super().write(call, node, handle, offset, data)
-        self.unlearn(node)
-        return done
-
-    def truncate(self, call: Call, node: int, handle: int | None, size: int) -> None:
-        super().truncate(call, node, handle, size)
-        self.unlearn(node)
 
     def open(self, call: Call, node: int, flags: int) -> Opened:
         if flags & os.O_TRUNC:
             self.unlearn(node)
         return super().open(call, node, flags)
-
-    def utimens(self, call: Call, node: int, atime: int | str | None, mtime: int | str | None) -> None:
-        super().utimens(call, node, atime, mtime)
-        self.unlearn(node)
-
-    def chmod(self, call: Call, node: int, mode: int) -> None:
-        super().chmod(call, node, mode)
-        self.unlearn(node)
 
     def forget(self, node: int, times: int) -> None:
         """Keep every node: what is remembered of it would be another's."""
@@ -148,6 +138,14 @@ class CloseKeepsDataBack(PassThrough):
         """Keep every node: it may be dirty."""
 
 
+def _forgotten(
+    files: RemembersNames, call: Call, parent: int, name: bytes, *arguments: Any
+) -> tuple[Any, ...]:
+    files.known.pop((parent, name), None)
+    return call, parent, name, *arguments
+
+
+@overriding(_forgotten, "create", "mkdir", "symlink", "unlink")
 class RemembersNames(PassThrough):
     """Honest; it knows which node every name once led to, or that there was none."""
 
@@ -176,24 +174,6 @@ class RemembersNames(PassThrough):
     def forget(self, node: int, times: int) -> None:
         """Keep every node."""
 
-    def create(
-        self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int
-    ) -> tuple[int, Opened]:
-        self.known.pop((parent, name), None)
-        return super().create(call, parent, name, flags, mode, umask)
-
-    def mkdir(self, call: Call, parent: int, name: bytes, mode: int, umask: int) -> int:
-        self.known.pop((parent, name), None)
-        return super().mkdir(call, parent, name, mode, umask)
-
-    def symlink(self, call: Call, parent: int, name: bytes, target: bytes) -> int:
-        self.known.pop((parent, name), None)
-        return super().symlink(call, parent, name, target)
-
-    def unlink(self, call: Call, parent: int, name: bytes) -> None:
-        self.known.pop((parent, name), None)
-        super().unlink(call, parent, name)
-
     def rename(self, call: Call, parent: int, old: bytes, where: int, new: bytes, flags: int) -> None:
         for key in ((parent, old), (where, new)):
             self.known.pop(key, None)
@@ -210,44 +190,35 @@ class NamesNeverExpire(RemembersNames):
     lost = True
 
 
+def _noted(files: NamesAppearLate, call: Call, parent: int, name: bytes, *arguments: Any) -> tuple[Any, ...]:
+    files.made.add((parent, name))
+    return call, parent, name, *arguments
+
+
 @mutant("names-appear-late", "RFC 7530 10.8", "a name that another client created is not found at first")
+@overriding(_noted, "mkdir", "create")
 class NamesAppearLate(RemembersNames):
     def __init__(self, below: Path) -> None:
         super().__init__(below)
         self.late: dict[tuple[int, bytes], int] = {}
+        self.made: set[tuple[int, bytes]] = set()
 
     def lookup(self, call: Call, parent: int, name: bytes) -> int:
         key = parent, name
         node = super().lookup(call, parent, name)
         self.late[key] = self.late.get(key, 0) + 1
-        if parent != ROOT and self.late[key] < 3 and key not in self.made():
+        if parent != ROOT and self.late[key] < 3 and key not in self.made:
             raise FileNotFoundError(2, "not yet")
         return node
-
-    def made(self) -> set[tuple[int, bytes]]:
-        """Return what this mount made itself."""
-        return self.__dict__.setdefault("_made", set())
-
-    def mkdir(self, call: Call, parent: int, name: bytes, mode: int, umask: int) -> int:
-        self.made().add((parent, name))
-        return super().mkdir(call, parent, name, mode, umask)
-
-    def create(
-        self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int
-    ) -> tuple[int, Opened]:
-        self.made().add((parent, name))
-        return super().create(call, parent, name, flags, mode, umask)
 
 
 @mutant("listings-never-expire", "RFC 7530 10.9; nfs(5)", "a listing is cached forever")
 class ListingsNeverExpire(PassThrough):
     def __init__(self, below: Path) -> None:
         super().__init__(below)
-        self.lists: dict[tuple[int, int], list[tuple[int, int, int, bytes]]] = {}
+        self.lists: dict[tuple[int, int], Entries] = {}
 
-    def readdir(
-        self, call: Call, node: int, handle: int, offset: int, size: int
-    ) -> list[tuple[int, int, int, bytes]]:
+    def readdir(self, call: Call, node: int, handle: int, offset: int, size: int) -> Entries:
         return self.lists.setdefault((node, offset), super().readdir(call, node, handle, offset, size))
 
     def forget(self, node: int, times: int) -> None:
@@ -379,9 +350,7 @@ class RemovalAlwaysSucceeds(PassThrough):
     "files can be created in a removed directory",
 )
 class RemovedDirectoriesTakeFiles(RemembersNames):
-    def create(
-        self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int
-    ) -> tuple[int, Opened]:
+    def create(self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int) -> Created:
         try:
             return super().create(call, parent, name, flags, mode, umask)
         except FileNotFoundError:
