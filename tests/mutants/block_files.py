@@ -31,6 +31,10 @@ class Disk(PassThrough):
     """Nothing is broken."""
 
     section = ""
+    description = ""
+
+    def __init_subclass__(cls) -> None:
+        cls.description = str(cls.__doc__)
 
     def __init__(self, below: Path) -> None:
         super().__init__(below)

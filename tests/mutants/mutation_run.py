@@ -43,10 +43,13 @@ __all__ = [
     "MutationRun",
     "Outcomes",
     "TargetKind",
+    "by_mutant",
+    "check_page",
     "false_claims",
     "run",
     "surviving",
     "table",
+    "unexpected_outcomes",
     "unexplained_cases",
 ]
 
@@ -177,10 +180,7 @@ def run(
     if done.returncode not in (0, 1):
         output = done.stdout[-4000:] + done.stderr[-2000:]
         raise RuntimeError(f"pytest ended with {done.returncode}:\n{output}")
-    attempts: dict[str, list[Attempt]] = {}
-    for attempt in (Attempt(**document) for document in _lines(where / "attempts.jsonl")):
-        attempts.setdefault(attempt.mutant, []).append(attempt)
-    return Outcomes(_lines(where / "cases.jsonl"), attempts)
+    return Outcomes(_lines(where / "cases.jsonl"), by_mutant(_lines(where / "attempts.jsonl")))
 
 
 def surviving(mutants: Mapping[str, MutantInfo], outcomes: Outcomes, names: Iterable[str]) -> list[str]:
@@ -220,14 +220,41 @@ def unexplained_cases(outcomes: Outcomes) -> list[str]:
     ]
 
 
-def table(mutants: Mapping[str, MutantInfo], outcomes: Outcomes) -> str:
-    """Return the table of mutants as Markdown."""
+def table(mutants: Mapping[str, MutantInfo], killers: Callable[[str], list[str]]) -> str:
+    """Return the table of mutants as Markdown; ``killers`` returns the ids of the cases that kill one."""
     lines = ["| mutant | section | what is broken | killed by |", "| --- | --- | --- | --- |"]
     for name, mutant in sorted(mutants.items()):
-        cases = outcomes.killers(name)
+        cases = killers(name)
         shown = ", ".join(cases[:4]) + (f" and {len(cases) - 4} more" if len(cases) > 4 else "")
         lines.append(f"| {name} | {mutant.section} | {mutant.description} | {shown or '**none**'} |")
     return "\n".join(lines) + "\n"
+
+
+def check_page(page: Path, text: str, mutants: Mapping[str, MutantInfo], *, write: bool) -> None:
+    """Check that ``page`` lists every mutant and none without a killer; with ``write``, write it first."""
+    if write:
+        page.write_text(text, encoding="utf-8")
+    listed = page.read_text(encoding="utf-8")
+    missing = [name for name, mutant in mutants.items() if f"| {name} | {mutant.section} |" not in listed]
+    assert not missing, f"docs/{page.name} does not list {', '.join(missing)}"
+    assert "**none**" not in listed
+
+
+def unexpected_outcomes(records: Iterable[Mapping[str, Any]], kept: Sequence[str]) -> list[str]:
+    """Return a line for each record whose outcome is not in ``kept``."""
+    return [
+        f"{record['id']} ({record['target']}) {record['outcome']}: {record['message'][:300]}"
+        for record in records
+        if record["outcome"] not in kept
+    ]
+
+
+def by_mutant(documents: Iterable[Mapping[str, Any]]) -> dict[str, list[Attempt]]:
+    """Return the attempts on each mutant."""
+    attempts: dict[str, list[Attempt]] = {}
+    for document in documents:
+        attempts.setdefault(document["mutant"], []).append(Attempt(**document))
+    return attempts
 
 
 def _paths() -> list[Path]:

@@ -13,9 +13,10 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from body_cases import collected
 from fuse_mount import FuseError
 from posix_mutants import MUTANTS
-from posix_mutation_run import HONEST, collected, run_on
+from posix_mutation_run import HONEST, run_on
 
 from storagetest.runner.client_cases import ClientCaseResult, ClientCaseStatus
 

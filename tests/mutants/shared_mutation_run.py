@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 from _pytest.runner import runtestprotocol
 from fuse_mount import mounted
-from mutation_run import ROOT, Attempt, Outcomes
+from mutation_run import ROOT, Outcomes, by_mutant
 from shared_mutants import MUTANTS
 
 from storagetest.hosts import LocalHost
@@ -61,10 +61,7 @@ def run(only: Sequence[str] | None = None) -> Outcomes:
         if not out.exists():
             raise AssertionError(done.stdout[-4000:] + done.stderr[-4000:])
         result = json.loads(out.read_text())
-    attempts: dict[str, list[Attempt]] = {}
-    for attempt in result["attempts"]:
-        attempts.setdefault(attempt["mutant"], []).append(Attempt(**attempt))
-    return Outcomes(result["honest"], attempts)
+    return Outcomes(result["honest"], by_mutant(result["attempts"]))
 
 
 # The rest runs inside pytest, as a plugin.

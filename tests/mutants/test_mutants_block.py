@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import block_mutation_run
+import mutation_run
 import pytest
 from block_files import MUTANTS
+from body_cases import collected
 
 from storagetest.runner.client_cases import ClientCaseStatus
 
@@ -31,7 +33,8 @@ flushed data.
 
 pytestmark = pytest.mark.skipif(NOT_HERE is not None, reason=str(NOT_HERE))
 
-cases = cache(block_mutation_run.collected)
+DEVICE = {"protocol": "local", "device": "/dev/null", "erase": "nothing"}
+cases = cache(partial(collected, "block", DEVICE))
 
 
 def test_an_honest_disk_fails_no_case() -> None:
@@ -46,6 +49,7 @@ DEPENDS_ON = (
     "suites/conformance/block/",
     "src/storagetest/agent/",
     "tests/mutants/block_",
+    "tests/mutants/body_cases.py",
     "tests/mutants/fuse_",
 )
 """Starts of the paths that all of these mutants depend on (see :mod:`selection`)."""
@@ -53,7 +57,7 @@ GOOD = (ClientCaseStatus.PASSED, ClientCaseStatus.SKIPPED)
 
 
 @pytest.mark.parametrize("name", sorted(MUTANTS))
-def test_it_is_killed_by_every_case_that_claims_to(name: str, request: pytest.FixtureRequest) -> None:
+def test_it_is_killed_by_every_case_that_claims_to(name: str) -> None:
     outcome = block_mutation_run.run(name, [case for case in cases() if name in case.kills])
     assert outcome.answers, f"no case claims to kill {name}"
     assert outcome.acted, f"{name} did nothing"
@@ -72,7 +76,7 @@ def test_a_case_names_mutants_that_there_are() -> None:
 
 def test_the_table_is_that_of_these_mutants(request: pytest.FixtureRequest) -> None:
     claims = {name: sorted(case.id for case in cases() if name in case.kills) for name in MUTANTS}
-    wanted = HEAD + block_mutation_run.table(claims)
+    wanted = HEAD + mutation_run.table(MUTANTS, claims.__getitem__)
     if request.config.getoption("--write-mutants"):
         TABLE.write_text(wanted, encoding="utf-8")
     assert TABLE.read_text(encoding="utf-8") == wanted, "write it again: --write-mutants"

@@ -6,9 +6,10 @@ written again.
 
 from __future__ import annotations
 
+import mutation_run
 import pytest
 from iscsi_mutants import MUTANTS
-from mutation_run import ROOT, Outcomes, run, surviving, table, unexplained_cases
+from mutation_run import ROOT, Outcomes
 from selection import selected_mutants
 
 from storagetest.lab import Lab
@@ -40,18 +41,19 @@ KEPT = ("passed", "observed", "known", "skipped")
 def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, lab: Lab) -> Outcomes:
     """Run the honest cases and every mutant; where only mutants were selected, these alone."""
     names, honest = selected_mutants(request, MUTANTS)
-    return run("iscsi_mutation_run", tmp_path_factory.mktemp("mutants"), only=names, honest=honest)
+    return mutation_run.run(
+        "iscsi_mutation_run", tmp_path_factory.mktemp("mutants"), only=names, honest=honest
+    )
 
 
 def test_no_case_fails_because_of_the_proxy(outcomes: Outcomes) -> None:
     # A SHOULD that LIO does not keep is a warning, with the proxy or without.
-    bad = [
-        f"{one['id']} ({one['target']}) {one['outcome']}: {one['message'][:200]}"
+    honest = [
+        one
         for one in outcomes.honest
-        if one["target"].endswith("-honest")
-        and one["outcome"] not in KEPT
-        and not (one["level"] == "SHOULD" and one["outcome"] == "warned")
+        if one["target"].endswith("-honest") and (one["level"], one["outcome"]) != ("SHOULD", "warned")
     ]
+    bad = mutation_run.unexpected_outcomes(honest, KEPT)
     assert len(outcomes.honest) > 400
     assert not bad, "\n".join(bad)
 
@@ -61,7 +63,7 @@ def test_every_claim_to_kill_names_a_mutant_and_every_mutant_is_claimed(outcomes
 
 
 def test_case_that_kills_nothing_states_the_reason(outcomes: Outcomes) -> None:
-    assert not unexplained_cases(outcomes)
+    assert not mutation_run.unexplained_cases(outcomes)
 
 
 def test_every_known_issue_is_a_case(outcomes: Outcomes) -> None:
@@ -71,15 +73,10 @@ def test_every_known_issue_is_a_case(outcomes: Outcomes) -> None:
 
 @pytest.mark.parametrize("name", sorted(MUTANTS))
 def test_mutant_is_killed_by_a_case_that_names_its_rule(outcomes: Outcomes, name: str) -> None:
-    assert not surviving(MUTANTS, outcomes, [name])
+    assert not mutation_run.surviving(MUTANTS, outcomes, [name])
 
 
 def test_the_page_lists_every_mutant(outcomes: Outcomes, pytestconfig: pytest.Config) -> None:
     """``--write-mutants`` writes docs/mutants-iscsi.md again."""
-    text = HEAD + table(MUTANTS, outcomes)
-    if pytestconfig.option.write_mutants:
-        PAGE.write_text(text, encoding="utf-8")
-    page = PAGE.read_text(encoding="utf-8")
-    missing = [name for name, one in MUTANTS.items() if f"| {name} | {one.section} |" not in page]
-    assert not missing, f"docs/{PAGE.name} does not list {', '.join(missing)}"
-    assert "**none**" not in page
+    text = HEAD + mutation_run.table(MUTANTS, outcomes.killers)
+    mutation_run.check_page(PAGE, text, MUTANTS, write=pytestconfig.option.write_mutants)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
+import mutation_run
 import pytest
-from mutation_run import ROOT, Outcomes, false_claims, run, surviving, table, unexplained_cases
+from mutation_run import ROOT, Outcomes
 from nvme_tcp_mutants import MUTANTS
 from selection import selected_mutants
 
@@ -51,7 +52,11 @@ def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     with ThreadPoolExecutor() as pool:
         parts = [
             pool.submit(
-                run, "nvme_tcp_mutation_run", where / name, only=only, honest=honest and name == "first"
+                mutation_run.run,
+                "nvme_tcp_mutation_run",
+                where / name,
+                only=only,
+                honest=honest and name == "first",
             )
             for name, only in (("first", first), ("second", second))
             if only
@@ -65,11 +70,7 @@ def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 def test_an_honest_proxy_fails_no_case(outcomes: Outcomes) -> None:
     honest = [one for one in outcomes.honest if one["target"].endswith("-honest")]
-    bad = [
-        f"{one['id']} {one['outcome']}: {one['message'][:200]}"
-        for one in honest
-        if one["outcome"] not in KEPT
-    ]
+    bad = mutation_run.unexpected_outcomes(honest, KEPT)
     assert not bad, "\n".join(bad)
     assert len(honest) > 350
 
@@ -79,11 +80,11 @@ def test_every_claim_is_a_mutant_and_every_mutant_is_claimed(outcomes: Outcomes)
 
 
 def test_every_claim_to_kill_is_true(outcomes: Outcomes) -> None:
-    assert not false_claims(outcomes), "\n".join(false_claims(outcomes))
+    assert not mutation_run.false_claims(outcomes), "\n".join(mutation_run.false_claims(outcomes))
 
 
 def test_case_that_kills_nothing_states_the_reason(outcomes: Outcomes) -> None:
-    assert not unexplained_cases(outcomes)
+    assert not mutation_run.unexplained_cases(outcomes)
 
 
 def test_every_known_issue_is_a_case(outcomes: Outcomes) -> None:
@@ -93,14 +94,10 @@ def test_every_known_issue_is_a_case(outcomes: Outcomes) -> None:
 
 @pytest.mark.parametrize("name", sorted(MUTANTS))
 def test_mutant_is_killed_by_a_case_that_names_its_rule(outcomes: Outcomes, name: str) -> None:
-    assert not surviving(MUTANTS, outcomes, [name])
+    assert not mutation_run.surviving(MUTANTS, outcomes, [name])
 
 
 def test_the_page_lists_every_mutant(outcomes: Outcomes, pytestconfig: pytest.Config) -> None:
     """``--write-mutants`` writes docs/mutants-nvme-tcp.md again."""
-    if pytestconfig.option.write_mutants:
-        PAGE.write_text(HEAD + table(MUTANTS, outcomes), encoding="utf-8")
-    page = PAGE.read_text(encoding="utf-8")
-    missing = [name for name, one in MUTANTS.items() if f"| {name} | {one.section} |" not in page]
-    assert not missing, f"docs/{PAGE.name} does not list {', '.join(missing)}"
-    assert "**none**" not in page
+    text = HEAD + mutation_run.table(MUTANTS, outcomes.killers)
+    mutation_run.check_page(PAGE, text, MUTANTS, write=pytestconfig.option.write_mutants)

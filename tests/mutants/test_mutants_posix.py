@@ -6,14 +6,15 @@ The file systems are those of :mod:`fuse_passthrough` and ``posix_*_mutants``, m
 
 from __future__ import annotations
 
-import tomllib
 from fnmatch import fnmatchcase
 
 import fuse_mount
+import mutation_run
 import pytest
-from mutation_run import ROOT, Outcomes, false_claims, surviving, table, unexplained_cases
+from body_cases import claims, collected
+from mutation_run import ROOT, Outcomes
 from posix_mutants import MUTANTS
-from posix_mutation_run import CLAIMS, HONEST, collected, run_all, run_on
+from posix_mutation_run import HONEST, run_all, run_on
 from selection import selected_mutants
 
 NOT_HERE = fuse_mount.why_not()
@@ -33,6 +34,7 @@ DEPENDS_ON = (
     "suites/conformance/posix/",
     "src/storagetest/agent/",
     "tests/mutants/posix_",
+    "tests/mutants/body_cases.py",
     "tests/mutants/fuse_",
 )
 """Starts of the paths that all of these mutants depend on (see :mod:`selection`)."""
@@ -48,7 +50,7 @@ def outcomes(request: pytest.FixtureRequest) -> Outcomes:
     records = [
         {
             "id": name,
-            "on": files,
+            "target": files,
             "outcome": answer.status.value,
             "message": answer.message,
             "level": by_id[name].level,
@@ -62,11 +64,7 @@ def outcomes(request: pytest.FixtureRequest) -> Outcomes:
 
 
 def test_an_honest_file_system_fails_no_case(outcomes: Outcomes) -> None:
-    bad = [
-        f"{one['id']} on {one['on']} {one['outcome']}: {one['message'][:300]}"
-        for one in outcomes.honest
-        if one["outcome"] not in KEPT
-    ]
+    bad = mutation_run.unexpected_outcomes(outcomes.honest, KEPT)
     assert not bad, "\n".join(bad)
     lacking = {one["id"] for one in outcomes.honest if one["outcome"] == "skipped"}
     assert len(outcomes.honest) >= 2 * 450
@@ -78,18 +76,17 @@ def test_every_claim_is_a_mutant_and_every_mutant_is_claimed(outcomes: Outcomes)
 
 
 def test_every_claim_to_kill_is_true(outcomes: Outcomes) -> None:
-    assert not false_claims(outcomes), "\n".join(false_claims(outcomes))
+    assert not mutation_run.false_claims(outcomes), "\n".join(mutation_run.false_claims(outcomes))
 
 
 def test_case_that_kills_nothing_states_the_reason(outcomes: Outcomes) -> None:
-    assert not unexplained_cases(outcomes)
+    assert not mutation_run.unexplained_cases(outcomes)
 
 
 def test_claims_in_the_table_are_about_cases(outcomes: Outcomes) -> None:
     ids = {one["id"] for one in outcomes.honest}
-    claims = tomllib.loads(CLAIMS.read_text(encoding="utf-8"))
-    assert set(claims["kills"]) <= ids
-    idle = [glob for glob in claims["no_mutant_reason"] if not any(fnmatchcase(name, glob) for name in ids)]
+    assert set(claims()["kills"]) <= ids
+    idle = [glob for glob in claims()["no_mutant_reason"] if not any(fnmatchcase(name, glob) for name in ids)]
     assert not idle
 
 
@@ -99,14 +96,10 @@ def test_a_case_does_not_both_kill_and_spare(outcomes: Outcomes) -> None:
 
 @pytest.mark.parametrize("name", sorted(MUTANTS))
 def test_mutant_is_killed_by_a_case_that_names_it(outcomes: Outcomes, name: str) -> None:
-    assert not surviving(MUTANTS, outcomes, [name])
+    assert not mutation_run.surviving(MUTANTS, outcomes, [name])
 
 
 def test_the_page_lists_every_mutant(outcomes: Outcomes, pytestconfig: pytest.Config) -> None:
     """``--write-mutants`` writes docs/mutants-posix.md again."""
-    if pytestconfig.option.write_mutants:
-        PAGE.write_text(HEAD + table(MUTANTS, outcomes), encoding="utf-8")
-    page = PAGE.read_text(encoding="utf-8")
-    missing = [name for name, one in MUTANTS.items() if f"| {name} | {one.section} |" not in page]
-    assert not missing, f"docs/{PAGE.name} does not list {', '.join(missing)}"
-    assert "**none**" not in page
+    text = HEAD + mutation_run.table(MUTANTS, outcomes.killers)
+    mutation_run.check_page(PAGE, text, MUTANTS, write=pytestconfig.option.write_mutants)
