@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from iscsi_proxy_connection import MUTANTS, ProxyConnection, mutant, on_request
-from iscsi_rules import RFC, good, sets
+from iscsi_rules import RFC, good, replies, sets
 
 from storagetest.wire.iscsi.codes import NO_TAG
 from storagetest.wire.iscsi.encoding import Pdu
@@ -87,9 +87,9 @@ def immediate_counts(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     return replace(pdu, exp_cmd_sn=plus(pdu.exp_cmd_sn, talk.memory["pings"]))
 
 
-@mutant("exp-cmd-sn-back", RFC + "4.2.2.1", "ExpCmdSN decreases")
-def exp_cmd_sn_back(talk: ProxyConnection, pdu: Pdu) -> Pdu:
-    return replace(pdu, exp_cmd_sn=plus(pdu.exp_cmd_sn, -3)) if isinstance(pdu, NopIn) else pdu
+sets(
+    "exp-cmd-sn-back", "4.2.2.1", "ExpCmdSN decreases", NopIn, exp_cmd_sn=lambda pdu: plus(pdu.exp_cmd_sn, -3)
+)
 
 
 @mutant("cmd-sn-wrap", RFC + "4.2.2.1", "ExpCmdSN does not wrap round")
@@ -105,14 +105,7 @@ def answers_early(name: str, description: str, when: Any) -> None:
         if isinstance(pdu, ScsiCommand) and not pdu.immediate and talk.last is not None:
             last: Any = talk.last
             if when(pdu, last):
-                talk.inject_to_initiator(
-                    ScsiResponse(
-                        itt=pdu.itt,
-                        stat_sn=pdu.exp_stat_sn,
-                        exp_cmd_sn=last.exp_cmd_sn,
-                        max_cmd_sn=last.max_cmd_sn,
-                    )
-                )
+                talk.answer(pdu, ScsiResponse, stat_sn=pdu.exp_stat_sn)
         return pdu
 
 
@@ -131,49 +124,39 @@ answers_early(
 )
 
 
-@mutant("reserved-set", RFC + "11", "a reserved bit is set in a SCSI Response")
-def reserved_set(talk: ProxyConnection, pdu: Pdu) -> Any:
-    return pdu.parts().override_bytes(8, b"\x01") if isinstance(pdu, ScsiResponse) else pdu
-
-
-@mutant("itt-unknown", RFC + "11.2.1.8", "a response to a task that does not exist")
-def itt_unknown(talk: ProxyConnection, pdu: Pdu) -> Any:
-    return [pdu, replace(pdu, itt=0x0BAD)] if isinstance(pdu, ScsiResponse) else pdu
-
+replies("reserved-set", "11", "a reserved bit is set in a SCSI Response", ScsiResponse,
+        lambda pdu, talk: pdu.parts().override_bytes(8, b"\x01"))  # fmt: skip
+replies("itt-unknown", "11.2.1.8", "a response to a task that does not exist", ScsiResponse,
+        lambda pdu, talk: [pdu, replace(pdu, itt=0x0BAD)])  # fmt: skip
 
 # Data
 
-
-def data_in(name: str, section: str, description: str, change: Any) -> None:
-    @mutant(name, RFC + section, description)
-    def reply(talk: ProxyConnection, pdu: Pdu) -> Any:
-        return change(pdu, talk) if isinstance(pdu, DataIn) else pdu
-
-
-data_in("data-in-order", "13.18", "the second Data-In is at a wrong offset",
+replies("data-in-order", "13.18", "the second Data-In is at a wrong offset", DataIn,
         lambda pdu, talk: replace(pdu, buffer_offset=pdu.buffer_offset + 512) if pdu.data_sn else pdu)  # fmt: skip
-data_in("data-sn", "4.2.2.4", "DataSN counts from one", lambda pdu, _: replace(pdu, data_sn=pdu.data_sn + 1))
-data_in(
+sets("data-sn", "4.2.2.4", "DataSN counts from one", DataIn, data_sn=lambda pdu: pdu.data_sn + 1)
+sets(
     "data-in-burst",
     "11.7.1",
     "a sequence does not end at MaxBurstLength",
-    lambda pdu, talk: replace(pdu, final=pdu.has_status),
+    DataIn,
+    final=lambda pdu: pdu.has_status,
 )
-data_in("status-without-final", "11.7.3", "S is set and F is not", lambda pdu, _: replace(pdu, final=False))
-data_in("residual-underflow", "11.4.5", "an underflow is not reported",
+sets("status-without-final", "11.7.3", "S is set and F is not", DataIn, final=False)
+replies("residual-underflow", "11.4.5", "an underflow is not reported", DataIn,
         lambda pdu, talk: replace(pdu, underflow=False, residual=0) if pdu.underflow else pdu)  # fmt: skip
-data_in("residual-overflow", "11.4.5", "an overflow is not reported",
+replies("residual-overflow", "11.4.5", "an overflow is not reported", DataIn,
         lambda pdu, talk: replace(pdu, overflow=False, residual=0) if pdu.overflow else pdu)  # fmt: skip
-data_in("residual-spurious", "11.4.5", "a residual is reported although there is none",
+replies("residual-spurious", "11.4.5", "a residual is reported although there is none", DataIn,
         lambda pdu, talk: replace(pdu, underflow=True, residual=1) if pdu.has_status else pdu)  # fmt: skip
-data_in(
-    "data-in-ttt",
-    "11.7.4",
-    "a Data-In has a tag without an acknowledgement request",
-    lambda pdu, talk: replace(pdu, ttt=5),
+sets("data-in-ttt", "11.7.4", "a Data-In has a tag without an acknowledgement request", DataIn, ttt=5)
+sets(
+    "data-in-acknowledge",
+    "11.7.2",
+    "an acknowledgement is requested at level 0",
+    DataIn,
+    acknowledge=True,
+    ttt=5,
 )
-data_in("data-in-acknowledge", "11.7.2", "an acknowledgement is requested at level 0",
-        lambda pdu, talk: replace(pdu, acknowledge=True, ttt=5))  # fmt: skip
 
 
 @mutant("data-in-long", RFC + "11.7.1", "Data-In are longer than MaxRecvDataSegmentLength")
@@ -187,9 +170,13 @@ def data_in_long(talk: ProxyConnection, pdu: Pdu) -> Any:
     return replace(pdu, data=held, buffer_offset=pdu.buffer_offset + len(pdu.data) - len(held))
 
 
-@mutant("exp-data-sn", RFC + "11.4.8", "ExpDataSN does not count")
-def exp_data_sn(talk: ProxyConnection, pdu: Pdu) -> Pdu:
-    return replace(pdu, exp_data_sn=pdu.exp_data_sn + 1) if isinstance(pdu, ScsiResponse) else pdu
+sets(
+    "exp-data-sn",
+    "11.4.8",
+    "ExpDataSN does not count",
+    ScsiResponse,
+    exp_data_sn=lambda pdu: pdu.exp_data_sn + 1,
+)
 
 
 @mutant("data-in-beyond", RFC + "11.3.4", "data are sent where none are expected")
@@ -229,13 +216,8 @@ def r2t_unneeded(talk: ProxyConnection, pdu: Pdu) -> Any:
     return [asks, pdu]
 
 
-@mutant("r2t-outstanding", RFC + "13.17", "a second R2T while the first is outstanding")
-def r2t_outstanding(talk: ProxyConnection, pdu: Pdu) -> Any:
-    return (
-        [pdu, replace(pdu, r2t_sn=pdu.r2t_sn + 1, ttt=pdu.ttt ^ 0x8000)]
-        if isinstance(pdu, ReadyToTransfer)
-        else pdu
-    )
+replies("r2t-outstanding", "13.17", "a second R2T while the first is outstanding", ReadyToTransfer,
+        lambda pdu, talk: [pdu, replace(pdu, r2t_sn=pdu.r2t_sn + 1, ttt=pdu.ttt ^ 0x8000)])  # fmt: skip
 
 
 @mutant("r2t-no-tag", RFC + "11.8.5", "an R2T has the reserved tag")
@@ -253,13 +235,8 @@ def restores_tag(talk: ProxyConnection, pdu: Pdu) -> Pdu:
 MUTANTS["r2t-no-tag"].request = restores_tag
 
 
-@mutant("r2t-order", RFC + "11.8", "an R2T requests data again that have been sent")
-def r2t_order(talk: ProxyConnection, pdu: Pdu) -> Pdu:
-    return (
-        replace(pdu, buffer_offset=pdu.buffer_offset - 512)
-        if isinstance(pdu, ReadyToTransfer) and pdu.r2t_sn
-        else pdu
-    )
+replies("r2t-order", "11.8", "an R2T requests data again that have been sent", ReadyToTransfer,
+        lambda pdu, talk: replace(pdu, buffer_offset=pdu.buffer_offset - 512) if pdu.r2t_sn else pdu)  # fmt: skip
 
 
 def restores_offset(talk: ProxyConnection, pdu: Pdu) -> Pdu:
@@ -373,10 +350,5 @@ data_out("data-sn-not-checked", "7.9", "any DataSN is accepted", lambda pdu, r2t
 @on_request("data-out-unknown-task", RFC + "11.7", "data for an unknown task get a response")
 def data_out_unknown(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     if isinstance(pdu, DataOut) and pdu.itt not in talk.commands:
-        last: Any = talk.last
-        talk.inject_to_initiator(
-            ScsiResponse(
-                itt=pdu.itt, stat_sn=pdu.exp_stat_sn, exp_cmd_sn=last.exp_cmd_sn, max_cmd_sn=last.max_cmd_sn
-            )
-        )
+        talk.answer(pdu, ScsiResponse, stat_sn=pdu.exp_stat_sn)
     return pdu

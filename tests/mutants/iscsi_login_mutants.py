@@ -7,12 +7,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from iscsi_proxy_connection import MUTANTS, ProxyConnection, mutant, on_request
-from iscsi_rules import RFC, sets, text, without
+from iscsi_proxy_connection import ProxyConnection, honest, mutant, on_request
+from iscsi_rules import RFC, key_set_to, sets, text, without
 
 from storagetest.wire.iscsi.codes import LoginStatus
 from storagetest.wire.iscsi.encoding import Pdu
-from storagetest.wire.iscsi.keys import KEYS, Negotiation, format_text, parse_text
+from storagetest.wire.iscsi.keys import KEYS, Negotiation, format_text
 from storagetest.wire.iscsi.pdu import LoginResponse, Reject, set_reserved_bits
 
 
@@ -87,20 +87,15 @@ def chap_refused(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     return replace(pdu, status=LoginStatus.AUTHENTICATION_FAILED, transit=False) if refused else pdu
 
 
-@mutant("chap-same-challenge", RFC + "12.1.3", "every login gets the same challenge", kind="chap")
-def chap_same_challenge(talk: ProxyConnection, pdu: Pdu) -> Pdu:
-    if not isinstance(pdu, LoginResponse) or b"CHAP_C" not in pdu.data:
-        return pdu
-    pairs = [(name, "0x" + "5a" * 16 if name == "CHAP_C" else value) for name, value in parse_text(pdu.data)]
-    return replace(pdu, data=format_text(pairs))
-
-
-@mutant("chap-algorithm", RFC + "12.1.3", "the target selects an algorithm that was not offered", kind="chap")
-def chap_algorithm(talk: ProxyConnection, pdu: Pdu) -> Pdu:
-    if not isinstance(pdu, LoginResponse) or b"CHAP_A" not in pdu.data:
-        return pdu
-    pairs = [(name, "7" if name == "CHAP_A" else value) for name, value in parse_text(pdu.data)]
-    return replace(pdu, data=format_text(pairs))
+text("chap-same-challenge", "12.1.3", "every login gets the same challenge",
+     key_set_to("CHAP_C", "0x" + "5a" * 16), kind="chap")  # fmt: skip
+text(
+    "chap-algorithm",
+    "12.1.3",
+    "the target selects an algorithm that was not offered",
+    key_set_to("CHAP_A", "7"),
+    kind="chap",
+)
 
 
 @mutant("chap-reflected", RFC + "9.2.1", "the target answers its own challenge", kind="chap")
@@ -128,16 +123,10 @@ def transit_unasked(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     return replace(pdu, transit=True, nsg=3) if stays else pdu
 
 
-@mutant(
+mutant(
     "login-refused-open", RFC + "11.13.5", "the connection stays open after a refused login", keeps_open=True
-)
-def refused_open(talk: ProxyConnection, pdu: Pdu) -> Pdu:
-    return pdu
-
-
-@mutant("login-reinstatement", RFC + "6.3.1", "the old session remains", keeps_open=True)
-def keeps_the_old(talk: ProxyConnection, pdu: Pdu) -> Pdu:
-    return pdu
+)(honest)
+mutant("login-reinstatement", RFC + "6.3.1", "the old session remains", keeps_open=True)(honest)
 
 
 @mutant("login-in-ffp", RFC + "4.2.4", "a login in full feature phase is ignored", keeps_open=True)
@@ -163,21 +152,19 @@ text("max-recv-declared", "13.12", "MaxRecvDataSegmentLength is declared as 0",
 text("not-understood", "6.2", "an unknown key is answered with a value",
      lambda pairs, talk: [(name, "1" if value == "NotUnderstood" else value) for name, value in pairs])  # fmt: skip
 text("key-case", "6.1", "key names are compared case-insensitively",
-     lambda pairs, talk: [(name, "65536" if name == "maxburstlength" else value) for name, value in pairs])  # fmt: skip
+     key_set_to("maxburstlength", "65536"))  # fmt: skip
 text("key-hexadecimal", "6.1", "only the first digit of a hexadecimal number is used",
-     lambda pairs, talk: [(name, "0" if name == "MaxBurstLength" else value) for name, value in pairs])  # fmt: skip
+     key_set_to("MaxBurstLength", "0"))  # fmt: skip
 text("first-burst-over-max", "13.14", "FirstBurstLength ends up over MaxBurstLength",
-     lambda pairs, talk: [(name, "65536" if name == "FirstBurstLength" else value) for name, value in pairs])  # fmt: skip
+     key_set_to("FirstBurstLength", "65536"))  # fmt: skip
 
 
 text("discovery-key", "6.2", "a key that is irrelevant in a discovery session is answered with NotUnderstood",
      lambda pairs, talk: [*without("InitialR2T")(pairs, talk), ("InitialR2T", "NotUnderstood")]
      if dict(talk.offered).get("SessionType") == "Discovery" else pairs)  # fmt: skip
 text("auth-method-unknown", "6.3.2", "an unknown AuthMethod is accepted",
-     lambda pairs, talk: [(name, "X-org.storagetest.none" if name == "AuthMethod" else value) for name, value in pairs])  # fmt: skip
-
-
-MUTANTS["auth-method-unknown"].keeps_open = True  # a target that sends nothing has to close
+     key_set_to("AuthMethod", "X-org.storagetest.none"),
+     keeps_open=True)  # fmt: skip  # a target that sends nothing has to close
 
 
 def illegal(key: str, proposed: str) -> str:

@@ -7,14 +7,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from iscsi_proxy_connection import ProxyConnection, mutant, on_request
-from iscsi_rules import RFC, sets, text
+from iscsi_proxy_connection import ProxyConnection, honest, mutant, on_request
+from iscsi_rules import RFC, replies, sets, text
 
 from storagetest.wire.iscsi.codes import NO_TAG
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.pdu import (
     DataIn,
     LoginResponse,
+    LogoutRequest,
     LogoutResponse,
     NopIn,
     NopOut,
@@ -22,6 +23,7 @@ from storagetest.wire.iscsi.pdu import (
     ScsiCommand,
     ScsiResponse,
     SnackRequest,
+    TextRequest,
     TextResponse,
     set_reserved_bits,
 )
@@ -42,28 +44,22 @@ def data_digest_not_checked(talk: ProxyConnection, pdu: Pdu) -> Any:
     return talk.wire(pdu) if talk.memory["frame"].data_digest_wrong else pdu
 
 
-@mutant(
+mutant(
     "header-digest-of-target",
     RFC + "13.1",
     "the target's header digest is wrong",
     spoil={"header_digest_xor": 1},
-)
-def header_digest_of_target(talk: ProxyConnection, pdu: Pdu) -> Pdu:
-    return pdu
-
-
-@mutant(
+)(honest)
+mutant(
     "data-digest-of-target", RFC + "13.1", "the target's data digest is wrong", spoil={"data_digest_xor": 1}
-)
-def data_digest_of_target(talk: ProxyConnection, pdu: Pdu) -> Pdu:
-    return pdu
+)(honest)
 
 
-@mutant("data-digest-reject-missing", RFC + "7.8", "a wrong data digest is not rejected", keeps_open=True)
-def reject_missing(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
-    return None if isinstance(pdu, Reject) else pdu
+def drops_rejects(name: str, section: str, description: str) -> None:
+    replies(name, section, description, Reject, lambda pdu, talk: None, keeps_open=True)
 
 
+drops_rejects("data-digest-reject-missing", "7.8", "a wrong data digest is not rejected")
 sets("reject-header-lost", "11.17.4", "a Reject does not contain the header", Reject, data=b"")
 
 
@@ -73,9 +69,8 @@ def digest_unasked(talk: ProxyConnection, pdu: Pdu) -> Any:
     return pdu.parts().wire(header_digest=True, data_digest=False) if plain else pdu
 
 
-@mutant("digest-in-login", RFC + "13.1", "digests start in the login phase")
-def digest_in_login(talk: ProxyConnection, pdu: Pdu) -> Any:
-    return pdu.parts().wire(header_digest=True, data_digest=False) if isinstance(pdu, LoginResponse) else pdu
+replies("digest-in-login", "13.1", "digests start in the login phase", LoginResponse,
+        lambda pdu, talk: pdu.parts().wire(header_digest=True, data_digest=False))  # fmt: skip
 
 
 @mutant("digest-on-empty-data", RFC + "11.2.3", "a PDU without data has a data digest")
@@ -83,9 +78,7 @@ def digest_on_empty(talk: ProxyConnection, pdu: Pdu) -> Any:
     return [pdu, bytes(4)] if talk.digests[1] and not pdu.data and not isinstance(pdu, LoginResponse) else pdu
 
 
-@mutant("padding-not-zero", RFC + "11.1", "the padding is not zero", padding=b"\xee")
-def padding_not_zero(talk: ProxyConnection, pdu: Pdu) -> Pdu:
-    return pdu
+mutant("padding-not-zero", RFC + "11.1", "the padding is not zero", padding=b"\xee")(honest)
 
 
 @mutant("padding-missing", RFC + "11.1", "a data segment is not padded")
@@ -102,14 +95,8 @@ def reserved_checked(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
     return pdu
 
 
-@mutant("opcode-ignored", RFC + "11.2.1.2", "an unknown opcode is ignored", keeps_open=True)
-def opcode_ignored(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
-    return None if isinstance(pdu, Reject) else pdu
-
-
-@mutant("reject-swallowed", RFC + "11.17", "no PDU is ever rejected", keeps_open=True)
-def reject_swallowed(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
-    return None if isinstance(pdu, Reject) else pdu
+drops_rejects("opcode-ignored", "11.2.1.2", "an unknown opcode is ignored")
+drops_rejects("reject-swallowed", "11.17", "no PDU is ever rejected")
 
 
 @on_request("ping-long-taken", RFC + "13.12", "a ping over MaxRecvDataSegmentLength is answered")
@@ -134,25 +121,16 @@ def reject_then_deaf(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
 # NOP
 
 
-def nop(name: str, section: str, description: str, change: Any) -> None:
-    @mutant(name, RFC + section, description)
-    def reply(talk: ProxyConnection, pdu: Pdu) -> Any:
-        return change(pdu) if isinstance(pdu, NopIn) else pdu
-
-
-nop("nop-echo", "11.19", "the last byte of a ping is lost", lambda pdu: replace(pdu, data=pdu.data[:-1]))
-nop("nop-itt", "11.19", "the response to a ping has a wrong tag", lambda pdu: replace(pdu, itt=pdu.itt ^ 1))
-nop("nop-ttt", "11.19.1", "the response to a ping has a target transfer tag", lambda pdu: replace(pdu, ttt=1))
-nop("nop-final", "11.19", "a NOP-In lacks its fixed bit", lambda pdu: replace(pdu, final=False))
+sets("nop-echo", "11.19", "the last byte of a ping is lost", NopIn, data=lambda pdu: pdu.data[:-1])
+sets("nop-itt", "11.19", "the response to a ping has a wrong tag", NopIn, itt=lambda pdu: pdu.itt ^ 1)
+sets("nop-ttt", "11.19.1", "the response to a ping has a target transfer tag", NopIn, ttt=1)
+sets("nop-final", "11.19", "a NOP-In lacks its fixed bit", NopIn, final=False)
 
 
 @on_request("nop-unasked", RFC + "11.19", "a NOP-Out without a response request gets a response")
 def nop_unasked(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     if isinstance(pdu, NopOut) and pdu.itt == NO_TAG:
-        last: Any = talk.last
-        talk.inject_to_initiator(
-            NopIn(itt=1, stat_sn=pdu.exp_stat_sn, exp_cmd_sn=last.exp_cmd_sn, max_cmd_sn=last.max_cmd_sn)
-        )
+        talk.answer(pdu, NopIn, itt=1, stat_sn=pdu.exp_stat_sn)
     return pdu
 
 
@@ -194,16 +172,15 @@ sets(
 )
 
 
-def speaks(name: str, section: str, description: str, kind: type[Pdu], answer: Any) -> None:
-    """A mutant that answers a request itself, besides whatever the target does."""
+def speaks(
+    name: str, section: str, description: str, kind: type[Pdu], response: type[Pdu], values: Any
+) -> None:
+    """A mutant that answers a request itself, besides whatever the target does: ``values(pdu)``."""
 
     @on_request(name, RFC + section, description)
     def request(talk: ProxyConnection, pdu: Pdu) -> Pdu:
         if isinstance(pdu, kind) and talk.last is not None:
-            last: Any = talk.last
-            talk.inject_to_initiator(
-                replace(answer(pdu), itt=pdu.itt, exp_cmd_sn=last.exp_cmd_sn, max_cmd_sn=last.max_cmd_sn)
-            )
+            talk.answer(pdu, response, **values(pdu))
         return pdu
 
 
@@ -212,14 +189,16 @@ speaks(
     "4.3",
     "a SCSI command is executed in a discovery session",
     ScsiCommand,
-    lambda pdu: ScsiResponse(stat_sn=pdu.exp_stat_sn),
+    ScsiResponse,
+    lambda pdu: {"stat_sn": pdu.exp_stat_sn},
 )
 speaks(
     "snack-answered",
     "11.16",
     "a SNACK is accepted at level 0",
     SnackRequest,
-    lambda pdu: DataIn(data=bytes(36)),
+    DataIn,
+    lambda pdu: {"data": bytes(36)},
 )
 sets("logout-failed", "11.15.1", "a logout fails", LogoutResponse, response=3)
 sets(
@@ -238,46 +217,31 @@ sets(
 )
 
 
-@on_request("logout-reason", RFC + "11.14.1", "a logout for a reserved reason succeeds")
-def logout_reason(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
-    if type(pdu).__name__ == "LogoutRequest" and pdu.reason > 2:  # type: ignore[attr-defined]
+def logs_out(name: str, section: str, description: str, when: Any) -> None:
+    """A mutant that answers a logout with success, and the target does not see it."""
+
+    @on_request(name, RFC + section, description)
+    def request(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
+        if not isinstance(pdu, LogoutRequest) or not when(pdu):
+            return pdu
         last: Any = talk.last
-        talk.inject_to_initiator(
-            LogoutResponse(
-                itt=pdu.itt, stat_sn=last.stat_sn + 1, exp_cmd_sn=last.exp_cmd_sn, max_cmd_sn=last.max_cmd_sn
-            )
-        )
+        talk.answer(pdu, LogoutResponse, stat_sn=last.stat_sn + 1)
         return None
-    return pdu
+
+
+logs_out("logout-reason", "11.14.1", "a logout for a reserved reason succeeds", lambda pdu: pdu.reason > 2)
+logs_out(
+    "logout-recovery", "11.15.1", "removal for recovery succeeds at level 0", lambda pdu: pdu.reason == 2
+)
 
 
 @on_request("leading-key-renegotiated", RFC + "13", "MaxBurstLength is negotiated again in a Text Request")
 def leading_key_renegotiated(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
-    if type(pdu).__name__ == "TextRequest" and b"MaxBurstLength" in pdu.data:
+    if isinstance(pdu, TextRequest) and b"MaxBurstLength" in pdu.data:
         last: Any = talk.last
-        talk.inject_to_initiator(
-            TextResponse(
-                itt=pdu.itt, stat_sn=last.stat_sn + 1, exp_cmd_sn=last.exp_cmd_sn, max_cmd_sn=last.max_cmd_sn,
-                final=True, data=pdu.data,
-            )
-        )  # fmt: skip
+        talk.answer(pdu, TextResponse, stat_sn=last.stat_sn + 1, final=True, data=pdu.data)
         return None
     return pdu
 
 
-@on_request("logout-recovery", RFC + "11.15.1", "removal for recovery succeeds at level 0")
-def logout_recovery(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
-    if type(pdu).__name__ == "LogoutRequest" and pdu.reason == 2:  # type: ignore[attr-defined]
-        last: Any = talk.last
-        talk.inject_to_initiator(
-            LogoutResponse(
-                itt=pdu.itt, stat_sn=last.stat_sn + 1, exp_cmd_sn=last.exp_cmd_sn, max_cmd_sn=last.max_cmd_sn
-            )
-        )
-        return None
-    return pdu
-
-
-@mutant("logout-open", RFC + "11.15", "the connection stays open after the logout", keeps_open=True)
-def logout_open(talk: ProxyConnection, pdu: Pdu) -> Pdu:
-    return pdu
+mutant("logout-open", RFC + "11.15", "the connection stays open after the logout", keeps_open=True)(honest)

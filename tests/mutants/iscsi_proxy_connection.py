@@ -11,7 +11,7 @@ so an honest talk is a wire.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from proxy import Rewrite
@@ -23,7 +23,7 @@ from storagetest.wire.iscsi.encoding import EncodedPdu, Pdu
 from storagetest.wire.iscsi.keys import outcome, parse_text
 from storagetest.wire.iscsi.pdu import DataOut, LoginRequest, LoginResponse, ScsiCommand, TaskRequest, decode
 
-__all__ = ["MUTANTS", "IscsiMutant", "ProxyConnection", "mutant", "on_request"]
+__all__ = ["MUTANTS", "IscsiMutant", "ProxyConnection", "honest", "mutant", "on_request"]
 
 Out = Any
 Change = Callable[["ProxyConnection", Pdu], Out]
@@ -56,21 +56,18 @@ MUTANTS: dict[str, IscsiMutant] = {}
 
 def mutant(name: str, section: str, description: str, **more: Any) -> Callable[[Change], Change]:
     """Register a mutant that changes the target's PDUs."""
-
-    def register(change: Change) -> Change:
-        assert name not in MUTANTS, name
-        MUTANTS[name] = IscsiMutant(name, section, description, reply=change, **more)
-        return change
-
-    return register
+    return _registering("reply", name, section, description, **more)
 
 
 def on_request(name: str, section: str, description: str, **more: Any) -> Callable[[Change], Change]:
     """Register a mutant that changes the initiator's PDUs before the target sees them."""
+    return _registering("request", name, section, description, **more)
 
+
+def _registering(direction: str, name: str, *words: str, **more: Any) -> Callable[[Change], Change]:
     def register(change: Change) -> Change:
         assert name not in MUTANTS, name
-        MUTANTS[name] = IscsiMutant(name, section, description, request=change, **more)
+        MUTANTS[name] = IscsiMutant(name, *words, **{direction: change}, **more)
         return change
 
     return register
@@ -151,6 +148,12 @@ class ProxyConnection(Rewrite):
         for pdu in pdus:
             self.send_to_host(self.wire(pdu))
 
+    def answer(self, request: Any, kind: type[Pdu], **values: Any) -> None:
+        """Send the initiator a response to ``request`` with the command window of the target's last PDU."""
+        last: Any = self.last
+        window = {"exp_cmd_sn": last.exp_cmd_sn, "max_cmd_sn": last.max_cmd_sn}
+        self.inject_to_initiator(kind(**{"itt": request.itt, **window, **values}))
+
     def inject_to_target(self, *pdus: Pdu) -> None:
         """Send something to the target, out of turn."""
         for pdu in pdus:
@@ -230,8 +233,3 @@ class ProxyConnection(Rewrite):
             )
             for number, at in enumerate(range(0, len(piece), 8192))
         ]  # fmt: skip
-
-
-def fields(pdu: Pdu, **values: Any) -> Pdu:
-    """``replace``, under a name that mutants read well with."""
-    return replace(pdu, **values)

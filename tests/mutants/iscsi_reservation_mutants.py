@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from iscsi_proxy_connection import ProxyConnection, mutant
-from iscsi_rules import attention, good
+from iscsi_rules import attention, ended_in, ends, good
 
 from storagetest.wire.iscsi.encoding import Pdu
-from storagetest.wire.iscsi.pdu import DataIn, ScsiResponse
+from storagetest.wire.iscsi.pdu import DataIn
 from storagetest.wire.scsi.sense import decode_sense
 
 # Reservations
@@ -32,20 +32,13 @@ def enforces(
     @mutant(name, _PR, description)
     def reply(talk: ProxyConnection, pdu: Pdu) -> Pdu:
         block = talk.cdb(pdu)
-        ends = isinstance(pdu, ScsiResponse) or (isinstance(pdu, DataIn) and pdu.has_status)
-        if not ends or block[0] not in opcodes or not talk.name.endswith(host_suffix):
+        if not ends(pdu) or block[0] not in opcodes or not talk.name.endswith(host_suffix):
             return pdu
         if actions is not None and block[1] & 0x1F not in actions:
             return pdu
         status: int = pdu.status  # type: ignore[attr-defined]
         if conflict and status == 0:
-            return ScsiResponse(
-                itt=pdu.itt,
-                status=0x18,
-                stat_sn=pdu.stat_sn,
-                exp_cmd_sn=pdu.exp_cmd_sn,
-                max_cmd_sn=pdu.max_cmd_sn,
-            )  # type: ignore[attr-defined]
+            return ended_in(pdu, 0x18)
         return good(pdu) if not conflict and status == 0x18 else pdu
 
 

@@ -9,10 +9,23 @@ from iscsi_proxy_connection import ProxyConnection, mutant
 
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.keys import format_text, parse_text
-from storagetest.wire.iscsi.pdu import LoginResponse, ScsiResponse
+from storagetest.wire.iscsi.pdu import DataIn, LoginResponse, ScsiResponse
 from storagetest.wire.scsi.sense import decode_sense, fixed_sense
 
-__all__ = ["RFC", "attention", "check", "good", "sets", "text", "without"]
+__all__ = [
+    "RFC",
+    "attention",
+    "check",
+    "ended_in",
+    "ends",
+    "good",
+    "key_set_to",
+    "replies",
+    "sense_data",
+    "sets",
+    "text",
+    "without",
+]
 
 RFC = "RFC 7143 "
 
@@ -20,21 +33,35 @@ RFC = "RFC 7143 "
 def sets(name: str, section: str, description: str, kind: type[Pdu], **values: Any) -> None:
     """A mutant that sets fields of every PDU of a kind; a callable is given the PDU."""
 
-    @mutant(name, section if section[0] == "S" else RFC + section, description)
-    def change(talk: ProxyConnection, pdu: Pdu) -> Pdu:
-        if not isinstance(pdu, kind):
-            return pdu
+    def change(pdu: Pdu, talk: ProxyConnection) -> Pdu:
         return replace(
             pdu, **{key: value(pdu) if callable(value) else value for key, value in values.items()}
         )
 
+    replies(name, section, description, kind, change)
 
-def text(name: str, section: str, description: str, rewrite: Any, kind: type[Pdu] = LoginResponse) -> None:
+
+def replies(name: str, section: str, description: str, kind: type[Pdu], change: Any, **more: Any) -> None:
+    """A mutant that changes every PDU of a kind: ``change(pdu, talk)``."""
+
+    @mutant(name, section if section[0] == "S" else RFC + section, description, **more)
+    def reply(talk: ProxyConnection, pdu: Pdu) -> Any:
+        return change(pdu, talk) if isinstance(pdu, kind) else pdu
+
+
+def text(
+    name: str,
+    section: str,
+    description: str,
+    rewrite: Any,
+    response: type[Pdu] = LoginResponse,
+    **more: Any,
+) -> None:
     """A mutant that rewrites the keys of a response: ``rewrite(pairs, talk)``."""
 
-    @mutant(name, RFC + section, description)
+    @mutant(name, RFC + section, description, **more)
     def change(talk: ProxyConnection, pdu: Pdu) -> Pdu:
-        if not isinstance(pdu, kind) or (isinstance(pdu, LoginResponse) and pdu.status):
+        if not isinstance(pdu, response) or (isinstance(pdu, LoginResponse) and pdu.status):
             return pdu
         pairs = list(parse_text(pdu.data))
         return replace(pdu, data=format_text(rewrite(pairs, talk)))
@@ -42,6 +69,15 @@ def text(name: str, section: str, description: str, rewrite: Any, kind: type[Pdu
 
 def without(*names: str) -> Any:
     return lambda pairs, talk: [pair for pair in pairs if pair[0] not in names]
+
+
+def key_set_to(key: str, value: str) -> Any:
+    return lambda pairs, talk: [(name, value if name == key else old) for name, old in pairs]
+
+
+def ends(pdu: Pdu) -> bool:
+    """Whether the PDU has the status of a command."""
+    return isinstance(pdu, ScsiResponse) or (isinstance(pdu, DataIn) and pdu.has_status)
 
 
 def attention(pdu: Pdu) -> bool:
@@ -52,9 +88,19 @@ def good(pdu: Any) -> Any:
     return replace(pdu, status=0, data=b"", underflow=False, overflow=False, residual=0)
 
 
-def check(pdu: Any, key: int, asc: int) -> ScsiResponse:
-    sense = fixed_sense(key, asc)
+def ended_in(pdu: Any, status: int, data: bytes = b"") -> ScsiResponse:
+    """Return the response that ends the command of ``pdu`` in another status."""
     return ScsiResponse(
-        itt=pdu.itt, status=2, stat_sn=pdu.stat_sn, exp_cmd_sn=pdu.exp_cmd_sn, max_cmd_sn=pdu.max_cmd_sn,
-        data=len(sense).to_bytes(2, "big") + sense,
+        itt=pdu.itt, status=status, stat_sn=pdu.stat_sn, exp_cmd_sn=pdu.exp_cmd_sn, max_cmd_sn=pdu.max_cmd_sn,
+        data=data,
     )  # fmt: skip
+
+
+def sense_data(key: int, asc: int, *, information: int | None = None) -> bytes:
+    """Return the data segment of a response with sense data."""
+    sense = fixed_sense(key, asc, information=information)
+    return len(sense).to_bytes(2, "big") + sense
+
+
+def check(pdu: Any, key: int, asc: int) -> ScsiResponse:
+    return ended_in(pdu, 2, sense_data(key, asc))

@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from iscsi_proxy_connection import ProxyConnection, mutant
-from iscsi_rules import RFC, check, good
+from iscsi_rules import RFC, check, ends, good, sense_data
 
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.pdu import DataIn, ScsiResponse
-from storagetest.wire.scsi.sense import decode_sense, fixed_sense
+from storagetest.wire.scsi.sense import decode_sense
 
 # SCSI
 
@@ -202,8 +202,7 @@ def refuses(name: str, section: str, description: str, opcode: int, when: Any = 
     @mutant(name, section, description)
     def reply(talk: ProxyConnection, pdu: Pdu) -> Pdu:
         block = talk.cdb(pdu)
-        ends = isinstance(pdu, ScsiResponse) or (isinstance(pdu, DataIn) and pdu.has_status)
-        mine = ends and block[0] == opcode and when(block)
+        mine = ends(pdu) and block[0] == opcode and when(block)
         return check(pdu, 5, 0x2400) if mine and not pdu.status else pdu  # type: ignore[attr-defined]
 
 
@@ -226,5 +225,4 @@ def request_sense_hardware(talk: ProxyConnection, pdu: Pdu) -> Pdu:
 def miscompare_offset(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     if not isinstance(pdu, ScsiResponse) or talk.cdb(pdu)[0] != 0x89 or not pdu.sense:
         return pdu
-    sense = fixed_sense(0xE, 0x1D00, information=1)
-    return replace(pdu, data=len(sense).to_bytes(2, "big") + sense)
+    return replace(pdu, data=sense_data(0xE, 0x1D00, information=1))

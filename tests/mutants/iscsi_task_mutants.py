@@ -42,12 +42,7 @@ def does(name: str, section: str, description: str, functions: set[int]) -> None
     def request(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
         if not isinstance(pdu, TaskRequest) or pdu.function not in functions:
             return pdu
-        last: Any = talk.last
-        talk.inject_to_initiator(
-            TaskResponse(
-                itt=pdu.itt, stat_sn=pdu.exp_stat_sn, exp_cmd_sn=last.exp_cmd_sn, max_cmd_sn=last.max_cmd_sn
-            )
-        )
+        talk.answer(pdu, TaskResponse, stat_sn=pdu.exp_stat_sn)
         return None
 
 
