@@ -61,8 +61,11 @@ def run(name: str | None, cases: Sequence[BodyCase]) -> Outcome:
 
 
 @contextmanager
-def loop_over(name: str | None) -> Iterator[tuple[str, Path]]:
-    """Yield a loop device over a disk, and the directory that the disk's own file is in."""
+def loop_over(name: str | None, *, files: str = "") -> Iterator[tuple[str, Path]]:
+    """Yield a loop device over a disk, and the directory that the disk's own file is in.
+
+    ``files`` names a disk of another module than :mod:`block_files`, as ``module:name``.
+    """
     _sweep()
     kind = "Disk" if name is None else block_files.MUTANTS[name].__name__
     with tempfile.TemporaryDirectory(prefix=f"{_PREFIX}{os.getpid()}-") as place:
@@ -72,7 +75,7 @@ def loop_over(name: str | None) -> Iterator[tuple[str, Path]]:
         with (below / block_files.DISK).open("wb") as disk:
             disk.truncate(SIZE)
         (below / block_files.POWER).touch()
-        with fuse_mount.mounted(f"block_files:{kind}", below, at):
+        with fuse_mount.mounted(files or f"block_files:{kind}", below, at):
             attach = ["losetup", "--find", "--show", "--direct-io=on", str(at / block_files.DISK)]
             device = _run(attach).strip()
             try:

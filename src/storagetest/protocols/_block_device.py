@@ -84,16 +84,20 @@ class DeviceFacts:
 
 def parse_facts(text: str) -> DeviceFacts:
     """Parse the JSON object. Raises :class:`AttachError` if the device could not be examined."""
-    fields: Mapping[str, Any] = json.loads(text)
-    if "path" not in fields:
-        raise AttachError(str(fields["problem"]))
-    return DeviceFacts(
-        **{
-            **fields,
-            **{key: tuple(fields[key]) for key in ("partitions", "holders", "mounts", "same_disks")},
-            "signatures": tuple((entry["type"], entry["label"]) for entry in fields["signatures"]),
-        }
-    )
+    try:
+        fields: Mapping[str, Any] = json.loads(text)
+        if "path" in fields:
+            return DeviceFacts(
+                **{
+                    **fields,
+                    **{key: tuple(fields[key]) for key in ("partitions", "holders", "mounts", "same_disks")},
+                    "signatures": tuple((entry["type"], entry["label"]) for entry in fields["signatures"]),
+                }
+            )
+        problem = str(fields["problem"])
+    except (ValueError, LookupError, TypeError, AttributeError):
+        problem = f"the examination of the device returned no facts, so it is not used: {text[:200]!r}"
+    raise AttachError(problem)
 
 
 def refusal_reason(facts: DeviceFacts, erase: str | None) -> str | None:
@@ -121,9 +125,7 @@ def refusal_reason(facts: DeviceFacts, erase: str | None) -> str | None:
 def _in_use(facts: DeviceFacts) -> str:
     """Return the first sign that the device is in use, the most obvious first; "" if there is none."""
     foreign = [
-        kind + (f" (label {label!r})" if label else "")
-        for kind, label in facts.signatures
-        if not label.startswith(LABEL)
+        kind + (f" (label {label!r})" if label else "") for kind, label in facts.signatures if label != LABEL
     ]
     signs = [
         (facts.mounts, f"it is mounted on {', '.join(facts.mounts)}"),

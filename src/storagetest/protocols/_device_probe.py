@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import json
+import mmap
 import os
 import stat
 import subprocess
@@ -85,11 +86,48 @@ def _same_disks(node: Path) -> list[str]:
 
 
 def _signatures(device: str) -> list[dict[str, str]]:
+    """Return the signatures that wipefs(8) finds. Raises an exception if they are no proof.
+
+    libblkid takes a read that fails for the absence of a signature, and wipefs then exits with status 0.
+    Therefore the start and the end must be readable before and after, and with equal data.
+    """
+    before, found = _edges(device), _wipefs(device)
+    if _edges(device) != before or _wipefs(device) != found:
+        raise ValueError("two reads of the same blocks differ")
+    return found
+
+
+def _wipefs(device: str) -> list[dict[str, str]]:
     done = subprocess.run(
         ["wipefs", "--no-act", "--json", device], capture_output=True, text=True, check=True, timeout=60
     )
     entries = json.loads(done.stdout)["signatures"] if done.stdout.strip() else []
     return [{"type": entry["type"] or "", "label": entry["label"] or ""} for entry in entries]
+
+
+def _edges(device: str) -> list[bytes]:
+    """Return the first and the last MiB, read from the device and not from the page cache (O_DIRECT).
+
+    Raises OSError for a read that fails, and ValueError for one that is short.
+    """
+    handle = os.open(device, os.O_RDONLY | os.O_DIRECT)
+    try:
+        size = os.lseek(handle, 0, os.SEEK_END)
+        if size <= 0:
+            raise ValueError("it has no blocks")
+        edges = [_read_direct(handle, start, min(MIB, size)) for start in (0, max(0, size - MIB))]
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)  # wipefs reads through the page cache
+        return edges
+    finally:
+        os.close(handle)
+
+
+def _read_direct(handle: int, start: int, length: int) -> bytes:
+    with mmap.mmap(-1, length) as buffer:
+        count = os.preadv(handle, [buffer], start)
+        if count != length:
+            raise ValueError(f"a read of {length} bytes at {start} returned {count}")
+        return bytes(buffer)
 
 
 def facts(device: str) -> dict[str, Any]:
@@ -118,8 +156,8 @@ def facts(device: str) -> dict[str, Any]:
     problem, signatures = "", []
     try:
         signatures = _signatures(real)
-    except (OSError, subprocess.SubprocessError, KeyError, ValueError) as error:
-        problem = f"wipefs cannot read the signatures of {device}: {error}"
+    except (OSError, subprocess.SubprocessError, LookupError, TypeError, ValueError) as error:
+        problem = f"the signatures of {device} cannot be read: {error}"
     return {
         "path": real,
         "identity": identity(node),

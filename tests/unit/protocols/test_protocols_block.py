@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 import re
@@ -46,6 +47,7 @@ Local: Any = protocols.get("local")
         ({"signatures": (("ext4", "home"),)}, r"signature: ext4 \(label 'home'\)"),
         ({"signatures": (("LVM2_member", ""),)}, "signature: LVM2_member"),
         ({"signatures": (("ext4", LABEL), ("gpt", ""))}, "signature: gpt"),
+        ({"signatures": (("ext4", f"{LABEL}-home"),)}, "signature: ext4"),
         ({"read_only": True}, "read-only"),
     ],
 )
@@ -107,6 +109,60 @@ def test_a_map_of_another_kind_or_of_two_disks_is_known_by_nothing(sysfs: Path) 
     (sysfs / "sdb/device/wwid").write_text("naa.1\n")
     (sysfs / "dm-0/dm/uuid").write_text("LVM-xyz\n")
     assert _device_probe.identity(sysfs / "dm-0") == ""
+
+
+def refuse(_count: int) -> int:
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+READ_FAULTS: dict[str, Callable[[int], int]] = {
+    "refused": refuse,
+    "short": lambda count: count - 512,
+    "empty": lambda _count: 0,
+}
+
+
+@pytest.mark.parametrize("fault", READ_FAULTS.values(), ids=READ_FAULTS)
+@pytest.mark.parametrize("at", range(4))
+def test_a_bad_read_of_the_device_is_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, fault: Callable[[int], int]
+) -> None:
+    """Of two readings of start and end, each read in turn fails."""
+    disk = make_image(tmp_path / "disk.img", 4 << 20)
+    assert _device_probe._signatures(str(disk)) == []
+    counts, preadv = iter(range(8)), os.preadv
+
+    def read(handle: int, buffers: list[Any], start: int) -> int:
+        count = preadv(handle, buffers, start)
+        return fault(count) if next(counts) == at else count
+
+    monkeypatch.setattr(os, "preadv", read)
+    with pytest.raises((OSError, ValueError), match=r"Input/output error|returned"):
+        _device_probe._signatures(str(disk))
+
+
+@pytest.mark.parametrize("second", [[], [{"type": "xfs", "label": ""}]])
+def test_signatures_that_differ_between_two_looks_are_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, second: list[dict[str, str]]
+) -> None:
+    disk = make_image(tmp_path / "disk.img", 4 << 20)
+    found = iter([[{"type": "ext4", "label": ""}], second])
+    monkeypatch.setattr(_device_probe, "_wipefs", lambda _device: next(found))
+    with pytest.raises(ValueError, match="differ"):
+        _device_probe._signatures(str(disk))
+
+
+def test_a_device_without_blocks_is_a_problem(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no blocks"):
+        _device_probe._signatures(str(make_image(tmp_path / "disk.img", 0)))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "[]", "null", "1", '{"path": "/dev/sda"}', '{"path": 1, "signatures": [1]}', "{}"]
+)
+def test_facts_that_are_garbled_are_refused(text: str) -> None:
+    with pytest.raises(AttachError, match="returned no facts"):
+        parse_facts(text)
 
 
 @pytest.fixture
