@@ -15,7 +15,7 @@ import pytest
 from storagetest.errors import ConfigError, StoragetestError, TargetDead
 from storagetest.plugin import outcomes, parametrize
 from storagetest.plugin.case_guard import CaseGuard
-from storagetest.plugin.conformance import cases, client_cases, known_issues
+from storagetest.plugin.conformance import cases, client_cases, known_issues, leftovers
 from storagetest.plugin.external import mount_item
 from storagetest.plugin.fixtures import deprecated
 from storagetest.plugin.items import is_worker, item_variant
@@ -26,7 +26,7 @@ from storagetest.plugin.run_state import KEY, RunState
 
 __all__ = ["start"]
 
-_MODULES = (sys.modules[__name__], cases, known_issues, mount_item, client_cases)
+_MODULES = (sys.modules[__name__], cases, known_issues, leftovers, mount_item, client_cases)
 """The modules with hooks. pluggy calls hooks of one name in reverse order of registration."""
 
 

@@ -9,20 +9,26 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from storagetest.config import Variant
 from storagetest.errors import RemoteProtocolError
 from storagetest.plugin.conformance.cases import WireLog, case_of
+from storagetest.plugin.conformance.first_look import Look
 from storagetest.plugin.conformance.known_issues import apply_reported
+from storagetest.plugin.conformance.leftovers import stop_run
+from storagetest.wire.iscsi.codes import TaskFunction
 from storagetest.wire.iscsi.initiator import AnnouncedClose, Initiator, LoginRefused
 from storagetest.wire.iscsi.keys import format_text
 from storagetest.wire.iscsi.ladder import PORT, make_decoder
 from storagetest.wire.iscsi.login import DEFAULT_OFFER, Credentials
+from storagetest.wire.iscsi.look import data_signature, good_data, vpd_page
 from storagetest.wire.iscsi.pdu import LoginRequest, LoginResponse
+from storagetest.wire.scsi.codes import PrIn
 from storagetest.wire.scsi.data import (
     BlockLimits,
     Capacity,
@@ -32,14 +38,19 @@ from storagetest.wire.scsi.data import (
     decode_designators,
     decode_inquiry,
     decode_provisioning,
-    decode_vpd,
     wwids,
 )
 from storagetest.wire.scsi.logical_unit import LogicalUnit
+from storagetest.wire.scsi.undo import undo_reservations
 from storagetest.wire.tcp import PeerClosed, RecordedConnection
 
 DEADLINE = 10.0
 """Timeout of one response in seconds, or the target's `deadline` if that is less (chosen)."""
+
+FIRST, BLOCKS = 64, 2048
+"""The blocks that the cases overwrite: the first one, and their number (chosen)."""
+
+T = TypeVar("T")
 
 _NAME = "iqn.2024-01.org.storagetest:"
 
@@ -57,16 +68,119 @@ class Portal:
     erase: str | None
 
 
-@dataclass(frozen=True, slots=True)
 class Facts:
-    """Properties that the logical unit reports, read once."""
+    """Properties that the logical unit reports, each read once.
 
-    vendor: str
-    capacity: Capacity
-    names: tuple[str, ...]
-    pages: frozenset[int]
-    limits: BlockLimits | None
-    provisioning: Provisioning | None
+    The first case that needs a property which could not be read fails; the others are skipped because of it.
+    """
+
+    def __init__(self, portal: Portal) -> None:
+        self._portal = portal
+        login = self._look("the login", LogicalUnit.test_unit_ready)
+        self._vendor = self._look("standard INQUIRY data", _vendor, after=login)
+        self._capacity = self._look("READ CAPACITY(16)", _capacity, after=login)
+        self._pages = self._look(
+            "the VPD pages", lambda unit: frozenset(vpd_page(unit, 0x00).body), after=login
+        )
+        self._limits = self._look("the Block Limits page", self._read_limits, after=self._pages)
+        self._provisioning = self._look("page B2h", self._read_provisioning, after=self._pages)
+        self._scratch = self._look(
+            "the look for blocks to overwrite", self._find_scratch, after=self._capacity
+        )
+
+    def _look(
+        self, subject: str, read: Callable[[LogicalUnit], T], *, after: Look[Any] | None = None
+    ) -> Look[T]:
+        """Return a look in a session of its own: a bad response to one ends no other."""
+
+        def run() -> T:
+            portal = self._portal
+            with RecordedConnection.connect(portal.address, portal.port, deadline=portal.deadline) as link:
+                initiator = Initiator(link, name=f"{_NAME}facts", lun=portal.lun, deadline=portal.deadline)
+                with initiator:
+                    initiator.login(target=portal.iqn, credentials=portal.credentials)
+                    unit = LogicalUnit(initiator)
+                    unit.clear_attentions()
+                    return read(unit)
+
+        return Look(subject, run, after=after)
+
+    @property
+    def vendor(self) -> str:
+        """The vendor, "" if it could not be read."""
+        return self._vendor.result or ""
+
+    @property
+    def capacity(self) -> Capacity:
+        """The capacity."""
+        return self._capacity.get()
+
+    @property
+    def pages(self) -> frozenset[int]:
+        """The codes of the VPD pages."""
+        return self._pages.get()
+
+    @property
+    def limits(self) -> BlockLimits | None:
+        """The Block Limits page, or None if the unit has none."""
+        return self._limits.get()
+
+    @property
+    def provisioning(self) -> Provisioning | None:
+        """The Logical Block Provisioning page, or None if the unit has none."""
+        return self._provisioning.get()
+
+    @property
+    def scratch(self) -> Scratch:
+        """Blocks that may be overwritten; skip if there are none."""
+        return self._scratch.get()
+
+    def _read_limits(self, unit: LogicalUnit) -> BlockLimits | None:
+        return decode_block_limits(vpd_page(unit, 0xB0)) if 0xB0 in self.pages else None
+
+    def _read_provisioning(self, unit: LogicalUnit) -> Provisioning | None:
+        return decode_provisioning(vpd_page(unit, 0xB2)) if 0xB2 in self.pages else None
+
+    def _find_scratch(self, unit: LogicalUnit) -> Scratch:
+        """Return blocks of the unit that ``erase`` names; skip if the user allows no write.
+
+        Raises RemoteProtocolError if the target does not prove that this is the unit that ``erase`` names,
+        and that it has no signature.
+        """
+        portal, capacity = self._portal, self.capacity
+        name = f"{portal.iqn} LUN {portal.lun}"
+        if portal.erase is None:
+            pytest.skip(f"{name}: no `erase` in the targets file, so nothing is written")
+        names = _names(unit)
+        if portal.erase not in names:
+            pytest.skip(
+                f"{name} is {', '.join(names)} and not {portal.erase}, which may be "
+                "erased: nothing is written"
+            )
+        assert isinstance(unit.runner, Initiator)
+        found = data_signature(unit.runner, capacity, self._limits.result)
+        if found:
+            pytest.skip(f"{name} carries {found}; nothing is written there")
+        if _names(unit) != names:
+            raise RemoteProtocolError(
+                f"{name} had the names {', '.join(names)}, and then others; its designators identify "
+                "it (SPC-4, Device Identification VPD page)"
+            )
+        if capacity.blocks < FIRST + BLOCKS:
+            pytest.skip(f"{name} has {capacity.blocks} blocks; the cases need {FIRST + BLOCKS}")
+        return Scratch(FIRST, BLOCKS, capacity.block_size)
+
+
+def _vendor(unit: LogicalUnit) -> str:
+    return decode_inquiry(good_data(unit.inquiry())).vendor.strip()
+
+
+def _capacity(unit: LogicalUnit) -> Capacity:
+    return decode_capacity16(good_data(unit.capacity16()))
+
+
+def _names(unit: LogicalUnit) -> tuple[str, ...]:
+    return wwids(decode_designators(vpd_page(unit, 0x83)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +274,41 @@ class Connections:
         """Connect and log in to a discovery session."""
         return self.login(letter, target=None, credentials=None)
 
+    def nexuses(self, block_size: int) -> list[LogicalUnit]:
+        """Return the logical unit through each I_T nexus of this case: its name and ISID (RFC 7143 4.4.3.1).
+
+        A nexus whose session has ended, or does not respond, is logged in again.
+        """
+        found: dict[tuple[str, bytes], LogicalUnit] = {}
+        for initiator in list(self._initiators):
+            nexus = (initiator.name, initiator.isid)
+            if not initiator.tsih or nexus in found:
+                continue  # it was never logged in
+            with suppress(RemoteProtocolError):  # nothing can be undone from here
+                if not _responds(initiator):
+                    initiator = self.login(initiator.name.rpartition("-")[2], isid=initiator.isid)  # noqa: PLW2901
+                found[nexus] = LogicalUnit(initiator, block_size=block_size)
+        return list(found.values())
+
+    def reset_unit(self) -> None:
+        """Reset the logical unit: LOGICAL UNIT RESET (RFC 7143 11.5.1)."""
+        self.login("reset").task(TaskFunction.LOGICAL_UNIT_RESET)
+
     def close(self) -> None:
         """Log out and close all initiators, the last one first."""
         for initiator in reversed(self._initiators):
             initiator.close()
+
+
+def _responds(initiator: Initiator) -> bool:
+    """Whether the session is logged in and completes a command."""
+    if not initiator.logged_in:
+        return False
+    try:
+        LogicalUnit(initiator).test_unit_ready()
+    except RemoteProtocolError:
+        return False
+    return True
 
 
 @pytest.fixture
@@ -234,58 +379,50 @@ def two(connections: Connections, facts: Facts) -> tuple[LogicalUnit, LogicalUni
 @pytest.fixture(scope="session")
 def facts(portal: Portal) -> Facts:
     """Read the properties of the logical unit, once."""
-    with RecordedConnection.connect(portal.address, portal.port, deadline=portal.deadline) as link:
-        initiator = Initiator(link, name=f"{_NAME}facts", lun=portal.lun, deadline=portal.deadline)
-        initiator.login(target=portal.iqn, credentials=portal.credentials)
-        unit = LogicalUnit(initiator)
-        unit.clear_attentions()
-        vendor = decode_inquiry(unit.inquiry().data).vendor.strip()
-        capacity = decode_capacity16(unit.capacity16().data)
-        pages = frozenset(decode_vpd(unit.inquiry(0x00).data).body)
-        names = wwids(decode_designators(decode_vpd(unit.inquiry(0x83).data)))
-        limits = decode_block_limits(decode_vpd(unit.inquiry(0xB0).data)) if 0xB0 in pages else None
-        thin = decode_provisioning(decode_vpd(unit.inquiry(0xB2).data)) if 0xB2 in pages else None
-        initiator.close()
-    return Facts(vendor, capacity, names, pages, limits, thin)
-
-
-@pytest.fixture(scope="session")
-def scratch(portal: Portal, facts: Facts) -> Scratch:
-    """Return blocks that may be overwritten; skip if the targets file does not allow it."""
-    if portal.erase is None:
-        pytest.skip(f"{portal.iqn} LUN {portal.lun}: no `erase` in the targets file, so nothing is written")
-    if portal.erase not in facts.names:
-        pytest.skip(
-            f"{portal.iqn} LUN {portal.lun} is {', '.join(facts.names)} and not {portal.erase}, which may be "
-            "erased: nothing is written"
-        )
-    return Scratch(64, 2048, facts.capacity.block_size)
+    return Facts(portal)
 
 
 @pytest.fixture
-def unreserved(
+def scratch(facts: Facts) -> Scratch:
+    """Return blocks that may be overwritten; skip if the targets file does not allow it."""
+    return facts.scratch
+
+
+@pytest.fixture
+def not_reserved(
     two: tuple[LogicalUnit, LogicalUnit],
+    connections: Connections,
+    facts: Facts,
     scratch: Scratch,  # noqa: ARG001  # a reservation is a write
+    request: pytest.FixtureRequest,
 ) -> Iterator[tuple[LogicalUnit, LogicalUnit]]:
-    """Yield ``two`` on a unit without registrations or reservations, and leave it so."""
-    first, _ = two
-    _clear(first)
+    """Yield ``two`` on a unit without registrations or reservations, and leave it so, or end the run."""
+
+    def undo(when: str) -> None:
+        left = undo_reservations(connections.nexuses(facts.capacity.block_size), reset=connections.reset_unit)
+        if left:
+            portal = connections.portal
+            stop_run(
+                request.config,
+                f"{portal.iqn} LUN {portal.lun} is reserved {when} {request.node.name}, and no initiator "
+                f"of the case can undo it ({left}): clear its reservations on the target, or restart it, "
+                "and run again",
+            )
+
+    undo("before")
     try:
         yield two
     finally:
-        if first.runner.logged_in:  # type: ignore[attr-defined]  # an Initiator
-            _clear(first)
+        undo("after")
 
 
-def _clear(unit: LogicalUnit) -> None:
-    """Remove every registration and reservation of all initiators."""
-    from storagetest.wire.scsi.codes import PrOut  # noqa: PLC0415
-
-    unit.clear_attentions()
-    if unit.keys().keys:
-        unit.reserve_out(PrOut.REGISTER_AND_IGNORE_EXISTING_KEY, action_key=0xC1EA)
-        unit.reserve_out(PrOut.CLEAR, key=0xC1EA)
-        unit.clear_attentions()
+@pytest.fixture
+def unreserved(not_reserved: tuple[LogicalUnit, LogicalUnit]) -> tuple[LogicalUnit, LogicalUnit]:
+    """Return ``not_reserved``; skip if persistent reservations, which are optional (SPC-4), are absent."""
+    keys = not_reserved[0].reserve_in(PrIn.READ_KEYS)
+    if keys.unsupported:
+        pytest.skip(f"persistent reservations are not supported: {keys}")
+    return not_reserved
 
 
 @pytest.fixture

@@ -485,8 +485,8 @@ def test_reserve_6_under_a_persistent_reservation_is_a_conflict(unreserved):
 
 
 @pytest.mark.case("SCS-R6-01", section="SPC-2 RESERVE(6)", kills=("reserve6-ignored",))
-def test_a_unit_reserved_with_reserve_6_is_the_reservers_alone_until_released(two, scratch):
-    a, b = two
+def test_a_unit_reserved_with_reserve_6_is_the_reservers_alone_until_released(not_reserved, scratch):
+    a, b = not_reserved
     answer = a.run(c.RESERVE_6)
     if answer.unsupported:
         pytest.skip("RESERVE(6) is not supported")
@@ -501,8 +501,8 @@ def test_a_unit_reserved_with_reserve_6_is_the_reservers_alone_until_released(tw
 
 
 @pytest.mark.case("SCS-R6-02", section="SPC-2 RESERVE(6)", kills=("release-ignored",))
-def test_a_unit_reserved_with_reserve_6_is_free_when_the_session_ends(two, scratch):
-    a, b = two
+def test_a_unit_reserved_with_reserve_6_is_free_when_the_session_ends(not_reserved, scratch):
+    a, b = not_reserved
     answer = a.run(c.RESERVE_6)
     if answer.unsupported:
         pytest.skip("RESERVE(6) is not supported")

@@ -9,11 +9,14 @@ from dataclasses import dataclass
 
 import pytest
 
+from storagetest.plugin.conformance.leftovers import stop_run
 from storagetest.wire.nvme import admin, io
 from storagetest.wire.nvme.codes import LogPage, Rtype, StatusCode, status_name
 from storagetest.wire.nvme.structures import ReservationStatus, reservation_status
 from storagetest.wire.nvme_tcp import CommandResult, ControllerSession, Queue
 from storagetest.wire.nvme_tcp.harness import Harness, Scratch
+from storagetest.wire.nvme_tcp.session import Identity
+from storagetest.wire.nvme_tcp.undo import undo_reservations
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 8.1.24.1")]
 
@@ -52,7 +55,9 @@ class Host:
         return self.queue.run(io.release(self.nsid, action, rtype), data=keys)
 
     def report(self) -> ReservationStatus:
-        return reservation_status(self.queue.run(io.report(self.nsid, 1024), reads=1024).data)
+        done = self.queue.run(io.report(self.nsid, 1024), reads=1024)
+        assert done.ok, f"Reservation Report is not {status_name(done.status)} (Base 7.8)"
+        return reservation_status(done.data)
 
     def read(self) -> CommandResult:
         return self.queue.run(io.read(self.nsid, self.scratch.lba, 1), reads=self.scratch.block_size)
@@ -62,8 +67,10 @@ class Host:
 
 
 @pytest.fixture
-def hosts(bench: Harness, scratch: Scratch, about) -> Iterator[tuple[Host, Host]]:
-    """Yield two hosts on a namespace without registrants; none is left at the end."""
+def hosts(
+    bench: Harness, scratch: Scratch, about, request: pytest.FixtureRequest
+) -> Iterator[tuple[Host, Host]]:
+    """Yield two hosts on a namespace without registrants; none is left at the end, or the run ends."""
     if not about.reserves:
         pytest.skip("ONCS: reservations are not supported")
     made = []
@@ -75,10 +82,20 @@ def hosts(bench: Harness, scratch: Scratch, about) -> Iterator[tuple[Host, Host]
     first, second = made
     if first.report().registrants:
         pytest.skip("another host is registered on this namespace")
+    identities = [host.session.identity for host in made]
     yield first, second
-    first.register(ignore=True, action=REPLACE)
-    first.release(1, CLEAR)
-    assert not first.report().registrants, "a registration was left behind"
+
+    def connect(identity: Identity) -> ControllerSession:
+        return bench.session(identity=identity, name="admin queue of the undo")
+
+    left = undo_reservations(connect, identities, scratch.nsid)
+    if left:
+        stop_run(
+            request.config,
+            f"namespace {scratch.nsid} of {bench.endpoint.subnqn} is reserved after {request.node.name}, and "
+            f"no host of the case can undo it ({left}): clear its reservations on the target, or restart it, "
+            "and run again",
+        )
 
 
 def refused(done: CommandResult, *wanted: StatusCode) -> None:

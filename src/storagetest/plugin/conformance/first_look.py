@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import pytest
 
@@ -22,15 +22,19 @@ T = TypeVar("T")
 class Look(Generic[T]):
     """The result of ``look``, which is called once and at once. ``subject`` names it in messages.
 
+    If the look ``after`` has no result, ``look`` is not called, and the failure is that of ``after``.
     ``look`` calls :func:`pytest.skip` if the target is sound, but its cases cannot run: then all are skipped.
     """
 
-    def __init__(self, subject: str, look: Callable[[], T]) -> None:
+    def __init__(self, subject: str, look: Callable[[], T], *, after: Look[Any] | None = None) -> None:
         self._subject = subject
+        self._after = after if after is not None and after.result is None else None
         self._failed_in = ""
         self._result: tuple[T] | None = None
         self._skip_reason = ""
         self._error: Exception | None = None
+        if self._after is not None:
+            return
         try:
             self._result = (look(),)
         except pytest.skip.Exception as skip:
@@ -47,6 +51,8 @@ class Look(Generic[T]):
         """Return the result; if there is none, fail the first case that calls this, and skip the others."""
         if self._result is not None:
             return self._result[0]
+        if self._after is not None:
+            self._after.get()
         if self._error is None:
             pytest.skip(self._skip_reason)
         case = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0]

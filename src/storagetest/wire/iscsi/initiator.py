@@ -102,6 +102,16 @@ class ScsiCompletion:
         return tuple(pdu for pdu in self.pdus if isinstance(pdu, DataIn))
 
     @property
+    def is_whole(self) -> bool:
+        """Whether the Data-In PDUs have each byte of ``data`` once; a gap is zeroes in ``data``."""
+        end = 0
+        for offset, length in sorted((pdu.buffer_offset, len(pdu.data)) for pdu in self.data_ins):
+            if offset != end:
+                return False
+            end += length
+        return end == len(self.data)
+
+    @property
     def r2ts(self) -> tuple[ReadyToTransfer, ...]:
         """The R2T PDUs."""
         return tuple(pdu for pdu in self.pdus if isinstance(pdu, ReadyToTransfer))

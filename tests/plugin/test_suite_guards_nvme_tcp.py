@@ -1,4 +1,4 @@
-"""The NVMe/TCP suite's look at its target: no write without a proof, and no green run without a look."""
+"""Guards of the NVMe/TCP suite: no write without proof, no green run without a look, nothing left behind."""
 
 from __future__ import annotations
 
@@ -212,3 +212,56 @@ def test_a_device_that_erase_does_not_name_is_a_skip(run_suite: RunCases, writte
     assert not written
     assert "failed" not in outcomes.values()
     result.stdout.fnmatch_lines(["*`erase` does not name namespace 1*"])
+
+
+# What a case leaves on the target is undone from every host, or the run ends with one sentence.
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, refused: str) -> None:
+    """Refuse an action of a host that is no registrant (``replace``), or what ``refused`` names, of all."""
+    reserve = Controller._reserve
+
+    def changed(self, namespace, command, data):
+        action = command.cdw10 & 7
+        registers, releases = (
+            command.opcode == kind for kind in (Io.RESERVATION_REGISTER, Io.RESERVATION_RELEASE)
+        )
+        conflicts = {
+            "replace": registers and action == 2 and self.hostid not in namespace.registrants,
+            "clear": releases and action == 1,
+            "undo": (registers and action != 0) or releases,
+        }
+        if conflicts[refused]:
+            raise CommandFailed(StatusCode.RESERVATION_CONFLICT)
+        return reserve(self, namespace, command, data)
+
+    monkeypatch.setattr(Controller, "_reserve", changed)
+
+
+def test_replace_refused_to_a_non_registrant_leaves_nothing(
+    run_suite: RunCases, monkeypatch: pytest.MonkeyPatch, server: Server
+) -> None:
+    refuse(monkeypatch, "replace")
+    result, outcomes = run_suite("test_reservations.py")
+    assert result.ret == pytest.ExitCode.OK, outcomes
+    assert set(outcomes.values()) == {"passed"}
+    assert not server.subsystem.namespaces[1].registrants
+
+
+def test_a_target_without_clear_fails_only_the_case_that_clears(
+    run_suite: RunCases, monkeypatch: pytest.MonkeyPatch, server: Server
+) -> None:
+    refuse(monkeypatch, "clear")
+    _, outcomes = run_suite("test_reservations.py")
+    assert [name for name, outcome in outcomes.items() if outcome != "passed"] == ["NVR-CLEAR-01"]
+    assert not server.subsystem.namespaces[1].registrants
+
+
+def test_a_reservation_that_cannot_be_undone_ends_the_run(
+    run_suite: RunCases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse(monkeypatch, "undo")
+    result, outcomes = run_suite("test_reservations.py")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert len(outcomes) <= 2, "other cases were blamed"
+    result.stdout.fnmatch_lines(["! namespace 1 of * is reserved after test_*restart it, and run again !"])

@@ -1,0 +1,73 @@
+"""Reading of a logical unit whose result counts only if the command succeeded and returned every byte."""
+
+from __future__ import annotations
+
+from storagetest.errors import DataAtRisk, RemoteProtocolError
+from storagetest.wire.iscsi.initiator import Initiator, ScsiCompletion
+from storagetest.wire.scsi import cdb as c
+from storagetest.wire.scsi.codes import ScsiStatus, SenseKey
+from storagetest.wire.scsi.data import BlockLimits, Capacity, VpdPage, decode_vpd
+from storagetest.wire.scsi.logical_unit import LogicalUnit, ScsiResult
+from storagetest.wire.signatures import LARGEST, find_signature
+
+__all__ = ["data_signature", "good_data", "vpd_page"]
+
+SHORT_PAGE = 255
+"""Allocation length of the first INQUIRY for a page: the most that SPC-2 permits."""
+
+RETRIES = 8
+"""Repetitions of a command that ends in a unit attention, BUSY or TASK SET FULL (chosen)."""
+
+_AGAIN = (ScsiStatus.BUSY, ScsiStatus.TASK_SET_FULL)
+
+
+def good_data(result: ScsiResult) -> bytes:
+    """Return the data of a successful command. Raises :class:`RemoteProtocolError` for another status."""
+    if not result.good:
+        raise RemoteProtocolError(f"{result}; GOOD is required")
+    return result.data
+
+
+def vpd_page(unit: LogicalUnit, page: int) -> VpdPage:
+    """Return a whole VPD page, with a second INQUIRY if it is longer than :data:`SHORT_PAGE` bytes."""
+    data = good_data(unit.inquiry(page, allocation=SHORT_PAGE))
+    stated = 4 + int.from_bytes(data[2:4], "big")
+    if stated > SHORT_PAGE:
+        data = good_data(unit.inquiry(page, allocation=stated))
+    found = decode_vpd(data)
+    if found.code != page:
+        raise RemoteProtocolError(f"INQUIRY of VPD page {page:02x}h returned page {found.code:02x}h")
+    return found
+
+
+def data_signature(initiator: Initiator, capacity: Capacity, limits: BlockLimits | None) -> str | None:
+    """Return the name of the data on the logical unit, or None if it has none.
+
+    Raises :class:`RemoteProtocolError` if that cannot be proved, and :class:`DataAtRisk` if another initiator
+    has reserved the unit. Reads obey the MAXIMUM TRANSFER LENGTH of page B0h (SBC-3).
+    """
+    size = capacity.block_size
+
+    def read(lba: int, blocks: int) -> bytes:
+        form = c.READ_10 if lba + blocks <= 1 << 32 else c.READ_16
+        block = c.cdb(form, lba=lba, blocks=blocks)
+        for _ in range(RETRIES):
+            done = initiator.command(block, read=blocks * size)
+            result = LogicalUnit.result(done, f"{c.describe(block)} of {blocks} blocks from block {lba}")
+            if not result.check(SenseKey.UNIT_ATTENTION) and result.status not in _AGAIN:
+                break
+        return _proven(done, result)
+
+    most = limits.max_transfer * size if limits and limits.max_transfer else LARGEST
+    return find_signature(read, block_size=size, blocks=capacity.blocks, largest=most)
+
+
+def _proven(done: ScsiCompletion, result: ScsiResult) -> bytes:
+    if result.conflict:
+        raise DataAtRisk(f"{result}: another initiator has reserved the unit. Release the reservation")
+    if done.response:
+        raise RemoteProtocolError(f"{result}, with response {done.response:02x}h; 00h is required")
+    if done.residual or not done.is_whole:
+        missing = f"residual {done.residual}, Data-In " + ("whole" if done.is_whole else "with gaps")
+        raise RemoteProtocolError(f"{result}, but {missing}; all data are required (RFC 7143 11.4.5, 11.7)")
+    return good_data(result)
