@@ -14,15 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from loop_devices import loop_device, make_image, needs_loop_devices
 
-from storagetest.agent.testlib import CannotRun, block_range, concurrent
+from storagetest.agent.testlib import CannotRun, block_patterns, block_range, concurrent
 from storagetest.agent.testlib.background_writers import WriterStats, with_background_writers
-from storagetest.agent.testlib.block_patterns import (
-    describe_mismatch,
-    describe_mismatches,
-    make_block,
-    make_blocks,
-    parse,
-)
+from storagetest.agent.testlib.block_patterns import make_block, make_blocks
 from storagetest.agent.testlib.block_range import EDGE, RANGE, BlockRange, disk_of, range_count
 from storagetest.agent.testlib.fixtures import block_range as block_range_fixture
 from storagetest.agent.testlib.multipath import device_paths, wait_until
@@ -52,23 +46,23 @@ def changed(at: int, value: bytes) -> bytes:
     ],
 )
 def test_describe_mismatch_names_the_error(data: bytes, message: str) -> None:
-    description = describe_mismatch(data, 40, 3, 9)
+    description = block_patterns.describe_mismatch(data, 40, 3, 9)
     assert description == message or (message and description.startswith(message))
 
 
 @given(st.integers(0, SIZE - 1), st.integers(1, 255))
 def test_a_change_of_any_byte_is_detected(at: int, difference: int) -> None:
-    assert describe_mismatch(changed(at, bytes([EXPECTED[at] ^ difference])), 40, 3, 9)
-    header = parse(changed(at, bytes([EXPECTED[at] ^ difference])))
+    assert block_patterns.describe_mismatch(changed(at, bytes([EXPECTED[at] ^ difference])), 40, 3, 9)
+    header = block_patterns.parse(changed(at, bytes([EXPECTED[at] ^ difference])))
     assert header is None or not header.whole
 
 
 def test_describe_mismatches_lists_the_first_wrong_blocks() -> None:
     data = make_blocks(0, 4, 1, 9, SIZE) + bytes(6 * SIZE)
-    description = describe_mismatches(data, 0, 1, 9, SIZE)
+    description = block_patterns.describe_mismatches(data, 0, 1, 9, SIZE)
     assert description.startswith("block 4: zeroes instead of generation 1; block 5: ")
     assert description.endswith("and 2 more of 10")
-    assert describe_mismatches(make_blocks(7, 3, 2, 9, SIZE), 7, 2, 9, SIZE) == ""
+    assert block_patterns.describe_mismatches(make_blocks(7, 3, 2, 9, SIZE), 7, 2, 9, SIZE) == ""
 
 
 def test_run_threads_raises_a_threads_error_and_sets_over() -> None:

@@ -9,18 +9,9 @@ from typing import ClassVar
 
 import pytest
 
-from storagetest.counters import _transferred_bytes, request_counts, snapshot
+from storagetest.counters import _transferred_bytes, base, request_counts, snapshot
 from storagetest.counters._transferred_bytes import TransferredBytes, transferred_between
-from storagetest.counters.base import (
-    MOUNTS,
-    CounterSource,
-    Reading,
-    RequestKind,
-    all_sources,
-    leading_integers,
-    register,
-    sources,
-)
+from storagetest.counters.base import MOUNTS, CounterSource, Reading, RequestKind, register, sources
 from storagetest.counters.request_counts import count_requests
 from storagetest.measure.run import Unit
 from storagetest.runner.throughput_watch import ThroughputWatch
@@ -42,7 +33,7 @@ class Toy(CounterSource):
 
     def parse(self, texts: Mapping[str, str]) -> Mapping[str, Reading]:
         found = zip(
-            ("read", "written", "locks"), leading_integers(texts.get(STATS, "").split()), strict=False
+            ("read", "written", "locks"), base.leading_integers(texts.get(STATS, "").split()), strict=False
         )
         return {name: Reading(value, Unit.COUNT) for name, value in found}
 
@@ -60,7 +51,7 @@ def texts(read: int, written: int, locks: int) -> dict[str, str]:
 
 
 def test_it_is_sampled_and_read_around_each_load():
-    assert "toy" in {source.name for source in all_sources()}
+    assert "toy" in {source.name for source in base.all_sources()}
     assert STATS in snapshot.globs()
     assert STATS in snapshot.command()
 

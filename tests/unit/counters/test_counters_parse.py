@@ -4,16 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from storagetest.counters import snapshot
-from storagetest.counters.base import (
-    CounterSource,
-    Kind,
-    Reading,
-    Snapshot,
-    all_sources,
-    rate_between,
-    to_series,
-)
+from storagetest.counters import base, snapshot
+from storagetest.counters.base import Kind, Reading, Snapshot, all_sources, rate_between, to_series
 from storagetest.counters.block import Block
 from storagetest.counters.cifs import Cifs
 from storagetest.counters.cpu import Cpu
@@ -26,7 +18,7 @@ from storagetest.hosts.local import LocalHost
 from storagetest.measure.run import Unit
 
 
-def values(source: CounterSource, *texts: dict[str, str]) -> dict[str, list[float]]:
+def values(source: base.CounterSource, *texts: dict[str, str]) -> dict[str, list[float]]:
     moments = [Snapshot(10.0 + 2 * number, each) for number, each in enumerate(texts)]
     return {one.name: list(one.values) for one in to_series(source, "h", moments)}
 

@@ -19,15 +19,9 @@ from loop_devices import loop_device, make_image, needs_loop_devices
 
 from storagetest.errors import AttachError, DataAtRisk
 from storagetest.hosts import Journal, LocalHost
-from storagetest.protocols import _device_probe
-from storagetest.protocols._block_device import (
-    LABEL,
-    DeviceFacts,
-    parse_facts,
-    refusal_reason,
-    required_tools,
-)
-from storagetest.protocols.base import Attachment, AttachmentKind, protocols
+from storagetest.protocols import _block_device, _device_probe
+from storagetest.protocols._block_device import LABEL, parse_facts, refusal_reason
+from storagetest.protocols.base import AttachmentKind, protocols
 
 Local: Any = protocols.get("local")
 
@@ -77,7 +71,7 @@ def test_a_device_that_is_not_there() -> None:
 def test_program_and_facts_agree_on_their_keys(tmp_path: Path) -> None:
     """The program imports nothing of ours, so only a test can hold the two together."""
     assert _device_probe.__doc__
-    fields = {field.name for field in dataclasses.fields(DeviceFacts)}
+    fields = {field.name for field in dataclasses.fields(_block_device.DeviceFacts)}
     assert fields == set(CLEAN.__slots__)
     assert parse_facts(
         json.dumps({**dataclasses.asdict(CLEAN), "signatures": [{"type": "a", "label": "b"}]})
@@ -196,7 +190,6 @@ def mounts_of(device: str) -> list[str]:
 @needs_loop_devices
 def test_raw_device_is_leased_and_cleared(device: str, image: Path) -> None:
     with attach(device, erase=f"loop.{image}") as attachment:
-        assert isinstance(attachment, Attachment)
         assert (attachment.path, attachment.kind, attachment.size) == (device, AttachmentKind.BLOCK, 64 << 20)
         make_file_system(device, "by chance")
     content = image.read_bytes()
@@ -304,4 +297,4 @@ def test_clear_leaves_another_device_alone(image: Path) -> None:
 
 def test_tools_follow_the_file_system() -> None:
     options = Local.Options(device="/dev/x", filesystem="xfs")
-    assert required_tools(options) == ["python3", "wipefs", "mkfs.xfs"]
+    assert _block_device.required_tools(options) == ["python3", "wipefs", "mkfs.xfs"]

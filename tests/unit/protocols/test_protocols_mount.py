@@ -6,13 +6,7 @@ import pytest
 
 from storagetest.errors import AttachError, ClientLacks, OptionRefused, TargetDead
 from storagetest.hosts import Completed
-from storagetest.protocols._mount import (
-    mount_argv,
-    mount_error,
-    parse_mountinfo,
-    parse_sections,
-    release_argv,
-)
+from storagetest.protocols import _mount
 from storagetest.protocols.base import protocols
 
 MOUNTINFO = """\
@@ -26,7 +20,7 @@ garbage
 
 
 def test_mountinfo() -> None:
-    entries = parse_mountinfo(MOUNTINFO)
+    entries = _mount.parse_mountinfo(MOUNTINFO)
     assert [entry.point for entry in entries] == [
         "/",
         "/proc",
@@ -41,24 +35,28 @@ def test_mountinfo() -> None:
 
 
 def test_sections() -> None:
-    assert parse_sections("== a\n1\n2\n== /proc/x\n== b\n\n3\n") == {"a": "1\n2", "/proc/x": "", "b": "\n3"}
-    assert parse_sections("") == {}
+    assert _mount.parse_sections("== a\n1\n2\n== /proc/x\n== b\n\n3\n") == {
+        "a": "1\n2",
+        "/proc/x": "",
+        "b": "\n3",
+    }
+    assert _mount.parse_sections("") == {}
 
 
 def test_mount_argv_ends_options_before_the_source() -> None:
-    assert mount_argv("nfs4", "h:/e", ["a", "b=1"]) == ["-t", "nfs4", "-o", "a,b=1", "--", "h:/e"]
-    assert mount_argv("xfs", "/dev/x", []) == ["-t", "xfs", "--", "/dev/x"]
+    assert _mount.mount_argv("nfs4", "h:/e", ["a", "b=1"]) == ["-t", "nfs4", "-o", "a,b=1", "--", "h:/e"]
+    assert _mount.mount_argv("xfs", "/dev/x", []) == ["-t", "xfs", "--", "/dev/x"]
 
 
 @pytest.mark.parametrize(("seconds", "limit"), [(1, 1), (10, 1), (24, 8), (60, 26)])
 def test_release_shares_its_deadline_among_its_steps(seconds: int, limit: int) -> None:
-    *_, point, own, secret, timeout = release_argv("/p", "own", "", seconds)
+    *_, point, own, secret, timeout = _mount.release_argv("/p", "own", "", seconds)
     assert (point, own, secret, timeout) == ("/p", "own", "", str(limit))
 
 
 def refused(stderr: str) -> Exception:
     done = Completed("client1", ("sh", "-c", "…"), 32, "", stderr, 0.1)
-    return mount_error(done, ["-t", "nfs4", "--", "h:/e", "/p"], "nfs h:/e", lambda _: None)
+    return _mount.mount_error(done, ["-t", "nfs4", "--", "h:/e", "/p"], "nfs h:/e", lambda _: None)
 
 
 def test_unknown_refusal_shows_the_command_and_its_words() -> None:

@@ -9,32 +9,26 @@ import pytest
 
 from storagetest.errors import ClientLacks, TargetDead
 from storagetest.hosts import LocalHost
-from storagetest.protocols._preflight import (
-    PreflightResult,
-    check_client,
-    collect_diagnostics,
-    parse_findings,
-    raise_for_findings,
-    unreachable_reason,
-)
+from storagetest.protocols import _preflight
+from storagetest.protocols._preflight import PreflightResult
 from storagetest.protocols.base import ClientRequirements
 
 GOOD = PreflightResult(root=True, tools=(), modules=(), connect=(0, ""))
 
 
 def say(findings: PreflightResult) -> None:
-    raise_for_findings(
+    _preflight.raise_for_findings(
         findings, client="c1", target="nfs h:/e", address="h", port=2049, packages="nfs-common"
     )
 
 
 def test_parse() -> None:
     text = "root no\ntool mount.nfs\ntool x\nmodule nfsv4\nconnect 1 bash: connect: Connection refused\n"
-    assert parse_findings(text) == PreflightResult(
+    assert _preflight.parse_findings(text) == PreflightResult(
         False, ("mount.nfs", "x"), ("nfsv4",), (1, "bash: connect: Connection refused")
     )
-    assert parse_findings("connect 0 \n") == GOOD
-    assert parse_findings("") == PreflightResult(True, (), (), None)
+    assert _preflight.parse_findings("connect 0 \n") == GOOD
+    assert _preflight.parse_findings("") == PreflightResult(True, (), (), None)
 
 
 def test_nothing_lacking_is_silent() -> None:
@@ -67,8 +61,8 @@ def test_each_lack_has_its_error(findings: PreflightResult, error: type[Exceptio
 
 
 def test_unknown_words_are_passed_on() -> None:
-    assert unreachable_reason(1, "bash: something new", "h") == "bash: something new"
-    assert unreachable_reason(7, "", "h") == "status 7"
+    assert _preflight.unreachable_reason(1, "bash: something new", "h") == "bash: something new"
+    assert _preflight.unreachable_reason(7, "", "h") == "status 7"
 
 
 @pytest.fixture
@@ -79,7 +73,7 @@ def listener() -> Iterator[int]:
 
 def check(address: str, port: int, **more: object) -> None:
     needs = ClientRequirements(address=address, port=port, **more)  # type: ignore[arg-type]  # tools or modules
-    check_client(LocalHost(), needs, target="a target", deadline=30)
+    _preflight.check_client(LocalHost(), needs, target="a target", deadline=30)
 
 
 def test_open_port_is_reached(listener: int) -> None:
@@ -106,7 +100,7 @@ def test_missing_tool_and_module_are_found() -> None:
 
 
 def test_collect_never_raises() -> None:
-    found = collect_diagnostics(
+    found = _preflight.collect_diagnostics(
         LocalHost(), {"good": ["echo", "x"], "bad": ["false"], "missing": ["no-such-tool"]}
     )
     assert found["good"] == "x\n"

@@ -13,21 +13,14 @@ from device_facts import CLEAN
 from storagetest.config.base import BlockOptions, Items, Port, Portal, TargetOptions
 from storagetest.errors import AttachError, DataAtRisk, DeadlineExceeded, OptionRefused, TargetDead
 from storagetest.hosts import Completed, Journal, LocalHost
+from storagetest.protocols import template
 from storagetest.protocols.base import AttachmentKind, ClientRequirements
-from storagetest.protocols.template import (
-    Attaching,
-    Connection,
-    DeviceProtocol,
-    Mounted,
-    MountedProtocol,
-    MountRequest,
-    each_path,
-)
+from storagetest.protocols.template import Attaching, Mounted, MountRequest
 
 STEPS = {"preflight", "mount", "query", "unmount", "existing", "connect", "release", "facts", "clear"}
 
 
-class Share(MountedProtocol["Share.Options"]):
+class Share(template.MountedProtocol["Share.Options"]):
     """A share with a size."""
 
     class Options(TargetOptions):
@@ -53,7 +46,7 @@ class Share(MountedProtocol["Share.Options"]):
         return {"rsize": options.rsize, "wsize": None}
 
 
-class Disk(DeviceProtocol["Disk.Options"]):
+class Disk(template.DeviceProtocol["Disk.Options"]):
     """A disk behind a connection."""
 
     class Options(BlockOptions):
@@ -64,8 +57,8 @@ class Disk(DeviceProtocol["Disk.Options"]):
     def needs(self, options: Disk.Options) -> ClientRequirements:
         return ClientRequirements(address=options.address, port=options.port)
 
-    def connection(self, options: Disk.Options) -> Connection:
-        return Connection(
+    def connection(self, options: Disk.Options) -> template.Connection:
+        return template.Connection(
             "a connection",
             ["existing"],
             "has a session",
@@ -178,7 +171,7 @@ def test_a_connection_of_another_user_is_not_changed():
 def test_every_path_is_checked():
     more = [{"address": "10.0.0.2"}, {"address": "10.0.0.3", "port": 1}]
     options = Disk.Options.model_validate({"more_paths": more})
-    paths = [(path.address, path.port) for path in each_path(options)]
+    paths = [(path.address, path.port) for path in template.each_path(options)]
     assert paths == [("10.0.0.1", 3260), ("10.0.0.2", 3260), ("10.0.0.3", 1)]
     client = Scripted()
     Disk().probe(client, options)

@@ -32,23 +32,13 @@ def samplers() -> list[int]:
     return found
 
 
-class Receives(ThroughputWatch):
-    """Keeps what the sampler sends while it runs."""
-
-    def __init__(self) -> None:
-        super().__init__("/", 0.01, lambda _: None)
-        self.messages: list[object] = []
-
-    def receive(self, message) -> None:
-        self.messages.append(message)
-
-
-def test_sampling_runs_until_stopped():
-    watch = Receives()
+def test_sampling_runs_until_stopped(monkeypatch: pytest.MonkeyPatch):
+    watch = ThroughputWatch("/", 0.01, print)
+    monkeypatch.setattr(watch, "receive", Mock())
     with LocalHost("here") as host:
         sampling = CounterSampling((host,), 0.1, watch=watch)
         sampling.start()
-        wait_until(lambda: len(watch.messages) >= 3, 60, "three samples")
+        wait_until(lambda: watch.receive.call_count >= 3, 60, "three samples")
         before = time.time() - time.monotonic()
         assert len(samplers()) == 1
         (found,) = sampling.stop()
@@ -101,13 +91,11 @@ def test_a_case_has_its_series_and_leaves_no_sampler(scripted, measure):
     assert samplers() == []
 
 
-def test_a_case_that_breaks_leaves_no_sampler(scripted, measure):
-    class Breaks(scripted):
-        def measure(self, attachment, options, scale):
-            raise WorkloadError("broken")
-
+def test_a_case_that_breaks_leaves_no_sampler(scripted, measure, monkeypatch: pytest.MonkeyPatch):
+    load = scripted([1.0])
+    monkeypatch.setattr(load, "measure", Mock(side_effect=WorkloadError("broken")))
     with pytest.raises(WorkloadError, match="broken"):
-        measure(Breaks([1.0]), LoadSize(1 << 20, 0.0, 0.1, interval=0.1))
+        measure(load, LoadSize(1 << 20, 0.0, 0.1, interval=0.1))
     assert samplers() == []
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from storagetest.measure.run import Sample, Unit
+from storagetest.measure.run import Unit
 from storagetest.measure.series import LOAD, Series
 from storagetest.runner import MeasurementPhase
 from storagetest.verdict import Outcome
@@ -58,4 +58,3 @@ def test_slope_takes_the_first_round_that_is_level(scripted, measure):
 def test_without_being_asked_nothing_is_waited_for(scripted, measure):
     result, _ = measure(scripted(FALLING), replace(PTS, steady="none"))
     assert [sample.values["iops"] for sample in result.samples] == FALLING[:3]
-    assert isinstance(result.samples[0], Sample)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
+from unittest.mock import Mock
 
 import pytest
 
@@ -72,22 +73,19 @@ def test_no_counter_gives_no_rate():
     assert received == []
 
 
-def test_a_real_sampler_sends_counters_while_it_samples(tmp_path):
-    messages = []
-
-    class Recording(ThroughputWatch):
-        def receive(self, message):
-            messages.append(message)
-            super().receive(message)
-
+def test_a_real_sampler_sends_counters_while_it_samples(tmp_path, monkeypatch):
+    watch = ThroughputWatch(str(tmp_path), 0.1, print)
+    receive = Mock(wraps=watch.receive)
+    monkeypatch.setattr(watch, "receive", receive)
     with LocalHost("here") as host:
-        sampling = CounterSampling((host,), 0.05, watch=Recording(str(tmp_path), 0.1, lambda _: None))
+        sampling = CounterSampling((host,), 0.05, watch=watch)
         sampling.start()
-        wait_until(lambda: len(messages) >= 3, 30, "three messages")
+        wait_until(lambda: receive.call_count >= 3, 30, "three messages")
         (found,) = sampling.stop()
     assert found.note == ""
     assert "/proc/stat" in found.moments[-1].texts
-    texts = json.loads(zlib.decompress(base64.b64decode(messages[0]["now"])))
+    (message,) = receive.call_args_list[0].args
+    texts = json.loads(zlib.decompress(base64.b64decode(message["now"])))
     assert "/proc/stat" not in texts  # what no rate is made of is not sent
     kept = texts["/proc/self/mountstats"].splitlines()
     assert all(one.startswith(("device ", "\tbytes:")) for one in kept)

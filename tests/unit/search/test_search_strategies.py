@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -64,18 +65,17 @@ def test_a_ridge_is_found_by_the_surrogate_in_noise():
 
 def test_one_at_a_time_measures_each_value_of_each_parameter_as_often_as_asked():
     _, asked = looked(OneAtATime(SPACE, budget=len(SPACE), repeats=2), hill)
-    assert (
-        len(asked) == 2 * (5 + 6 + 4) - 2 * 2
-    )  # where it stands is measured already when the next one's turn comes
+    # Where it stands is measured already when the next one's turn comes.
+    assert len(asked) == 2 * (5 + 6 + 4) - 2 * 2
     assert {point[1:] for point in asked[:10]} == {SPACE.middle()[1:]}
 
 
 def test_a_measurement_that_something_slowed_hides_no_good_point():
-    def value(point):
-        value.count += 1
-        return hill(point) * (0.4 if value.count in (4, 9) else 1.0)
+    calls = itertools.count(1)
 
-    value.count = 0
+    def value(point):
+        return hill(point) * (0.4 if next(calls) in (4, 9) else 1.0)
+
     found, _ = looked(BayesianSearch(SPACE, budget=60), value)
     assert hill(found.point) >= 0.98 * max(map(hill, SPACE))
 
