@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
 from typing import Any
 from unittest.mock import Mock
 
@@ -55,18 +54,12 @@ def test_a_rehearsal_has_no_permission_to_write_and_judges_the_one_that_was_give
     monkeypatch: pytest.MonkeyPatch, erase: str | None, words: str
 ) -> None:
     iscsi: Any = protocols.get("iscsi")
-    asked = []
-
-    @contextmanager
-    def attach(self: Any, client: Any, options: Any) -> Any:
-        asked.append(options)
-        raise DataAtRisk("refused", facts=CLEAN)
-        yield
-
+    attach = Mock(side_effect=DataAtRisk("refused", facts=CLEAN))
     monkeypatch.setattr(iscsi, "attach", attach)
     options = iscsi.Options.model_validate({**iscsi.example, "erase": erase, "filesystem": "xfs"})
     found = dry_run(iscsi(), client_that_prints(""), options)
-    assert (asked[0].erase, asked[0].filesystem) == (None, None)
+    _, asked = attach.call_args.args
+    assert (asked.erase, asked.filesystem) == (None, None)
     assert found.device == CLEAN
     assert words in found.at_risk
     assert bool(words) == bool(found.at_risk)

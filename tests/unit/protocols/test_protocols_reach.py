@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -37,27 +39,23 @@ def test_nothing_lacking_is_silent() -> None:
 
 
 @pytest.mark.parametrize(
-    ("findings", "error", "words"),
+    ("change", "error", "words"),
     [
+        ({"tools": ("mount.nfs",)}, ClientLacks, "c1 has no mount.nfs.*Install nfs-common"),
+        ({"modules": ("nfsv4",)}, ClientLacks, "c1's kernel has no nfsv4"),
         (
-            PreflightResult(True, ("mount.nfs",), (), (0, "")),
+            {"root": False, "modules": ("nfsv4",), "connect": None},
             ClientLacks,
-            "c1 has no mount.nfs.*Install nfs-common",
+            "not root and cannot load modules",
         ),
-        (PreflightResult(True, (), ("nfsv4",), (0, "")), ClientLacks, "c1's kernel has no nfsv4"),
-        (PreflightResult(False, (), ("nfsv4",), None), ClientLacks, "not root and cannot load modules"),
-        (PreflightResult(False, (), (), (0, "")), ClientLacks, "require root on c1"),
-        (
-            PreflightResult(True, (), (), (1, "x: Connection refused")),
-            TargetDead,
-            "c1 cannot connect to h port 2049: .*refused",
-        ),
-        (PreflightResult(True, (), (), (124, "")), TargetDead, "no response within"),
+        ({"root": False}, ClientLacks, "require root on c1"),
+        ({"connect": (1, "Connection refused")}, TargetDead, "c1 cannot connect to h port 2049: .*refused"),
+        ({"connect": (124, "")}, TargetDead, "no response within"),
     ],
 )
-def test_each_lack_has_its_error(findings: PreflightResult, error: type[Exception], words: str) -> None:
+def test_each_lack_has_its_error(change: dict[str, Any], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
-        say(findings)
+        say(replace(GOOD, **change))
 
 
 def test_unknown_words_are_passed_on() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from unittest.mock import Mock
 
 import pytest
 
@@ -53,40 +54,27 @@ def test_client_without_drop_permission_is_an_error_and_server_is_reported():
         drop(may_not, [])
 
 
-def test_what_is_cold_has_no_ramp_its_own_size_and_its_caches_dropped_before_each_repeat(scripted, measure):
-    scales: list[LoadSize] = []
-
-    class Cold(scripted):
-        def cache(self, options):
-            return Cache.COLD
-
-        def measure(self, attachment, options, scale):
-            scales.append(scale)
-            return Sample({"iops": 1.0}, scale.runtime, 1)
-
+def test_what_is_cold_has_no_ramp_its_own_size_and_its_caches_dropped_before_each_repeat(
+    scripted, measure, monkeypatch
+):
+    load = scripted([])
+    monkeypatch.setattr(load, "cache", lambda _: Cache.COLD)
+    monkeypatch.setattr(load, "measure", Mock(return_value=Sample({"iops": 1.0}, 1.0, 1)))
     client, server, events = ScriptedHost("a", memory(64)), ScriptedHost("b", memory(128)), []
     run, _ = measure(
-        Cold([]),
+        load,
         LoadSize(1 << 20, ramp=5.0, runtime=1.0),
         attachment=Attachment(client, "/x", AttachmentKind.FILESYSTEM, 1 << 30),
         repeats=2,
         extra_hosts=(server,),
         on_progress=events.append,
     )
-    assert {(scale.size, scale.ramp) for scale in scales} == {(256 * 1024, 0.0)}
+    scales = [call.args[2] for call in load.measure.call_args_list]
+    assert [(scale.size, scale.ramp) for scale in scales] == [(256 * 1024, 0.0)] * 2
     repeats = [MeasurementPhase.DROP, MeasurementPhase.MEASURE]
     assert [event.phase for event in events if event.phase in repeats] == repeats * 2
     assert sum("drop_caches" in asked for asked in server.asked) == 2
     assert run.samples[0].evidence["caches"] == "dropped on a, dropped on b"
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [({"cache": "cold"}, "direct: true bypasses"), ({"cache": "hot", "direct": False}, "cold")],
-)
-def test_contradicting_options_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        SmallRandomRead.Options.model_validate(options)
 
 
 def test_the_state_follows_from_the_options_and_shows_in_the_result_where_it_was_asked_for():

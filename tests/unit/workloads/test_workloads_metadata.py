@@ -146,16 +146,14 @@ def test_an_agent_that_is_killed_is_an_error(directory):
 
 
 SENDS_OLD = """cat >/dev/null; printf '{"t":"error","kind":"python","message":"3.7"}\\n'; exit 1"""
+SENDS_NOTHING = "cat >/dev/null; echo out of memory >&2; exit 137"
 
 
 @pytest.mark.parametrize(
     ("script", "message"),
     [
         (SENDS_OLD, r"^here: metadata on .*: python3 is 3\.7, too old: the agent needs 3.9"),
-        (
-            "cat >/dev/null; echo out of memory >&2; exit 137",
-            r"without a result: it was killed\nout of memory",
-        ),
+        (SENDS_NOTHING, r"without a result: it was killed\nout of memory"),
     ],
     ids=["old", "killed"],
 )

@@ -72,6 +72,10 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
     ],
     "noisy-neighbour": [({"neighbours": 1}, "greater than or equal to 2")],
     "sequential": [({"direction": "both"}, "read")],
+    "small-random-read": [
+        ({"cache": "cold"}, "direct: true bypasses"),
+        ({"cache": "hot", "direct": False}, "cold"),
+    ],
     "small-random-write": [
         ({"direct": False}, "completion latency is wrong"),
         ({"engine": "psync"}, "psync has one I/O in flight a job, not 8"),
@@ -105,11 +109,7 @@ def test_options_that_make_no_sense_are_refused(name, options, message):
         ("boot-storm", {}, {"clone_size": "1MiB"}),
         ("copy", {}, {"block_size": "1MiB"}),
         ("metadata", {"file_size": 4096}, {"file_size": "4KiB"}),
-        (
-            "metadata",
-            {},
-            {"operations": ",".join(OPERATIONS)},
-        ),
+        ("metadata", {}, {"operations": ",".join(OPERATIONS)}),
         ("postmark", {}, {"write_block": "512B"}),
     ],
 )
