@@ -38,3 +38,10 @@ def measured_operations(
     sample = measured(load, attachment, options, scale)
     assert not list(Path(attachment.path).iterdir())
     return sample, {name: phase["operations"] for name, phase in phases(sample).items()}
+
+
+def assert_filled(file: Path, size: int) -> None:
+    """Assert that ``file`` has ``size`` bytes, no hole, and no two equal blocks."""
+    data = file.read_bytes()
+    assert len(data) == size
+    assert len({data[start : start + 4096] for start in range(0, size, 4096)}) == size // 4096

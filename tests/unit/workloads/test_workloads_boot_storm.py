@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from measured_loads import measured, phases
+from measured_loads import assert_filled, measured, phases
 
 from storagetest.agent.commands.loads import boot_storm as agent
 from storagetest.errors import WorkloadError
@@ -51,10 +51,7 @@ def test_latencies_over_time_hold_every_request(directory):
 
 def test_the_image_is_filled_with_data(directory):
     LOAD.fill(directory, OPTIONS, SCALE)
-    data = (Path(directory.path) / f"storagetest-image-{4 * MIB}").read_bytes()
-    blocks = {data[start : start + 4096] for start in range(0, len(data), 4096)}
-    assert len(data) == 4 * MIB
-    assert len(blocks) == 1024
+    assert_filled(Path(directory.path) / f"storagetest-image-{4 * MIB}", 4 * MIB)
 
 
 def test_without_an_image_there_is_no_boot(directory):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from measured_loads import measured
+from measured_loads import assert_filled, measured
 
 from storagetest.errors import WorkloadError
 from storagetest.protocols.base import AttachmentKind
@@ -63,9 +63,7 @@ def test_it_shares_the_data_set_of_loads_by_fio(directory):
     run(directory, {})
     (file,) = Path(directory.path).iterdir()
     assert file.name == f"storagetest-{SCALE.size}.dat"
-    data = file.read_bytes()
-    assert len(data) == SCALE.size
-    assert len({data[start : start + 4096] for start in range(0, len(data), 4096)}) == SCALE.size // 4096
+    assert_filled(file, SCALE.size)
 
 
 def test_on_a_device_nothing_beyond_the_size_is_written(device):
