@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from random import Random
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "leaf_directories",
     "make_memory_directory",
     "make_tree",
+    "open_fd",
     "read_text",
     "removal",
     "remove",
@@ -42,6 +44,16 @@ class RandomDataPool:
         """Return the ``size`` bytes for ``offset`` of a file; they do not depend on earlier calls."""
         start = offset // _STRIDE * 613 % self._size
         return self._data[start : start + size]
+
+
+@contextmanager
+def open_fd(path: str | bytes | os.PathLike[str], flags: int = os.O_RDWR, mode: int = 0o644) -> Iterator[int]:
+    """Open a file for the with-block, and close it."""
+    descriptor = os.open(path, flags, mode)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def read_text(path: str) -> str | None:
@@ -129,8 +141,5 @@ def evict_page_cache(descriptor: int) -> None:
 def drop_caches() -> None:
     """Drop the machine's clean pages, names and inodes; needs root."""
     os.sync()
-    descriptor = os.open("/proc/sys/vm/drop_caches", os.O_WRONLY)
-    try:
+    with open_fd("/proc/sys/vm/drop_caches", os.O_WRONLY) as descriptor:
         os.write(descriptor, b"3\n")
-    finally:
-        os.close(descriptor)

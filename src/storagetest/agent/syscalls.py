@@ -87,25 +87,16 @@ class Syscalls:
 
     def write_file(self, name: str, data: bytes, flags: int = os.O_CREAT | os.O_TRUNC) -> None:
         """Open for writing, write all of ``data``, close."""
-        descriptor = os.open(self._path(name), os.O_WRONLY | flags, 0o666)
-        try:
+        with fsutil.open_fd(self._path(name), os.O_WRONLY | flags, 0o666) as descriptor:
             fsutil.write_all(descriptor, data)
-        finally:
-            os.close(descriptor)
 
     def read_file(self, name: str, size: int = 1 << 20) -> bytes:
         """Open, read up to ``size`` bytes to the end, close."""
-        descriptor = os.open(self._path(name), os.O_RDONLY)
-        try:
-            content = b""
-            while len(content) < size:
-                data = os.read(descriptor, size - len(content))
-                if not data:
-                    break
+        content = b""
+        with fsutil.open_fd(self._path(name), os.O_RDONLY) as descriptor:
+            while data := os.read(descriptor, size - len(content)):
                 content += data
-            return content
-        finally:
-            os.close(descriptor)
+        return content
 
     def remove(self, name: str) -> None:
         """Remove a file or a tree; do nothing if it does not exist."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import getpass
 import re
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from storagetest.hosts._paramiko import paramiko
@@ -48,19 +48,11 @@ class SshSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(SshSettings):
     """Complete settings, without defaults to look up."""
 
-    name: str
-    address: str
-    port: int
-    user: str
-    key_files: tuple[Path, ...]
-    password: str | None = field(repr=False)
-    known_hosts: tuple[Path, ...]
-    check_host_key: bool
-    jump: SshSettings | None
-    connect_timeout: float
+    port: int = 22
+    user: str = ""
 
     @property
     def where(self) -> str:
@@ -76,21 +68,19 @@ def resolve(settings: SshSettings) -> Endpoint:
         raise Unreachable(
             f"{settings.name}: {file} has a ProxyCommand, which is not supported; use ProxyJump"
         )
-    return Endpoint(
-        name=settings.name,
-        address=config.get("hostname", settings.address),
-        port=settings.port or int(config.get("port", "22")),
-        user=settings.user or config.get("user") or getpass.getuser(),
-        key_files=settings.key_files
+    completed = {
+        "address": config.get("hostname", settings.address),
+        "port": settings.port or int(config.get("port", "22")),
+        "user": settings.user or config.get("user") or getpass.getuser(),
+        "key_files": settings.key_files
         or tuple(Path(name).expanduser() for name in config.get("identityfile", [])),
-        password=settings.password,
-        known_hosts=settings.known_hosts
+        "known_hosts": settings.known_hosts
         or tuple(Path(name).expanduser() for name in shlex.split(config.get("userknownhostsfile", "")))
         or (Path.home() / ".ssh/known_hosts", Path("/etc/ssh/ssh_known_hosts")),
-        check_host_key=settings.check_host_key,
-        jump=settings.jump or _jump(settings, config.get("proxyjump", "none")),
-        connect_timeout=settings.connect_timeout,
-    )
+        "jump": settings.jump or _jump(settings, config.get("proxyjump", "none")),
+    }
+    given = {each.name: getattr(settings, each.name) for each in fields(settings)}
+    return Endpoint(**{**given, **completed})
 
 
 def _look_up(settings: SshSettings) -> paramiko.SSHConfigDict:

@@ -59,17 +59,16 @@ def place_data(
             for number, (each, use) in enumerate(zip(attachments, uses, strict=True))
         )
     share = space // count // _MIB * _MIB
-    if block:
-        own = [replace(each, size=share, offset=number * share) for number, each in enumerate(attachments)]
-        next_ = [replace(each, offset=(number + 1) % count * share) for number, each in enumerate(own)]
-    else:
-        own = [replace(each, size=share) for each in attachments]
-        next_ = (
-            [_same_dir(each, own[(number + 1) % count]) for number, each in enumerate(own)]
-            if rotated
-            else own
-        )
-    uses = next_ if rotated else own
+    own = [
+        replace(each, size=share, offset=number * share if block else each.offset)
+        for number, each in enumerate(attachments)
+    ]
+    uses = own
+    if rotated:
+        uses = [
+            replace(each, offset=next_.offset) if block else _same_dir(each, next_)
+            for each, next_ in zip(own, [*own[1:], own[0]], strict=True)
+        ]
     return tuple(DataPlacement(*each) for each in zip(attachments, uses, own, strict=True))
 
 

@@ -221,10 +221,8 @@ def _merge_by_client(names: Sequence[str], each: Sequence[Mapping[str, str]]) ->
         if len(values) == 1:
             merged[key] = values.pop()
         else:
-            merged.update(
-                {
-                    f"{key} of {name}": client_run.get(key, "none")
-                    for name, client_run in zip(names, each, strict=True)
-                }
-            )
+            merged |= {
+                f"{key} of {name}": client_run.get(key, "none")
+                for name, client_run in zip(names, each, strict=True)
+            }
     return merged

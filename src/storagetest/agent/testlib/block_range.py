@@ -19,8 +19,8 @@ import mmap
 import os
 import re
 import struct
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 from storagetest.agent import fsutil
 from storagetest.agent.testlib import block_patterns
@@ -107,14 +107,9 @@ class BlockRange:
             os.close(self.fd)
             self.fd = -1
 
-    @contextmanager
-    def reopen(self, flags: int = 0) -> Iterator[int]:
+    def reopen(self, flags: int = 0) -> AbstractContextManager[int]:
         """Open the device again, read-write and with ``flags``; yield the descriptor."""
-        descriptor = os.open(self.device, os.O_RDWR | os.O_CLOEXEC | flags)
-        try:
-            yield descriptor
-        finally:
-            os.close(descriptor)
+        return fsutil.open_fd(self.device, os.O_RDWR | os.O_CLOEXEC | flags)
 
     def last(self, count: int) -> BlockRange:
         """Return the last ``count`` blocks of the device: they are in no range; one case uses them."""

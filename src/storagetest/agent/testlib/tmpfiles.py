@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+
+from storagetest.agent.fsutil import open_fd
 
 __all__ = ["make_file", "open_fd", "pattern_bytes", "read_at", "wait_clock_tick"]
 
@@ -16,25 +16,12 @@ _TICK_TIMEOUT = 4.0
 
 def make_file(path: Path, data: bytes = b"", mode: int | None = None) -> Path:
     """Create a file with ``data``, and exactly ``mode`` if it is not None; return its path."""
-    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644 if mode is None else mode)
-    try:
+    with open_fd(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644 if mode is None else mode) as descriptor:
         if data:
             assert os.write(descriptor, data) == len(data)
-    finally:
-        os.close(descriptor)
     if mode is not None and os.stat(path).st_mode & 0o7777 != mode:
         os.chmod(path, mode)
     return path
-
-
-@contextmanager
-def open_fd(path: Path, flags: int = os.O_RDWR, mode: int = 0o644) -> Iterator[int]:
-    """Open a file for the with-block, and close it."""
-    descriptor = os.open(path, flags, mode)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def read_at(path: Path, size: int, offset: int = 0) -> bytes:

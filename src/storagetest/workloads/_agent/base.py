@@ -30,14 +30,7 @@ from storagetest.protocols.base import Attachment, AttachmentKind
 from storagetest.units import format_size
 from storagetest.workloads._agent.result import AgentResult, OpStats, PhaseStats
 from storagetest.workloads._agent.run import run_agent
-from storagetest.workloads._fio.base import (
-    SHARE_OF_FREE,
-    SLACK,
-    SLOWEST_FILL,
-    data_file,
-    data_key,
-    data_size,
-)
+from storagetest.workloads._fio import base as fio
 from storagetest.workloads._metrics import describe_cpu, latency_values
 from storagetest.workloads.base import LoadSize, Workload
 
@@ -107,7 +100,7 @@ class AgentWorkload(Workload[O]):
         request = {**self.request(attachment, options, scale), "timeline_interval": scale.interval}
         # The phases may take the runtime each; preparation and clean-up between them may take as long, twice.
         limit = 4 * scale.runtime if request["seconds"] is not None else self.timeout(request, scale)
-        deadline = SLACK + limit + scale.start_timeout
+        deadline = fio.SLACK + limit + scale.start_timeout
         result = run_agent(attachment.client, {**request, "barrier": scale.barrier}, deadline=deadline)
         try:
             sample = self._sample(result, options, json.dumps(request))
@@ -169,19 +162,19 @@ class DataSetWorkload(AgentWorkload[O]):
 
     def dataset(self, options: O, scale: LoadSize) -> str:  # noqa: ARG002
         """Return the key of the data set, which is that of the loads by fio."""
-        return data_key(scale)
+        return fio.data_key(scale)
 
     def fill(self, attachment: Attachment, options: O, scale: LoadSize) -> None:  # noqa: ARG002
         """Write the whole data set, with incompressible data."""
-        size = data_size(attachment, scale)
+        size = fio.data_size(attachment, scale)
         request = {
             "command": "loads.fill",
-            "path": data_file(attachment, scale),
+            "path": fio.data_file(attachment, scale),
             "size": size,
             "make": attachment.kind is AttachmentKind.FILESYSTEM,
             "seed": _FILL_SEED,
         }
-        run_agent(attachment.client, request, deadline=SLACK + size / SLOWEST_FILL)
+        run_agent(attachment.client, request, deadline=fio.SLACK + size / fio.SLOWEST_FILL)
 
 
 def _timeline(result: AgentResult, host: str, first: float, interval: float) -> tuple[Series, ...]:
@@ -211,7 +204,7 @@ def usable_size(attachment: Attachment, scale: LoadSize, *, need: int) -> int:
     if attachment.kind is AttachmentKind.FILESYSTEM:
         if _PLENTY * max(need, scale.size) > free:  # other loads may have used some of it
             free = min(free, _free(attachment))
-        free = int(free * SHARE_OF_FREE)
+        free = int(free * fio.SHARE_OF_FREE)
     size = min(scale.size, free)
     if size < need:
         raise WorkloadError(
@@ -222,7 +215,9 @@ def usable_size(attachment: Attachment, scale: LoadSize, *, need: int) -> int:
 
 
 def _free(attachment: Attachment) -> int:
-    output = attachment.client.run(["stat", "-f", "--format=%a %S", attachment.path], deadline=SLACK).stdout
+    output = attachment.client.run(
+        ["stat", "-f", "--format=%a %S", attachment.path], deadline=fio.SLACK
+    ).stdout
     blocks, size = (int(word) for word in output.split())
     return blocks * size
 

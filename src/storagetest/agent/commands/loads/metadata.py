@@ -146,8 +146,7 @@ class _MetadataWorker(DirectoryWorker):
 
     def create(self, barrier: PhaseBarrier, limit: float | None) -> dict[str, OpLog]:
         names = self._fresh(b"f")
-        loop = _create_with_data(self.data) if self.data else _opens(os.O_CREAT | os.O_RDWR)
-        op_log = self._run_loop(barrier, limit, names, loop)
+        op_log = self._run_loop(barrier, limit, names, _opens(os.O_CREAT | os.O_RDWR, self.data))
         self.created = _first(names, op_log.count)
         return {"create": op_log}
 
@@ -306,35 +305,22 @@ def _calls_on_pairs(call: Callable[[bytes, bytes], object]) -> Loop:
     return loop
 
 
-def _opens(flags: int) -> Loop:
-    """Return the loop that opens each name with ``flags`` and closes it."""
+def _opens(flags: int, data: bytes = b"") -> Loop:
+    """Return the loop that opens each name with ``flags``, writes ``data`` and closes it."""
 
     def loop(names: Names, stamp: Callable[[int], None], end: int) -> bool:
         open_, close = os.open, os.close
         for name in names:
-            close(open_(name, flags, 0o644))
+            descriptor = open_(name, flags, 0o644)
+            if data:
+                fsutil.write_all(descriptor, data)
+            close(descriptor)
             stamp(time := now())
             if time >= end:
                 return False
         return True
 
     return loop
-
-
-def _create_with_data(data: bytes) -> Loop:
-    """Return the loop that writes ``data`` into each new file."""
-
-    def create(names: Names, stamp: Callable[[int], None], end: int) -> bool:
-        for name in names:
-            descriptor = os.open(name, os.O_CREAT | os.O_RDWR, 0o644)
-            fsutil.write_all(descriptor, data)
-            os.close(descriptor)
-            stamp(time := now())
-            if time >= end:
-                return False
-        return True
-
-    return create
 
 
 def _stat(names: Names, stamp: Callable[[int], None], end: int) -> bool:
