@@ -121,13 +121,13 @@ def _variant(name: str, variants: Sequence[Variant], place: str) -> Variant:
         if variant.id == name:
             return variant
     of_target = [variant for variant in variants if variant.target == name]
-    if len(of_target) == 1:
-        return of_target[0]
-    if of_target:
+    if not of_target:
+        hint = suggest(name, [variant.id for variant in variants])
+        raise ConfigError(f"unknown variant {name!r}{hint}", place=place)
+    if len(of_target) > 1:
         ids = ", ".join(variant.id for variant in of_target)
         raise ConfigError(f"the target {name!r} has several variants; name one: {ids}", place=place)
-    known = [variant.id for variant in variants]
-    raise ConfigError(f"unknown variant {name!r}{suggest(name, known)}", place=place)
+    return of_target[0]
 
 
 def _device(variant: Variant) -> str | None:

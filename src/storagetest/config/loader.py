@@ -131,9 +131,8 @@ def _named(section: YamlNode | None) -> list[str]:
 def _sections(root: YamlNode, problems: ValidationErrors) -> Mapping[str, YamlNode]:
     sections = problems.mapping(root, "the file")
     for name, node in sections.items():
-        if name not in SECTIONS and not name.startswith(
-            "x-"
-        ):  # x-…: a place to put anchors, as compose has it
+        # x-…: a place to put anchors, as compose has it
+        if name not in SECTIONS and not name.startswith("x-"):
             problems.add(node.key_place, f"{name}: no such section{suggest(name, SECTIONS)}")
     version = sections.get("version")
     if version is None and root.mapping is not None:
@@ -159,13 +158,9 @@ def _profiles(section: YamlNode | None, problems: ValidationErrors) -> Mapping[s
         if "size" in fields:
             fields.setdefault("cold_size", fields["size"])
         profile = replace(start, name=name, **fields)
-        if profile.max_repeats < profile.repeats:
-            if "max_repeats" in fields:
-                place = (node.child("max_repeats") or node).place
-                problems.add(
-                    place,
-                    f"{where}.max_repeats: {profile.max_repeats} is less than repeats, {profile.repeats}",
-                )
-            profile = replace(profile, max_repeats=profile.repeats)
-        profiles[name] = profile
+        if "max_repeats" in fields and profile.max_repeats < profile.repeats:
+            place = (node.child("max_repeats") or node).place
+            message = f"{where}.max_repeats: {profile.max_repeats} is less than repeats, {profile.repeats}"
+            problems.add(place, message)
+        profiles[name] = replace(profile, max_repeats=max(profile.repeats, profile.max_repeats))
     return profiles

@@ -184,19 +184,14 @@ def _decide(
             fresh = sequential.runs - sequential.alarmed_at if sequential.alarmed_at else 0
             return Outcome.FAIL, f"{worse}{f', confirmed by {fresh} fresh {unit}s' * bool(fresh)}"
         case DecisionState.ALARMED:
-            return (
-                Outcome.INVALID,
-                f"undecided: alarmed, but not confirmed by the fresh {unit}s so far{reached}",
-            )
+            reason = f": alarmed, but not confirmed by the fresh {unit}s so far{reached}"
         case DecisionState.CONTRADICTED:
-            return Outcome.INVALID, (
-                f"undecided: alarmed, but the fresh {unit}s meet the threshold: the target changed"
-                f" meanwhile{reached}"
+            reason = (
+                f": alarmed, but the fresh {unit}s meet the threshold: the target changed meanwhile{reached}"
             )
         case _:
-            return Outcome.INVALID, (
-                f"undecided{reached} after {sequential.runs} {unit}s; more or longer runs would narrow it"
-            )
+            reason = f"{reached} after {sequential.runs} {unit}s; more or longer runs would narrow it"
+    return Outcome.INVALID, f"undecided{reason}"
 
 
 def _describe_failure(threshold: Threshold, reference: Reference) -> str:

@@ -64,19 +64,16 @@ class MountItem(ExternalItem):
         present = self.config.stash.setdefault(_PRESENT, {})
         key = (client.name, self.program)
         if key not in present:
-            present[key] = client.run(
-                self.suite.presence(self.program), deadline=_COMMAND_TIMEOUT, check=False
-            ).ok
+            argv = self.suite.presence(self.program)
+            present[key] = client.run(argv, deadline=_COMMAND_TIMEOUT, check=False).ok
         return present[key]
 
     def _attach(self, state: RunState, client: Host) -> Attachment:
         attached = self.config.stash.setdefault(_ATTACHED, {})
         if self.variant.id not in attached:
             stack = ExitStack()
-            attached[self.variant.id] = (
-                stack,
-                stack.enter_context(attach_or_skip(self.variant, client, state)),
-            )
+            attachment = stack.enter_context(attach_or_skip(self.variant, client, state))
+            attached[self.variant.id] = stack, attachment
         return attached[self.variant.id][1]
 
     def release(self) -> None:

@@ -118,12 +118,9 @@ class MaximumSearch:
             dumped = {**self._variant.options.model_dump(exclude_unset=True), **wanted}
             options = type(self._variant.options).model_validate(dumped)
             variant = replace(self._variant, options=options)
-            first = self._stack.enter_context(
-                attach_or_skip(variant, self._state.host(self._machines[0]), self._state)
-            )
-            every = self._stack.enter_context(
-                attach_other_clients(variant, self._machines, first, self._state)
-            )
+            enter, state = self._stack.enter_context, self._state
+            first = enter(attach_or_skip(variant, state.host(self._machines[0]), state))
+            every = enter(attach_other_clients(variant, self._machines, first, state))
             mismatches = [str(one) for attachment in every for one in attachment.mismatches]
             if mismatches:
                 raise Invalid(
