@@ -29,23 +29,7 @@ from storagetest.errors import RemoteProtocolError
 from storagetest.wire.nvme.codes import FABRICS, Admin, Fctype, StatusCode
 from storagetest.wire.nvme.command import Command, Cqe
 from storagetest.wire.nvme.fabrics import DISCOVERY_NQN, ConnectData
-from storagetest.wire.nvme_tcp.pdu import (
-    HPDA_MAX,
-    R2T,
-    C2HData,
-    C2HTermReq,
-    CapsuleCmd,
-    CapsuleResp,
-    DecodedPdu,
-    Fes,
-    H2CData,
-    H2CTermReq,
-    ICReq,
-    ICResp,
-    Pdu,
-    PduError,
-    encode,
-)
+from storagetest.wire.nvme_tcp import pdu as pdus
 from storagetest.wire.nvme_tcp.stream import Digests, EndOfStream, NeedData, Stream, StreamRole
 
 NQN = "nqn.2024-01.example:second"
@@ -75,7 +59,7 @@ class Connection:
         self.port = port
         self.traits = subsystem.personality
         self.stream = Stream(StreamRole.CONTROLLER, limit=1 << 20)
-        self.icreq = ICReq()
+        self.icreq = pdus.ICReq()
         self.digests = Digests()
         self.controller: Controller | None = None
         self.qid: int | None = None
@@ -93,7 +77,7 @@ class Connection:
         try:
             while self._step():
                 pass
-        except PduError as error:
+        except pdus.PduError as error:
             self._terminate(error)
         except OSError:
             pass
@@ -111,31 +95,31 @@ class Connection:
                 return False
             return True
         match event.pdu:
-            case ICReq() as icreq:
+            case pdus.ICReq() as icreq:
                 self._initialize(icreq, event)
-            case H2CTermReq():
+            case pdus.H2CTermReq():
                 return False
-            case CapsuleCmd() as capsule:
+            case pdus.CapsuleCmd() as capsule:
                 self._capsule(capsule, event)
-            case H2CData() as data:
+            case pdus.H2CData() as data:
                 self._data(data, event)
         return True
 
-    def _send(self, pdu: Pdu) -> None:
-        raw = encode(
+    def _send(self, pdu: pdus.Pdu) -> None:
+        raw = pdus.encode(
             pdu, header_digest=self.digests.header, data_digest=self.digests.data, alignment=self.icreq.hpda
         )
         with self._write:
             self.sock.sendall(raw)
 
-    def _terminate(self, error: PduError) -> None:
+    def _terminate(self, error: pdus.PduError) -> None:
         """Send a C2HTermReq, then wait until the host closes (3.5)."""
         with contextlib.suppress(OSError):
             length = min(error.raw[2], 128) if len(error.raw) > 2 else 8
             header = error.raw[:length]
             if self.traits.pads_term_data:
                 header = header.ljust(length, b"\0")
-            self.sock.sendall(encode(C2HTermReq(error.fes, error.fei, header)))
+            self.sock.sendall(pdus.encode(pdus.C2HTermReq(error.fes, error.fei, header)))
             self.sock.shutdown(socket.SHUT_WR)
             self.sock.settimeout(30)
             while self.sock.recv(65536):
@@ -159,29 +143,29 @@ class Connection:
 
     # Initialisation (3.1)
 
-    def _initialize(self, icreq: ICReq, event: DecodedPdu) -> None:
+    def _initialize(self, icreq: pdus.ICReq, event: pdus.DecodedPdu) -> None:
         if icreq.pfv != 0:
-            raise PduError("PFV", event.raw, fes=Fes.UNSUPPORTED_PARAMETER, fei=8)
-        if icreq.hpda > HPDA_MAX:
-            raise PduError("HPDA", event.raw, fes=Fes.INVALID_HEADER_FIELD, fei=10)
+            raise pdus.PduError("PFV", event.raw, fes=pdus.Fes.UNSUPPORTED_PARAMETER, fei=8)
+        if icreq.hpda > pdus.HPDA_MAX:
+            raise pdus.PduError("HPDA", event.raw, fes=pdus.Fes.INVALID_HEADER_FIELD, fei=10)
         self.icreq = icreq
         traits = self.traits
-        answer = ICResp(0, traits.cpda, icreq.header_digest, icreq.data_digest, traits.maxh2cdata)
+        answer = pdus.ICResp(0, traits.cpda, icreq.header_digest, icreq.data_digest, traits.maxh2cdata)
         with self._write:
-            self.sock.sendall(encode(answer))
+            self.sock.sendall(pdus.encode(answer))
         self.digests = self.stream.digests = Digests(icreq.header_digest, icreq.data_digest)
         self.stream.alignment = traits.cpda
 
     # Commands
 
-    def _capsule(self, capsule: CapsuleCmd, event: DecodedPdu) -> None:
+    def _capsule(self, capsule: pdus.CapsuleCmd, event: pdus.DecodedPdu) -> None:
         command = Command.decode(capsule.sqe)
         self.sqhd = (self.sqhd + 1) % (self.sqsize + 1 or 1)
         if self.controller is not None and self.qid == 0:
             self.controller.alive()
         limit = self.traits.in_capsule if self.qid else ADMIN_IN_CAPSULE
         if len(capsule.data) > limit:
-            raise PduError("in-capsule data", event.raw, fes=Fes.INVALID_HEADER_FIELD, fei=4)
+            raise pdus.PduError("in-capsule data", event.raw, fes=pdus.Fes.INVALID_HEADER_FIELD, fei=4)
         try:
             if event.data_digest_ok is False:
                 raise CommandFailed(StatusCode.TRANSIENT_TRANSPORT_ERROR, dnr=False)
@@ -259,7 +243,7 @@ class Connection:
 
     def _begin(self, command: Command, length: int) -> None:
         if self.qid and len(self.transfers) >= self.sqsize:
-            raise PduError("more commands than the queue has room for", b"", fes=Fes.SEQUENCE_ERROR)
+            raise pdus.PduError("more commands than the queue has room for", b"", fes=pdus.Fes.SEQUENCE_ERROR)
         self._ttag = self._ttag % 0xFFFE + 1
         transfer = self.transfers[self._ttag] = Transfer(command, length, self._ttag)
         self._ask(transfer)
@@ -268,25 +252,25 @@ class Connection:
         at = transfer.asked
         piece = min(self.traits.r2t_piece, transfer.length - at)
         transfer.asked += piece
-        self._send(R2T(transfer.command.cid, transfer.ttag, at, piece))
+        self._send(pdus.R2T(transfer.command.cid, transfer.ttag, at, piece))
 
-    def _data(self, pdu: H2CData, event: DecodedPdu) -> None:
+    def _data(self, pdu: pdus.H2CData, event: pdus.DecodedPdu) -> None:
         """Receive data by the rules of 3.3.2.2."""
         transfer = self.transfers.get(pdu.ttag)
         if transfer is None:
             fes = self.traits.unknown_ttag
-            raise PduError("TTAG", event.raw, fes=fes, fei=0 if fes == Fes.SEQUENCE_ERROR else 10)
+            raise pdus.PduError("TTAG", event.raw, fes=fes, fei=0 if fes == pdus.Fes.SEQUENCE_ERROR else 10)
         if transfer.command.cid != pdu.cccid:
-            raise PduError("CCCID", event.raw, fes=Fes.INVALID_HEADER_FIELD, fei=8)
+            raise pdus.PduError("CCCID", event.raw, fes=pdus.Fes.INVALID_HEADER_FIELD, fei=8)
         if len(pdu.data) > self.traits.maxh2cdata:
-            raise PduError("DATAL", event.raw, fes=Fes.LIMIT_EXCEEDED)
+            raise pdus.PduError("DATAL", event.raw, fes=pdus.Fes.LIMIT_EXCEEDED)
         end = pdu.offset + len(pdu.data)
         if end > transfer.asked:
-            raise PduError("beyond the R2T", event.raw, fes=Fes.OUT_OF_RANGE)
+            raise pdus.PduError("beyond the R2T", event.raw, fes=pdus.Fes.OUT_OF_RANGE)
         if pdu.offset != len(transfer.got):
-            raise PduError("DATAO", event.raw, fes=Fes.SEQUENCE_ERROR)
+            raise pdus.PduError("DATAO", event.raw, fes=pdus.Fes.SEQUENCE_ERROR)
         if pdu.last != (end == transfer.asked):
-            raise PduError("LAST_PDU", event.raw, fes=Fes.INVALID_HEADER_FIELD, fei=1)
+            raise pdus.PduError("LAST_PDU", event.raw, fes=pdus.Fes.INVALID_HEADER_FIELD, fei=1)
         transfer.got += pdu.data
         transfer.damaged |= event.data_digest_ok is False
         if len(transfer.got) == transfer.length:
@@ -313,7 +297,7 @@ class Connection:
         for at in range(0, len(answer.data), self.traits.read_piece):
             piece = answer.data[at : at + self.traits.read_piece]
             last = at + len(piece) == len(answer.data)
-            self._send(C2HData(command.cid, at, piece, last, success and last))
+            self._send(pdus.C2HData(command.cid, at, piece, last, success and last))
         if not success:
             self._complete(Cqe(command.cid, result=answer.result))
 
@@ -322,7 +306,7 @@ class Connection:
 
     def _complete(self, cqe: Cqe) -> None:
         sqhd = self.sqhd if self.flow_control else 0xFFFF
-        self._send(CapsuleResp(replace(cqe, sqhd=sqhd).encode()))
+        self._send(pdus.CapsuleResp(replace(cqe, sqhd=sqhd).encode()))
 
     # Fabrics commands (Base 6)
 

@@ -11,26 +11,13 @@ from proxy import Rewrite, Splitter
 from storagetest.errors import RemoteProtocolError
 from storagetest.wire.nvme.codes import FABRICS, Fctype
 from storagetest.wire.nvme.command import Command, Cqe
-from storagetest.wire.nvme_tcp.pdu import (
-    R2T,
-    C2HData,
-    CapsuleCmd,
-    CapsuleResp,
-    DecodedPdu,
-    H2CData,
-    ICReq,
-    ICResp,
-    Pdu,
-    PduError,
-    decode,
-    encode,
-)
+from storagetest.wire.nvme_tcp import pdu as pdus
 from storagetest.wire.nvme_tcp.stream import NEED_DATA, Digests, Stream, StreamRole, make_splitter
 
 __all__ = ["Item", "ProxyConnection", "Rule", "splitter"]
 
-Item = bytes | Pdu
-Rule = Callable[["ProxyConnection", DecodedPdu], Iterable[Item] | None]
+Item = bytes | pdus.Pdu
+Rule = Callable[["ProxyConnection", pdus.DecodedPdu], Iterable[Item] | None]
 """What goes on instead of a PDU; None: the PDU itself."""
 
 
@@ -48,12 +35,12 @@ class ProxyConnection(Rewrite):
 
     of_target: Rule | None = None
     of_host: Rule | None = None
-    bad: Callable[[ProxyConnection, bytes, PduError], Iterable[bytes]] | None = None
+    bad: Callable[[ProxyConnection, bytes, pdus.PduError], Iterable[bytes]] | None = None
     digests: Digests = field(default_factory=Digests)
-    icreq: ICReq = field(default_factory=ICReq)
-    icresp: ICResp = field(default_factory=ICResp)
+    icreq: pdus.ICReq = field(default_factory=pdus.ICReq)
+    icresp: pdus.ICResp = field(default_factory=pdus.ICResp)
     commands: dict[int, Command] = field(default_factory=dict)
-    r2ts: dict[int, R2T] = field(default_factory=dict)
+    r2ts: dict[int, pdus.R2T] = field(default_factory=dict)
     memory: dict[str, Any] = field(default_factory=dict)
     qid: int = 0
 
@@ -67,50 +54,50 @@ class ProxyConnection(Rewrite):
             try:
                 while self._judge.next_event() is not NEED_DATA:
                     pass
-            except PduError as error:
+            except pdus.PduError as error:
                 state, self._judge = self._judge.state, Stream(StreamRole.CONTROLLER, limit=1 << 20)
                 self._judge.state = state
                 return list(self.bad(self, pdu, error))
         try:
-            received = decode(pdu)
-        except PduError:
+            received = pdus.decode(pdu)
+        except pdus.PduError:
             return (pdu,)
         self._follow_host(received)
         return self._items(self.of_host, received, alignment=self.icresp.cpda)
 
     def to_host(self, pdu: bytes) -> Iterable[bytes]:
         try:
-            received = decode(pdu)
-        except PduError:
+            received = pdus.decode(pdu)
+        except pdus.PduError:
             return (pdu,)
-        if isinstance(received.pdu, ICResp):
+        if isinstance(received.pdu, pdus.ICResp):
             self.icresp = received.pdu
             self.digests = Digests(
                 self.icreq.header_digest and received.pdu.header_digest,
                 self.icreq.data_digest and received.pdu.data_digest,
             )
             self.memory["ready"] = True
-        elif isinstance(received.pdu, R2T):
+        elif isinstance(received.pdu, pdus.R2T):
             self.r2ts[received.pdu.ttag] = received.pdu
         out = self._items(self.of_target, received, alignment=self.icreq.hpda)
-        if isinstance(received.pdu, CapsuleResp):
+        if isinstance(received.pdu, pdus.CapsuleResp):
             self.commands.pop(Cqe.decode(received.pdu.cqe).cid, None)
         return out
 
-    def _follow_host(self, received: DecodedPdu) -> None:
+    def _follow_host(self, received: pdus.DecodedPdu) -> None:
         match received.pdu:
-            case ICReq() as icreq:
+            case pdus.ICReq() as icreq:
                 self.icreq = icreq
-            case CapsuleCmd(sqe):
+            case pdus.CapsuleCmd(sqe):
                 command = Command.decode(sqe)
                 self.commands[command.cid] = command
                 if command.opcode == FABRICS and command.nsid & 0xFF == Fctype.CONNECT:
                     self.qid = command.cdw10 >> 16
-            case H2CData(ttag=ttag, last=True):
+            case pdus.H2CData(ttag=ttag, last=True):
                 self.memory["last ttag"] = ttag
                 self.r2ts.pop(ttag, None)
 
-    def _items(self, rule: Rule | None, received: DecodedPdu, *, alignment: int) -> list[bytes]:
+    def _items(self, rule: Rule | None, received: pdus.DecodedPdu, *, alignment: int) -> list[bytes]:
         try:
             items = rule(self, received) if rule else None
         except RemoteProtocolError:
@@ -119,22 +106,22 @@ class ProxyConnection(Rewrite):
             return [received.raw]
         return [item if isinstance(item, bytes) else self.encode(item, alignment) for item in items]
 
-    def encode(self, pdu: Pdu, alignment: int = 0) -> bytes:
+    def encode(self, pdu: pdus.Pdu, alignment: int = 0) -> bytes:
         """Return the bytes with the connection's digests."""
-        return encode(
+        return pdus.encode(
             pdu, header_digest=self.digests.header, data_digest=self.digests.data, alignment=alignment
         )
 
     def reply(self, cqe: Cqe) -> None:
         """Answer the host in the target's place."""
         self.commands.pop(cqe.cid, None)
-        self.send_to_host(self.encode(CapsuleResp(cqe.encode())))
+        self.send_to_host(self.encode(pdus.CapsuleResp(cqe.encode())))
 
-    def command_of(self, received: DecodedPdu) -> Command | None:
+    def command_of(self, received: pdus.DecodedPdu) -> Command | None:
         """Return the command that a response or data belongs to."""
         match received.pdu:
-            case CapsuleResp(raw):
+            case pdus.CapsuleResp(raw):
                 return self.commands.get(Cqe.decode(raw).cid)
-            case C2HData(cccid=cid) | R2T(cccid=cid) | H2CData(cccid=cid):
+            case pdus.C2HData(cccid=cid) | pdus.R2T(cccid=cid) | pdus.H2CData(cccid=cid):
                 return self.commands.get(cid)
         return None

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from storagetest.errors import LocalProtocolError, RemoteProtocolError
 from storagetest.wire.crc import crc32c
+from storagetest.wire.iscsi import pdu as pdus
 from storagetest.wire.iscsi.connection import CLOSED, NEED_DATA, PduReceiver, ReceivedPdu
 from storagetest.wire.iscsi.encoding import (
     AHS_BIDIRECTIONAL,
@@ -19,119 +20,97 @@ from storagetest.wire.iscsi.encoding import (
     flat_lun,
     header_layout,
 )
-from storagetest.wire.iscsi.pdu import (
-    PDUS,
-    AsyncMessage,
-    DataIn,
-    DataOut,
-    LoginRequest,
-    LoginResponse,
-    LogoutRequest,
-    LogoutResponse,
-    NopIn,
-    NopOut,
-    ReadyToTransfer,
-    Reject,
-    ScsiCommand,
-    ScsiResponse,
-    SnackRequest,
-    TaskRequest,
-    TaskResponse,
-    TextRequest,
-    TextResponse,
-    set_reserved_bits,
-)
 
 LUN1 = flat_lun(1)
 
 # Written out by hand from the figures of RFC 7143 11.3 to 11.19; spaces are between the header's words.
 TABLE: list[tuple[Pdu, str]] = [
     (
-        ScsiCommand(
+        pdus.ScsiCommand(
             read=True, lun=LUN1, itt=7, expected_length=512, cmd_sn=3, exp_stat_sn=4,
             cdb=bytes.fromhex("28000000000100000100000000000000"),
         ),
         "01c10000 00000000 00010000 00000000 00000007 00000200 00000003 00000004 28000000 00010000 01000000 00000000",
     ),
     (
-        ScsiCommand(final=False, write=True, immediate=True, attribute=2, itt=8, expected_length=8, data=b"abc"),
+        pdus.ScsiCommand(final=False, write=True, immediate=True, attribute=2, itt=8, expected_length=8, data=b"abc"),
         "41220000 00000003 00000000 00000000 00000008 00000008 00000000 00000000 00000000 00000000 00000000 00000000"
         "61626300",
     ),
     (
-        ScsiResponse(
+        pdus.ScsiResponse(
             underflow=True, status=2, itt=7, stat_sn=9, exp_cmd_sn=4, max_cmd_sn=36, residual=5, data=b"\0\2\x70\0"
         ),
         "21820002 00000004 00000000 00000000 00000007 00000000 00000009 00000004 00000024 00000000 00000000 00000005"
         "00027000",
     ),
     (
-        TaskRequest(function=1, lun=LUN1, itt=9, referenced_itt=7, cmd_sn=5, exp_stat_sn=6, ref_cmd_sn=3),
+        pdus.TaskRequest(function=1, lun=LUN1, itt=9, referenced_itt=7, cmd_sn=5, exp_stat_sn=6, ref_cmd_sn=3),
         "42810000 00000000 00010000 00000000 00000009 00000007 00000005 00000006 00000003 00000000 00000000 00000000",
     ),
     (
-        TaskResponse(response=5, itt=9, stat_sn=1, exp_cmd_sn=2, max_cmd_sn=3),
+        pdus.TaskResponse(response=5, itt=9, stat_sn=1, exp_cmd_sn=2, max_cmd_sn=3),
         "22800500 00000000 00000000 00000000 00000009 00000000 00000001 00000002 00000003 00000000 00000000 00000000",
     ),
     (
-        DataOut(itt=8, ttt=0x11, lun=LUN1, exp_stat_sn=2, data_sn=1, buffer_offset=512, data=b"wxyz"),
+        pdus.DataOut(itt=8, ttt=0x11, lun=LUN1, exp_stat_sn=2, data_sn=1, buffer_offset=512, data=b"wxyz"),
         "05800000 00000004 00010000 00000000 00000008 00000011 00000000 00000002 00000000 00000001 00000200 00000000"
         "7778797a",
     ),
     (
-        DataIn(has_status=True, overflow=True, itt=7, stat_sn=9, exp_cmd_sn=4, max_cmd_sn=5, data_sn=2, residual=1),
+        pdus.DataIn(has_status=True, overflow=True, itt=7, stat_sn=9, exp_cmd_sn=4, max_cmd_sn=5, data_sn=2, residual=1),
         "25850000 00000000 00000000 00000000 00000007 ffffffff 00000009 00000004 00000005 00000002 00000000 00000001",
     ),
     (
-        ReadyToTransfer(itt=8, ttt=0x11, lun=LUN1, stat_sn=9, exp_cmd_sn=4, max_cmd_sn=5, r2t_sn=1, buffer_offset=8, desired_length=16),
+        pdus.ReadyToTransfer(itt=8, ttt=0x11, lun=LUN1, stat_sn=9, exp_cmd_sn=4, max_cmd_sn=5, r2t_sn=1, buffer_offset=8, desired_length=16),
         "31800000 00000000 00010000 00000000 00000008 00000011 00000009 00000004 00000005 00000001 00000008 00000010",
     ),
     (
-        AsyncMessage(event=1, stat_sn=9, exp_cmd_sn=4, max_cmd_sn=5, parameter3=3),
+        pdus.AsyncMessage(event=1, stat_sn=9, exp_cmd_sn=4, max_cmd_sn=5, parameter3=3),
         "32800000 00000000 00000000 00000000 ffffffff 00000000 00000009 00000004 00000005 01000000 00000003 00000000",
     ),
     (
-        TextRequest(itt=3, cmd_sn=1, exp_stat_sn=2, data=b"SendTargets=All\0"),
+        pdus.TextRequest(itt=3, cmd_sn=1, exp_stat_sn=2, data=b"SendTargets=All\0"),
         "04800000 00000010 00000000 00000000 00000003 ffffffff 00000001 00000002 00000000 00000000 00000000 00000000"
         "53656e64546172676574733d416c6c00",
     ),
     (
-        TextResponse(final=False, continues=True, itt=3, ttt=1, stat_sn=2, exp_cmd_sn=2, max_cmd_sn=9),
+        pdus.TextResponse(final=False, continues=True, itt=3, ttt=1, stat_sn=2, exp_cmd_sn=2, max_cmd_sn=9),
         "24400000 00000000 00000000 00000000 00000003 00000001 00000002 00000002 00000009 00000000 00000000 00000000",
     ),
     (
-        LoginRequest(isid=b"\x80\1\2\3\4\5", itt=0, cid=1, cmd_sn=1, data=b"a=b\0"),
+        pdus.LoginRequest(isid=b"\x80\1\2\3\4\5", itt=0, cid=1, cmd_sn=1, data=b"a=b\0"),
         "43870000 00000004 80010203 04050000 00000000 00010000 00000001 00000000 00000000 00000000 00000000 00000000"
         "613d6200",
     ),
     (
-        LoginResponse(transit=True, csg=1, nsg=3, isid=b"\x80\1\2\3\4\5", tsih=9, itt=0, status=0x0201),
+        pdus.LoginResponse(transit=True, csg=1, nsg=3, isid=b"\x80\1\2\3\4\5", tsih=9, itt=0, status=0x0201),
         "23870000 00000000 80010203 04050009 00000000 00000000 00000000 00000000 00000000 02010000 00000000 00000000",
     ),
     (
-        LogoutRequest(reason=1, itt=4, cid=2, cmd_sn=3, exp_stat_sn=4),
+        pdus.LogoutRequest(reason=1, itt=4, cid=2, cmd_sn=3, exp_stat_sn=4),
         "46810000 00000000 00000000 00000000 00000004 00020000 00000003 00000004 00000000 00000000 00000000 00000000",
     ),
     (
-        LogoutResponse(response=1, itt=4, stat_sn=1, exp_cmd_sn=2, max_cmd_sn=3, time2wait=2, time2retain=20),
+        pdus.LogoutResponse(response=1, itt=4, stat_sn=1, exp_cmd_sn=2, max_cmd_sn=3, time2wait=2, time2retain=20),
         "26800100 00000000 00000000 00000000 00000004 00000000 00000001 00000002 00000003 00000000 00020014 00000000",
     ),
     (
-        SnackRequest(kind=1, exp_stat_sn=3, beg_run=4, run_length=5),
+        pdus.SnackRequest(kind=1, exp_stat_sn=3, beg_run=4, run_length=5),
         "10810000 00000000 00000000 00000000 ffffffff ffffffff 00000000 00000003 00000000 00000000 00000004 00000005",
     ),
     (
-        Reject(reason=9, stat_sn=1, exp_cmd_sn=2, max_cmd_sn=3, data=bytes(48)),
+        pdus.Reject(reason=9, stat_sn=1, exp_cmd_sn=2, max_cmd_sn=3, data=bytes(48)),
         "3f800900 00000030 00000000 00000000 ffffffff 00000000 00000001 00000002 00000003 00000000 00000000 00000000"
         + "00" * 48,
     ),
     (
-        NopOut(immediate=True, itt=5, cmd_sn=6, exp_stat_sn=7, data=b"hello"),
+        pdus.NopOut(immediate=True, itt=5, cmd_sn=6, exp_stat_sn=7, data=b"hello"),
         "40800000 00000005 00000000 00000000 00000005 ffffffff 00000006 00000007 00000000 00000000 00000000 00000000"
         "68656c6c6f000000",
     ),
     (
-        NopIn(itt=5, stat_sn=1, exp_cmd_sn=2, max_cmd_sn=3),
+        pdus.NopIn(itt=5, stat_sn=1, exp_cmd_sn=2, max_cmd_sn=3),
         "20800000 00000000 00000000 00000000 00000005 ffffffff 00000001 00000002 00000003 00000000 00000000 00000000",
     ),
 ]  # fmt: skip
@@ -149,17 +128,17 @@ def read_all(stream: PduReceiver) -> list[Pdu]:
 
 
 def test_the_table_has_every_pdu() -> None:
-    assert {type(pdu) for pdu, _ in TABLE} == set(PDUS.values())
+    assert {type(pdu) for pdu, _ in TABLE} == set(pdus.PDUS.values())
 
 
 @pytest.mark.parametrize(("pdu", "text"), TABLE, ids=case_id)
 def test_a_pdu_is_encoded_as_in_the_figure(pdu: Pdu, text: str) -> None:
     assert pdu.encode() == bytes.fromhex(text)
     assert type(pdu).__name__ in pdu.summary()
-    assert not any(set_reserved_bits(pdu.encode()[:48]))
+    assert not any(pdus.set_reserved_bits(pdu.encode()[:48]))
 
 
-@pytest.mark.parametrize("kind", PDUS.values())
+@pytest.mark.parametrize("kind", pdus.PDUS.values())
 def test_fields_of_one_header_do_not_overlap(kind: type[Pdu]) -> None:
     bits = [
         field.offset * 8 + at
@@ -173,12 +152,12 @@ def test_fields_of_one_header_do_not_overlap(kind: type[Pdu]) -> None:
 
 @pytest.mark.parametrize(
     ("pdu", "reserved"),
-    [(DataOut(), True), (NopIn(), True), (NopOut(), False), (LoginRequest(), False)],
+    [(pdus.DataOut(), True), (pdus.NopIn(), True), (pdus.NopOut(), False), (pdus.LoginRequest(), False)],
     ids=case_id,
 )
 def test_the_immediate_bit_is_reserved_except_in_numbered_requests(pdu: Pdu, reserved: bool) -> None:
     bhs = pdu.encode()[:48]
-    assert any(set_reserved_bits(bytes((bhs[0] | 0x40,)) + bhs[1:])) == reserved
+    assert any(pdus.set_reserved_bits(bytes((bhs[0] | 0x40,)) + bhs[1:])) == reserved
 
 
 @pytest.mark.parametrize(("pdu", "text"), TABLE, ids=case_id)
@@ -188,7 +167,7 @@ def test_pdu_in_pieces_with_trailing_data_is_decoded(pdu: Pdu, text: str, digest
     stream = PduReceiver()
     stream.header_digest = stream.data_digest = digests
     wire = pdu.parts().wire(header_digest=digests, data_digest=digests)
-    behind = NopIn(itt=99).parts().wire(header_digest=digests, data_digest=digests)
+    behind = pdus.NopIn(itt=99).parts().wire(header_digest=digests, data_digest=digests)
     found: list[Pdu] = []
     for at in range(0, len(wire), piece):
         stream.receive_data(wire[at : at + piece])
@@ -197,14 +176,14 @@ def test_pdu_in_pieces_with_trailing_data_is_decoded(pdu: Pdu, text: str, digest
     stream.receive_data(behind[:-1])
     assert stream.next_event() is NEED_DATA
     stream.receive_data(behind[-1:])
-    assert read_all(stream) == [NopIn(itt=99)]
+    assert read_all(stream) == [pdus.NopIn(itt=99)]
     stream.receive_eof()
     assert stream.next_event() is CLOSED
     assert bytes.fromhex(text)[:48] == wire[:48]
 
 
 def test_digests_cover_header_and_padded_data_and_can_be_made_wrong() -> None:
-    parts = NopOut(itt=1, data=b"abc").parts()
+    parts = pdus.NopOut(itt=1, data=b"abc").parts()
     wire = parts.wire(header_digest=True, data_digest=True)
     assert wire[48:52] == crc32c(wire[:48]).to_bytes(4, "little")
     assert wire[56:] == crc32c(b"abc\0").to_bytes(4, "little")
@@ -226,7 +205,7 @@ def test_crc32c_is_that_of_rfc_3720_appendix_b4() -> None:
 
 def test_additional_headers_round_trip() -> None:
     ahs = (Ahs(AHS_EXTENDED_CDB, b"\0" + b"c" * 7), Ahs(AHS_BIDIRECTIONAL, b"\0" + (512).to_bytes(4, "big")))
-    raw = ScsiCommand(itt=1, ahs=ahs).encode()
+    raw = pdus.ScsiCommand(itt=1, ahs=ahs).encode()
     assert raw[4] == 5  # words: 12 and 8 bytes
     assert raw[48:52] == b"\x00\x08\x01\x00"
     stream = PduReceiver()
@@ -243,7 +222,7 @@ def test_an_additional_header_past_the_end_raises(bad: bytes) -> None:
 
 
 def test_any_field_can_be_overridden() -> None:
-    parts = ScsiCommand(itt=1, data=b"abcd").parts()
+    parts = pdus.ScsiCommand(itt=1, data=b"abcd").parts()
     for field in parts.layout:
         top = b"\xff" * field.size if not field.width else field.mask >> field.shift
         changed = parts.override_fields(**{field.name: top})
@@ -255,12 +234,12 @@ def test_any_field_can_be_overridden() -> None:
     with pytest.raises(LocalProtocolError, match="no field 'nonsense'"):
         parts.override_fields(nonsense=1)
     with pytest.raises(LocalProtocolError, match="does not fit"):
-        ScsiCommand(itt=1 << 32).parts()
+        pdus.ScsiCommand(itt=1 << 32).parts()
 
 
 def test_a_pdu_over_the_limit_raises_again() -> None:
     stream = PduReceiver(limit=1024)
-    stream.receive_data(NopIn(itt=1).parts().override_fields(data_length=0xFFFFFF).bhs)
+    stream.receive_data(pdus.NopIn(itt=1).parts().override_fields(data_length=0xFFFFFF).bhs)
     for _ in range(2):
         with pytest.raises(RemoteProtocolError, match="16777263 bytes, over 1024: 20800000"):
             stream.next_event()
@@ -268,7 +247,7 @@ def test_a_pdu_over_the_limit_raises_again() -> None:
 
 def test_an_end_within_a_pdu_raises_with_its_bytes() -> None:
     stream = PduReceiver()
-    stream.receive_data(NopIn(itt=1).encode()[:20])
+    stream.receive_data(pdus.NopIn(itt=1).encode()[:20])
     stream.receive_eof()
     with pytest.raises(RemoteProtocolError, match="ended within a PDU: 20800000"):
         stream.next_event()
@@ -307,7 +286,7 @@ def test_flipped_bits_of_real_pdus_give_events_or_a_protocol_error(
 
 
 @settings(deadline=None)
-@given(st.sampled_from(sorted(PDUS)), st.binary(min_size=48, max_size=48), st.binary(max_size=40))
+@given(st.sampled_from(sorted(pdus.PDUS)), st.binary(min_size=48, max_size=48), st.binary(max_size=40))
 def test_a_decoded_pdu_encodes_to_the_same_bytes_except_reserved_bits(
     opcode: int, header: bytes, data: bytes
 ) -> None:
@@ -317,6 +296,6 @@ def test_a_decoded_pdu_encodes_to_the_same_bytes_except_reserved_bits(
     event = stream.next_event()
     assert isinstance(event, ReceivedPdu)
     again = event.pdu.encode()
-    undefined = set_reserved_bits(bhs)
+    undefined = pdus.set_reserved_bits(bhs)
     assert bytes(a | b for a, b in zip(again[:48], undefined, strict=True)) == bhs
     assert again[48 : 48 + len(data)] == data
