@@ -36,10 +36,6 @@ class CommandFailed(Exception):
         self.status, self.result, self.dnr = status, result, dnr
 
 
-class CommandPending(Exception):
-    """The command stays outstanding."""
-
-
 @dataclass
 class Answer:
     data: bytes = b""
@@ -172,7 +168,6 @@ class Controller:
     cc: int = 0
     csts: int = 0
     events_wanted: int = 0
-    host_features: dict[int, int] = field(default_factory=dict)
     port: int = 0
     notify: list[Callable[[int], bool]] = field(default_factory=list)
     notices: list[tuple[int, int]] = field(default_factory=list)
@@ -697,7 +692,6 @@ __all__ = [
     "AERL",
     "Answer",
     "CommandFailed",
-    "CommandPending",
     "Controller",
     "ControllerConfig",
     "Subsystem",

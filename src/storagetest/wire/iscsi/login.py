@@ -96,7 +96,6 @@ class LoginNegotiation:
         self._stage = Stage.SECURITY if credentials else Stage.OPERATIONAL
         self._text = b""
         self._offered = False
-        self._chap_step = 0
         self._own_challenge = b""
         self._own_identifier = os.urandom(1)[0]
         self._replied: list[tuple[str, str]] = []

@@ -29,9 +29,6 @@ ANY_CONTROLLER = 0xFFFF
 DATA_LENGTH = 1024
 NQN_LENGTH = 256
 
-DISABLE_SQ_FLOW_CONTROL = 0x04
-"""CATTR bit 2 (Base 6.3)."""
-
 
 @dataclass(frozen=True, slots=True)
 class ConnectData:

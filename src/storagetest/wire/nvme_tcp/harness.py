@@ -13,8 +13,8 @@ from storagetest.wire.nvme import io
 from storagetest.wire.nvme.codes import Cns, StatusCode, status_name
 from storagetest.wire.nvme.limits import Limits
 from storagetest.wire.nvme.structures import ControllerData, NamespaceData, descriptors
-from storagetest.wire.nvme_tcp.pdu import ICReq, encode
-from storagetest.wire.nvme_tcp.queue import ConnectionEnd, Override, Queue
+from storagetest.wire.nvme_tcp.pdu import ICReq
+from storagetest.wire.nvme_tcp.queue import Queue
 from storagetest.wire.nvme_tcp.session import (
     KATO,
     ConnectionCallback,
@@ -108,12 +108,6 @@ class Harness:
                 endpoint, identity=identity, icreq=icreq, kato=kato, enable=enable, note=self._note, name=name
             )
         )
-
-    def send_bad_icreq(self, override: Override, icreq: ICReq | None = None) -> ConnectionEnd:
-        """Send an ICReq changed by ``override`` and wait until the controller ends the connection."""
-        queue = self.new_queue(icreq)
-        queue.send_raw(override(encode(queue.icreq)))
-        return queue.wait_for_close()
 
     def close(self) -> None:
         """Close all connections and sessions."""

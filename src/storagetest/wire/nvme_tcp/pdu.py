@@ -111,7 +111,9 @@ class Fes(IntEnum):
 class PduError(RemoteProtocolError):
     """The peer's PDU is invalid; ``fes`` and ``fei`` are the fields of the TermReq for it."""
 
-    def __init__(self, message: str, raw: bytes, *, fes: Fes, fei: int = 0) -> None:
+    def __init__(
+        self, message: str, raw: bytes, *, fes: Fes = Fes.INVALID_HEADER_FIELD, fei: int = 0
+    ) -> None:
         super().__init__(f"{message}: {hex_short(raw)}")
         self.fes = fes
         self.fei = fei
@@ -426,20 +428,15 @@ def decode(raw: bytes) -> DecodedPdu:
         opaque = KdReq(raw[CH_LENGTH:]) if pdu_type is PduType.KD_REQ else KdResp(raw[CH_LENGTH:])
         return DecodedPdu(opaque, raw, pdu_type, flags, pdo, None, None)
     if hlen != kind.hlen:
-        raise PduError(
-            f"{kind.name}: HLEN is {hlen}, not {kind.hlen} ({kind.section})",
-            raw,
-            fes=Fes.INVALID_HEADER_FIELD,
-            fei=2,
-        )
+        raise PduError(f"{kind.name}: HLEN is {hlen}, not {kind.hlen} ({kind.section})", raw, fei=2)
     if len(raw) < hlen:
-        raise PduError(f"{kind.name}: PLEN is less than HLEN", raw, fes=Fes.INVALID_HEADER_FIELD, fei=4)
+        raise PduError(f"{kind.name}: PLEN is less than HLEN", raw, fei=4)
     header_ok = data_ok = None
     end = hlen
     if flags & kind.flags & Flag.HDGSTF:
         end += DIGEST_LENGTH
         if len(raw) < end:
-            raise PduError(f"{kind.name}: no space for HDGST", raw, fes=Fes.INVALID_HEADER_FIELD, fei=4)
+            raise PduError(f"{kind.name}: no space for HDGST", raw, fei=4)
         header_ok = raw[hlen:end] == _digest(raw[:hlen])
     data = b""
     if Flag.DDGSTF in kind.flags:
@@ -447,21 +444,19 @@ def decode(raw: bytes) -> DecodedPdu:
     elif kind.hlen == 24 and Flag.HDGSTF not in kind.flags:  # a TermReq
         data = raw[hlen:]
         if len(data) > TERM_DATA_MAX:
-            raise PduError(f"{kind.name}: PLEN is over 152", raw, fes=Fes.INVALID_HEADER_FIELD, fei=4)
+            raise PduError(f"{kind.name}: PLEN is over 152", raw, fei=4)
     elif len(raw) != end:
-        raise PduError(f"{kind.name}: PLEN is not {end}", raw, fes=Fes.INVALID_HEADER_FIELD, fei=4)
+        raise PduError(f"{kind.name}: PLEN is not {end}", raw, fei=4)
     return DecodedPdu(_read(pdu_type, raw, data, flags), raw, pdu_type, flags, pdo, header_ok, data_ok)
 
 
 def _type(raw: bytes) -> PduType:
     if len(raw) < CH_LENGTH or plen_of(raw) != len(raw):
-        raise PduError("PLEN is not the number of bytes", raw, fes=Fes.INVALID_HEADER_FIELD, fei=4)
+        raise PduError("PLEN is not the number of bytes", raw, fei=4)
     try:
         return PduType(raw[0])
     except ValueError:
-        raise PduError(
-            f"PDU type {raw[0]:02x}h is reserved (3.3)", raw, fes=Fes.INVALID_HEADER_FIELD
-        ) from None
+        raise PduError(f"PDU type {raw[0]:02x}h is reserved (3.3)", raw) from None
 
 
 def _data(raw: bytes, kind: PduFormat, flags: int, pdo: int, end: int) -> tuple[bytes, bool | None]:
@@ -469,12 +464,12 @@ def _data(raw: bytes, kind: PduFormat, flags: int, pdo: int, end: int) -> tuple[
     if len(raw) == end and not flags & Flag.DDGSTF:
         return b"", None
     if pdo < end or pdo > len(raw):
-        raise PduError(f"{kind.name}: PDO is {pdo}", raw, fes=Fes.INVALID_HEADER_FIELD, fei=3)
+        raise PduError(f"{kind.name}: PDO is {pdo}", raw, fei=3)
     if not flags & Flag.DDGSTF:
         return raw[pdo:], None
     stop = len(raw) - DIGEST_LENGTH
     if stop < pdo:
-        raise PduError(f"{kind.name}: no space for DDGST", raw, fes=Fes.INVALID_HEADER_FIELD, fei=4)
+        raise PduError(f"{kind.name}: no space for DDGST", raw, fei=4)
     return raw[pdo:stop], raw[stop:] == _digest(raw[pdo:stop])
 
 
@@ -498,7 +493,6 @@ def _read(pdu_type: PduType, raw: bytes, data: bytes, flags: int) -> Pdu:
         raise PduError(
             f"{KINDS[pdu_type].name}: DATAL is {values[-1]}, but {len(data)} bytes of data are present",
             raw,
-            fes=Fes.INVALID_HEADER_FIELD,
             fei=4,
         )
     last_pdu = bool(flags & Flag.LAST_PDU)

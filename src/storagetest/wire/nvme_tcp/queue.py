@@ -143,7 +143,6 @@ class Queue:
         self.sq_flow_control = True
         self._cids = 0
         self._open: dict[int, _Transfer] = {}
-        self._answer_r2t = True
 
     @classmethod
     def open(cls, link: RecordedConnection, icreq: ICReq | None = None, *, deadline: float = 10.0) -> Queue:

@@ -158,12 +158,12 @@ class Stream:
     def _check_common(self, head: bytes, plen: int) -> None:
         """Check the common header. Raises :class:`PduError` for a wrong type, direction or PLEN."""
         if not any(head[0] == known for known in PduType):
-            raise PduError(f"PDU type {head[0]:02x}h is reserved (3.3)", head, fes=Fes.INVALID_HEADER_FIELD)
+            raise PduError(f"PDU type {head[0]:02x}h is reserved (3.3)", head)
         kind = KINDS[PduType(head[0])]
         if kind.to_controller != (self.role is StreamRole.CONTROLLER):
-            raise PduError(f"{kind.name} has the wrong direction", head, fes=Fes.INVALID_HEADER_FIELD)
+            raise PduError(f"{kind.name} has the wrong direction", head)
         if plen < CH_LENGTH or plen > self._limit:
-            raise PduError(f"{kind.name}: PLEN is {plen}", head, fes=Fes.INVALID_HEADER_FIELD, fei=4)
+            raise PduError(f"{kind.name}: PLEN is {plen}", head, fei=4)
 
     def _check_header_digest(self, raw: bytes) -> None:
         """Check the header digest, before any other field is used (3.5)."""
@@ -186,7 +186,7 @@ class Stream:
             self._check_digest_flags(received)
         if received.pdo and received.pdo % ((self.alignment + 1) * 4):
             reason = f"{name}: PDO {received.pdo} is not a multiple of {(self.alignment + 1) * 4} (3.3)"
-            raise PduError(reason, raw, fes=Fes.INVALID_HEADER_FIELD, fei=3)
+            raise PduError(reason, raw, fei=3)
 
     def _check_digest_flags(self, received: DecodedPdu) -> None:
         assert self.digests is not None
@@ -197,9 +197,7 @@ class Stream:
         ):
             if flag in kind.flags and negotiated != present:
                 values = f"is {int(present)}, but {int(negotiated)} was negotiated (3.3.1.1)"
-                raise PduError(
-                    f"{kind.name}: {flag.name} {values}", received.raw, fes=Fes.INVALID_HEADER_FIELD, fei=1
-                )
+                raise PduError(f"{kind.name}: {flag.name} {values}", received.raw, fei=1)
 
 
 def make_splitter() -> Callable[[bytes], list[bytes]]:
