@@ -97,9 +97,9 @@ def test_error(attachment): raise HostError("connection lost")
 def test_a_missing_capability_is_a_skip_that_names_it(run_faulty):
     suite = """\
 import pytest
-@pytest.mark.needs("block", "persistent_reservations")
+@pytest.mark.needs("block", "multipath")
 def test_one(attachment): pass
 """
     result = run_faulty("nothing", suite=suite)
     result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines(["SKIPPED*faulty has no block, persistent_reservations*"])
+    result.stdout.fnmatch_lines(["SKIPPED*faulty has no block, multipath*"])

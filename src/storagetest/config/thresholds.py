@@ -112,7 +112,10 @@ def _read_gates(
 ) -> tuple[ThresholdText, ...]:
     gates: list[ThresholdText] = []
     seen: dict[tuple[str, ...], str] = {}
-    for item in problems.items(node, where):
+    items = problems.items(node, where)
+    if node.items == ():
+        problems.add(node.place, f"{where}: an empty list gates nothing; remove the key or add a threshold")
+    for item in items:
         if not isinstance(item.value, str):
             problems.add(item.place, f'{where}: a threshold is text such as "iops >= 20000", not {item.kind}')
             continue

@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
-__all__ = ["MARKERS", "PROGRESS", "add_options", "is_any_given"]
+__all__ = ["ALLOWED", "MARKERS", "PROGRESS", "add_options", "is_any_given"]
+
+ALLOWED = ("nothing-checked", "unused-thresholds")
+"""The values of ``--st-allow``."""
 
 PROGRESS = ("auto", "line", "log", "off")
 """The values of ``--st-progress``."""
@@ -92,6 +95,13 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "type": float,
         "default": 1800.0,
         "help": "timeout for locks that another run holds on the same client or server (default: 1800)",
+    },
+    "--st-allow": {
+        "choices": ALLOWED,
+        "action": "append",
+        "default": [],
+        "help": "do not fail the run for this reason: nothing-checked (all cases on the targets were "
+        "skipped), unused-thresholds (a threshold of the targets file judged nothing); may be repeated",
     },
     "--st-strict": {"action": "store_true", "help": "fail cases of level SHOULD too, instead of a warning"},
     "--st-wire": {

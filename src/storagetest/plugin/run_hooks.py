@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 
 from storagetest.errors import ConfigError, StoragetestError, TargetDead
-from storagetest.plugin import outcomes, parametrize
+from storagetest.plugin import outcomes, parametrize, session_verdict
 from storagetest.plugin.case_guard import CaseGuard
 from storagetest.plugin.conformance import cases, client_cases, known_issues, leftovers
 from storagetest.plugin.external import mount_item
 from storagetest.plugin.fixtures import deprecated
 from storagetest.plugin.items import is_worker, item_variant
+from storagetest.plugin.mark_check import check_marks
 from storagetest.plugin.output import diagnostics, junit, markdown, pytest_benchmark, record_transport
 from storagetest.plugin.output.results import Reporting
 from storagetest.plugin.progress.plugin import ProgressPlugin, forward_progress
@@ -43,6 +44,7 @@ def start(config: pytest.Config) -> None:
             forward_progress(config)
         else:
             plugins.register(Reporting(config), "storagetest-reporting")
+            plugins.register(session_verdict.SessionVerdict(config), "storagetest-session-verdict")
             plugins.register(ProgressPlugin(config), "storagetest-progress")
             _ensure_lab(config)
         _use_lab(config)
@@ -71,6 +73,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             _ = state.config
         except ConfigError as error:
             raise pytest.UsageError(str(error)) from None
+    check_marks(state, config, items)
     dropped = parametrize.apply_needs_and_sample(state, items, sample=config.option.st_sample)
     if dropped:
         config.hook.pytest_deselected(items=dropped)
@@ -89,11 +92,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Classify the outcome, and put the case's records on its report."""
+    """Classify the outcome, and put the case's records on its reports."""
     report = yield
     outcomes.classify(report, call, full_trace=item.config.option.fulltrace)
-    if report.when == "call":
-        record_transport.attach_records(report, record_transport.records_of(item))
+    session_verdict.note_case(report, item)
+    if report.when != "setup":
+        record_transport.attach_records(report, item)
     state = item.config.stash[KEY]
     variant = state.variant_of(item)
     if variant is not None and call.excinfo is not None and isinstance(call.excinfo.value, TargetDead):
@@ -101,6 +105,14 @@ def pytest_runtest_makereport(
     if variant is not None and (report.when == "call" or report.failed):
         diagnostics.attach_diagnostics(item, report, variant, state)
     return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    """After the fixtures have ended, refuse gates of a case that measured nothing."""
+    result = yield
+    session_verdict.refuse_unused_gates(item)
+    return result
 
 
 @pytest.hookimpl(tryfirst=True)

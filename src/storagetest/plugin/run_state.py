@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 __all__ = ["KEY", "RunState"]
 
 KEY = pytest.StashKey["RunState"]()
+
+CONFIGURED_CAPABILITIES = ("two_clients", "same_data", "resize", "isolation")
+"""The capabilities of a variant by its clients, its ``same_data`` and its controls in the targets file."""
 
 
 class RunState:
@@ -125,16 +129,15 @@ class RunState:
     def capabilities(self, variant: Variant) -> frozenset[str]:
         """The capabilities of ``variant``: those of its protocol, and those by the targets file.
 
-        The latter are ``two_clients``, ``same_data`` (another target serves the same files) and, by its
-        controls, ``resize`` and ``isolation``.
+        The latter are :data:`CONFIGURED_CAPABILITIES`.
         """
-        configured = {
-            "two_clients": len({machine_id(machine) for machine in variant.clients}) > 1,
-            "same_data": variant.same_data is not None,
-            "resize": variant.controls.resizes,
-            "isolation": variant.controls.isolates,
-        }
-        names = {name for name, present in configured.items() if present}
+        present = (
+            len({machine_id(machine) for machine in variant.clients}) > 1,
+            variant.same_data is not None,
+            variant.controls.resizes,
+            variant.controls.isolates,
+        )
+        names = set(compress(CONFIGURED_CAPABILITIES, present))
         return self.protocol(variant).capabilities(variant.options) | names
 
     def lacking(self, variant: Variant, needs: Iterable[str]) -> str:
@@ -204,9 +207,9 @@ class RunState:
 
     def _check_selection(self) -> None:
         _ = self.profile
-        if self._client and self._client not in self.config.clients:
+        if self._client is not None and self._client not in self.config.clients:
             known = ", ".join(sorted(self.config.clients))
-            raise ConfigError(f"--st-client {self._client}: no such client. There are: {known}")
+            raise ConfigError(f"--st-client {self._client!r}: no such client. There are: {known}")
         for glob in self._options.st_target:
             if not any(matches_name(variant, [glob]) for variant in self.config.variants):
                 raise ConfigError(f"--st-target {glob}: matches no variant. `storagetest targets` lists them")

@@ -129,6 +129,9 @@ class Protocol(ABC, Generic[O]):
     ports: ClassVar[tuple[int, ...]] = ()
     """The usual TCP ports of a server of this protocol, the most significant first."""
 
+    capability_names: ClassVar[frozenset[Capability]] = frozenset({"filesystem", "block"})
+    """Every name that :meth:`capabilities` can return. Other names in ``needs`` are errors."""
+
     def capabilities(self, options: O) -> frozenset[Capability]:
         """Return the capabilities of a variant with these options; does not contact the target."""
         if self.attachment_kind is AttachmentKind.BLOCK and getattr(options, "filesystem", None) is None:

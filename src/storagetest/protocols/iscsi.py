@@ -233,6 +233,8 @@ class Iscsi(DeviceProtocol["Iscsi.Options"]):
         "erase": "naa.600140512345678900000000000000aa",
     }
 
+    capability_names = frozenset({"filesystem", "block", "scsi", "shared", "multipath", "iscsi-wire"})
+
     def capabilities(self, options: Iscsi.Options) -> frozenset[Capability]:
         """Return the capabilities of the raw LUN, or of the file system on it."""
         raw = set() if options.filesystem else {"scsi", "shared"}

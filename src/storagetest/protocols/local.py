@@ -76,6 +76,8 @@ class Local(KernelProtocol["Local.Options"]):
 
     example: ClassVar[Mapping[str, Any]] = {"path": "/var/tmp"}  # noqa: S108  # an example, not a file of ours
 
+    capability_names = frozenset({"filesystem", "block", "locks"})
+
     def capabilities(self, options: Local.Options) -> frozenset[Capability]:
         """Return ``filesystem`` and ``locks`` for a directory, else the device's capabilities."""
         return block_capabilities(options) if options.device else frozenset({"filesystem", "locks"})

@@ -80,6 +80,8 @@ class Lustre(MountedProtocol["Lustre.Options"]):
         "stripe_size": "1MiB",
     }
 
+    capability_names = frozenset({"filesystem", "shared", "locks"})
+
     def capabilities(self, options: Lustre.Options) -> frozenset[Capability]:
         """Return the capabilities of the file system; ``locks`` with ``flock``."""
         return frozenset({"filesystem", "shared"} | ({"locks"} if options.flock else set()))

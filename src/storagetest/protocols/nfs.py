@@ -90,6 +90,8 @@ class Nfs(MountedProtocol["Nfs.Options"]):
         "version": "4.2",
     }
 
+    capability_names = frozenset({"filesystem", "shared", "multi_session", "nfs-wire", "locks"})
+
     def capabilities(self, options: Nfs.Options) -> frozenset[Capability]:
         """Return the version's capabilities, and ``multi_session``: every kernel supports nconnect."""
         extra = {"locks"} if options.lock or options.version != "3" else set()

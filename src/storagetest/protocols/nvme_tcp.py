@@ -158,6 +158,18 @@ class NvmeTcp(DeviceProtocol["NvmeTcp.Options"]):
         "erase": "uuid.12345678-9abc-def0-1234-56789abcdef0",
     }
 
+    capability_names = frozenset(
+        {
+            "filesystem",
+            "block",
+            "shared",
+            "multi_session",
+            "multipath",
+            "nvme-tcp-wire",
+            "nvme-tcp-tls-wire",
+        }
+    )
+
     def capabilities(self, options: NvmeTcp.Options) -> frozenset[Capability]:
         """Return the capabilities of the raw namespace, or of the file system on it."""
         raw = set() if options.filesystem else {"shared"}

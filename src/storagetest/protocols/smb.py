@@ -103,6 +103,8 @@ class Smb(MountedProtocol["Smb.Options"]):
         "password": "${env:SMB_PASSWORD}",
     }
 
+    capability_names = frozenset({"filesystem", "shared", "locks", "smb-wire", "multi_session"})
+
     def capabilities(self, options: Smb.Options) -> frozenset[Capability]:
         """Return the dialect's capabilities; multichannel from dialect 3.0 on."""
         more = {"multi_session"} if options.dialect != "2.1" else set()

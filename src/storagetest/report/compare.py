@@ -15,7 +15,7 @@ from storagetest.report.baseline import BaselineFile, CaseKey
 from storagetest.units import format_value
 from storagetest.verdict.regression import ComparisonResult, Direction, compare
 
-__all__ = ["Row", "compare_stored", "notes", "status", "table"]
+__all__ = ["Row", "compare_stored", "notes", "on_one_side", "status", "table"]
 
 _CASE = 26
 
@@ -53,12 +53,22 @@ def compare_stored(a: BaselineFile, b: BaselineFile, *, floor: float = 0.0) -> t
     return tuple(rows)
 
 
-def status(rows: Sequence[Row]) -> int:
-    """Return 0 without a regression, 1 with one, 2 if nothing could be compared."""
+def status(rows: Sequence[Row], *, complete: bool = True) -> int:
+    """Return 1 with a regression, else 2 if nothing or (not ``complete``) not all was compared, else 0."""
     judged = [row for row in rows if row.comparison.direction is not Direction.TOO_FEW]
-    if not judged:
-        return 2
-    return int(any(row.comparison.direction is Direction.WORSE for row in judged))
+    if any(row.comparison.direction is Direction.WORSE for row in judged):
+        return 1
+    return 0 if judged and complete and len(judged) == len(rows) else 2
+
+
+def on_one_side(a: BaselineFile, b: BaselineFile) -> list[str]:
+    """Return a line for each case that only one side has."""
+    return [
+        f"in {name} only: {key.case} ({key.workload}) on {key.variant}"
+        for name, side, other in (("A", a, b), ("B", b, a))
+        for key in side.entries
+        if key not in other.entries
+    ]
 
 
 def table(rows: Sequence[Row]) -> list[str]:
@@ -77,16 +87,12 @@ def table(rows: Sequence[Row]) -> list[str]:
 
 
 def notes(a: BaselineFile, b: BaselineFile) -> list[str]:
-    """Return the number of INVALID runs that are left out, and of cases that only one side has."""
-    lines = []
-    for name, side in (("A", a), ("B", b)):
-        if side.left_out:
-            lines.append(f"{side.left_out} INVALID run{'s' * (side.left_out != 1)} of {name} left out")
-    for name, side, other in (("A", a, b), ("B", b, a)):
-        only = len(side.entries.keys() - other.entries.keys())
-        if only:
-            lines.append(f"{only} case{'s' * (only != 1)} in {name} only")
-    return lines
+    """Return the number of INVALID runs of each side that are left out."""
+    return [
+        f"{side.left_out} INVALID run{'s' * (side.left_out != 1)} of {name} left out"
+        for name, side in (("A", a), ("B", b))
+        if side.left_out
+    ]
 
 
 def _percent(value: float) -> str:

@@ -65,11 +65,12 @@ def test_capabilities_say_what_it_gives(protocol: type[Protocol[Any]]) -> None:
     options = load(protocol)
     capabilities = protocol().capabilities(options)  # type: ignore[abstract]
     assert len(capabilities & {"block", "filesystem"}) == 1
+    assert capabilities <= protocol.capability_names
     if protocol.attachment_kind is AttachmentKind.BLOCK:
         assert isinstance(options, BlockOptions)
         assert "block" in capabilities
         with_files = protocol().capabilities(load(protocol, filesystem="ext4"))  # type: ignore[abstract]
-        assert "filesystem" in with_files
+        assert "filesystem" in with_files <= protocol.capability_names
         assert "block" not in with_files
 
 
@@ -140,6 +141,7 @@ def test_several_paths_are_for_a_client_and_not_for_the_wire(name: str, wire: st
     one = kind().capabilities(load(kind))
     two = kind().capabilities(load(kind, more_paths=[{"address": "10.77.0.2"}]))
     assert (one - two, two - one) == ({wire}, {"multipath"})
+    assert two <= kind.capability_names
 
 
 @every_protocol

@@ -54,6 +54,8 @@ class Toy(KernelProtocol["Toy.Options"]):
 
     example: ClassVar[Mapping[str, Any]] = {"address": "box.example.net", "share": "/a"}
 
+    capability_names = frozenset({"filesystem", "locks", "shared"})
+
     def capabilities(self, options: Toy.Options) -> frozenset[str]:
         return frozenset({"filesystem", "locks", "shared"} if options.level > 1 else {"filesystem"})
 

@@ -68,8 +68,26 @@ def test_runs_without_a_common_case_are_reported(make_record, compare, capsys):
     others = [make_record(variant="smb-v3.1.1"), make_record(variant="smb-v2.1")]
     assert compare([make_record()], others) == 2
     stderr = capsys.readouterr().err
-    for text in ("1 case in A only", "2 cases in B only", "nothing could be compared"):
-        assert text in stderr
+    sides = [line.partition(" on ")[::2] for line in stderr.splitlines() if " only: " in line]
+    assert [(side[:4], variant) for side, variant in sides] == [
+        ("in A", "nfs-v4.2-nconnect4"), ("in B", "smb-v3.1.1"), ("in B", "smb-v2.1")
+    ]  # fmt: skip
+    assert "not all cases were compared" in stderr
+
+
+def test_case_that_one_file_lacks_is_no_success_unless_it_is_allowed(scaled, tmp_path, compare, capsys):
+    both = [scaled(1.0), scaled(1.0, variant="smb")]
+    assert compare(both, [scaled(1.0)]) == 2
+    assert "in A only: " in (stderr := capsys.readouterr().err)
+    assert " on smb" in stderr
+    assert compare([], [], "--allow-missing") == 0
+    assert main(["compare", str(tmp_path / "b.jsonl"), str(tmp_path / "a.jsonl")]) == 2
+    assert compare([], [scaled(0.1)] * 3) == 1
+
+
+def test_case_with_too_few_runs_among_others_is_no_success(scaled, compare):
+    few = [scaled(1.0), scaled(1.0, variant="smb", runs=2)]
+    assert compare([scaled(1.0), scaled(1.0, variant="smb")], few) == 2
 
 
 def test_invalid_runs_are_left_out_and_counted(scaled, compare, capsys):
@@ -99,7 +117,7 @@ def test_a_floor_can_be_given(scaled, compare):
         ("once upon a time\n", "b.jsonl:1: damaged"),
         ('{"schema":"storagetest.result/9"}\n', "b.jsonl:1: schema is 'storagetest.result/9'"),
         (None, "b.jsonl: No such file"),
-        ("", "nothing could be compared"),
+        ("", "not all cases were compared"),
     ],
 )
 def test_a_bad_file_is_named_and_nothing_is_compared(make_record, compare, tmp_path, capsys, text, message):

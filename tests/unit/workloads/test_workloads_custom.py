@@ -182,6 +182,14 @@ def test_a_function_that_keeps_not_to_the_contract_is_an_error(named, tmp_path, 
         measured(load_, directory, {}, SCALE)
 
 
+@pytest.mark.parametrize("value", [-1, float("nan"), float("inf"), True])
+def test_impossible_value_of_a_metric_is_an_error(named, directory, monkeypatch, value):
+    load_ = made(named('mine: {python: "own_loads:text", metrics: {free: {unit: s, better: lower}}}'), "mine")
+    monkeypatch.setattr(type(load_), "function", staticmethod(lambda *_: {"free": value}))
+    with pytest.raises(WorkloadError, match=f"free={value!r}; expected a finite number of at least 0"):
+        measured(load_, directory, {}, SCALE)
+
+
 def test_what_is_no_number_is_an_error_and_a_claim_is_the_targets(named, tmp_path, directory):
     config = named(
         'mine: {python: "own_loads:text", metrics: {free: {unit: s, better: lower}}}',

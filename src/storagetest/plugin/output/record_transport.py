@@ -16,6 +16,7 @@ __all__ = ["attach_records", "read_records", "records_of"]
 
 _ATTRIBUTE = "storagetest_records"
 _RECORDS = pytest.StashKey[list[Record]]()
+_SENT = pytest.StashKey[int]()
 
 
 def records_of(item: pytest.Item) -> list[Record]:
@@ -23,9 +24,11 @@ def records_of(item: pytest.Item) -> list[Record]:
     return item.stash.setdefault(_RECORDS, [])
 
 
-def attach_records(report: pytest.TestReport, records: list[Record]) -> None:
-    """Store ``records`` in ``report``."""
-    setattr(report, _ATTRIBUTE, [to_json(record) for record in records])
+def attach_records(report: pytest.TestReport, item: pytest.Item) -> None:
+    """Store in ``report`` the records of ``item`` that no earlier report has: a fixture may measure last."""
+    records, sent = records_of(item), item.stash.get(_SENT, 0)
+    setattr(report, _ATTRIBUTE, [to_json(record) for record in records[sent:]])
+    item.stash[_SENT] = len(records)
 
 
 def read_records(report: pytest.TestReport) -> list[Record]:

@@ -81,8 +81,11 @@ class CustomPythonWorkload(CustomWorkload):
                 raise WorkloadError(
                     f"{self.source} returned {name!r}, which is not one of its metrics: {known}"
                 )
-            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-                raise WorkloadError(f"{self.source} returned {name}={value!r}; expected a finite number")
+            possible = isinstance(value, int | float) and math.isfinite(value) and value >= 0
+            if not possible or isinstance(value, bool):
+                raise WorkloadError(
+                    f"{self.source} returned {name}={value!r}; expected a finite number of at least 0"
+                )
         if not values:
             raise WorkloadError(f"{self.source} returned no metric")
         return sample
