@@ -113,7 +113,7 @@ def test_a_worker_that_raises_or_dies_fails_the_call(pool, method, kind, message
 
 
 def test_a_call_ends_at_the_deadline_and_the_workers_are_killed():
-    with WorkerPool(2, Worker, time.monotonic() + 0.3) as pool:
+    with WorkerPool(2, Worker, time.monotonic() + 3) as pool:
         pids = [pid for _, pid in pool.call("identity")]
         with pytest.raises(CommandError, match="2 of 2 workers did not end by the deadline"):
             pool.call("sleeps")
