@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from nvme_tcp_proxy_connection import Item, ProxyConnection
-from nvme_tcp_rules import accepts, fabrics, field, host, on_io, response, target
-from proxy import Hangup
+from nvme_tcp_rules import accepts, fabrics, field, hang_up, host, on_io, response, target
 
 from storagetest.wire.nvme.codes import Fctype, StatusCode
 from storagetest.wire.nvme.command import Command, Cqe
@@ -36,7 +35,7 @@ host(
     "admin-capsule-small",
     "NVMe/TCP 3.3.1",
     "8,192 bytes in an admin capsule are refused",
-    lambda t, got: _hang_up() if isinstance(got.pdu, CapsuleCmd) and len(got.pdu.data) > 4096 else None,
+    lambda t, got: hang_up() if isinstance(got.pdu, CapsuleCmd) and len(got.pdu.data) > 4096 else None,
 )
 
 
@@ -80,7 +79,3 @@ target(
     "every response is sent twice",
     lambda t, got: [got.raw, got.raw] if isinstance(got.pdu, CapsuleResp) else None,
 )
-
-
-def _hang_up() -> Iterable[Item]:
-    raise Hangup

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 
-from nvme_tcp_proxy_connection import Item, ProxyConnection, Rule
+from nvme_tcp_proxy_connection import Item, ProxyConnection
 from nvme_tcp_rules import (
     accepts,
     add,
+    commands,
     drops_command,
     fabrics,
     feature,
@@ -40,11 +40,10 @@ from storagetest.wire.nvme.codes import (
     StatusCode,
 )
 from storagetest.wire.nvme.command import Command, Cqe
+from storagetest.wire.nvme.io import dsm_ranges
 from storagetest.wire.nvme_tcp.pdu import CapsuleCmd, CapsuleResp, DecodedPdu
 
 # Connect, properties, Disconnect (Base 6, 3.1.4)
-
-IDS = itertools.count(1)
 
 target(
     "connect-cntlid",
@@ -393,11 +392,7 @@ host(
     "log-offset",
     "Base 5.2.12",
     "LPO is ignored",
-    lambda t, got: (
-        [CapsuleCmd(replace(Command.decode(got.pdu.sqe), cdw12=0).encode())]
-        if isinstance(got.pdu, CapsuleCmd) and log()(t, Command.decode(got.pdu.sqe))
-        else None
-    ),
+    commands(lambda capsule, c: CapsuleCmd(replace(c, cdw12=0).encode()), when=log()),
 )
 target(
     "log-offset-unchecked",
@@ -506,10 +501,9 @@ host(
     "keep-alive-never",
     "Base 3.9.5",
     "the Keep Alive Timer is one day, for any KATO",
-    lambda t, got: (
-        [CapsuleCmd(replace(Command.decode(got.pdu.sqe), cdw12=86_400_000).encode(), got.pdu.data)]
-        if isinstance(got.pdu, CapsuleCmd) and fabrics(Fctype.CONNECT)(t, Command.decode(got.pdu.sqe))
-        else None
+    commands(
+        lambda capsule, c: CapsuleCmd(replace(c, cdw12=86_400_000).encode(), capsule.data),
+        when=fabrics(Fctype.CONNECT),
     ),
 )
 
@@ -582,24 +576,17 @@ target(
 host("zeroes-ignored", "NVM 3.3.8", "Write Zeroes does nothing", drops_command(on_io(Io.WRITE_ZEROES)))
 
 
-def dsm(change: Callable[[bytes], bytes]) -> Rule:
-    return lambda t, got: (
-        [CapsuleCmd(got.pdu.sqe, change(got.pdu.data))]
-        if isinstance(got.pdu, CapsuleCmd) and on_io(Io.DATASET_MANAGEMENT)(t, Command.decode(got.pdu.sqe))
-        else None
-    )
+def one_block_more(capsule: CapsuleCmd, command: Command) -> CapsuleCmd:
+    """Add a block to each range of a Dataset Management command."""
+    ranges = struct.iter_unpack("<IIQ", capsule.data)
+    return CapsuleCmd(capsule.sqe, dsm_ranges((lba, blocks + 1) for _, blocks, lba in ranges))
 
 
 host(
     "dsm-spills",
     "NVM 3.3.3",
     "deallocation takes one block too many",
-    dsm(
-        lambda raw: b"".join(
-            raw[at : at + 4] + struct.pack("<I", raw[at + 4] + 1) + raw[at + 8 : at + 16]
-            for at in range(0, len(raw), 16)
-        )
-    ),
+    commands(one_block_more, when=on_io(Io.DATASET_MANAGEMENT)),
 )
 target(
     "dsm-end-internal-error",

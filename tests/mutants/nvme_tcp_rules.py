@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from nvme_tcp_proxy_connection import Item, ProxyConnection, Rule
-from proxy import Mutant, Rewrite
+from proxy import Hangup, Mutant, Rewrite
 
 from storagetest.wire.nvme.codes import FABRICS, Admin
 from storagetest.wire.nvme.command import Command, Cqe
@@ -138,6 +138,22 @@ def patch(change: Callable[[bytes], bytes], *, when: When) -> Rule:
         return [replace(got.pdu, data=new)]
 
     return rule
+
+
+def commands(change: Callable[[CapsuleCmd, Command], CapsuleCmd], *, when: When) -> Rule:
+    """Change the capsules of commands before the target receives them."""
+
+    def rule(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+        if not isinstance(got.pdu, CapsuleCmd):
+            return None
+        command = Command.decode(got.pdu.sqe)
+        return [change(got.pdu, command)] if when(through, command) else None
+
+    return rule
+
+
+def hang_up() -> Iterable[Item]:
+    raise Hangup
 
 
 def put(offset: int, new: bytes) -> Callable[[bytes], bytes]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from nvme_tcp_proxy_connection import Item, ProxyConnection, Rule
-from nvme_tcp_rules import Bad, accepts_bad, add, data, fabrics, field, host, target
+from nvme_tcp_rules import Bad, accepts_bad, add, data, fabrics, field, hang_up, host, target
 from proxy import Hangup
 
 from storagetest.wire.crc import crc32c
@@ -74,15 +74,11 @@ class Deaf(ProxyConnection):
 add("half-close-ignored", "Base 3.3.2.4", "a connection that the host has closed stays open", Deaf)
 
 
-def _hang_up() -> Iterable[Item]:
-    raise Hangup
-
-
 host(
     "hpda-refused",
     "NVMe/TCP 3.1",
     "any HPDA but 0 ends the connection",
-    lambda t, got: _hang_up() if isinstance(got.pdu, ICReq) and got.pdu.hpda else None,
+    lambda t, got: hang_up() if isinstance(got.pdu, ICReq) and got.pdu.hpda else None,
 )
 host(
     "icreq-values-ignored",
@@ -98,7 +94,7 @@ host(
     "maxr2t-refused",
     "NVMe/TCP 3.1",
     "any MAXR2T but 0 ends the connection",
-    lambda t, got: _hang_up() if isinstance(got.pdu, ICReq) and got.pdu.maxr2t else None,
+    lambda t, got: hang_up() if isinstance(got.pdu, ICReq) and got.pdu.maxr2t else None,
 )
 target(
     "icresp-with-digest",
