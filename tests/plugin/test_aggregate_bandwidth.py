@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from output_files import read_runs
+from pytest_results import assert_result
 
 NO_SEARCH = """\
 version: 1
@@ -32,8 +33,7 @@ def test_maximum(find_maximum):
 
 
 def assert_search_is_recorded(result: pytest.RunResult, directory: Path, strategy: str, most: int) -> None:
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["disk, best: *block_size=*clients=*", "*at the limit of their range: *"])
+    assert_result(result, "disk, best: *block_size=*clients=*", "*at the limit of their range: *", passed=1)
     (run,) = read_runs(directory)
     table = run["samples"][0]["evidence"]["search"].splitlines()
     assert f"({strategy})" in table[0]
@@ -58,14 +58,11 @@ def test_a_search_with_fio(run_pytest, fio, pytester):
 
 def test_a_profile_without_search_is_a_skip(run_pytest):
     result = run_pytest("-rs", targets=NO_SEARCH.replace("SEARCH", ""), suite=SUITE.replace("OPTIONS", ""))
-    result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines(
-        ["*profile tiny allows no measurements for a search. Set `search: 40` in it*"]
-    )
+    message = "*profile tiny allows no measurements for a search. Set `search: 40` in it*"
+    assert_result(result, message, skipped=1)
 
 
 def test_a_search_without_parameters_is_an_error(run_pytest):
     suite = 'def test_maximum(find_maximum): find_maximum("small-random-write")\n'
     result = run_pytest(targets=TARGETS, suite=suite)
-    result.assert_outcomes(errors=1, failed=0)
-    result.stdout.fnmatch_lines(["*find_maximum has nothing to search*"])
+    assert_result(result, "*find_maximum has nothing to search*", errors=1)

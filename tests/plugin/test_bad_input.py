@@ -3,40 +3,23 @@
 from __future__ import annotations
 
 import pytest
+from pytest_results import assert_usage_error
 
 
-def assert_usage_error(result: pytest.RunResult, *parts: str) -> None:
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    output = result.stderr.str() + result.stdout.str()
-    assert "Traceback" not in output
-    for part in parts:
-        assert part in output
-
-
-def test_an_unknown_key_is_reported_with_its_line(run_pytest):
-    assert_usage_error(run_pytest(more="tresholds: {}"), "targets.yaml:9:1", "tresholds", "thresholds")
-
-
-def test_a_target_pattern_that_matches_nothing(run_pytest):
-    assert_usage_error(run_pytest("--st-target", "nsf*"), "--st-target nsf*", "matches no variant")
-
-
-def test_an_unknown_client(run_pytest):
-    assert_usage_error(run_pytest("--st-client", "c9"), "--st-client c9", "here")
-
-
-def test_an_unknown_profile(run_pytest):
-    assert_usage_error(run_pytest("--st-profile", "huge"), "huge", "smoke")
-
-
-def test_an_override_of_an_unknown_target(run_pytest):
-    assert_usage_error(run_pytest("--st-set", "targets.disc.path=/tmp"), "disc")
-
-
-def test_a_gate_on_an_unknown_metric(run_pytest):
-    assert_usage_error(
-        run_pytest(more='thresholds: {small-random-write: ["iopz >= 1"]}'), "iopz", "iops", "targets.yaml:9:"
-    )
+@pytest.mark.parametrize(
+    ("arguments", "more", "parts"),
+    [
+        ([], "tresholds: {}", ["targets.yaml:9:1", "tresholds", "thresholds"]),
+        (["--st-target", "nsf*"], "", ["--st-target nsf*", "matches no variant"]),
+        (["--st-client", "c9"], "", ["--st-client c9", "here"]),
+        (["--st-profile", "huge"], "", ["huge", "smoke"]),
+        (["--st-set", "targets.disc.path=/tmp"], "", ["disc"]),
+        ([], 'thresholds: {small-random-write: ["iopz >= 1"]}', ["iopz", "iops", "targets.yaml:9:"]),
+    ],
+    ids=["key", "target", "client", "profile", "override", "metric"],
+)
+def test_an_unknown_name_is_reported_with_what_is_known(run_pytest, arguments, more, parts):
+    assert_usage_error(run_pytest(*arguments, more=more), *parts)
 
 
 def test_a_missing_targets_file(pytester):

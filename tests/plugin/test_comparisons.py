@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 from output_files import read_json_lines
+from pytest_results import assert_usage_error
 
 SUITE = "def test_comparison(comparison): comparison()\n"
 
@@ -24,8 +25,8 @@ def test_two_variants_are_measured_in_turns_and_judged(run_comparison, pytester)
     result.assert_outcomes(passed=1)
     assert (pytester.path / "order").read_text() == "disk other other disk disk other "
     first, second = read_json_lines(pytester.path / "results.jsonl")
-    assert [record["run"]["variant"] for record in (first, second)] == ["disk", "other"]
-    assert [len(record["run"]["samples"]) for record in (first, second)] == [3, 3]
+    runs = [(record["run"]["variant"], len(record["run"]["samples"])) for record in (first, second)]
+    assert runs == [("disk", 3), ("other", 3)]
     assert first["verdicts"][0]["threshold"]["against"] == "other"
     assert second["verdicts"] == []
     assert not list((pytester.path / "disk").iterdir())
@@ -83,5 +84,5 @@ def test_other_cases_of_the_left_variant_run_too(run_comparison):
 )
 def test_an_error_is_reported_with_its_line(run_comparison, text, message):
     result = run_comparison(more=text)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert_usage_error(result)
     result.stderr.fnmatch_lines([f"*targets.yaml:*{message.replace('[', '[[]')}*"])

@@ -6,6 +6,7 @@ import json
 
 import pytest
 from output_files import case_outcomes, read_cases
+from pytest_results import assert_usage_error
 
 HEAD = """
 import pytest
@@ -119,24 +120,16 @@ def test_a(x): pass
 @pytest.mark.parametrize(
     ("suite", "message"),
     [
-        (
-            DUPLICATE,
-            "two cases have the id A",
-        ),
+        (DUPLICATE, "two cases have the id A"),
         ('@pytest.mark.case("A", section="1")\ndef test_a(): pass\n', "expected case(id"),
         ('@pytest.mark.case(section="1", level="MUST")\ndef test_a(): pass\n', "the marks have the id None"),
         ('@pytest.mark.case("A", section="1", level="SHALL")\ndef test_a(): pass\n', "unknown level 'SHALL'"),
-        (
-            PARAMETRIZED,
-            "two cases have the id A",
-        ),
+        (PARAMETRIZED, "two cases have the id A"),
         ('@pytest.mark.case("A", section="1", level="MUST", killz=())\ndef test_a(): pass\n', "killz"),
     ],
 )
 def test_an_invalid_mark_is_a_usage_error(run, pytester, suite: str, message: str):
-    result = run(suite)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert message in result.stderr.str() + result.stdout.str()
+    assert_usage_error(run(suite), message)
     assert not (pytester.path / "cases.jsonl").exists()
 
 
@@ -149,10 +142,8 @@ def test_each_parameter_may_have_an_id(run, pytester):
 def test_a(x): pass
 """
     assert run(suite).ret == pytest.ExitCode.OK
-    assert {name: record["section"] for name, record in read_cases(pytester.path).items()} == {
-        "P-1": "1",
-        "P-2": "2",
-    }
+    sections = {name: record["section"] for name, record in read_cases(pytester.path).items()}
+    assert sections == {"P-1": "1", "P-2": "2"}
 
 
 def test_the_controller_writes_the_cases_of_workers(run, pytester):
@@ -260,11 +251,8 @@ def test_allure_contains_the_ladder_and_a_capture(run, pytester):
     assert "──▶ hello" in attached["on the wire"].read_text(encoding="utf-8")
     assert b"goodbye" in attached["capture for Wireshark"].read_bytes()
     assert {"1", "MUST", "failed"} <= {label["value"] for label in result["labels"] if label["name"] == "tag"}
-    assert {entry["name"]: entry["value"] for entry in result["parameters"]} == {
-        "case": "W-1",
-        "section": "1",
-        "level": "MUST",
-    }
+    parameters = {entry["name"]: entry["value"] for entry in result["parameters"]}
+    assert parameters == {"case": "W-1", "section": "1", "level": "MUST"}
 
 
 def test_a_wire_case_runs_once_on_each_suitable_target(run, pytester):
@@ -288,8 +276,7 @@ targets:
 @pytest.mark.case("W-1", section="1", level="MUST")
 def test_wire(variant): pass
 """
-    result = run(suite)
-    result.assert_outcomes(passed=1)
+    run(suite).assert_outcomes(passed=1)
     assert read_cases(pytester.path)["W-1"]["target"] == "flash"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from pytest_results import assert_result
 
 SUITE = '''
 import sys
@@ -118,16 +119,15 @@ reason = "known defect"
 
 def test_a_known_issue_is_expected(run_suite):
     result = run_suite("-k", "fails", file=KNOWN.format(tests='"fail*"'))
-    result.assert_outcomes(xfailed=1, deselected=3)
-    result.stdout.fnmatch_lines(["XFAIL*known until 2999-12-31: known defect (ann; *toml: entry 1)*"])
+    reason = "XFAIL*known until 2999-12-31: known defect (ann; *toml: entry 1)*"
+    assert_result(result, reason, xfailed=1, deselected=3)
 
 
 def test_another_failure_is_a_failure_and_a_crash_an_error(run_suite):
     file = KNOWN.format(tests='"*"') + 'message = ["{}"]\n'
-    result = run_suite("-k", "fails or crashes", file=file.format("passes as *"))
-    result.assert_outcomes(failed=1, errors=1, deselected=2)
-    result = run_suite("-k", "fails or crashes", file=file.format("fails as *"))
-    result.assert_outcomes(xfailed=1, errors=1, deselected=2)
+    for message, outcome in (("passes as *", "failed"), ("fails as *", "xfailed")):
+        result = run_suite("-k", "fails or crashes", file=file.format(message))
+        result.assert_outcomes(errors=1, deselected=2, **{outcome: 1})
 
 
 def test_a_target_that_cannot_be_identified_is_an_error(run_suite):
@@ -138,25 +138,21 @@ def test_a_target_that_cannot_be_identified_is_an_error(run_suite):
 
 def test_a_test_with_outcome_skip_is_not_run(run_suite):
     result = run_suite("-k", "passes", file=KNOWN.format(tests='"pass*"') + 'outcome = "skip"\n')
-    result.assert_outcomes(skipped=1, deselected=3)
-    result.stdout.fnmatch_lines(["SKIPPED*disk: known defect (*fake.external.toml: entry 1)"])
+    reason = "SKIPPED*disk: known defect (*fake.external.toml: entry 1)"
+    assert_result(result, reason, skipped=1, deselected=3)
 
 
 def test_an_unexpected_pass_is_a_failure(run_suite):
     file = KNOWN.format(tests='"passes"')
-    result = run_suite("-k", "passes", file=file)
-    result.assert_outcomes(failed=1, deselected=3)
-    result.stdout.fnmatch_lines_random(
-        ["*the case passes: remove the entry (known until 2999-12-31: known defect *"]
-    )
+    message = "*the case passes: remove the entry (known until 2999-12-31: known defect *"
+    assert_result(run_suite("-k", "passes", file=file), message, failed=1, deselected=3)
     run_suite("-k", "passes", file=file + "strict = false\n").assert_outcomes(xpassed=1, deselected=3)
 
 
 def test_an_expired_entry_has_no_effect(run_suite):
     file = KNOWN.replace("2999-12-31", "2020-02-29").format(tests='"*s"')
     result = run_suite("-k", "fails or passes", file=file)
-    result.assert_outcomes(failed=2, deselected=2)
-    result.stdout.fnmatch_lines(["EXPIRED 2020-02-29: known defect *: 2 cases"])
+    assert_result(result, "EXPIRED 2020-02-29: known defect *: 2 cases", failed=2, deselected=2)
 
 
 def test_an_entry_for_another_vendor_has_no_effect(run_suite):
@@ -192,18 +188,16 @@ def test_the_table_of_an_earlier_release_is_read_with_a_warning(run_suite):
     )
 
 
-def test_a_missing_program_is_one_skip(run_suite):
-    result = run_suite(suite=SUITE.replace('"python3"', '"no-such-program"'))
-    result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines(
-        ["SKIPPED*no-such-program is not installed on the controller: python3 (Debian)"]
-    )
-
-
-def test_a_missing_capability_is_one_skip(run_suite):
-    result = run_suite(suite=SUITE.replace('{"filesystem"}', '{"iscsi-wire"}'))
-    result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines(["SKIPPED*no target has iscsi-wire"])
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ('"python3"', '"absent"', "SKIPPED*absent is not installed on the controller: python3 (Debian)"),
+        ('{"filesystem"}', '{"iscsi-wire"}', "SKIPPED*no target has iscsi-wire"),
+    ],
+    ids=["program", "capability"],
+)
+def test_a_missing_program_or_capability_is_one_skip(run_suite, old: str, new: str, reason: str):
+    assert_result(run_suite(suite=SUITE.replace(old, new)), reason, skipped=1)
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from output_files import case_outcomes
+from pytest_results import assert_usage_error
 
 SUITE = """\
 import pytest
@@ -30,6 +29,11 @@ def test_skipped(variant): pytest.skip("not supported")
 def known(cases: str, *, expires: str = "2999-12-31", more: str = "") -> str:
     entry = f"cases: {cases}, reason: it is broken, owner: ann, expires: {expires}"
     return f"known_issues:\n  - {{{entry}{', ' + more if more else ''}}}\n"
+
+
+def entries(section: str) -> str:
+    """Return the entries of a section."""
+    return section.removeprefix("known_issues:\n")
 
 
 @pytest.fixture
@@ -63,24 +67,28 @@ def test_an_unexpected_pass_is_a_failure(run_on_disk):
     assert result.ret == pytest.ExitCode.TESTS_FAILED
 
 
-def test_with_strict_false_a_case_may_pass(run_on_disk):
-    _, outcomes = run_on_disk(more=known('["A-K*"]', more="strict: false"))
-    assert outcomes["A-KEPT"] == "passed"
+BROKEN_EXPIRED_AND_NOT = known("[A-BROKEN]", expires="2020-02-29") + entries(known("[A-BROKEN]"))
 
 
-def test_an_infrastructure_error_is_no_known_issue(run_on_disk):
-    _, outcomes = run_on_disk(more=known("[A-ERROR]"))
-    assert outcomes["A-ERROR"] == "error"
+@pytest.mark.parametrize(
+    ("more", "case", "outcome"),
+    [
+        (known('["A-K*"]', more="strict: false"), "A-KEPT", "passed"),
+        (known("[A-ERROR]"), "A-ERROR", "error"),
+        (BROKEN_EXPIRED_AND_NOT, "A-BROKEN", "known"),
+        ("known_issues: nas.yaml\n", "A-BROKEN", "known"),
+    ],
+    ids=["not strict", "infrastructure error", "the later expiry applies", "another file"],
+)
+def test_the_outcome_of_a_case_with_an_entry(run_on_disk, pytester, more: str, case: str, outcome: str):
+    (pytester.path / "nas.yaml").write_text(entries(known("[A-BROKEN]")).replace("  - ", "- "))
+    _, outcomes = run_on_disk(more=more)
+    assert outcomes[case] == outcome
 
 
 def test_an_expired_entry_is_a_failure(run_on_disk):
     result, outcomes = run_on_disk(more=known('["A-*"]', expires="2020-02-29"))
-    assert outcomes == {
-        "A-BROKEN": "failed",
-        "A-KEPT": "failed",
-        "A-ERROR": "error",
-        "A-SKIPPED": "skipped",
-    }
+    assert outcomes == {"A-BROKEN": "failed", "A-KEPT": "failed", "A-ERROR": "error", "A-SKIPPED": "skipped"}
     result.stdout.fnmatch_lines(
         [
             "*the data differs*",
@@ -90,12 +98,6 @@ def test_an_expired_entry_is_a_failure(run_on_disk):
             "EXPIRED 2020-02-29: it is broken (ann; *targets.yaml:10:5): 4 cases",
         ]
     )
-
-
-def test_of_two_entries_the_later_expiry_applies(run_on_disk):
-    first, second = known("[A-BROKEN]", expires="2020-02-29"), known("[A-BROKEN]")
-    _, outcomes = run_on_disk(more=first + second.removeprefix("known_issues:\n"))
-    assert outcomes["A-BROKEN"] == "known"
 
 
 TABLE = """\
@@ -136,7 +138,7 @@ def test_a_suite_that_identifies_the_target_has_a_table(
     run_on_disk, pytester, until: str, more: str, broken: str, kept: str
 ):
     """Of an entry of the table and one of the targets file, the later expiry applies."""
-    Path(pytester.path, "known_issues.toml").write_text(TABLE.format(until), encoding="utf-8")
+    (pytester.path / "known_issues.toml").write_text(TABLE.format(until), encoding="utf-8")
     pytester.makeconftest(REPORTED)
     _, outcomes = run_on_disk(more=more)
     assert (outcomes["A-BROKEN"], outcomes["A-KEPT"]) == (broken, kept)
@@ -167,8 +169,7 @@ def test_broken(variant, name): pytest.fail("the data differs")
 
 
 def test_an_entry_may_have_message_outcome_and_variants(run_on_disk):
-    entries = [known(f"[B-{number}]", more=more) for number, more in enumerate(ENTRIES)]
-    text = "".join(entry.removeprefix("known_issues:\n") for entry in entries)
+    text = "".join(entries(known(f"[B-{number}]", more=more)) for number, more in enumerate(ENTRIES))
     result, outcomes = run_on_disk(suite=ALL_BROKEN, more=f"known_issues:\n{text}")
     assert {more: outcomes[f"B-{number}"] for number, more in enumerate(ENTRIES)} == ENTRIES
     result.stdout.fnmatch_lines(["the failure does not match the entry (a size [*]): it is broken (ann; *"])
@@ -195,13 +196,10 @@ def collect(run_pytest, pytester):
 
 
 def test_an_unknown_case_is_an_error_with_its_line(collect):
-    result = collect(known('[A-BROKEN, A-BROKN, "A-Q*"]'))
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(
-        [
-            "*targets.yaml:10:24: known_issues: 'A-BROKN' matches no case",
-            "*targets.yaml:10:33: known_issues: 'A-Q[*]' matches no case",
-        ]
+    assert_usage_error(
+        collect(known('[A-BROKEN, A-BROKN, "A-Q*"]')),
+        "targets.yaml:10:24: known_issues: 'A-BROKN' matches no case\n",
+        "targets.yaml:10:33: known_issues: 'A-Q*' matches no case\n",
     )
 
 
@@ -213,8 +211,7 @@ def test_a_partial_collection_reports_no_unknown_case(collect, arguments: tuple[
 
 
 def test_deselected_cases_are_known(collect):
-    result = collect(known("[A-BROKEN]"), "-k", "kept")
-    assert result.ret == pytest.ExitCode.OK
+    assert collect(known("[A-BROKEN]"), "-k", "kept").ret == pytest.ExitCode.OK
     assert collect(known("[A-BROKN]"), "-k", "kept").ret == pytest.ExitCode.USAGE_ERROR
 
 
@@ -229,11 +226,3 @@ def test_a_case_of_another_suite_is_unknown_if_all_suites_are_collected(collect,
 def test_without_a_targets_file_no_case_is_known(pytester):
     pytester.makepyfile(test_one="def test_one(): pass")
     assert pytester.runpytest_inprocess("-p", "no:cacheprovider").ret == pytest.ExitCode.OK
-
-
-def test_known_issues_may_be_in_another_file(run_on_disk, pytester):
-    Path(pytester.path, "nas.yaml").write_text(
-        known("[A-BROKEN]").removeprefix("known_issues:\n").replace("  - ", "- "), encoding="utf-8"
-    )
-    _, outcomes = run_on_disk(more="known_issues: nas.yaml\n")
-    assert outcomes["A-BROKEN"] == "known"

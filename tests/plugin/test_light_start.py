@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pytest
 from output_files import read_cases
+from pytest_results import assert_usage_error
 
 HEAVY = {
     *("scipy", "numpy", "paramiko", "pydantic", "yaml", "rich", "allure_commons"),
     *(f"storagetest.{name}" for name in ("runner", "workloads", "wire", "lab", "report", "config", "hosts")),
 }
 
+ENVIRONMENT = {"PATH": "/usr/bin:/bin", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 # Other plugins, such as allure-pytest, would import more; therefore only this one is loaded.
 CHILD = """\
 import json, sys
@@ -114,6 +116,4 @@ def test_the_controller_writes_the_cases_of_its_workers(run_inner, pytester):
 
 def test_a_case_without_a_targets_file_is_a_usage_error(pytester):
     pytester.makepyfile("def test_one(measure): pass\n")
-    result = pytester.runpytest_inprocess()
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert "create it with `storagetest init ADDRESS`" in result.stderr.str()
+    assert_usage_error(pytester.runpytest_inprocess(), "create it with `storagetest init ADDRESS`")

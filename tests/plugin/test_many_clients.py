@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from output_files import read_runs
+from pytest_results import assert_result, assert_usage_error
 
 TARGETS = """\
 version: 1
@@ -72,15 +73,8 @@ def test_fio_starts_on_two_clients_at_the_same_time(run_pytest, fio, pytester):
 
 
 def test_the_option_overrides_the_file_and_a_mark_overrides_both(run_with_fake_metrics, pytester):
-    suite = (
-        SUITE
-        + """
-@pytest.mark.clients("three", "one")
-def test_mark(measure):
-    measure("fake-metrics")
-"""
-    )
-    result = run_with_fake_metrics("--st-scale", "2", targets=targets("scale: 3"), suite=suite)
+    marked = '@pytest.mark.clients("three", "one")\ndef test_mark(measure): measure("fake-metrics")\n'
+    result = run_with_fake_metrics("--st-scale", "2", targets=targets("scale: 3"), suite=SUITE + marked)
     result.assert_outcomes(passed=2)
     assert sorted(clients_of_runs(pytester.path)) == ["one, two", "three, one"]
 
@@ -107,24 +101,18 @@ def test_four(measure):
     raise AssertionError("the case ran")
 """
     result = run_pytest("-rs", targets=targets(), suite=suite)
-    result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines(["*disk has 3 clients, and the case needs 4*"])
-    result = run_pytest(targets=targets("scale: [1, 4]"), suite=suite)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(
-        ["*targets.yaml:11:12: targets.disk.scale: 4 clients are requested, but the target has 3"]
-    )
+    assert_result(result, "*disk has 3 clients, and the case needs 4*", skipped=1)
+    message = "targets.yaml:11:12: targets.disk.scale: 4 clients are requested, but the target has 3\n"
+    assert_usage_error(run_pytest(targets=targets("scale: [1, 4]"), suite=suite), message)
 
 
 @pytest.mark.parametrize("value", ["0", "some", "2,2"])
 def test_an_invalid_option_is_named(run_pytest, value):
     result = run_pytest("--st-scale", value, targets=targets(), suite=SUITE)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"*--st-scale {value}: *"])
+    assert_usage_error(result, f"--st-scale {value}: ")
 
 
 def test_more_clients_than_the_case_has_are_an_error(run_with_fake_metrics):
     suite = SUITE.replace('"fake-metrics"', '"fake-metrics", clients=2')
     result = run_with_fake_metrics(targets=targets(), suite=suite)
-    result.assert_outcomes(failed=0, errors=1)
-    result.stdout.fnmatch_lines(["*clients=2: the case has only one. Mark it with*"])
+    assert_result(result, "*clients=2: the case has only one. Mark it with*", errors=1)

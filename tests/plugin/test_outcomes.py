@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from pytest_results import assert_result
 
 # A protocol that raises the error that its option names; conftest.py registers it.
 FAULTY_PROTOCOL = """\
@@ -58,14 +59,13 @@ def run_faulty(run_pytest, pytester):
 
 def test_a_dead_target_is_one_error_and_its_other_cases_are_skipped(run_faulty):
     result = run_faulty("TargetDead")
-    result.assert_outcomes(errors=1, skipped=1)
-    result.stdout.fnmatch_lines(["*TargetDead: as configured*", "SKIPPED*faulty is dead: as configured*"])
+    reasons = ("*TargetDead: as configured*", "SKIPPED*faulty is dead: as configured*")
+    assert_result(result, *reasons, errors=1, skipped=1)
     assert "Traceback" not in result.stdout.str()
 
 
 def test_a_variant_that_cannot_be_attached_is_one_error(run_faulty):
-    result = run_faulty("AttachError")
-    result.assert_outcomes(errors=1, skipped=1)
+    run_faulty("AttachError").assert_outcomes(errors=1, skipped=1)
 
 
 def test_a_refused_option_is_a_skip(run_faulty):
@@ -78,9 +78,8 @@ def test_a_client_without_the_protocol_is_an_error_unless_the_target_is_optional
 
 
 def test_an_option_with_another_value_is_a_failure(run_faulty):
-    result = run_faulty("changed")
-    result.assert_outcomes(failed=2)
-    result.stdout.fnmatch_lines(["*silently changed: wsize: requested 1048576, got 4096*"])
+    message = "*silently changed: wsize: requested 1048576, got 4096*"
+    assert_result(run_faulty("changed"), message, failed=2)
 
 
 def test_an_assertion_is_a_failure_and_another_exception_an_error(run_faulty):
@@ -100,6 +99,5 @@ import pytest
 @pytest.mark.needs("block", "multipath")
 def test_one(attachment): pass
 """
-    result = run_faulty("nothing", suite=suite)
-    result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines(["SKIPPED*faulty has no block, multipath*"])
+    reason = "SKIPPED*faulty has no block, multipath*"
+    assert_result(run_faulty("nothing", suite=suite), reason, skipped=1)
