@@ -57,23 +57,14 @@ def run(*argv: str) -> subprocess.CompletedProcess[str]:
 def test_the_cases_of_each_variant_are_counted_and_timed(workdir):
     process = run("targets", "--profile", "tiny")
     assert process.returncode == 0, process.stderr
-    rows = [line.split() for line in process.stdout.splitlines()]
-    assert rows[0] == [
-        "variant",
-        "protocol",
-        "clients",
-        "measured",
-        "others",
-        "skipped",
-        "at",
-        "least",
-        "at",
-        "most",
+    rows = [" ".join(line.split()) for line in process.stdout.splitlines()]
+    assert rows[:4] == [
+        "variant protocol clients measured others skipped at least at most",
+        "nas-v3 nfs load1 1 1 0 30 s 60 s",
+        "nas-v4.2 nfs load1 3 1 0 90 s 3 min",
+        "disk local load1 1 0 1 30 s 60 s",
     ]
-    assert rows[1] == ["nas-v3", "nfs", "load1", "1", "1", "0", "30", "s", "60", "s"]
-    assert rows[2] == ["nas-v4.2", "nfs", "load1", "3", "1", "0", "90", "s", "3", "min"]
-    assert rows[3] == ["disk", "local", "load1", "1", "0", "1", "30", "s", "60", "s"]
-    assert rows[4][:5] == ["3", "variants", "5", "2", "1"]
+    assert rows[4].startswith("3 variants 5 2 1 ")
     assert "4MiB of data on each of 3 variants" in process.stdout
 
 

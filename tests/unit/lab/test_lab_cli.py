@@ -9,6 +9,10 @@ import pytest
 from storagetest.lab import roles
 from storagetest.lab.cli import add_parser
 
+ROLES = ", ".join(roles.names())
+LAB_NAME = "use up to 32 lower-case letters, digits and dashes"
+BUILD = "storagetest lab image --appliance kernel --build"
+
 
 def run(*argv: str) -> int:
     parser = argparse.ArgumentParser()
@@ -26,22 +30,13 @@ def empty_directories(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (
-            ["up", "--appliance", "nas"],
-            f"--appliance nas: unknown role. Known roles: {', '.join(roles.names())}.",
-        ),
+        (["up", "--appliance", "nas"], f"--appliance nas: unknown role. Known roles: {ROLES}."),
         (["up", "--clients", "-1"], "--clients -1: use 0 to 64"),
-        (
-            ["up", "--name", "A b"],
-            "invalid lab name 'A b': use up to 32 lower-case letters, digits and dashes",
-        ),
+        (["up", "--name", "A b"], f"invalid lab name 'A b': {LAB_NAME}"),
         (["up", "--overlay", "/nowhere"], "--overlay /nowhere: not a directory"),
         (["status"], "lab default is not up"),
         (["ssh", "client1", "--", "true"], "lab default is not up. Run `storagetest lab up`."),
-        (
-            ["image", "--print-kernel"],
-            "the image is not built yet. Run `storagetest lab image --appliance kernel --build`.",
-        ),
+        (["image", "--print-kernel"], f"the image is not built yet. Run `{BUILD}`."),
     ],
 )
 def test_an_error_is_one_line(capsys, argv, message):

@@ -8,7 +8,6 @@ from importlib.resources import files
 
 import pytest
 
-from storagetest.errors import LabError
 from storagetest.lab import guest_files, qemu, roles
 from storagetest.lab.services import client, lio, nvmet, tgt
 
@@ -41,11 +40,6 @@ def test_a_role_is_complete(name):
     assert bool(targets) == bool(role.services)
     ports = [port for service in role.services for port in service.ports.values()]
     assert len(ports) == len(set(ports))
-
-
-def test_an_unknown_role_is_an_error_with_the_known_names():
-    with pytest.raises(LabError, match=f"unknown role. Known roles: {', '.join(roles.names())}"):
-        roles.load("x")
 
 
 def lab() -> list[qemu.Machine]:

@@ -29,7 +29,7 @@ def cache(monkeypatch, tmp_path) -> Path:
 
 
 @pytest.fixture
-def fake(monkeypatch, tmp_path):
+def fake(cache, monkeypatch, tmp_path):
     """Install a fake mmdebstrap that runs a shell script; tree.tar is a minimal image tree."""
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w") as tar:
@@ -55,20 +55,26 @@ def fake(monkeypatch, tmp_path):
     return install
 
 
+@pytest.fixture
+def built(fake) -> image.Image:
+    """The tiny image."""
+    fake("cat tree.tar")
+    return build()
+
+
+def build() -> image.Image:
+    return image.build(TINY, lambda _: None)
+
+
 def left(cache: Path) -> list[str]:
     return sorted(path.name for path in (cache / "images").iterdir())
 
 
 def test_the_hash_covers_the_whole_recipe():
     assert TINY.hash() == replace(TINY).hash()
-    others = {
-        replace(TINY, packages=("two",)).hash(),
-        replace(TINY, version=2).hash(),
-        replace(TINY, early_modules=()).hash(),
-        replace(TINY, excludes=("/usr/share/doc/*",)).hash(),
-        replace(TINY, unpacked=("one",)).hash(),
-    }
-    assert len(others | {TINY.hash()}) == 6
+    changes = [{"packages": ("two",)}, {"version": 2}, {"early_modules": ()}]
+    changes += [{"excludes": ("/usr/share/doc/*",)}, {"unpacked": ("one",)}]
+    assert len({recipe.hash() for recipe in (TINY, *(replace(TINY, **each) for each in changes))}) == 6
 
 
 def test_mmdebstrap_gets_the_hosts_sources_and_no_fixed_mirror():
@@ -97,26 +103,24 @@ def test_an_image_is_built_and_found(cache, fake):
     assert len(messages) == 2
 
 
-def test_a_damaged_image_is_rebuilt(cache, fake, tmp_path):
-    fake("cat tree.tar")
-    built = image.build(TINY, lambda _: None)
+def test_a_damaged_image_is_rebuilt(built, tmp_path):
     built.rootfs.write_bytes(b"short")
     assert image.find(TINY) is None
-    assert image.build(TINY, lambda _: None).rootfs.stat().st_size > 5
+    assert build().rootfs.stat().st_size > 5
     assert (tmp_path / "runs").read_text() == "run\nrun\n"
 
 
 def test_a_failed_build_has_the_tools_stderr_and_leaves_nothing(cache, fake):
     fake("echo 'E: no network' >&2; exit 1")
     with pytest.raises(LabError, match="E: no network"):
-        image.build(TINY, lambda _: None)
+        build()
     assert left(cache) == [".lock"]
     assert image.find(TINY) is None
 
 
-def test_concurrent_builds_build_once(cache, fake, tmp_path):
+def test_concurrent_builds_build_once(fake, tmp_path):
     fake("sleep 0.5; cat tree.tar")
-    builders = [threading.Thread(target=image.build, args=(TINY, lambda _: None)) for _ in range(3)]
+    builders = [threading.Thread(target=build) for _ in range(3)]
     for builder in builders:
         builder.start()
     for builder in builders:
@@ -128,30 +132,25 @@ def test_concurrent_builds_build_once(cache, fake, tmp_path):
 def test_an_interrupted_build_leaves_no_image(cache, fake, tmp_path, number):
     fake("echo $$ >pid; exec sleep 60")
     program = f"from storagetest.lab import image\nimage.build(image.{TINY!r}, print)"
-    with subprocess.Popen(
-        [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": str(package_root())},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    ) as builder:
-        wait_until(
-            lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text() != "", 20, "the build"
-        )
+    argv, env = [sys.executable, "-c", program], {**os.environ, "PYTHONPATH": str(package_root())}
+    pid, null = tmp_path / "pid", subprocess.DEVNULL
+    with subprocess.Popen(argv, env=env, stdout=null, stderr=null) as builder:
+        wait_until(lambda: pid.exists() and pid.read_text() != "", 20, "the build")
         builder.send_signal(number)
-    maker = Path("/proc", (tmp_path / "pid").read_text().strip())
+    maker = Path("/proc", pid.read_text().strip())
     wait_until(
         lambda: not maker.exists() or "zombie" in (maker / "status").read_text(), 20, "mmdebstrap's end"
     )
     assert image.find(TINY) is None
     fake("cat tree.tar")
-    image.build(TINY, lambda _: None)
+    build()
     assert left(cache) == [".lock", TINY.hash()]
 
 
 def test_missing_tools_are_an_error_with_their_packages(cache, monkeypatch, tmp_path):
     monkeypatch.setattr("shutil.which", lambda *_, **__: None)
     with pytest.raises(LabError, match="apt-get install mmdebstrap squashfs-tools"):
-        image.build(TINY, lambda _: None)
+        build()
 
 
 def tree(path: Path, **files: str) -> Path:
@@ -177,18 +176,14 @@ def test_unusable_overlays_are_rejected(tmp_path):
         overlays.describe(tree(tmp_path, sbin__tool="x"))
 
 
-def test_modules_for_another_kernel_are_rejected(cache, fake, tmp_path):
-    fake("cat tree.tar")
-    built = image.build(TINY, lambda _: None)
+def test_modules_for_another_kernel_are_rejected(cache, built, tmp_path):
     overlay = overlays.describe(tree(tmp_path / "o", usr__lib__modules__9__x="x"))
     with pytest.raises(LabError, match=r"modules are for Linux 9, but the image has 1\.0"):
         overlays.pack(overlay, built, lambda _: None)
     assert list((cache / "overlays").iterdir()) == []
 
 
-def test_an_overlay_is_packed_once(cache, fake, tmp_path):
-    fake("cat tree.tar")
-    built = image.build(TINY, lambda _: None)
+def test_an_overlay_is_packed_once(built, tmp_path):
     overlay = overlays.describe(tree(tmp_path / "o", usr__sbin__tool="x"))
     messages: list[str] = []
     packed = overlays.pack(overlay, built, messages.append)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import sys
 from collections.abc import Iterator
@@ -48,8 +49,6 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def test_the_command_line_offers_it(toy: str, capsys: pytest.CaptureFixture[str]):
-    import argparse
-
     parser = argparse.ArgumentParser()
     cli.add_parser(parser.add_subparsers())
     with pytest.raises(SystemExit):
@@ -77,11 +76,8 @@ def test_the_guest_loads_its_modules_and_runs_its_script(toy: str):
     machines = qemu.machines(role.memory, role.services, 1, 512, (client.SERVICE,))
     boot = qemu.Boot("kernel", "rootfs", None, kvm=False)
     files = guest_files.files(machines[0], machines, guest_files.Private(b"", b"", {}), boot=boot)
-    assert files["lab/services/toyd.sh"].data.decode().splitlines() == [
-        ". /run/lab/lib.sh",
-        "modules toy-ko",
-        "toyd --port 2050",
-    ]
+    script = files["lab/services/toyd.sh"].data
+    assert script == b". /run/lab/lib.sh\nmodules toy-ko\ntoyd --port 2050\n"
     assert machines[0].forwards == {"ssh": 22, "toy": 2050}
 
 

@@ -10,19 +10,9 @@ from storagetest.verdict import Outcome, judge, mark_client_limited, parse_thres
 
 
 def run(who: Limiter | None, metric: str, *values: float) -> Run:
-    return Run(
-        case="c",
-        workload="w",
-        target="t",
-        variant="v",
-        protocol="p",
-        client="here",
-        parameters={},
-        negotiated={},
-        samples=tuple(Sample({metric: value}, 1.0, 10**6) for value in values),
-        started=0.0,
-        limited_by=Bottleneck(who, "its busiest core 99% busy") if who else None,
-    )
+    samples = tuple(Sample({metric: value}, 1.0, 10**6) for value in values)
+    limit = Bottleneck(who, "its busiest core 99% busy") if who else None
+    return Run("c", "w", "t", "v", "p", "here", {}, {}, samples, 0.0, limited_by=limit)
 
 
 @pytest.mark.parametrize(

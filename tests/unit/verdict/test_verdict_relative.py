@@ -39,16 +39,18 @@ def gate(text: str) -> Threshold:
     return parse_threshold(text, METRICS, place="t.yaml:1:1")
 
 
-def sequentially(truth: float, text: str, reference: Reference, *, metric: str = "iops", seed: int = 1):
-    """Measure while more pairs are required, as the runner does."""
+def sequentially(
+    truth: float, text: str, reference: Reference, *, metric: str = "iops", seed: int = 1, noise: float = 0.01
+):
+    """Measure while more runs are required, as the runner does."""
     draw = random.Random(seed)
-    values = [draw.gauss(truth, truth * 0.01) for _ in range(3)]
+    values = [draw.gauss(truth, truth * noise) for _ in range(3)]
     while True:
         run = run_of(values, metric=metric)
         verdict = judge(run, gate(text), plan=PLAN, reference=reference)
         if not wants_more(run, [verdict], max_repeats=PLAN.max_repeats):
             return verdict, len(values)
-        values.append(draw.gauss(truth, truth * 0.01))
+        values.append(draw.gauss(truth, truth * noise))
 
 
 @pytest.mark.parametrize(
@@ -132,25 +134,13 @@ def test_a_percentile_of_too_few_ios_carries_no_verdict_here_either():
 
 def test_bins_move_the_bound_of_a_percentile_against_either_verdict():
     reference = Reference(((0.005, 0.00501, 0.00499, 0.005),) * 3)
-    near = judge(
-        run_of([0.00546, 0.00547, 0.00545] * 2, metric="p99"),
-        gate("p99 <= baseline + 10 %"),
-        reference=reference,
-    )
-    beyond = judge(
-        run_of([0.00554, 0.00555, 0.00553] * 2, metric="p99"),
-        gate("p99 <= baseline + 10 %"),
-        reference=reference,
-    )
-    assert near.outcome is beyond.outcome is Outcome.INVALID
-    assert (
-        judge(
-            run_of([0.0052, 0.0053, 0.0052] * 2, metric="p99"),
-            gate("p99 <= baseline + 10 %"),
-            reference=reference,
-        ).outcome
-        is Outcome.PASS
-    )
+    for values, outcome in (
+        ([0.00546, 0.00547, 0.00545], Outcome.INVALID),
+        ([0.00554, 0.00555, 0.00553], Outcome.INVALID),
+        ([0.0052, 0.0053, 0.0052], Outcome.PASS),
+    ):
+        run = run_of(values * 2, metric="p99")
+        assert judge(run, gate("p99 <= baseline + 10 %"), reference=reference).outcome is outcome
 
 
 def test_relative_gate_on_a_missing_metric_is_a_configuration_error():
@@ -169,19 +159,12 @@ def test_a_baseline_of_three_runs_can_pass_a_case_and_never_fail_one():
 def test_how_often_it_errs_at_three_percent_of_noise():
     """50 cases each, seeded, against 30 stored runs: measured, not assumed."""
     draw = random.Random(5)
-    outcomes: dict[float, list[Outcome]] = {}
-    for truth in (1.0, 0.9):
-        outcomes[truth] = []
-        for _ in range(50):
+    outcomes: dict[float, list[Outcome]] = {1.0: [], 0.9: []}
+    for truth, found in outcomes.items():
+        for seed in range(50):
             stored = Reference((tuple(draw.gauss(1, 0.03) for _ in range(30)),))
-            values = [draw.gauss(truth, truth * 0.03) for _ in range(3)]
-            while True:
-                run = run_of(values)
-                verdict = judge(run, gate("iops >= baseline - 5 %"), plan=PLAN, reference=stored)
-                if not wants_more(run, [verdict], max_repeats=PLAN.max_repeats):
-                    break
-                values.append(draw.gauss(truth, truth * 0.03))
-            outcomes[truth].append(verdict.outcome)
+            verdict, _ = sequentially(truth, "iops >= baseline - 5 %", stored, seed=seed, noise=0.03)
+            found.append(verdict.outcome)
     assert outcomes[1.0].count(Outcome.FAIL) == 0
     assert outcomes[1.0].count(Outcome.PASS) >= 47
     assert outcomes[0.9].count(Outcome.PASS) == 0
