@@ -62,14 +62,8 @@ def test_the_brackets_of_the_jenkinsfile_close():
         depth += 1 if bracket == "{" else -1
         assert depth >= 0
     assert depth == 0
-    assert re.findall(r"^ {4}(\w+)", text, re.MULTILINE) == [
-        "agent",
-        "triggers",
-        "options",
-        "environment",
-        "stages",
-        "post",
-    ]
+    sections = re.findall(r"^ {4}(\w+)", text, re.MULTILINE)
+    assert sections == ["agent", "triggers", "options", "environment", "stages", "post"]
 
 
 def test_their_commands_run(tmp_path: Path):

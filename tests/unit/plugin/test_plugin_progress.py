@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -16,6 +15,7 @@ from storagetest.plugin.progress.model import ProgressState, clock, message, wai
 from storagetest.plugin.progress.render import ProgressDisplay, how
 from storagetest.plugin.progress.terminal_overlay import TerminalOverlay
 from storagetest.plugin.progress.xdist_channel import ProgressListener, sender
+from storagetest.polling import wait_until
 from storagetest.runner import CaseInfo, MeasurementPhase, ProgressEvent
 from storagetest.runner.throughput_watch import Throughput
 
@@ -27,24 +27,28 @@ def event_message(phase: MeasurementPhase, elapsed: float, **more) -> dict:
     return message(ProgressEvent(CASE, phase, elapsed, title="sequential read 1MiB", **more))
 
 
+def update(state: ProgressState, phase: MeasurementPhase, elapsed: float, *, at: float, **more) -> None:
+    """Give the state the message of an event; a repeat is expected to take 35 s."""
+    expected = {"expected": 35.0} if "repeat" in more else {}
+    state.update(event_message(phase, elapsed, **{**expected, **more}), at=at)
+
+
 def test_lines_show_time_and_throughput_of_a_repeat_and_the_estimate_of_the_case():
     state = ProgressState()
-    state.update(event_message(MeasurementPhase.FILL, 0.0), at=100.0)
+    update(state, MeasurementPhase.FILL, 0.0, at=100.0)
     assert state.lines(100, at=112.4) == [
         "  nas-v4.2-nconnect4 on load1: sequential read 1MiB, 0:12",
         "    fill, 0:12",
     ]
-    state.update(event_message(MeasurementPhase.MEASURE, 20.0, repeat=1, of=3, expected=35.0), at=120.0)
-    state.update(event_message(MeasurementPhase.MEASURE, 56.0, repeat=2, of=3, expected=35.0), at=156.0)
-    state.update(
-        event_message(
-            MeasurementPhase.MEASURE,
-            58.0,
-            repeat=2,
-            of=3,
-            expected=35.0,
-            throughput=Throughput(50 * MIB, 0, 2, "x"),
-        ),
+    update(state, MeasurementPhase.MEASURE, 20.0, repeat=1, of=3, at=120.0)
+    update(state, MeasurementPhase.MEASURE, 56.0, repeat=2, of=3, at=156.0)
+    update(
+        state,
+        MeasurementPhase.MEASURE,
+        58.0,
+        repeat=2,
+        of=3,
+        throughput=Throughput(50 * MIB, 0, 2, "x"),
         at=158.0,
     )
     assert state.lines(100, at=159.0) == [
@@ -55,30 +59,21 @@ def test_lines_show_time_and_throughput_of_a_repeat_and_the_estimate_of_the_case
 
 def test_an_old_throughput_is_not_shown_and_zero_throughput_is_named():
     state = ProgressState()
-    state.update(event_message(MeasurementPhase.MEASURE, 0.0, repeat=1, of=1, expected=35.0), at=0.0)
-    state.update(
-        event_message(
-            MeasurementPhase.MEASURE, 2.0, repeat=1, of=1, expected=35.0, throughput=Throughput(0, 0, 2, "x")
-        ),
-        at=2.0,
-    )
+    update(state, MeasurementPhase.MEASURE, 0.0, repeat=1, of=1, at=0.0)
+    update(state, MeasurementPhase.MEASURE, 2.0, repeat=1, of=1, throughput=Throughput(0, 0, 2, "x"), at=2.0)
     assert state.lines(100, at=3.0)[1].endswith(", no data is transferred")
     assert state.lines(100, at=9.0)[1].endswith("0:09 of 0:35")
     both = Throughput(3 * MIB, 1536, 2, "x")  # 1.5 KiB/s is below the least rate
-    state.update(
-        event_message(MeasurementPhase.MEASURE, 9.0, repeat=1, of=1, expected=35.0, throughput=both), at=9.0
-    )
+    update(state, MeasurementPhase.MEASURE, 9.0, repeat=1, of=1, throughput=both, at=9.0)
     assert state.lines(100, at=9.0)[1].endswith(", reading 3.00 MiB/s")
 
 
 def test_a_new_phase_clears_the_throughput():
     state = ProgressState()
-    state.update(event_message(MeasurementPhase.FILL, 0.0), at=0.0)
-    state.update(
-        event_message(MeasurementPhase.FILL, 2.0, throughput=Throughput(0, 80 * MIB, 2, "x")), at=2.0
-    )
+    update(state, MeasurementPhase.FILL, 0.0, at=0.0)
+    update(state, MeasurementPhase.FILL, 2.0, throughput=Throughput(0, 80 * MIB, 2, "x"), at=2.0)
     assert "writing 80.0 MiB/s" in state.lines(100, at=2.5)[1]
-    state.update(event_message(MeasurementPhase.MEASURE, 3.0, repeat=1, of=3, expected=35.0), at=3.0)
+    update(state, MeasurementPhase.MEASURE, 3.0, repeat=1, of=3, at=3.0)
     assert "MiB/s" not in state.lines(100, at=3.5)[1]
 
 
@@ -86,16 +81,14 @@ def test_the_steady_state_phase_shows_its_criterion_and_no_estimate():
     state = ProgressState()
     steady_state = "iops ranges over 23.1% and moves by 4.20%"
     last = ((METRICS["iops"], 13337.0), (METRICS["p99"], 0.00412))
-    state.update(
-        event_message(
-            MeasurementPhase.STEADY_STATE,
-            70.0,
-            repeat=3,
-            of=25,
-            expected=35.0,
-            steady_state=steady_state,
-            last=last,
-        ),
+    update(
+        state,
+        MeasurementPhase.STEADY_STATE,
+        70.0,
+        repeat=3,
+        of=25,
+        steady_state=steady_state,
+        last=last,
         at=70.0,
     )
     first, second = state.lines(120, at=71.0)
@@ -109,16 +102,15 @@ def test_the_steady_state_phase_shows_its_criterion_and_no_estimate():
 def test_no_line_exceeds_the_width(width: int):
     state = ProgressState()
     flow = Throughput(1234 * MIB, 987 * MIB, 2, "x")
-    state.update(
-        event_message(
-            MeasurementPhase.MEASURE,
-            5000.0,
-            repeat=11,
-            of=12,
-            expected=3500.0,
-            throughput=flow,
-            steady_state="s" * 60,
-        ),
+    update(
+        state,
+        MeasurementPhase.MEASURE,
+        5000.0,
+        repeat=11,
+        of=12,
+        expected=3500.0,
+        throughput=flow,
+        steady_state="s" * 60,
         at=5000.0,
     )
     lines = state.lines(width, at=5001.0)
@@ -134,9 +126,9 @@ def test_control_characters_in_a_message_are_replaced():
 
 def test_another_case_resets_the_state():
     state = ProgressState()
-    state.update(event_message(MeasurementPhase.MEASURE, 50.0, repeat=3, of=3, expected=10.0), at=50.0)
+    update(state, MeasurementPhase.MEASURE, 50.0, repeat=3, of=3, expected=10.0, at=50.0)
     # The case has the same name; an elapsed time of 0 shows that it is another one.
-    state.update(event_message(MeasurementPhase.FILL, 0.0), at=60.0)
+    update(state, MeasurementPhase.FILL, 0.0, at=60.0)
     assert state.lines(100, at=61.0) == [
         "  nas-v4.2-nconnect4 on load1: sequential read 1MiB, 0:01",
         "    fill, 0:01",
@@ -228,18 +220,11 @@ def test_without_a_terminal_reporter_the_display_is_off():
     assert how(options(), None, XTERM) == "off"
 
 
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_a_log_gets_lines_after_half_a_minute_and_then_every_minute(reporter, terminal):
-    ticks = Clock()
-    log = render._LogRenderer(reporter, midline=False, clock=ticks)
+    ticks = SimpleNamespace(now=1000.0)
+    log = render._LogRenderer(reporter, midline=False, clock=lambda: ticks.now)
     state = ProgressState()
-    state.update(event_message(MeasurementPhase.MEASURE, 0.0, repeat=1, of=3, expected=300.0), at=ticks.now)
+    update(state, MeasurementPhase.MEASURE, 0.0, repeat=1, of=3, expected=300.0, at=ticks.now)
     reporter._tw.write("test_a.py ")
     shown = []
     for _ in range(200):
@@ -263,13 +248,13 @@ def test_the_display_updates_and_clears_at_the_end(reporter, terminal, monkeypat
     monkeypatch.setattr(render, "_LEAST_DURATION", 0.0)
     display = ProgressDisplay(options(st_progress="line"), reporter)
     display.update("gw0", event_message(MeasurementPhase.FILL, 0.0))
-    _until(lambda: "    fill, 0:00" in terminal.shown)
+    wait_until(lambda: "    fill, 0:00" in terminal.shown, 20, "the display")
     display.update("gw1", event_message(MeasurementPhase.MEASURE, 3.0, repeat=1, of=3, expected=5.0))
-    _until(lambda: len(terminal.shown) == 4)
+    wait_until(lambda: len(terminal.shown) == 4, 20, "the display")
     display.update("gw0", None)
-    _until(lambda: len(terminal.shown) == 2)
+    wait_until(lambda: len(terminal.shown) == 2, 20, "the display")
     display.update("gw1", event_message(MeasurementPhase.DONE, 8.0))
-    _until(lambda: terminal.shown == [])
+    wait_until(lambda: terminal.shown == [], 20, "the display")
     display.close()
     display.update("gw0", event_message(MeasurementPhase.FILL, 0.0))
     assert terminal.shown == []
@@ -281,17 +266,10 @@ def test_a_worker_sends_messages_and_never_blocks():
     send = sender(listener.path, "gw3")
     send(event_message(MeasurementPhase.FILL, 1.5))
     send(None)
-    _until(lambda: len(received) == 2)
-    assert received[0][0] == "gw3"
-    assert received[0][1]["phase"] == "fill"
-    assert received[1] == ("gw3", None)
+    wait_until(lambda: len(received) == 2, 20, "two messages")
+    (worker, first), second = received
+    assert (worker, first["phase"]) == ("gw3", "fill")
+    assert second == ("gw3", None)
     listener.close()
     for _ in range(1000):
         send(event_message(MeasurementPhase.FILL, 1.5))  # the socket is closed
-
-
-def _until(predicate) -> None:
-    end = time.monotonic() + 20
-    while not predicate():
-        assert time.monotonic() < end
-        time.sleep(0.01)
