@@ -209,7 +209,7 @@ class RunState:
         _ = self.profile
         if self._client is not None and self._client not in self.config.clients:
             known = ", ".join(sorted(self.config.clients))
-            raise ConfigError(f"--st-client {self._client!r}: no such client. There are: {known}")
+            raise ConfigError(f"--st-client {self._client}: no such client. There are: {known}")
         for glob in self._options.st_target:
             if not any(matches_name(variant, [glob]) for variant in self.config.variants):
                 raise ConfigError(f"--st-target {glob}: matches no variant. `storagetest targets` lists them")
