@@ -45,6 +45,21 @@ _BROKEN = (paramiko.SSHException, EOFError, OSError)
 _NO_STATUS = -1
 
 
+def without_close_errors(channel: paramiko.Channel) -> paramiko.Channel:
+    """Return ``channel`` with a ``close`` that raises nothing if its connection is already lost.
+
+    paramiko's thread of a connection over ``channel`` closes it last, outside its own error handling.
+    """
+    close = channel.close
+
+    def close_quietly() -> None:
+        with suppress(*_BROKEN):
+            close()
+
+    channel.close = close_quietly  # type: ignore[method-assign]
+    return channel
+
+
 class SshHost(SupervisedHost):
     """A host over SSH. It needs a login shell that runs ``sh -c '…'``, coreutils, grep and /proc."""
 
@@ -193,7 +208,7 @@ class SshHost(SupervisedHost):
                     "is the address right as seen from there, is sshd up, and is AllowTcpForwarding on?"
                 ) from error
 
-        return self._open_channel(tunnel, timeout=budget.left())
+        return without_close_errors(self._open_channel(tunnel, timeout=budget.left()))
 
     def _open_channel(
         self, opened: Callable[[paramiko.Transport, float], paramiko.Channel], *, timeout: float

@@ -8,11 +8,14 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
+import paramiko
 import pytest
 
 from storagetest.errors import DeadlineExceeded, HostError
 from storagetest.hosts import LocalHost, SlurmHost, SshHost, SshSettings, _supervised_host
+from storagetest.hosts.ssh import without_close_errors
 from storagetest.polling import wait_until
 
 
@@ -133,6 +136,14 @@ def test_a_jump_host_lost_during_a_command_is_an_error(settings: SshSettings, ss
     with SshHost(replace(settings, jump=replace(settings, name="jump"))) as host:
         lose_connection(host, sshd)
         assert host.run(["echo", "back"], deadline=20).stdout == "back\n"
+
+
+@pytest.mark.parametrize("error", [EOFError, OSError("lost"), paramiko.SSHException("lost")])
+def test_closing_a_tunnel_whose_connection_is_lost_raises_nothing(error) -> None:
+    channel = Mock(close=Mock(side_effect=error))
+    lost = channel.close
+    without_close_errors(channel).close()
+    lost.assert_called_once()
 
 
 def test_an_alias_of_an_ssh_config_is_used(settings: SshSettings, tmp_path: Path) -> None:
