@@ -52,16 +52,16 @@ def why_not() -> str | None:
     return fuse_mount.why_not()
 
 
-def run(name: str | None, cases: Sequence[BodyCase]) -> Outcome:
-    """Run ``cases`` on the mutant of that name; on an honest disk where it is None."""
-    with loop_over(name) as (device, below), LocalHost("here") as here:
+def run(name: str | None, cases: Sequence[BodyCase], *, sector: int = 512) -> Outcome:
+    """Run ``cases`` on the mutant of that name, or an honest disk; logical blocks have ``sector`` bytes."""
+    with loop_over(name, sector=sector) as (device, below), LocalHost("here") as here:
         answers = run_cases(here, [case.call for case in cases], path=device, timeout=_DEADLINE)
         acted = (below / block_files.ACTED).exists()
     return Outcome({answer.id: answer for answer in answers}, acted)
 
 
 @contextmanager
-def loop_over(name: str | None, *, files: str = "") -> Iterator[tuple[str, Path]]:
+def loop_over(name: str | None, *, files: str = "", sector: int = 512) -> Iterator[tuple[str, Path]]:
     """Yield a loop device over a disk, and the directory that the disk's own file is in.
 
     ``files`` names a disk of another module than :mod:`block_files`, as ``module:name``.
@@ -76,7 +76,8 @@ def loop_over(name: str | None, *, files: str = "") -> Iterator[tuple[str, Path]
             disk.truncate(SIZE)
         (below / block_files.POWER).touch()
         with fuse_mount.mounted(files or f"block_files:{kind}", below, at):
-            attach = ["losetup", "--find", "--show", "--direct-io=on", str(at / block_files.DISK)]
+            attach = ["losetup", "--find", "--show", "--direct-io=on", "--sector-size", str(sector)]
+            attach.append(str(at / block_files.DISK))
             device = _run(attach).strip()
             try:
                 yield device, below

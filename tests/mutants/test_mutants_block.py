@@ -37,8 +37,10 @@ DEVICE = {"protocol": "local", "device": "/dev/null", "erase": "nothing"}
 cases = cache(partial(collected, "block", DEVICE))
 
 
-def test_an_honest_disk_fails_no_case() -> None:
-    outcome = block_mutation_run.run(None, cases())
+@pytest.mark.parametrize("sector", [512, 4096])
+def test_an_honest_disk_fails_no_case(sector: int) -> None:
+    """With blocks of 4,096 bytes a case's range has an eighth of the blocks."""
+    outcome = block_mutation_run.run(None, cases(), sector=sector)
     bad = {name: answer.message for name, answer in outcome.answers.items() if answer.status not in GOOD}
     assert not bad
     tried = sum(answer.status is ClientCaseStatus.PASSED for answer in outcome.answers.values())

@@ -86,11 +86,11 @@ def test_concurrent_reads_and_writes_do_not_mix(block_range):
             if which % 2:
                 block_range.assert_generation((which * 7 + turn) % 64)
             else:
-                block_range.write(64 + which * 32 + turn, generation=3)
+                block_range.write(64 + which // 2 * 32 + turn, generation=3)
 
     run_threads(work, 8)
-    for which in range(0, 8, 2):
-        block_range.assert_generation(64 + which * 32, 32, generation=3)
+    for writer in range(4):
+        block_range.assert_generation(64 + writer * 32, 32, generation=3)
 
 
 @pytest.mark.case("BLK-DEPTH-05", kills=("write-swapped",))

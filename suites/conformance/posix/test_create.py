@@ -9,7 +9,7 @@ import stat
 import pytest
 
 from storagetest.agent.testlib import assert_errno, record_observation, run_as_user
-from storagetest.agent.testlib.tmpfiles import make_file, wait_clock_tick
+from storagetest.agent.testlib.tmpfiles import hard_link, make_file, wait_clock_tick
 
 pytestmark = [pytest.mark.needs("filesystem"), pytest.mark.case(level="MUST")]
 
@@ -20,7 +20,7 @@ MAKERS = {
     "mkfifo": lambda path: os.mkfifo(path, 0o644),
     "mknod": lambda path: os.mknod(path, stat.S_IFREG | 0o644),
     "symlink": lambda path: os.symlink("target", path),
-    "link": lambda path: os.link(make_file(path.parent / "linked"), path),
+    "link": lambda path: hard_link(make_file(path.parent / "linked"), path),
 }
 KINDS = {
     "mkdir": stat.S_ISDIR,
@@ -117,7 +117,7 @@ def test_creation_updates_the_directorys_times(client_dir, call):
     before = os.stat(directory)
     wait_clock_tick(client_dir)
     if call == "link":
-        os.link(directory / "linked", directory / "new")
+        hard_link(directory / "linked", directory / "new")
     else:
         MAKERS[call](directory / "new")
     after = os.stat(directory)

@@ -9,7 +9,7 @@ import os
 import pytest
 
 from storagetest.agent.testlib import assert_errno, record_observation
-from storagetest.agent.testlib.tmpfiles import make_file, open_fd
+from storagetest.agent.testlib.tmpfiles import longest_name, make_file, open_fd
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -286,7 +286,8 @@ def test_opendir_of_a_file_is_refused(client_dir):
 @pytest.mark.case("PSX-DIR-LONG-NAMES", kills=("readdir-name-cut",))
 def test_long_names_are_all_listed(client_dir):
     """Entries with long names, of which few fit into a reply, are all listed."""
-    names = sorted(f"{number:03}" + "x" * 240 for number in range(60))
+    filling = "x" * (min(243, longest_name(client_dir)) - 3)
+    names = sorted(f"{number:03}{filling}" for number in range(60))
     for name in names:
         os.mknod(client_dir / name)
     assert sorted(os.listdir(client_dir)) == names

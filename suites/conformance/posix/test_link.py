@@ -8,7 +8,7 @@ import os
 import pytest
 
 from storagetest.agent.testlib import assert_errno, record_observation, run_as_user
-from storagetest.agent.testlib.tmpfiles import make_file, open_fd, wait_clock_tick
+from storagetest.agent.testlib.tmpfiles import hard_link, make_file, open_fd, wait_clock_tick
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -23,7 +23,7 @@ USER = 54321
 def test_linked_names_are_one_file(client_dir):
     """link() shall create a new link for the existing file: same serial number, mode and content."""
     make_file(client_dir / "a", b"shared", 0o604)
-    os.link(client_dir / "a", client_dir / "b")
+    hard_link(client_dir / "a", client_dir / "b")
     assert os.path.samestat(os.stat(client_dir / "a"), os.stat(client_dir / "b"))
     assert (client_dir / "b").read_bytes() == b"shared"
 
@@ -33,7 +33,7 @@ def test_link_increments_the_link_count(client_dir):
     """The link count of the file shall be incremented by one."""
     make_file(client_dir / "a")
     for count in range(2, 12):
-        os.link(client_dir / "a", client_dir / str(count))
+        hard_link(client_dir / "a", client_dir / str(count))
         assert os.stat(client_dir / "a").st_nlink == count
 
 
@@ -41,7 +41,7 @@ def test_link_increments_the_link_count(client_dir):
 def test_data_written_by_one_name_are_read_by_the_other(client_dir):
     """Both names are the same file, with the same size and data."""
     make_file(client_dir / "a", b"old")
-    os.link(client_dir / "a", client_dir / "b")
+    hard_link(client_dir / "a", client_dir / "b")
     with open_fd(client_dir / "b", os.O_WRONLY | os.O_TRUNC) as descriptor:
         os.write(descriptor, b"newer")
     assert (client_dir / "a").read_bytes() == b"newer"
@@ -52,7 +52,7 @@ def test_data_written_by_one_name_are_read_by_the_other(client_dir):
 def test_a_mode_set_by_one_name_is_seen_by_the_other(client_dir):
     """Attributes belong to the file, not to the name."""
     make_file(client_dir / "a", mode=0o644)
-    os.link(client_dir / "a", client_dir / "b")
+    hard_link(client_dir / "a", client_dir / "b")
     os.chmod(client_dir / "a", 0o600)
     assert os.stat(client_dir / "b").st_mode & 0o777 == 0o600
 
@@ -73,7 +73,7 @@ def test_link_updates_the_times_of_file_and_directory(client_dir):
     make_file(client_dir / "a")
     file, directory = os.stat(client_dir / "a"), os.stat(client_dir / "d")
     wait_clock_tick(client_dir)
-    os.link(client_dir / "a", client_dir / "d" / "b")
+    hard_link(client_dir / "a", client_dir / "d" / "b")
     assert os.stat(client_dir / "a").st_ctime_ns > file.st_ctime_ns
     assert os.stat(client_dir / "a").st_mtime_ns == file.st_mtime_ns
     assert os.stat(client_dir / "d").st_mtime_ns > directory.st_mtime_ns
@@ -84,7 +84,7 @@ def test_hard_link_to_a_symbolic_link(client_dir):
     """Whether link() follows a symbolic link is implementation-defined; linkat() without a flag does not."""
     make_file(client_dir / "f")
     os.symlink("f", client_dir / "s")
-    os.link(client_dir / "s", client_dir / "hard", follow_symlinks=False)
+    hard_link(client_dir / "s", client_dir / "hard", follow_symlinks=False)
     assert os.readlink(client_dir / "hard") == "f"
     assert os.lstat(client_dir / "s").st_nlink == 2
 
@@ -95,7 +95,7 @@ def test_linkat_follows_a_link_if_the_flag_is_set(client_dir):
     make_file(client_dir / "f", b"target")
     os.symlink("f", client_dir / "s")
     directory = os.open(client_dir, os.O_RDONLY)
-    os.link("s", client_dir / "hard", src_dir_fd=directory, follow_symlinks=True)
+    hard_link("s", client_dir / "hard", src_dir_fd=directory, follow_symlinks=True)
     os.close(directory)
     assert os.path.samestat(os.lstat(client_dir / "hard"), os.stat(client_dir / "f"))
 
@@ -104,7 +104,7 @@ def test_linkat_follows_a_link_if_the_flag_is_set(client_dir):
 def test_fifo_can_be_linked(client_dir):
     """The existing file may be of any type but a directory."""
     os.mkfifo(client_dir / "a")
-    os.link(client_dir / "a", client_dir / "b")
+    hard_link(client_dir / "a", client_dir / "b")
     assert os.path.samestat(os.lstat(client_dir / "a"), os.lstat(client_dir / "b"))
 
 
@@ -123,7 +123,7 @@ def test_file_can_have_many_links(client_dir):
     count = min(os.pathconf(client_dir / "a", "PC_LINK_MAX"), 32)
     assert count >= 8, "_POSIX_LINK_MAX"
     for number in range(count - 1):
-        os.link(client_dir / "a", client_dir / str(number))
+        hard_link(client_dir / "a", client_dir / str(number))
     assert os.stat(client_dir / "a").st_nlink == count
 
 
@@ -134,7 +134,7 @@ def test_link_to_a_file_of_another_user(client_dir):
     make_file(client_dir / "a", mode=0o600)
     with run_as_user(USER, USER):
         try:
-            os.link(client_dir / "a", client_dir / "b")
+            hard_link(client_dir / "a", client_dir / "b")
         except OSError as error:
             assert error.errno in (errno.EPERM, errno.EACCES)
             record_observation("a user without read permission may not link the file")

@@ -12,7 +12,7 @@ import stat
 import pytest
 
 from storagetest.agent.testlib import assert_errno, run_as_user
-from storagetest.agent.testlib.tmpfiles import make_file
+from storagetest.agent.testlib.tmpfiles import hard_link, make_file
 
 pytestmark = [pytest.mark.needs("filesystem"), pytest.mark.case(level="MUST")]
 
@@ -29,8 +29,8 @@ CALLS = {
     "creat": (POSIX, "open", lambda path, _: os.open(path, os.O_CREAT | os.O_WRONLY)),
     "getxattr": (LINUX, "getxattr", lambda path, _: os.getxattr(path, "user.x")),
     "lchown": (POSIX, "lchown", lambda path, _: os.lchown(path, 0, 0)),
-    "link-from": (POSIX, "link", os.link),
-    "link-to": (POSIX, "link", lambda path, good: os.link(good, path)),
+    "link-from": (POSIX, "link", hard_link),
+    "link-to": (POSIX, "link", lambda path, good: hard_link(good, path)),
     "lstat": (POSIX, "lstat", lambda path, _: os.lstat(path)),
     "mkdir": (POSIX, "mkdir", lambda path, _: os.mkdir(path)),
     "mkfifo": (POSIX, "mkfifo", lambda path, _: os.mkfifo(path)),

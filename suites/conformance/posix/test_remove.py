@@ -9,7 +9,7 @@ import stat
 import pytest
 
 from storagetest.agent.testlib import assert_errno, run_as_user
-from storagetest.agent.testlib.tmpfiles import make_file, open_fd, wait_clock_tick
+from storagetest.agent.testlib.tmpfiles import hard_link, make_file, open_fd, wait_clock_tick
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -76,7 +76,7 @@ def test_unlink_with_a_trailing_slash_is_refused(client_dir):
 def test_unlink_decrements_the_link_count(client_dir):
     """unlink() decrements the link count of the file that the link references."""
     make_file(client_dir / "a")
-    os.link(client_dir / "a", client_dir / "b")
+    hard_link(client_dir / "a", client_dir / "b")
     assert os.stat(client_dir / "a").st_nlink == 2
     os.unlink(client_dir / "b")
     assert os.stat(client_dir / "a").st_nlink == 1
@@ -86,7 +86,7 @@ def test_unlink_decrements_the_link_count(client_dir):
 def test_unlink_keeps_the_other_link_and_the_data(client_dir):
     """Contents are freed only when the link count is 0 and no process has the file open."""
     make_file(client_dir / "a", b"shared")
-    os.link(client_dir / "a", client_dir / "b")
+    hard_link(client_dir / "a", client_dir / "b")
     os.unlink(client_dir / "a")
     assert (client_dir / "b").read_bytes() == b"shared"
 
@@ -114,7 +114,7 @@ def test_unlink_updates_the_times_of_directory_and_file(client_dir):
     """The parent's mtime and ctime are marked; and if the file's link count is not 0, the file's ctime."""
     (client_dir / "d").mkdir()
     make_file(client_dir / "kept")
-    os.link(client_dir / "kept", client_dir / "d" / "x")
+    hard_link(client_dir / "kept", client_dir / "d" / "x")
     directory, file = os.stat(client_dir / "d"), os.stat(client_dir / "kept")
     wait_clock_tick(client_dir)
     os.unlink(client_dir / "d" / "x")

@@ -10,7 +10,7 @@ import pytest
 
 from storagetest.agent.testlib import SubprocessCall, assert_errno, record_observation, run_as_user
 from storagetest.agent.testlib.libc import RENAME_EXCHANGE, RENAME_NOREPLACE, renameat2
-from storagetest.agent.testlib.tmpfiles import make_file, open_fd, wait_clock_tick
+from storagetest.agent.testlib.tmpfiles import hard_link, make_file, open_fd, wait_clock_tick
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -94,7 +94,7 @@ def test_replaced_file_loses_a_link(client_dir):
     """The link named new is removed: the file's other link stays, with a count of one."""
     make_file(client_dir / "old", b"old")
     make_file(client_dir / "new", b"other")
-    os.link(client_dir / "new", client_dir / "kept")
+    hard_link(client_dir / "new", client_dir / "kept")
     os.rename(client_dir / "old", client_dir / "new")
     assert os.stat(client_dir / "kept").st_nlink == 1
     assert (client_dir / "kept").read_bytes() == b"other"
@@ -142,7 +142,7 @@ def test_rename_to_the_same_name_does_nothing(client_dir):
 def test_rename_to_another_link_of_the_same_file_does_nothing(client_dir):
     """If old and new are links to the same file, rename() shall return successfully and do nothing else."""
     make_file(client_dir / "a", b"kept")
-    os.link(client_dir / "a", client_dir / "b")
+    hard_link(client_dir / "a", client_dir / "b")
     os.rename(client_dir / "a", client_dir / "b")
     assert sorted(os.listdir(client_dir)) == ["a", "b"]
 

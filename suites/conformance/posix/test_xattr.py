@@ -9,7 +9,7 @@ import os
 import pytest
 
 from storagetest.agent.testlib import assert_errno, record_observation, run_as_user, skip
-from storagetest.agent.testlib.tmpfiles import make_file, open_fd, wait_clock_tick
+from storagetest.agent.testlib.tmpfiles import hard_link, make_file, open_fd, wait_clock_tick
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -208,7 +208,7 @@ def test_attributes_stay_with_the_file(client_dir):
     """Attributes belong to the file, not to its name: rename and link keep them."""
     make_file_with_xattrs(client_dir / "f", x=b"kept")
     os.rename(client_dir / "f", client_dir / "g")
-    os.link(client_dir / "g", client_dir / "h")
+    hard_link(client_dir / "g", client_dir / "h")
     assert os.getxattr(client_dir / "g", "user.x") == os.getxattr(client_dir / "h", "user.x") == b"kept"
 
 

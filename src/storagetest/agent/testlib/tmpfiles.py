@@ -1,14 +1,16 @@
-"""Files for the bodies of cases: create, open and read a file, wait for the target's clock, make data."""
+"""Files for the bodies of cases: create, open, read, link; wait for the target's clock; make data."""
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from pathlib import Path
 
 from storagetest.agent.fsutil import open_fd
+from storagetest.agent.testlib.outcomes import skip
 
-__all__ = ["make_file", "open_fd", "pattern_bytes", "read_at", "wait_clock_tick"]
+__all__ = ["hard_link", "longest_name", "make_file", "open_fd", "pattern_bytes", "read_at", "wait_clock_tick"]
 
 _TICK_TIMEOUT = 4.0
 """Timeout for a change of the target's clock, in seconds: the coarsest known time stamps have two seconds."""
@@ -28,6 +30,56 @@ def read_at(path: Path, size: int, offset: int = 0) -> bytes:
     """Open, read up to ``size`` bytes at ``offset``, close."""
     with open_fd(path, os.O_RDONLY) as descriptor:
         return os.pread(descriptor, size, offset)
+
+
+def hard_link(
+    source: str | Path,
+    path: str | Path,
+    *,
+    src_dir_fd: int | None = None,
+    follow_symlinks: bool = True,
+) -> None:
+    """Make a link as os.link does; skip the case if the file system has no hard links.
+
+    That is legal: a server may answer LINK by NFS3ERR_NOTSUPP (RFC 1813 3.3.15), and link(2) has EPERM for a
+    file system without links. If only this one link is refused, the error is raised.
+    """
+    try:
+        os.link(source, path, src_dir_fd=src_dir_fd, follow_symlinks=follow_symlinks)
+    except OSError as error:
+        if error.errno in _NO_LINKS or (error.errno == errno.EPERM and not _has_links(path, source)):
+            skip(f"the file system has no hard links: {os.strerror(error.errno)} (link(2), RFC 1813 3.3.15)")
+        raise
+
+
+_NO_LINKS = (errno.EOPNOTSUPP, errno.ENOSYS, 524)
+"""How a file system without hard links refuses; 524 is Linux's ENOTSUPP, which NFS passes on."""
+
+
+def _has_links(*paths: str | Path) -> bool:
+    """Return whether a regular file of ours next to one of ``paths`` can have a second name."""
+    for directory in (Path(path).parent for path in paths):
+        probe, other = directory / ".linked", directory / ".link"
+        try:
+            make_file(probe)
+        except OSError:
+            continue  # no file can be made there
+        try:
+            os.link(probe, other)
+        except OSError as error:
+            return error.errno != errno.EPERM
+        else:
+            os.unlink(other)
+            return True
+        finally:
+            os.unlink(probe)
+    return True  # nothing is known: the error of the call itself counts
+
+
+def longest_name(directory: Path) -> int:
+    """Return {NAME_MAX} of ``directory``, in bytes (POSIX.1-2024 pathconf()); 255 if there is no limit."""
+    longest = os.pathconf(directory, "PC_NAME_MAX")
+    return 255 if longest < 0 else longest
 
 
 def wait_clock_tick(directory: Path) -> int:

@@ -1,0 +1,38 @@
+"""Sound file systems: the posix suite accuses none for a choice that the standards leave open."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import fuse_mount
+import pytest
+from body_cases import collected
+from posix_mutation_run import run_on
+
+NOT_HERE = fuse_mount.why_not()
+pytestmark = pytest.mark.skipif(NOT_HERE is not None, reason=str(NOT_HERE))
+
+SOUND = {
+    "NoLinks": ("test_link", "test_remove", "test_rename", "test_create", "test_path_errors", "test_xattr"),
+    "NoLinksByPermission": ("test_link", "test_remove", "test_rename", "test_create", "test_path_errors"),
+    "ShortNames": ("test_names", "test_directories", "test_path_errors"),
+    "NoHoles": ("test_sparse", "test_data"),
+    "Small": ("test_data", "test_sparse"),
+    "DirectRefused": ("test_direct",),
+}
+"""Class of :mod:`fuse_sound` → the modules of the suite that its choice concerns."""
+
+cases = cache(lambda: collected("posix"))
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_a_sound_file_system_is_accused_by_no_case(name: str) -> None:
+    chosen = [case for case in cases() if case.call.module.stem in SOUND[name]]
+    answers = run_on(f"fuse_sound:{name}", chosen)
+    bad = {
+        case: f"{answer.status.value}: {answer.message[:300]}"
+        for case, answer in answers.items()
+        if answer.status.value not in ("passed", "skipped")
+    }
+    assert not bad, "\n".join(f"{case} {end}" for case, end in bad.items())
+    assert any(answer.status.value == "passed" for answer in answers.values())
