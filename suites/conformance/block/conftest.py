@@ -16,7 +16,7 @@ import os
 import posixpath
 import re
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -25,8 +25,9 @@ from storagetest.agent.testlib import block_patterns, pr_ioctl
 from storagetest.agent.testlib.block_range import EDGE, RANGE
 from storagetest.agent.testlib.pr_ioctl import Request
 from storagetest.config import Variant
-from storagetest.errors import DeadlineExceeded, HostError
+from storagetest.errors import DeadlineExceeded, HostError, StoragetestError
 from storagetest.hosts import Host
+from storagetest.plugin.conformance.leftovers import stop_run
 from storagetest.plugin.fixtures.two_clients import SyscallSessionPool
 from storagetest.plugin.run_state import RunState
 from storagetest.polling import wait_until
@@ -198,8 +199,9 @@ def both(
     second_attachment: Attachment,
     session_pool: SyscallSessionPool,
     promised: str,
+    request: pytest.FixtureRequest,
 ) -> Iterator[tuple[Initiator, Initiator]]:
-    """Yield the device on both clients, without registrations before and after."""
+    """Yield the device on both clients, without registrations before and after, or end the run."""
     if getattr(variant.options, "more_paths", ()):
         pytest.skip(
             f"{variant.id}: each path may be a separate initiator; the case requires one initiator per client"
@@ -217,22 +219,56 @@ def both(
     )
     for each in pair:
         each.open()
+
+    def require_undone(left: str, when: str) -> None:
+        if left:
+            stop_run(
+                request.config,
+                f"{variant.id} is reserved {when} {request.node.name}, and neither client can undo it "
+                f"({left}): clear its reservations on the target, or restart it, and run again",
+            )
+
     try:
-        clear_registrations(pair)
+        require_undone(undo_registrations(pair), "before")
         yield pair
     finally:
         for each in pair:
             if each.session.usable:
                 each.open()
-        clear_registrations(pair)
+        require_undone(undo_registrations(pair) or still_refused(pair), "after")
         for each in pair:
             each.session.restart_worker()
 
 
-def clear_registrations(pair: tuple[Initiator, Initiator]) -> None:
-    """Remove every registration and reservation of any initiator."""
-    pair[0].register_key()
-    pair[0].assert_succeeds(pr_ioctl.clear(pair[0].key))
+def undo_registrations(pair: Sequence[Initiator]) -> str:
+    """Remove every registration and reservation, from each client in turn; return why that failed, or "".
+
+    A registrant clears all registrations (SPC-4, CLEAR; NVMe Base 8.1.24.8). A client that cannot clear
+    unregisters, which gives up its reservation (SPC-4, unregistering; NVMe Base 8.1.24.4).
+    """
+    failures = []
+    for each in pair:
+        register, clear = pr_ioctl.register(each.key, ignore=True), pr_ioctl.clear(each.key)
+        try:
+            statuses = [each.ioctl(request) for request in (register, clear)]
+            if not any(statuses):
+                return ""
+            failures.append(f"{each.session.name}: IOC_PR_REGISTER and IOC_PR_CLEAR end with {statuses}")
+            each.ioctl(pr_ioctl.register(0, old=each.key))
+        except (OSError, StoragetestError) as error:
+            failures.append(f"{each.session.name}: {error}")
+    return "; ".join(failures)
+
+
+def still_refused(pair: Sequence[Initiator]) -> str:
+    """Return which client may not write although nothing is registered, or ""; overwrites blocks."""
+    for each in pair:
+        try:
+            if not each.may_write(1):
+                return f"{each.session.name} may not write ({pr_ioctl.CONFLICT})"
+        except (OSError, AssertionError, StoragetestError) as error:
+            return f"{each.session.name}: {error}"
+    return ""
 
 
 @dataclass
