@@ -1,0 +1,177 @@
+"""Guards of the iSCSI suite: no write without proof, no green run without a look."""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from output_files import read_cases
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "controllers"))
+from iscsi_target import IQN, NAA, Connection, Server, fixed_sense
+
+from storagetest.wire.iscsi.pdu import ScsiCommand, ScsiResponse
+
+SUITE = Path(__file__).parents[2] / "suites" / "conformance" / "iscsi"
+TARGETS = """\
+version: 1
+clients:
+  here: {{transport: local}}
+targets:
+  disk:
+    {{protocol: iscsi, address: 127.0.0.1, port: {port}, iqn: "{iqn}", deadline: 2, clients: [here],
+      erase: {erase}}}
+"""
+CASES = "what_is_written_is_read or last_block_can_be_written"
+RunCases = Callable[..., tuple[pytest.RunResult, dict[str, str]]]
+
+
+@dataclass(frozen=True)
+class Completion:
+    """Completion of a command that moves data to the initiator."""
+
+    data: bytes = b""
+    status: int = 0
+
+
+Fault = Callable[[bytes, Completion], Completion]
+BUSY, CONFLICT, REFUSED = Completion(status=0x08), Completion(status=0x18), Completion(status=0x02)
+
+
+class Target(Server):
+    """The small target; ``fault`` changes the completion of a command by its CDB."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fault: Fault = lambda _cdb, done: done
+        self.before = bytes(self.unit)
+
+    @property
+    def written(self) -> bool:
+        """Whether the unit has other data than when the suite began."""
+        return bytes(self.unit) != self.before
+
+    def put(self, offset: int, data: bytes) -> None:
+        self.unit[offset : offset + len(data)] = data
+        self.before = bytes(self.unit)
+
+
+@pytest.fixture
+def target(monkeypatch: pytest.MonkeyPatch) -> Iterator[Target]:
+    running = Target()
+    answer = Connection.answer
+
+    def changed(self: Connection, pdu: ScsiCommand, data: bytes) -> None:
+        done = running.fault(pdu.cdb, Completion(data))
+        if done.status == 0:
+            answer(self, pdu, done.data)
+            return
+        sense = fixed_sense(5, 0x2400) if done.status == REFUSED.status else b""
+        more = struct.pack(">H", len(sense)) + sense if sense else b""
+        self.respond(ScsiResponse(itt=pdu.itt, status=done.status, data=more))
+
+    monkeypatch.setattr(Connection, "answer", changed)
+    with running:
+        yield running
+
+
+@pytest.fixture
+def run_suite(run_inner, pytester: pytest.Pytester, target: Target) -> RunCases:
+    """Return a function that runs the writing cases that the target has commands for.
+
+    It returns the result, and the outcomes by case.
+    """
+
+    def run(*arguments: str, erase: str = f"naa.{NAA.hex()}"):
+        text = TARGETS.format(port=target.port, iqn=IQN, erase=erase)
+        (pytester.path / "targets.yaml").write_text(text, encoding="utf-8")
+        root = ["--rootdir", str(pytester.path), "--import-mode=importlib"]
+        targets = ["--st-targets", str(pytester.path / "targets.yaml")]
+        result = run_inner(*root, *targets, *arguments, "-k", CASES, str(SUITE / "test_scsi_blocks.py"))
+        return result, {name: case["outcome"] for name, case in read_cases(pytester.path).items()}
+
+    return run
+
+
+def of(opcodes: set[int], change: Callable[[Completion], Completion]) -> Fault:
+    """Return a fault of the commands with these operation codes."""
+    return lambda cdb, done: change(done) if cdb[0] in opcodes else done
+
+
+READS = {0x28, 0x88}
+
+
+class Garbled:
+    """Every read returns another byte."""
+
+    turn = 0
+
+    def __call__(self, done: Completion) -> Completion:
+        self.turn += 1
+        return Completion(bytes([self.turn % 256]) + done.data[1:])
+
+
+READ_FAULTS: dict[str, Callable[[], Callable[[Completion], Completion]]] = {
+    "refused": lambda: lambda _: REFUSED,
+    "busy": lambda: lambda _: BUSY,
+    "reserved": lambda: lambda _: CONFLICT,
+    "short": lambda: lambda done: Completion(done.data[:-512]),
+    "empty": lambda: lambda _: Completion(),
+    "garbled": Garbled,
+}
+
+
+@pytest.mark.parametrize("make", READ_FAULTS.values(), ids=READ_FAULTS)
+def test_nothing_is_written_without_a_successful_look(
+    run_suite: RunCases, target: Target, make: Callable[[], Callable[[Completion], Completion]]
+) -> None:
+    target.fault = of(READS, make())
+    result, outcomes = run_suite("-rs")
+    assert not target.written
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert "skipped" in outcomes.values()
+    result.stdout.fnmatch_lines(["*the look for blocks to overwrite failed in test_*: *"])
+
+
+@pytest.mark.parametrize("opcode", [0x9E, 0x12], ids=["READ CAPACITY(16)", "INQUIRY"])
+@pytest.mark.parametrize("completion", [REFUSED, BUSY, Completion(), Completion(b"\7" * 9)], ids=str)
+def test_a_unit_that_cannot_be_looked_at_fails_once(
+    run_suite: RunCases, target: Target, opcode: int, completion: Completion
+) -> None:
+    target.fault = of({opcode}, lambda _: completion)
+    result, outcomes = run_suite()
+    assert not target.written
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert sorted(set(outcomes.values())) == ["failed", "skipped"]
+    assert list(outcomes.values()).count("failed") <= 2, "capacity and identity are two looks"
+
+
+def test_a_file_system_is_not_overwritten(run_suite: RunCases, target: Target) -> None:
+    target.put(0x438, b"\x53\xef")
+    result, _ = run_suite("-rs")
+    assert not target.written
+    result.stdout.fnmatch_lines(["*carries ext2, ext3 or ext4; nothing is written there*"])
+
+
+def test_a_unit_whose_identity_changes_is_not_written(run_suite: RunCases, target: Target) -> None:
+    seen = iter(range(64))
+
+    def fault(cdb: bytes, done: Completion) -> Completion:
+        if cdb[0] == 0x12 and cdb[1] & 1 and cdb[2] == 0x83 and next(seen):
+            return Completion(done.data[:-1] + b"\2")
+        return done
+
+    target.fault = fault
+    result, _ = run_suite()
+    assert not target.written
+    result.stdout.fnmatch_lines(["*had the names *and then others*SPC-4*"])
+
+
+def test_an_empty_unit_is_written(run_suite: RunCases, target: Target) -> None:
+    _, outcomes = run_suite()
+    assert target.written
+    assert "passed" in outcomes.values()
