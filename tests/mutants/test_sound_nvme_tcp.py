@@ -6,16 +6,12 @@ needs is beyond a limit, but no case fails.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from mutation_run import ROOT
 from nvme_subsystem import ControllerConfig
 from nvme_tcp_server import NQN, Server
+from sound import run_cases
 
 from storagetest.wire.nvme_tcp.pdu import Fes
 
@@ -71,19 +67,7 @@ def run_suite(config: ControllerConfig, where: Path, *more: str) -> dict[str, tu
     with Server(personality=config) as server:
         target = {"protocol": "nvme-tcp", "nqn": NQN, "address": "127.0.0.1", "port": server.port}
         target["erase"] = "uuid.22222222-2222-4222-8222-222222222201"
-        targets = {"version": 1, "clients": {"here": {"transport": "local"}}, "targets": {"sound": target}}
-        (where / "targets.yaml").write_text(json.dumps(targets), encoding="utf-8")
-        argv = [sys.executable, "-m", "pytest", "-q", "--tb=line", "-p", "no:cacheprovider"]
-        argv += ["--rootdir", str(ROOT), "-c", str(ROOT / "pyproject.toml")]
-        argv += ["--st-targets", str(where / "targets.yaml"), "--st-cases", str(where / "cases.jsonl")]
-        argv += [*more, str(ROOT / "suites" / "conformance" / "nvme_tcp")]
-        environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
-        done = subprocess.run(
-            argv, cwd=where, env=environment, capture_output=True, text=True, timeout=300, check=False
-        )
-    assert done.returncode in (0, 1), done.stdout[-2000:] + done.stderr[-2000:]
-    lines = (where / "cases.jsonl").read_text(encoding="utf-8").splitlines()
-    return {one["id"]: (one["outcome"], one["message"]) for one in map(json.loads, lines)}
+        return run_cases(target, where, "nvme_tcp", more=more)
 
 
 @pytest.mark.parametrize("name", SOUND)
