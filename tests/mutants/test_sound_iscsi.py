@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import mutation_run
 import pytest
 from iscsi_target import IQN, NAA, Choices, Server
 from sound import run_cases
@@ -47,6 +48,10 @@ INCOMPLETE = {
 """Cases of what this target does not have."""
 
 
+LOOSENED = ("ISC-LOGOUT-01", "ISC-LOGOUT-02", "ISC-DATAOUT-10", "ISC-TMF-02")
+"""Cases that once accused a sound target, and that of the abort which ISC-TMF-25 builds on."""
+
+
 def run(choices: Choices, where: Path) -> dict[str, tuple[str, str]]:
     with Server(choices) as server:
         target = {"protocol": "iscsi", "iqn": IQN, "lun": 0, "erase": f"naa.{NAA.hex()}", "deadline": 10}
@@ -70,3 +75,11 @@ def test_a_late_response_of_an_aborted_task_is_reported_by_the_cases_of_that_rul
     """ISC-TMF-25 tests whether the session works, whatever came late."""
     cases = run(Choices(answers_aborted=True), tmp_path)
     assert cases["ISC-TMF-25"][0] == "passed", cases["ISC-TMF-25"]
+
+
+@pytest.mark.parametrize("mutant", ["logout-failed", "logout-open", "abort-not-done", "r2t-over-burst"])
+def test_the_cases_that_allow_more_still_kill_what_they_name(mutant: str, tmp_path: Path) -> None:
+    attempts = mutation_run.run("iscsi_sound_run", tmp_path, only=[mutant]).attempts[mutant]
+    loose = [one for one in attempts if one.case in LOOSENED]
+    assert loose, "no case that names the mutant was run"
+    assert not [f"{one.case}: {one.outcome} {one.message}" for one in loose if not one.kills]
