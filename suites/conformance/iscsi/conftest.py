@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import pytest
 
 from storagetest.config import Variant
-from storagetest.errors import RemoteProtocolError
+from storagetest.errors import AttachError, RemoteProtocolError, StoragetestError
 from storagetest.plugin.conformance.cases import WireLog, case_of
 from storagetest.plugin.conformance.first_look import Look
 from storagetest.plugin.conformance.known_issues import apply_reported
@@ -396,9 +396,13 @@ def not_reserved(
     scratch: Scratch,  # noqa: ARG001  # a reservation is a write
     request: pytest.FixtureRequest,
 ) -> Iterator[tuple[LogicalUnit, LogicalUnit]]:
-    """Yield ``two`` on a unit without registrations or reservations, and leave it so, or end the run."""
+    """Yield ``two`` on a unit without registrations or reservations, and leave it so, or end the run.
 
-    def undo(when: str) -> None:
+    Every registrant may CLEAR, and a reset ends a RESERVE(6). So what is left before the case although all
+    of these were sent is a violation by the target, and the case fails.
+    """
+
+    def undo(when: str, error: type[StoragetestError]) -> None:
         left = undo_reservations(connections.nexuses(facts.capacity.block_size), reset=connections.reset_unit)
         if left:
             portal = connections.portal
@@ -407,13 +411,14 @@ def not_reserved(
                 f"{portal.iqn} LUN {portal.lun} is reserved {when} {request.node.name}, and no initiator "
                 f"of the case can undo it ({left}): clear its reservations on the target, or restart it, "
                 "and run again",
+                error,
             )
 
-    undo("before")
+    undo("before", RemoteProtocolError)
     try:
         yield two
     finally:
-        undo("after")
+        undo("after", AttachError)
 
 
 @pytest.fixture

@@ -11,17 +11,17 @@ from typing import NoReturn
 
 import pytest
 
-from storagetest.errors import AttachError
+from storagetest.errors import AttachError, StoragetestError
 
 __all__ = ["forget_stop", "stop_run"]
 
 _SENTENCE = pytest.StashKey[str]()
 
 
-def stop_run(config: pytest.Config, sentence: str) -> NoReturn:
-    """Raise :class:`AttachError`, and end the run after this case; ``sentence`` states what to do."""
+def stop_run(config: pytest.Config, sentence: str, error: type[StoragetestError] = AttachError) -> NoReturn:
+    """Raise ``error``, and end the run after this case; ``sentence`` states what to do."""
     config.stash[_SENTENCE] = sentence
-    raise AttachError(sentence)
+    raise error(sentence)
 
 
 def forget_stop(config: pytest.Config) -> None:
