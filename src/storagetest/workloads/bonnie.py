@@ -12,7 +12,7 @@ from storagetest.config.base import Size
 from storagetest.measure.run import Metric
 from storagetest.protocols.base import Attachment
 from storagetest.units import format_throughput
-from storagetest.workloads._agent.base import AgentOptions, AgentWorkload, usable_size
+from storagetest.workloads._agent.base import AgentOptions, AgentWorkload, require_space
 from storagetest.workloads._agent.result import AgentResult, OpStats
 from storagetest.workloads._metrics import bandwidth, client_cpu, latencies, rate, share
 from storagetest.workloads.base import LoadSize, register
@@ -88,7 +88,8 @@ class Bonnie(AgentWorkload["Bonnie.Options"]):
 
     def request(self, attachment: Attachment, options: Bonnie.Options, scale: LoadSize) -> dict[str, Any]:
         """Return the request of one run; the time is divided evenly among the phases."""
-        size = usable_size(attachment, scale, need=_MIB) // _MIB * _MIB
+        size = max(_MIB, scale.size // _MIB * _MIB)
+        require_space(attachment, size)
         files = size // _BYTES_A_FILE if options.files is None else options.files
         phases = len(_STREAMS) - 2 * (not options.characters) + 1 + (len(_FILES) if files else 0)
         known = options.model_dump(exclude={"whole", "seed", "files", "chunk_size"})

@@ -10,12 +10,11 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import Field, model_validator
 
 from storagetest.config.base import Duration, Size
-from storagetest.errors import WorkloadError
 from storagetest.measure.histogram import merge
 from storagetest.measure.run import METRICS, Metric
 from storagetest.protocols.base import Attachment, AttachmentKind
 from storagetest.units import format_duration, format_size
-from storagetest.workloads._agent.base import AgentOptions, AgentWorkload, usable_size
+from storagetest.workloads._agent.base import AgentOptions, AgentWorkload, require_space
 from storagetest.workloads._agent.result import AgentResult
 from storagetest.workloads._agent.run import run_agent
 from storagetest.workloads._fio.base import SLACK, SLOWEST_FILL
@@ -89,16 +88,10 @@ class BootStorm(AgentWorkload["BootStorm.Options"]):
             return self
 
     def request(self, attachment: Attachment, options: BootStorm.Options, scale: LoadSize) -> dict[str, Any]:
-        """Return the request of the storm; clones and image share the free space."""
+        """Return the request of the storm; the image has the profile's size unless `image_size` is set."""
         clones = options.vms * options.clone_size
-        free = usable_size(attachment, LoadSize(1 << 62, 0, 0), need=clones + _MIB)
-        wanted = options.image_size or scale.size
-        image = min(wanted, free - clones) // _MIB * _MIB
-        if options.image_size is not None and image < wanted:
-            raise WorkloadError(
-                f"{attachment.client.name}: an image of {format_size(wanted)} and {options.vms} clones do "
-                f"not fit into {format_size(attachment.size)}"
-            )
+        image = max(_MIB, (options.image_size or scale.size) // _MIB * _MIB)
+        require_space(attachment, image + clones)
         reads = options.reads or max(_FEWEST, scale.size // _BYTES_A_READ)
         return {
             "command": "loads.boot_storm",

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from storagetest.config.base import Size
 from storagetest.measure.run import Metric, Sample
 from storagetest.protocols.base import Attachment
-from storagetest.workloads._agent.base import AgentOptions, AgentWorkload, usable_size
+from storagetest.workloads._agent.base import AgentOptions, AgentWorkload, require_space
 from storagetest.workloads._agent.result import AgentResult, OpStats
 from storagetest.workloads._metrics import bandwidth, client_cpu, latencies, rate
 from storagetest.workloads.base import LoadSize, register
@@ -76,9 +76,10 @@ class Copy(AgentWorkload["Copy.Options"]):
             return self
 
     def request(self, attachment: Attachment, options: Copy.Options, scale: LoadSize) -> dict[str, Any]:
-        """Return the request of the four phases; source and copy share the free space."""
+        """Return the request of the four phases; source and copy have the profile's size each."""
         least = options.processes * (_MIB if options.kind == "large" else options.file_size)
-        size = min(usable_size(attachment, scale, need=least), int(attachment.size * 0.45))
+        size = max(least, scale.size)
+        require_space(attachment, 2 * size)
         known = options.model_dump(exclude={"whole", "seed", "kind", "method"})
         return {
             "command": "loads.copy",

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from storagetest.config.base import Items, Size
 from storagetest.measure.run import Metric
 from storagetest.protocols.base import Attachment
-from storagetest.workloads._agent.base import AgentOptions, AgentWorkload, usable_size
+from storagetest.workloads._agent.base import AgentOptions, AgentWorkload, require_space
 from storagetest.workloads._agent.result import AgentResult, OpStats
 from storagetest.workloads._metrics import client_cpu, rate, timed
 from storagetest.workloads.base import LoadSize, register
@@ -124,11 +124,12 @@ class Metadata(AgentWorkload["Metadata.Options"]):
 
 
 def _files(attachment: Attachment, options: Metadata.Options, scale: LoadSize) -> int:
-    """Return how many files all processes have together, as far as they fit."""
+    """Return how many files all processes have together. Raises :class:`WorkloadError` if they do not fit."""
     a_file = max(_BYTES_A_FILE, options.file_size)
-    most = attachment.size // a_file
-    wanted = usable_size(attachment, scale, need=options.processes * a_file) // a_file
-    if options.files_per_directory is not None:
+    files = options.files or scale.size // a_file
+    if options.files is None and options.files_per_directory is not None:
         trees = 1 if options.shared else options.processes
-        wanted = options.files_per_directory * options.directories * trees
-    return max(options.processes, min(options.files or wanted, most))
+        files = options.files_per_directory * options.directories * trees
+    files = max(options.processes, files)
+    require_space(attachment, files * a_file)
+    return files

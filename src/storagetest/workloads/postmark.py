@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from storagetest.config.base import Size
 from storagetest.measure.run import Better, Metric, Sample
 from storagetest.protocols.base import Attachment
-from storagetest.workloads._agent.base import AgentOptions, AgentWorkload, usable_size
+from storagetest.workloads._agent.base import AgentOptions, AgentWorkload, require_space
 from storagetest.workloads._agent.result import AgentResult
 from storagetest.workloads._metrics import bandwidth, client_cpu, counts, latencies, rate
 from storagetest.workloads.base import LoadSize, register
@@ -105,14 +105,13 @@ class Postmark(AgentWorkload["Postmark.Options"]):
         """Return the request of one run of PostMark."""
         known = options.model_dump(exclude={"whole", "seed", "files"})
         least = max(_FEWEST, options.processes)
-        pool = usable_size(attachment, scale, need=2 * least * options.high)
-        # Twice the pool is the most that there may be, and each file may be of the largest size.
-        fitting = int(attachment.size * 0.9) // (2 * options.high)
-        wanted = options.files or max(least, pool // _BYTES_A_FILE)
+        files = options.files or max(least, scale.size // _BYTES_A_FILE)
+        # There may be twice as many files later, and each may be of the largest size.
+        require_space(attachment, 2 * files * options.high)
         return {
             "command": "loads.postmark",
             "path": attachment.path,
-            "files": min(wanted, fitting),
+            "files": files,
             "seconds": None if options.transactions is not None else scale.runtime,
             "seed": options.seed + scale.repeat,
             **known,

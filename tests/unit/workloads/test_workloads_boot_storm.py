@@ -98,11 +98,10 @@ def test_the_list_is_mostly_small_random_reads_and_stays_where_it_may():
     assert 0.15 * 4000 < follow < 0.25 * 4000
 
 
-def test_image_fills_the_free_space_unless_its_size_is_set(directory):
-    small = replace(directory, size=32 * MIB)
-    asked = LOAD.request(small, LOAD.Options(), replace(SCALE, size=1 << 30))
-    assert asked["image"] == 8 * MIB  # nine tenths of 32 MiB, less 20 clones, in whole MiB
-    with pytest.raises(WorkloadError, match="an image of 64MiB and 20 clones do not fit into 32MiB"):
-        LOAD.request(small, LOAD.Options.model_validate({"image_size": "64MiB"}), SCALE)
-    with pytest.raises(WorkloadError, match="at least 21MiB is needed"):
-        LOAD.request(replace(directory, size=16 * MIB), LOAD.Options(), SCALE)
+def test_image_and_clones_that_do_not_fit_are_refused(directory):
+    place = replace(directory, size=32 * MIB)
+    scale = replace(SCALE, size=8 * MIB)
+    assert LOAD.request(place, LOAD.Options(), scale)["image"] == 8 * MIB  # and 20 clones of 1 MiB
+    for options, size in (({}, 9 * MIB), ({"image_size": "9MiB"}, MIB)):
+        with pytest.raises(WorkloadError, match=r"the load requires 29MiB, and .* has space for 29491KiB"):
+            LOAD.request(place, LOAD.Options.model_validate(options), replace(SCALE, size=size))

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from measured_loads import measured, measured_operations
 
+from storagetest.errors import WorkloadError
 from storagetest.measure.histogram import Histogram
 from storagetest.workloads._agent.result import AgentResult, OpStats, PhaseStats
 from storagetest.workloads.base import LoadSize
@@ -57,9 +58,11 @@ def test_what_the_time_did_not_suffice_to_write_is_not_copied(directory):
     assert operations["copy"]["files"]["total"] <= operations["write"]["files"]["total"]
 
 
-def test_source_and_copy_share_the_space(directory):
+def test_source_and_copy_have_to_fit(directory):
     small = replace(directory, size=8 * MIB)
-    assert LOAD.request(small, LOAD.Options(), replace(SCALE, size=64 * MIB))["size"] == int(3.6 * MIB)
+    assert LOAD.request(small, LOAD.Options(), replace(SCALE, size=3 * MIB))["size"] == 3 * MIB
+    with pytest.raises(WorkloadError, match=r"the load requires 8MiB, and .* has space for 7372KiB"):
+        LOAD.request(small, LOAD.Options(), replace(SCALE, size=4 * MIB))
 
 
 def test_a_copy_that_differs_is_the_targets_failure(directory):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -132,19 +133,23 @@ def test_a_device_is_written_within_the_size_and_never_created(device):
     assert not Path(device.path).exists()
 
 
-@needs_fio
-def test_less_space_reduces_the_size_and_is_reported(device, directory):
-    scale = LoadSize(size=64 * MIB, ramp=0, runtime=0.2)
-    sample = measured(STREAM, device, {}, scale)
-    assert sample.evidence["size"] == "8MiB (asked for 64MiB: no more space is free)"
-    small = replace(directory, size=10 * MIB)
-    STREAM.fill(small, STREAM.Options(), scale)
-    assert (Path(small.path) / f"storagetest-{64 * MIB}.dat").stat().st_size == 9 * MIB
+def test_data_set_that_does_not_fit_is_refused_before_a_write(device, directory):
+    before = Path(device.path).read_bytes()
+    for place, size, has in (
+        (device, 9 * MIB, "8MiB, and"),
+        (replace(directory, size=10 * MIB), 10 * MIB, "10MiB free, of which 90% are used at most"),
+    ):
+        message = f"the data set has {size // MIB}MiB; {place.path} has {has}"
+        for operation in (STREAM.fill, STREAM.measure):
+            with pytest.raises(WorkloadError, match=re.escape(message)):
+                operation(place, STREAM.Options(), LoadSize(size=size, ramp=0, runtime=0.2))
+    assert Path(device.path).read_bytes() == before
+    assert list(Path(directory.path).glob("storagetest-*")) == []
 
 
 @pytest.mark.parametrize("size", [0, MIB // 2])
 def test_no_space_is_an_error(directory, size):
-    with pytest.raises(WorkloadError, match="at least 1MiB is needed"):
+    with pytest.raises(WorkloadError, match="at least 1MiB is required"):
         WRITE.fill(replace(directory, size=size), WRITE.Options(), SCALE)
 
 

@@ -101,9 +101,10 @@ def test_profile_sets_the_files_and_space_limits_them(directory):
     assert files({"files_per_directory": 10, "depth": 2, "width": 3, "processes": 2, "shared": True}) == 90
     assert files({"file_size": "16KiB"}) == MIB // 16384
     small = replace(directory, size=8 * 4096)
-    assert files({"files": 10_000}, attachment=small) == 8
-    with pytest.raises(WorkloadError, match="at least 1MiB is needed"):
-        files({"processes": 256}, attachment=small)
+    assert files({"files": 7}, attachment=small) == 7
+    for too_many in ({"files": 8}, {"processes": 256}):
+        with pytest.raises(WorkloadError, match=r"the load requires .*, and .* has space for 28KiB"):
+            files(too_many, attachment=small)
 
 
 def test_cold_needs_root(directory):

@@ -34,7 +34,7 @@ from storagetest.workloads._fio import base as fio
 from storagetest.workloads._metrics import describe_cpu, latency_values
 from storagetest.workloads.base import LoadSize, Workload
 
-__all__ = ["AgentOptions", "AgentWorkload", "DataSetWorkload", "usable_size"]
+__all__ = ["AgentOptions", "AgentWorkload", "DataSetWorkload", "require_space"]
 
 _CEILING_SECONDS = 1.0
 _CEILING_SIZE = 64 << 20
@@ -195,23 +195,21 @@ def _timeline(result: AgentResult, host: str, first: float, interval: float) -> 
     )
 
 
-def usable_size(attachment: Attachment, scale: LoadSize, *, need: int) -> int:
-    """Return the bytes to use: the size of the profile, or the free space if that is less.
+def require_space(attachment: Attachment, needed: int) -> None:
+    """Raise :class:`WorkloadError` unless ``needed`` bytes fit.
 
-    Raises :class:`WorkloadError` if that is less than ``need``.
+    A load that used less than it was given would measure the target's caches.
     """
     free = attachment.size
     if attachment.kind is AttachmentKind.FILESYSTEM:
-        if _PLENTY * max(need, scale.size) > free:  # other loads may have used some of it
+        if _PLENTY * needed > free:  # other loads may have used some of it
             free = min(free, _free(attachment))
-        free = int(free * fio.SHARE_OF_FREE)
-    size = min(scale.size, free)
-    if size < need:
+        free = int(free * fio.SHARE_OF_FREE) >> 10 << 10  # whole KiB, for the message
+    if needed > free:
         raise WorkloadError(
-            f"{attachment.client.name}: {attachment.path} has space for {format_size(free)}, and the "
-            f"profile's size is {format_size(scale.size)}: at least {format_size(need)} is needed"
+            f"{attachment.client.name}: the load requires {format_size(needed)}, and {attachment.path} has "
+            f"space for {format_size(free)}. Free space, or set a smaller `size` in the profile"
         )
-    return size
 
 
 def _free(attachment: Attachment) -> int:

@@ -153,7 +153,7 @@ class FioWorkload(Workload[O]):
         if options.cache is not None and job.directions != ("read",):
             raise WorkloadError(f"{self.name}: cache: {options.cache} is about loads that only read")
         done = self.run(attachment, options, scale, job)
-        sample = _sample(done, {"size": _used(job.size, scale)})
+        sample = _sample(done, {"size": format_size(job.size)})
         return with_cache_proof(sample, done, self.cache(options), job.filename)
 
     def cache(self, options: O) -> Cache | None:
@@ -290,23 +290,21 @@ def data_key(scale: LoadSize) -> str:
 
 
 def data_size(attachment: Attachment, scale: LoadSize) -> int:
-    """Return the bytes used: the profile's size or the free space, in whole MiB."""
-    space = attachment.size
+    """Return the bytes of the data set: the profile's size, in whole MiB.
+
+    Raises :class:`WorkloadError` if they do not fit: the caches of a target serve a smaller data set faster.
+    """
+    of_free, usable = "", attachment.size
     if attachment.kind is AttachmentKind.FILESYSTEM:
-        space = int(space * SHARE_OF_FREE)
-    size = min(scale.size, space) // _MIB * _MIB
-    if size <= 0:
+        of_free, usable = f" free, of which {SHARE_OF_FREE:.0%} are used at most", int(usable * SHARE_OF_FREE)
+    size = scale.size // _MIB * _MIB
+    if not 0 < size <= usable:
         raise WorkloadError(
-            f"{attachment.client.name}: {attachment.path} has space for {format_size(attachment.size)}, "
-            f"and {format_size(scale.size)} are asked for: at least 1MiB is needed"
+            f"{attachment.client.name}: the data set has {format_size(scale.size)}; {attachment.path} has "
+            f"{format_size(attachment.size)}{of_free}, and at least 1MiB is required. Free space, or set "
+            "another `size` in the profile"
         )
     return size
-
-
-def _used(size: int, scale: LoadSize) -> str:
-    if size == scale.size:
-        return format_size(size)
-    return f"{format_size(size)} (asked for {format_size(scale.size)}: no more space is free)"
 
 
 def data_file(attachment: Attachment, scale: LoadSize) -> str:
