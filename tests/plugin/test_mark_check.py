@@ -45,7 +45,7 @@ def test_gate_on_a_test_that_measures_nothing_is_an_error(run_pytest):
 def test_empty_client_is_refused(run_pytest):
     result = run_pytest("--st-client=", suite="def test_a(attachment): pass\n")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--st-client '': no such client. There are: here"])
+    result.stderr.fnmatch_lines(["*--st-client : no such client. There are: here"])
 
 
 def test_empty_list_of_thresholds_is_refused(run_pytest):
