@@ -67,7 +67,9 @@ def _has_links(*paths: str | Path) -> bool:
         try:
             os.link(probe, other)
         except OSError as error:
-            return error.errno != errno.EPERM
+            # EPERM also refuses a link to another user's file (proc(5), protected_hardlinks), except to root.
+            others = os.geteuid() not in (0, os.stat(probe).st_uid)
+            return error.errno != errno.EPERM or others
         else:
             os.unlink(other)
             return True
