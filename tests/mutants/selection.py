@@ -2,8 +2,9 @@
 a part of the others, which differs from commit to commit.
 
 The last proof is that of ``tests/evidence.json``. A change to a test module of a suite or to a file of
-mutants reaches the mutants whose names are in it. A change to anything else in the module's ``DEPENDS_ON``
-reaches all of its mutants. If the commit of the last proof is not known, every mutant is tried.
+mutants reaches the mutants whose names are in it. A deleted file, and a change to anything else in the
+module's ``DEPENDS_ON``, reaches all of its mutants. If the commit of the last proof is not known, every
+mutant is tried.
 """
 
 from __future__ import annotations
@@ -64,12 +65,11 @@ class Selection:
             return set(names)
         reached: set[str] = set()
         for path in (path for path in self.changed if path.startswith(tuple(depends_on))):
-            name = Path(path).name
-            if not name.startswith("test_") and not name.endswith("_mutants.py"):
+            file = ROOT / path
+            names_mutants = file.name.startswith("test_") or file.name.endswith("_mutants.py")
+            if not names_mutants or not file.exists():  # a deleted file names no mutant any more
                 return set(names)
-            text = (ROOT / path).read_text(encoding="utf-8") if (ROOT / path).exists() else ""
-            words = set(re.findall(r"[\w-]+", text))
-            reached |= words & set(names)
+            reached |= set(re.findall(r"[\w-]+", file.read_text(encoding="utf-8"))) & set(names)
         rest = [name for name in names if name not in reached]
         return reached | set(random.Random(self.seed).sample(rest, round(len(rest) * PART)))
 

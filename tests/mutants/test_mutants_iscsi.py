@@ -29,6 +29,7 @@ this page.
 DEPENDS_ON = (
     "suites/conformance/iscsi/",
     "src/storagetest/wire/",
+    "src/storagetest/plugin/conformance/",
     "tests/mutants/iscsi_",
     "tests/mutants/mutation_run.py",
     "tests/mutants/proxy.py",

@@ -20,6 +20,7 @@ PAGE = ROOT / "docs" / "mutants-nvme-tcp.md"
 DEPENDS_ON = (
     "suites/conformance/nvme_tcp/",
     "src/storagetest/wire/",
+    "src/storagetest/plugin/conformance/",
     "tests/controllers/",
     "tests/mutants/nvme_tcp_",
     "tests/mutants/mutation_run.py",

@@ -36,6 +36,8 @@ DEPENDS_ON = (
     "tests/mutants/posix_",
     "tests/mutants/body_cases.py",
     "tests/mutants/fuse_",
+    "tests/mutants/body_cases.py",
+    "tests/mutants/mutation_run.py",
 )
 """Starts of the paths that all of these mutants depend on (see :mod:`selection`)."""
 KEPT = ("passed", "skipped")
