@@ -87,7 +87,7 @@ def last_lines(*texts: str) -> str:
     return "\n".join(text.splitlines()[-_TAIL_LINES:])
 
 
-def check_limit(out: OutputBuffer, err: OutputBuffer) -> None:
+def check_limit(*streams: OutputBuffer) -> None:
     """Raise :class:`OutputTooLarge` if one of the streams has passed its limit."""
-    if out.overflowed or err.overflowed:
+    if any(stream.overflowed for stream in streams):
         raise OutputTooLarge(f"more than {OUTPUT_LIMIT >> 20} MiB")

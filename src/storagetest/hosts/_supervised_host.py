@@ -41,7 +41,7 @@ from storagetest.hosts.base import Completed, Host, failed, format_command
 from storagetest.hosts.fast_exec import MAX_STDIN, collect_output
 from storagetest.hosts.interactive import Channel, ChannelLost, ChannelTimeout, InteractiveProcess
 
-__all__ = ["SETTLE", "SupervisedHost", "Unreachable"]
+__all__ = ["SupervisedHost", "Unreachable"]
 
 MARK = "STORAGETEST_RUN"
 GRACE = 2.0
@@ -52,9 +52,6 @@ REAP_LIMIT = 15.0
 """Timeout for killing a run's remaining processes on the host, in seconds (chosen)."""
 _CONNECT_TIMEOUT = 60.0
 """Timeout for connecting to the host for an interactive process, in seconds (chosen)."""
-SETTLE = 1.0
-"""Seconds without output after which the output of an ended command is complete: a daemon that it has started
-may keep its stdout open (chosen)."""
 
 _TIMED_OUT = {124, 137}  # timeout(1): the command timed out; it had to be killed
 _CLOCK_TOLERANCE = 0.95
@@ -117,7 +114,6 @@ class SupervisedHost(Host):
         self.name = name
         self._orphans: list[str] = []
 
-    @abstractmethod
     def _execute(
         self, argv: Sequence[str], *, stdin: bytes, out: OutputBuffer, err: OutputBuffer, limit: float
     ) -> ExitInfo:
@@ -126,12 +122,14 @@ class SupervisedHost(Host):
         Raises :class:`DeadlinePassed` after ``limit`` seconds, :class:`ConnectionLost`, :class:`Unreachable`,
         any exception of ``out``, and :class:`OutputTooLarge`.
         """
+        return collect_output(self._start(argv, limit), stdin=stdin, out=out, err=err, limit=limit)
 
     @abstractmethod
     def _start(self, argv: Sequence[str], limit: float) -> Channel:
         """Start ``argv`` (already supervised) and return the channel to it.
 
-        Raises :class:`ConnectionLost` or :class:`Unreachable`; ``limit`` is the timeout for connecting.
+        Raises :class:`ConnectionLost`, :class:`DeadlinePassed` or :class:`Unreachable`; ``limit`` is the
+        timeout for connecting.
         """
 
     def _session_slot(self, deadline: float) -> AbstractContextManager[None]:  # noqa: ARG002
@@ -175,7 +173,7 @@ class SupervisedHost(Host):
         with self._session_slot(_CONNECT_TIMEOUT):
             try:
                 channel = self._start(supervised(argv, token, deadline, {}), _CONNECT_TIMEOUT)
-            except ConnectionLost as lost:
+            except (ConnectionLost, DeadlinePassed) as lost:
                 self._orphans.append(token)
                 raise HostError(f"{self.name}: {lost} while starting {command}") from None
             process = InteractiveProcess(
@@ -204,7 +202,7 @@ class SupervisedHost(Host):
             channel.status(GRACE)
         except ChannelLost:
             self._orphans.append(token)
-        except ChannelTimeout:
+        except (ChannelTimeout, OutputTooLarge):
             return self._reap(token) is not False
         return True
 

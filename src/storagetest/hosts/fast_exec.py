@@ -45,24 +45,33 @@ class FastExec(Protocol):
         """Mark the host as silent: it gets no request until it sends a message."""
 
 
-def collect_output(channel: Channel, *, out: OutputBuffer, err: OutputBuffer, limit: float) -> ExitInfo:
-    """Collect the output of a command until it ends.
+def collect_output(
+    channel: Channel, *, out: OutputBuffer, err: OutputBuffer, limit: float, stdin: bytes | None = None
+) -> ExitInfo:
+    """Send ``stdin``, and collect the output of a command until it ends. None: it has its stdin already.
 
     Raises :class:`DeadlinePassed` after ``limit`` seconds, :class:`ConnectionLost`, any exception of ``out``,
     and :class:`OutputTooLarge`.
     """
     began = time.monotonic()
+
+    def left() -> float:
+        return max(0.0, began + limit - time.monotonic())
+
     with closing(channel):
         try:
-            while data := channel.receive(max(0.0, began + limit - time.monotonic())):
+            if stdin is not None:
+                channel.send(stdin, left())
+                channel.close_stdin()
+            while data := channel.receive(left()):
                 out.feed(data)
-                check_limit(out, err)
-            status = channel.status(max(0.0, began + limit - time.monotonic()))
+                check_limit(out)
+            status = channel.status(left())
         except ChannelTimeout:
             raise DeadlinePassed from None
         except ChannelLost as lost:
             raise ConnectionLost(str(lost)) from None
         finally:
             err.feed(channel.stderr_text().encode())
-    check_limit(out, err)
+    check_limit(err)
     return ExitInfo(status, time.monotonic() - began)

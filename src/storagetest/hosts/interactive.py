@@ -21,7 +21,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from storagetest.errors import CommandEnded, DeadlineExceeded, HostError
-from storagetest.hosts._output import last_lines
+from storagetest.hosts._output import OutputTooLarge, last_lines
 
 __all__ = ["Channel", "ChannelLost", "ChannelTimeout", "InteractiveProcess"]
 
@@ -106,6 +106,8 @@ class InteractiveProcess:
             raise DeadlineExceeded(f"{self._name} did not read its stdin for {deadline:g} s") from None
         except ChannelLost as lost:
             raise HostError(f"{self._name}: {lost}") from None
+        except OutputTooLarge as much:
+            raise HostError(f"{self._name} printed {much}") from None
 
     def enable_full_duplex(self) -> None:
         """Switch to full duplex: one thread must read continuously; other threads may write."""
@@ -129,6 +131,8 @@ class InteractiveProcess:
                 ) from None
             except ChannelLost as lost:
                 raise HostError(f"{self._name}: {lost}{self._tail()}") from None
+            except OutputTooLarge as much:
+                raise HostError(f"{self._name} printed {much}") from None
             *self._lines, self._rest = (self._rest + data).split(b"\n")
             if len(self._rest) > MAX_LINE:
                 raise HostError(f"{self._name} printed a line of more than {MAX_LINE >> 20} MiB")

@@ -19,14 +19,14 @@ import os
 import re
 import subprocess
 import tempfile
-import threading
 from collections.abc import Sequence
 from typing import IO
 
 from storagetest.hosts._output import ExitInfo, OutputBuffer
 from storagetest.hosts._supervised_host import Unreachable
+from storagetest.hosts.fast_exec import collect_output
 from storagetest.hosts.interactive import Channel
-from storagetest.hosts.local import LocalHost
+from storagetest.hosts.local import LocalHost, PipeChannel
 
 __all__ = ["SlurmHost", "srun"]
 
@@ -44,15 +44,13 @@ class SlurmHost(LocalHost):
     def __init__(self, name: str, node: int, *, job: int = 0) -> None:
         super().__init__(name)
         self._node, self._job = node, job
-        self._thread = threading.local()
-        """``stderr``: the file for srun's own messages, per thread."""
 
     def _execute(
         self, argv: Sequence[str], *, stdin: bytes, out: OutputBuffer, err: OutputBuffer, limit: float
     ) -> ExitInfo:
         with tempfile.TemporaryFile() as stderr:
-            self._thread.stderr = stderr
-            ended = super()._execute(argv, stdin=stdin, out=out, err=err, limit=limit)
+            channel = PipeChannel(self._spawn_with_own_stderr(argv, stderr))
+            ended = collect_output(channel, stdin=stdin, out=out, err=err, limit=limit)
             stderr.seek(0)
             text = stderr.read(_MAX_STDERR).decode(errors="replace")
         if ended.status and _REFUSED.match(text):
@@ -60,22 +58,13 @@ class SlurmHost(LocalHost):
         return ended
 
     def _start(self, argv: Sequence[str], limit: float) -> Channel:
-        self._thread.stderr = None
-        return super()._start(argv, limit)
+        return super()._start([*self._srun(), *argv], limit)
 
-    def _popen(self, argv: Sequence[str]) -> subprocess.Popen[bytes]:
-        job = str(self._job or os.environ.get(_JOB, ""))
-        if not job:
-            hint = "run pytest within one (salloc -N 4 pytest …), or set `job:`"
-            raise Unreachable(f"{self.name}: no Slurm job: {hint}")
-        command = srun(job, self._node)
-        stderr: IO[bytes] | None = self._thread.stderr
-        if stderr is None:
-            return self._spawn([*command, *argv])
-        # srun writes its own messages to stderr, so the step gets another one.
+    def _spawn_with_own_stderr(self, argv: Sequence[str], stderr: IO[bytes]) -> subprocess.Popen[bytes]:
+        """Start a step with an stderr of its own; srun writes its messages to ``stderr``."""
         read_end, write_end = os.pipe()
         try:
-            step = [*command, f"--error=/proc/self/fd/{write_end}", *argv]
+            step = [*self._srun(), f"--error=/proc/self/fd/{write_end}", *argv]
             process = self._spawn(step, stderr=stderr, pass_fds=[write_end])
         except Unreachable:
             os.close(read_end)
@@ -84,6 +73,13 @@ class SlurmHost(LocalHost):
             os.close(write_end)
         process.stderr = os.fdopen(read_end, "rb", 0)
         return process
+
+    def _srun(self) -> tuple[str, ...]:
+        job = str(self._job or os.environ.get(_JOB, ""))
+        if not job:
+            hint = "run pytest within one (salloc -N 4 pytest …), or set `job:`"
+            raise Unreachable(f"{self.name}: no Slurm job: {hint}")
+        return srun(job, self._node)
 
 
 def srun(job: str, node: int) -> tuple[str, ...]:

@@ -7,7 +7,8 @@ Rules:
    connection was lost is never repeated.
 2. sshd accepts ten sessions per connection (MaxSessions, sshd_config(5)); one is reserved for ending
    commands.
-3. Nothing blocks for ever: a watchdog closes the channel, which wakes the threads that wait on it.
+3. Nothing blocks for ever: every wait has a timeout, and a watchdog closes a channel on which a command does
+   not start.
 4. A connection that is no longer trusted is retired, not closed: other threads may still use it.
 """
 
@@ -20,25 +21,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from storagetest.errors import DeadlineExceeded
-from storagetest.hosts._output import (
-    OUTPUT_LIMIT,
-    ConnectionLost,
-    DeadlinePassed,
-    ExitInfo,
-    OutputBuffer,
-    check_limit,
-)
+from storagetest.hosts._output import ConnectionLost, DeadlinePassed
 from storagetest.hosts._paramiko import paramiko
 from storagetest.hosts._ssh_connect import TimeBudget, authenticate, tcp_connect
 from storagetest.hosts._ssh_settings import Endpoint, SshSettings, resolve
-from storagetest.hosts._supervised_host import SETTLE, SupervisedHost, Unreachable
+from storagetest.hosts._stream_channel import CHUNK, POLL, StreamChannel
+from storagetest.hosts._supervised_host import SupervisedHost, Unreachable
 from storagetest.hosts.interactive import Channel, ChannelLost, ChannelTimeout
 from storagetest.polling import wait_until
 
 __all__ = ["SshHost", "SshSettings"]
 
-_CHUNK = 1 << 16
-_POLL = 0.25
 _REAP_TIMEOUT = 5.0
 _SESSIONS = 9
 _BROKEN = (paramiko.SSHException, EOFError, OSError)
@@ -102,76 +95,21 @@ class SshHost(SupervisedHost):
         if (transport := self._transport) is not None:
             self._retire_connection(transport)
 
-    def _execute(
-        self, argv: Sequence[str], *, stdin: bytes, out: OutputBuffer, err: OutputBuffer, limit: float
-    ) -> ExitInfo:
-        channel = self._open_channel(self._session, timeout=limit)
-        started = time.monotonic()
-        late = threading.Event()
-
-        def cut() -> None:
-            late.set()
-            channel.close()
-
-        watchdog = threading.Timer(limit, cut)
-        watchdog.daemon = True
-        watchdog.start()
-        try:
-            status = self._exchange(channel, shlex.join(argv), stdin, out, err)
-        except ConnectionLost:
-            if late.is_set():
-                raise DeadlinePassed from None
-            raise
-        finally:
-            watchdog.cancel()
-            channel.close()
-        if late.is_set():
-            raise DeadlinePassed
-        return ExitInfo(status, time.monotonic() - started)
-
-    def _exchange(
-        self, channel: paramiko.Channel, line: str, stdin: bytes, out: OutputBuffer, err: OutputBuffer
-    ) -> int:
-        """Run the command ``line``, send its stdin and collect its output; return its exit status."""
-        channel.settimeout(_POLL)
-        try:
-            channel.exec_command(line)
-        except _BROKEN as error:
-            raise ConnectionLost(self._lost()) from error
-        helpers = [threading.Thread(target=_drain, args=(channel, err), daemon=True)]
-        if stdin:
-            helpers.append(threading.Thread(target=_feed, args=(channel, stdin), daemon=True))
-        else:
-            _end_input(channel)
-        for helper in helpers:
-            helper.start()
-        try:
-            for data in _chunks(channel.recv, channel):
-                out.feed(data)
-                check_limit(out, err)
-            while not channel.status_event.wait(_POLL):
-                check_limit(out, err)
-            status: int = channel.exit_status
-            helpers[0].join(SETTLE)
-            check_limit(out, err)
-        finally:
-            channel.close()
-            for helper in helpers:
-                helper.join(2 * _POLL)
-        if status == _NO_STATUS:
-            channel.get_transport().join(_POLL)  # the channel ends a little before the transport
-            raise ConnectionLost(
-                self._lost() if not channel.get_transport().is_active() else "its shell was killed"
-            )
-        return status
-
     def _start(self, argv: Sequence[str], limit: float) -> Channel:
         channel = self._open_channel(self._session, timeout=limit)
+        end = time.monotonic() + limit
+        watchdog = threading.Timer(limit, channel.close)
+        watchdog.daemon = True
+        watchdog.start()
         try:
             channel.exec_command(shlex.join(argv))
         except _BROKEN as error:
             channel.close()
+            if time.monotonic() >= end:
+                raise DeadlinePassed(f"no response from {self._where()}") from None
             raise ConnectionLost(self._lost()) from error
+        finally:
+            watchdog.cancel()
         return _SshChannel(channel, self._lost())
 
     def _session(self, transport: paramiko.Transport, seconds: float) -> paramiko.Channel:
@@ -256,121 +194,82 @@ class SshHost(SupervisedHost):
         return f"connection to {self._where()} lost"
 
 
-class _SshChannel(Channel):
+class _SshChannel(StreamChannel):
     """A channel of an SSH connection. ``lost`` is the error text for a lost connection."""
 
     def __init__(self, channel: paramiko.Channel, lost: str) -> None:
+        super().__init__()
         self._channel = channel
         self._lost = lost
-        self._received = self._stderr = b""
 
     def send(self, data: bytes, limit: float) -> None:
         until, rest = time.monotonic() + limit, memoryview(data)
         while rest:  # and read its output, or the command may block on stdout and not read
-            if not self.duplex and self._channel.recv_ready():
-                self._received += self._channel.recv(_CHUNK)
+            while not self.duplex and self._channel.recv_ready():
+                self._add(self._stdout, self._channel.recv(CHUNK))
             self._time_out(until)
             try:
-                rest = rest[self._channel.send(rest[:_CHUNK].tobytes()) :]
+                rest = rest[self._channel.send(rest[:CHUNK].tobytes()) :]
             except TimeoutError:
-                continue
+                self._read_stderr()
             except OSError:
-                if self._channel.get_transport().is_active():
+                if self._is_active():
                     return  # the command has closed its stdin or has ended
                 raise ChannelLost(self._lost) from None
 
-    def receive(self, limit: float) -> bytes:
-        received, self._received = self._received, b""
-        if received:
-            return received
-        until = time.monotonic() + limit
-        while True:
-            self._read_stderr()
-            self._time_out(until)
-            try:
-                data: bytes = self._channel.recv(_CHUNK)
-            except TimeoutError:
-                continue
-            if not data and not self._channel.get_transport().is_active():
-                raise ChannelLost(self._lost)
-            return data
+    def _poll(self, until: float) -> bool:
+        some = self._read_stderr()
+        self._time_out(until)
+        try:
+            data: bytes = self._channel.recv(CHUNK)
+        except TimeoutError:
+            return some
+        if not data and not self._is_active():
+            raise ChannelLost(self._lost)
+        self._at_end = not data
+        self._add(self._stdout, data)
+        return True
 
     def _time_out(self, until: float) -> None:
         left = until - time.monotonic()
         if left <= 0:
             raise ChannelTimeout
-        self._channel.settimeout(min(left, _POLL))
+        self._channel.settimeout(min(left, POLL))
 
-    def _read_stderr(self) -> None:
-        while self._channel.recv_stderr_ready():
-            data = self._channel.recv_stderr(_CHUNK)
-            self._stderr = (self._stderr + data)[-OUTPUT_LIMIT:]
-            if not data:
-                return
+    def _read_stderr(self) -> bool:
+        some = False
+        while self._channel.recv_stderr_ready() and (data := self._channel.recv_stderr(CHUNK)):
+            self._add(self._stderr, data)
+            some = True
+        return some
+
+    def _is_active(self) -> bool:
+        return bool(self._channel.get_transport().is_active())
+
+    def _has_exited(self) -> bool:
+        return self._channel.exit_status_ready()
 
     def stderr_text(self) -> str:
         self._read_stderr()
-        return self._stderr.decode(errors="replace")
+        return super().stderr_text()
 
     def close_stdin(self) -> None:
-        _end_input(self._channel)
+        with suppress(*_BROKEN):
+            self._channel.shutdown_write()
 
     def status(self, limit: float) -> int:
         until = time.monotonic() + limit
-        while not self._channel.status_event.wait(_POLL):
+        while not self._channel.status_event.wait(POLL):
             self._read_stderr()
-            if not self._channel.get_transport().is_active():
+            if not self._is_active():
                 raise ChannelLost(self._lost)
             if time.monotonic() >= until:
                 raise ChannelTimeout
         status: int = self._channel.exit_status
         if status == _NO_STATUS:
-            raise ChannelLost(self._lost)
+            self._channel.get_transport().join(POLL)  # the channel ends a little before the transport
+            raise ChannelLost("its shell was killed" if self._is_active() else self._lost)
         return status
 
     def close(self) -> None:
         self._channel.close()
-
-
-def _chunks(receive: Callable[[int], bytes], channel: paramiko.Channel) -> Iterator[bytes]:
-    """Yield data (or b"") until the stream ends, or the command has ended and prints no more."""
-    quiet_since: float | None = None
-    while True:
-        try:
-            data = receive(_CHUNK)
-        except TimeoutError:
-            now = time.monotonic()
-            if not channel.exit_status_ready():
-                quiet_since = None
-            elif quiet_since is None:
-                quiet_since = now
-            elif now - quiet_since >= SETTLE:
-                return
-            yield b""
-            continue
-        if not data:
-            return
-        quiet_since = None
-        yield data
-
-
-def _drain(channel: paramiko.Channel, err: OutputBuffer) -> None:
-    for data in _chunks(channel.recv_stderr, channel):
-        err.feed(data)
-
-
-def _feed(channel: paramiko.Channel, stdin: bytes) -> None:
-    rest = memoryview(stdin)
-    while rest:
-        try:
-            rest = rest[channel.send(rest[:_CHUNK].tobytes()) :]
-        except TimeoutError:
-            continue
-        except OSError:
-            return  # the command has closed its stdin or has ended
-    _end_input(channel)
-
-
-def _end_input(channel: paramiko.Channel) -> None:
-    with suppress(*_BROKEN):
-        channel.shutdown_write()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 
 import pytest
 
-from storagetest.errors import DeadlineExceeded, HostError
+from storagetest.errors import CommandEnded, DeadlineExceeded, HostError
 from storagetest.hosts import Host
 from storagetest.polling import wait_until
 
@@ -64,6 +65,21 @@ def test_a_process_that_ends_early_is_an_error(
 ) -> None:
     with pytest.raises(HostError, match=message), host.interactive_exec(argv, deadline=deadline) as process:
         process.read_line(30)
+
+
+@pytest.mark.parametrize(
+    "kind", ["local_host", "ssh_host"]
+)  # srun ends a step when nobody has its stdout open
+def test_an_end_is_noticed_although_a_daemon_keeps_stdout_open(request, kind: str, marker, running) -> None:
+    host = request.getfixturevalue(kind)
+    argv = ["sh", "-c", f"sh -c 'sleep 300; : {marker}' & echo up; exit 3"]
+    with host.interactive_exec(argv, deadline=DEADLINE) as process:
+        assert process.read_line(20) == "up"
+        with pytest.raises(CommandEnded, match="status 3"):
+            process.read_line(20)
+        assert running(marker) != []
+        for line in running(marker):
+            os.kill(int(line.partition(":")[0]), signal.SIGKILL)
 
 
 def test_reading_from_an_ended_command_is_an_error_but_sending_is_not(host: Host) -> None:
