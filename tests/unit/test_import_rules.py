@@ -10,7 +10,7 @@ import pytest
 from storagetest.protocols.base import protocols
 
 SOURCE = Path(__file__).parents[2] / "src" / "storagetest"
-LEAF_MODULES = {"concurrency", "deprecation", "errors", "polling", "units"}
+LEAF_MODULES = {"concurrency", "deprecation", "errors", "files", "polling", "units"}
 
 # Package → packages of storagetest that it may import, in addition to itself and the leaf modules. A package
 # that is not listed may import every package except the top ones.

@@ -17,6 +17,7 @@ import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from storagetest.files import replace_file
 from storagetest.lab.initramfs import File, archive
 from storagetest.lab.paths import cache_root
 from storagetest.lab.subprocess_util import die_with_parent
@@ -56,9 +57,7 @@ def choose(kernel: Path, initrd: Path) -> Accelerator:
             return Accelerator(**entry["accel"])
     accel = _probe(kernel, initrd)
     cached.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=cached.parent, delete=False) as file:
-        json.dump({"key": key, "accel": asdict(accel)}, file)
-    Path(file.name).replace(cached)
+    replace_file(cached, json.dumps({"key": key, "accel": asdict(accel)}))
     return accel
 
 

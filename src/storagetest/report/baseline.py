@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from storagetest.errors import ResultError
+from storagetest.files import replace_file
 from storagetest.measure.run import Metric, Run
 from storagetest.report import jsonl
 from storagetest.report.base import Record, Status
@@ -212,13 +212,8 @@ def _text(path: Path) -> str:
 
 def _write(path: Path, entries: Mapping[CaseKey, BaselineEntry]) -> None:
     document = {"schema": SCHEMA, "cases": [_to_json(entry) for _, entry in sorted(entries.items())]}
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
     text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
-    try:
-        scratch.write_text(f"{text}\n", encoding="utf-8")
-        scratch.replace(path)
-    finally:
-        scratch.unlink(missing_ok=True)
+    replace_file(path, f"{text}\n")
 
 
 def _key_to_json(key: CaseKey) -> Object:

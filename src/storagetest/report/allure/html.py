@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from storagetest.errors import ReportError
+from storagetest.files import replace_file
 from storagetest.report.allure.categories import CATEGORIES, VERDICT_LABEL, Category
 from storagetest.report.allure.nodejs import NodeJs, cache_directory, find_node, install, run
 from storagetest.report.allure.offline import make_offline, outside_urls
@@ -124,9 +125,7 @@ def _is_a_run(line: bytes) -> bool:
 def _put(content: bytes, final: Path) -> None:
     try:
         final.parent.mkdir(parents=True, exist_ok=True)
-        partial = final.with_name(f".{final.name}.{os.getpid()}")
-        partial.write_bytes(content)
-        partial.replace(final)
+        replace_file(final, content)
     except OSError as error:
         raise ReportError(f"{final}: {error.strerror}") from None
 

@@ -7,7 +7,6 @@ packages add formats by entry points of the group ``storagetest.report.formats``
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from storagetest.errors import ResultError
+from storagetest.files import replace_file
 from storagetest.registry import Registry, get_registry
 from storagetest.report.base import Record
 from storagetest.report.jsonl import read
@@ -96,9 +96,7 @@ def write_output(path: Path, text: str) -> None:
         if path.exists() and not path.is_file():  # such as /dev/stdout
             path.write_text(text, encoding="utf-8")
             return
-        partial = path.with_name(f".{path.name}.{os.getpid()}")
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
+        replace_file(path, text)
     except OSError as error:
         raise ResultError(f"{path}: {error.strerror}. Name another file with -o.") from None
 
