@@ -78,8 +78,10 @@ class Lab:
                 progress(
                     f"start: {', '.join(machine.name for machine in machines)}, {accelerator.describe()}"
                 )
-                start = startup.Start(directory, lock, built.initrd.read_bytes(), progress)
-                with start.machines(plan, key) as (supervisor, plan, resumed):
+                starting = startup.machines_started(
+                    directory, lock, built.initrd.read_bytes(), plan, key, progress
+                )
+                with starting as (supervisor, plan, resumed):
                     facts = LabStatus(
                         name=name,
                         shape=spec,

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from storagetest.errors import LabError
+from storagetest.files import replace_file
 from storagetest.lab import guest_files, initramfs, qemu, qmp, snapshots, ssh, status
 from storagetest.lab.paths import package_root
 from storagetest.lab.services import ForwardedPort, Target
@@ -32,10 +33,10 @@ from storagetest.lab.targets import targets_yaml
 __all__ = [
     "FACTS",
     "Plan",
-    "Start",
     "SupervisorHandle",
     "check_host",
     "host_status",
+    "machines_started",
     "prepare",
     "publish",
     "write_plan",
@@ -108,10 +109,7 @@ def write_plan(directory: Path, plan: Plan, ports: Mapping[str, Mapping[str, int
         )
     resume = plan.snapshot is not None and not plan.save
     facts = {"machines": machines, "boot_timeout": plan.boot_timeout, "owner": plan.owner, "resume": resume}
-    text = json.dumps(facts, indent=1)
-    new = directory / f"{PLAN}.new"
-    new.write_text(text)
-    new.replace(directory / PLAN)
+    replace_file(directory / PLAN, json.dumps(facts, indent=1))
 
 
 def _passwords(directory: Path, machines: Sequence[qemu.Machine]) -> dict[str, str]:
@@ -127,41 +125,34 @@ def _passwords(directory: Path, machines: Sequence[qemu.Machine]) -> dict[str, s
     return passwords
 
 
-class Start:
-    """Starts the machines in the lab's directory. ``early`` is the image's part of the initramfs."""
+@contextmanager
+def machines_started(
+    directory: Path, lock: BinaryIO, early: bytes, plan: Plan, key: str, progress: Callable[[str], None]
+) -> Iterator[tuple[SupervisorHandle, Plan, bool]]:
+    """Yield the supervisor of the started machines, their plan, and whether they were resumed.
 
-    def __init__(
-        self, directory: Path, lock: BinaryIO, early: bytes, progress: Callable[[str], None]
-    ) -> None:
-        self._directory, self._lock, self._early, self._progress = directory, lock, early, progress
-
-    @contextmanager
-    def machines(self, plan: Plan, key: str) -> Iterator[tuple[SupervisorHandle, Plan, bool]]:
-        """Yield the supervisor of the started machines, their plan, and whether they were resumed.
-
-        ``key`` names the snapshot to resume from; if there is none, the machines boot and are saved first.
-        With an empty ``key`` they only boot. If they do not resume, they boot, and the snapshot is removed.
-        """
-        snapshot = snapshots.find(key) if key else None
-        with ExitStack() as stack:
-            temporary = None if snapshot or not key else stack.enter_context(snapshots.new())
-            plan = replace(plan, snapshot=snapshot or temporary, save=temporary is not None)
-            prepare(self._directory, plan, self._early)
-            supervisor = stack.enter_context(SupervisorHandle(self._directory, self._lock))
-            booted = supervisor.wait_up(self._progress)
-            if temporary:
-                names = [machine.name for machine in plan.machines]
-                self._progress("save: the machines' snapshot, for this lab and later ones")
-                plan = replace(
-                    plan, snapshot=snapshots.save(temporary, self._directory, names, key), save=False
-                )
-                prepare(self._directory, plan, self._early)
-                send_request(self._directory, json.dumps({"resume": True}))
-                booted = supervisor.wait_up(self._progress)
-            if booted:
-                snapshots.discard(key)
-                plan = replace(plan, snapshot=None)
-            yield supervisor, plan, plan.snapshot is not None
+    ``early`` is the image's part of the initramfs. ``key`` names the snapshot to resume from; if there is
+    none, the machines boot and are saved first. With an empty ``key`` they only boot. If they do not resume,
+    they boot, and the snapshot is removed.
+    """
+    snapshot = snapshots.find(key) if key else None
+    with ExitStack() as stack:
+        temporary = None if snapshot or not key else stack.enter_context(snapshots.new())
+        plan = replace(plan, snapshot=snapshot or temporary, save=temporary is not None)
+        prepare(directory, plan, early)
+        supervisor = stack.enter_context(SupervisorHandle(directory, lock))
+        booted = supervisor.wait_up(progress)
+        if temporary:
+            names = [machine.name for machine in plan.machines]
+            progress("save: the machines' snapshot, for this lab and later ones")
+            plan = replace(plan, snapshot=snapshots.save(temporary, directory, names, key), save=False)
+            prepare(directory, plan, early)
+            send_request(directory, json.dumps({"resume": True}))
+            booted = supervisor.wait_up(progress)
+        if booted:
+            snapshots.discard(key)
+            plan = replace(plan, snapshot=None)
+        yield supervisor, plan, plan.snapshot is not None
 
 
 class SupervisorHandle:
@@ -171,7 +162,7 @@ class SupervisorHandle:
         self._directory = directory
         path = os.pathsep.join(filter(None, (str(package_root()), os.environ.get("PYTHONPATH"))))
         with (directory / "supervisor.log").open("wb") as log:
-            self._process = subprocess.Popen(
+            process = subprocess.Popen(
                 [sys.executable, "-m", "storagetest.lab.supervisor", str(directory)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -180,19 +171,20 @@ class SupervisorHandle:
                 pass_fds=[lock.fileno()],
                 env={**os.environ, "PYTHONPATH": path},
             )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._process, self._stdin, self._stdout = process, process.stdin, process.stdout
         self._committed = False
 
     def __enter__(self) -> SupervisorHandle:
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
+        self._stdin.close()
         if not self._committed:
-            while self._process.stdout.read(1 << 16):  # end of file: the supervisor has removed the lab
+            while self._stdout.read(1 << 16):  # end of file: the supervisor has removed the lab
                 pass
-        self._process.stdout.close()
+        self._stdout.close()
         self._process.wait()
 
     def wait_up(self, progress: Callable[[str], None]) -> bool:
@@ -200,9 +192,8 @@ class SupervisorHandle:
 
         Raises :class:`LabError` with the machine that failed.
         """
-        assert self._process.stdout is not None
         booted = False
-        for line in self._process.stdout:
+        for line in self._stdout:
             event = json.loads(line)
             match event["event"]:
                 case "up":
@@ -218,9 +209,8 @@ class SupervisorHandle:
 
     def commit(self) -> None:
         """Let the lab outlive `up`."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(COMMIT)
-        self._process.stdin.flush()
+        self._stdin.write(COMMIT)
+        self._stdin.flush()
         self._committed = True
 
     def _failure(self, machine: str, reason: str) -> str:
@@ -251,6 +241,4 @@ def publish(directory: Path, facts: LabStatus, targets: tuple[Target, ...]) -> N
     clients = [host.name for host in facts.hosts if host.name != qemu.APPLIANCE]
     text = targets_yaml(facts.name, facts.shape.describe(), directory, clients, targets)
     (directory / "targets.yaml").write_text(text)
-    new = directory / f"{FACTS}.new"
-    new.write_text(status.dump(facts))
-    new.replace(directory / FACTS)
+    replace_file(directory / FACTS, status.dump(facts))

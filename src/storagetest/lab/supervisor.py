@@ -36,6 +36,7 @@ from pathlib import Path
 from typing import Any
 
 from storagetest.errors import LabError
+from storagetest.files import replace_file
 from storagetest.lab import snapshots
 from storagetest.lab.subprocess_util import connect_unix, die_with_parent, tail
 from storagetest.lab.supervisor_fsm import (
@@ -82,8 +83,9 @@ class _Machine:
             )
         for end in listening.values():
             end.close()
+        assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.console = self.process.stdout
+        self._stdin, self.console = self.process.stdin, self.process.stdout
         self._log = Path(f"console-{self.name}.log").open("ab")  # noqa: SIM115  # closed by end()
         if resume:
             threading.Thread(target=self._load, args=(plan["state"],), daemon=True).start()
@@ -100,10 +102,9 @@ class _Machine:
 
     def write(self, message: dict[str, Any]) -> None:
         """Send a message to guest/resume.py. It is smaller than the pipe's buffer, so this never blocks."""
-        assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # QEMU has exited, which its console reports
-            self.process.stdin.write(json.dumps(message).encode() + b"\n")
-            self.process.stdin.flush()
+            self._stdin.write(json.dumps(message).encode() + b"\n")
+            self._stdin.flush()
 
     def read(self) -> list[str] | None:
         """Return the complete lines that were received, or None if QEMU has exited."""
@@ -125,9 +126,8 @@ class _Machine:
         self.process.wait()
         self.console.close()
         self._log.close()
-        assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.close()
+            self._stdin.close()
 
 
 def settings_file(machine: str) -> str:
@@ -266,8 +266,7 @@ class LabSupervisor:
         text = json.dumps({name: asdict(state) for name, state in self._fsm.states.items()})
         if text != self._written:
             self._written = text
-            Path(f"{STATES}.new").write_text(text)
-            Path(f"{STATES}.new").replace(STATES)
+            replace_file(Path(STATES), text)
 
 
 def _plan() -> dict[str, Any]:
