@@ -69,14 +69,11 @@ class _Sampler:
     pid: int | None = None
     abandoned: bool = False
     started: threading.Event = field(default_factory=threading.Event)
-    thread: threading.Thread | None = None
 
-    def start(self) -> None:
+    def __post_init__(self) -> None:
         self.thread = threading.Thread(target=self._run, name=f"sampling-{self.host.name}", daemon=True)
-        self.thread.start()
 
     def stop(self) -> SampleResult:
-        assert self.thread is not None
         self.started.wait(_START)
         middle = None
         if self.pid is not None and self.thread.is_alive():  # the process exists, so the id is still its own
@@ -143,14 +140,17 @@ class CounterSampling:
     def start(self) -> None:
         """Start the samplers, without waiting until they run."""
         for sampler in self._samplers:
-            sampler.start()
+            sampler.thread.start()
 
     def stop(self) -> tuple[SampleResult, ...]:
         """Stop all samplers at the same time, and return their results in the order of the hosts.
 
         Samplers that were not started, or are stopped already, have no result.
         """
-        samplers, self._samplers = [result for result in self._samplers if result.thread is not None], []
+        samplers, self._samplers = (
+            [sampler for sampler in self._samplers if sampler.thread.ident is not None],
+            [],
+        )
         return tuple(run_concurrently(_Sampler.stop, samplers, at_once=len(samplers), name="stop-sampler"))
 
 

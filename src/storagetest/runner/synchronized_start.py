@@ -92,16 +92,13 @@ class _Participant:
     instants: list[float] = field(default_factory=list)
     released: threading.Event = field(default_factory=threading.Event)
     cancelled: bool = False
-    thread: threading.Thread | None = None
+
+    def __post_init__(self) -> None:
+        self.thread = threading.Thread(target=self._run, name=f"load-{self.barrier.name}", daemon=True)
 
     @property
     def ended(self) -> bool:
-        assert self.thread is not None
         return not self.thread.is_alive()
-
-    def start(self) -> None:
-        self.thread = threading.Thread(target=self._run, name=f"load-{self.barrier.name}", daemon=True)
-        self.thread.start()
 
     def _run(self) -> None:
         try:
@@ -143,7 +140,7 @@ def run_synchronized(barriers: Sequence[StartBarrier], loads: Sequence[Load]) ->
     participants = [_Participant(*each) for each in zip(barriers, clocks, loads, strict=True)]
     with _longer_switch_interval(len(participants)):
         for participant in participants:
-            participant.start()
+            participant.thread.start()
         try:
             while ready := _wait_until_ready(participants):
                 _release(ready)
@@ -225,7 +222,6 @@ def _cancel(participants: Sequence[_Participant]) -> None:
             participant.barrier.send_line("stop")
     until = time.monotonic() + _ENDS
     for participant in participants:
-        assert participant.thread is not None
         participant.thread.join(max(0.0, until - time.monotonic()))
 
 
