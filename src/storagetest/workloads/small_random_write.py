@@ -1,39 +1,21 @@
-"""Small random writes: what databases, mail stores and virtual machines do to a target all day."""
+"""Small random writes, as of databases, mail servers and virtual machines."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
-
-from pydantic import Field
-
-from storagetest.config.base import Size
-from storagetest.workloads._fio.base import FioOptions, FioWorkload, Pattern
+from storagetest.workloads._fio.base import Pattern
 from storagetest.workloads.base import register
+from storagetest.workloads.small_random_read import SmallRandomRead
 
 __all__ = ["SmallRandomWrite"]
 
 
 @register
-class SmallRandomWrite(FioWorkload["SmallRandomWrite.Options"]):
+class SmallRandomWrite(SmallRandomRead):
     """Writes of a small block at random places of a filled file or device, at a fixed queue depth."""
 
     name = "small-random-write"
     source = "randwrite of fio(1)"
-    example: ClassVar[Mapping[str, Any]] = {"block_size": "4KiB", "queue_depth": 8}
 
-    class Options(FioOptions):
-        """The block and how many are in flight."""
-
-        block_size: Size = 4096
-        """Bytes a write."""
-
-        queue_depth: Annotated[int, Field(ge=1, le=4096)] = 8
-        """Writes in flight, for each job."""
-
-        jobs: Annotated[int, Field(ge=1, le=256)] = 1
-        """Workers, all on the same file or device."""
-
-    def pattern(self, options: SmallRandomWrite.Options) -> Pattern:
+    def pattern(self, options: SmallRandomRead.Options) -> Pattern:
         """Return fio's ``randwrite``."""
         return Pattern("randwrite", options.block_size, options.queue_depth, options.jobs)
