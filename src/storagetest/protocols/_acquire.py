@@ -90,8 +90,7 @@ def new_id() -> str:
 def reject_newlines(secret: str, description: str) -> str:
     """Return ``secret``. Raises :class:`AttachError` if it contains a line break or a NUL."""
     if any(character in secret for character in "\n\r\0"):
-        msg = f"{description} contains a line break or a NUL. Use a password without them."
-        raise AttachError(msg)
+        raise AttachError(f"{description} contains a line break or a NUL. Use a password without them.")
     return secret
 
 
@@ -115,8 +114,7 @@ class Deadline:
         """Return the remaining seconds. Raises :class:`DeadlineExceeded` if there are none."""
         seconds = self._seconds_left()
         if seconds <= 0:
-            msg = f"the deadline of {self.seconds:g} s for this attach has passed"
-            raise DeadlineExceeded(msg)
+            raise DeadlineExceeded(f"the deadline of {self.seconds:g} s for this attach has passed")
         return seconds
 
 
@@ -153,11 +151,10 @@ def as_target_dead(client: Host, target: str, deadline: Deadline, step: str) -> 
     try:
         yield
     except DeadlineExceeded as error:
-        msg = (
+        raise TargetDead(
             f"{target}: no response to {client.name} within {deadline.seconds:g} s, while {step}. "
             "Check that the server is up and responsive, or raise the target's `deadline`."
-        )
-        raise TargetDead(msg) from error
+        ) from error
 
 
 @contextmanager
@@ -212,11 +209,10 @@ def _run_release(client: Host, release: Sequence[str], target: str, deadline: fl
     try:
         return client.run(release, deadline=deadline, check=False)
     except DeadlineExceeded as error:
-        msg = (
+        raise TargetDead(
             f"{target}: release on {client.name} did not finish within {deadline:g} s: {error}. "
             "Run `storagetest clean` to retry."
-        )
-        raise TargetDead(msg) from error
+        ) from error
 
 
 def _unclean_error(done: Completed, description: str, target: str) -> AttachError:

@@ -168,8 +168,7 @@ def leased_device(
         elif facts.signatures:
             cleared = _clear(client, facts, CLEAR_SECONDS)
             if not cleared.ok:
-                msg = f"{target}: {client.name}: clearing leftover data failed: {cleared.stdout}"
-                raise AttachError(msg)
+                raise AttachError(f"{target}: {client.name}: clearing leftover data failed: {cleared.stdout}")
     target_died = False
 
     def clear() -> None:
@@ -196,8 +195,7 @@ def _examine(attaching: Attaching, device: str, options: BlockOptions) -> Device
     argv, seconds = ["python3", "-", "facts", device], attaching.deadline.remaining()
     done = client.run(argv, stdin=source, deadline=seconds, check=False)
     if not done.ok:
-        msg = f"{target}: examining {device} failed, so it is not used: {done.describe()}"
-        raise AttachError(msg)
+        raise AttachError(f"{target}: examining {device} failed, so it is not used: {done.describe()}")
     try:
         facts = parse_facts(done.stdout)
     except AttachError as error:
@@ -225,8 +223,8 @@ def _clear_after_use(client: Host, facts: DeviceFacts, target: str, release_dead
         done = _clear(client, facts, int(min(CLEAR_SECONDS, release_deadline.at_least(MIN_RELEASE_SECONDS))))
     output = " ".join(done.stdout.split())
     if done.status in {_device_probe.DEVICE_GONE, 124, 137}:
-        msg = f"{target} no longer responds to {client.name}: clearing {facts.path} failed ({output})"
-        raise TargetDead(msg)
+        raise TargetDead(
+            f"{target} no longer responds to {client.name}: clearing {facts.path} failed ({output})"
+        )
     if not done.ok:
-        msg = f"{target}: {client.name}: clearing {facts.path} after use failed: {output}"
-        raise AttachError(msg)
+        raise AttachError(f"{target}: {client.name}: clearing {facts.path} after use failed: {output}")

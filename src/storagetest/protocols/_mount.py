@@ -218,11 +218,10 @@ def mounted(
                 ["sh", "-c", READ_BACK, "storagetest-query", point, name, *request.files]
             )
         if read_back.status == 91:
-            msg = (
+            raise AttachError(
                 f"{target}: root on {client.name} cannot make a directory there: {read_back.stderr.strip()}. "
                 "Check that the export is writable and that root is not squashed to a user without access."
             )
-            raise AttachError(msg)
         yield _as_mounted(read_back, target, point, name)
 
 

@@ -107,14 +107,14 @@ def raise_for_findings(
         raise ClientLacks(f"{target}: {client} has no {missing}. Install {packages} there.")
     if findings.modules:
         not_root = "" if findings.root else ", and the user there is not root and cannot load modules"
-        msg = (
+        raise ClientLacks(
             f"{target}: {client}'s kernel has no {', '.join(findings.modules)}{not_root}. "
             f"Run `modprobe {findings.modules[0]}` there for details."
         )
-        raise ClientLacks(msg)
     if not findings.root:
-        msg = f"{target}: mounting and logging in require root on {client}. Use the user root or sudo there."
-        raise ClientLacks(msg)
+        raise ClientLacks(
+            f"{target}: mounting and logging in require root on {client}. Use the user root or sudo there."
+        )
     if findings.connect is not None:
         reason = unreachable_reason(*findings.connect, address)
         if reason is not None:

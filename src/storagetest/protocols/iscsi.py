@@ -479,8 +479,7 @@ def _find(attaching: Attaching, options: Iscsi.Options) -> tuple[dict[str, str],
     client = attaching.client.name
     wait_until(ready, attaching.deadline.remaining(), f"a disk for LUN {lun} of {options.iqn} on {client}")
     if "block" not in attributes:
-        msg = f"{options.target_label}: logged in, but the target has no LUN {lun} for {client}"
-        raise AttachError(msg)
+        raise AttachError(f"{options.target_label}: logged in, but the target has no LUN {lun} for {client}")
     return attributes, disks
 
 

@@ -67,11 +67,9 @@ class Local(KernelProtocol["Local.Options"]):
         @model_validator(mode="after")
         def _one_of_both(self) -> Self:
             if (self.path is None) == (self.device is None):
-                msg = "give either `path` (a directory) or `device` (a block device)"
-                raise ValueError(msg)
+                raise ValueError("give either `path` (a directory) or `device` (a block device)")
             if self.path is not None and (self.erase or self.filesystem):
-                msg = "`erase` and `filesystem` are for a `device`, not for a `path`"
-                raise ValueError(msg)
+                raise ValueError("`erase` and `filesystem` are for a `device`, not for a `path`")
             return self
 
     example: ClassVar[Mapping[str, Any]] = {"path": "/var/tmp"}  # noqa: S108  # an example, not a file of ours

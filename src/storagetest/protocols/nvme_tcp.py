@@ -369,8 +369,7 @@ def _find(attaching: Attaching, options: NvmeTcp.Options, host_nqn: str) -> dict
         wait_until(ready, attaching.deadline.remaining(), f"a disk for {description}")
         return attributes
     others = sorted(name.removeprefix("namespace-") for name in attributes if name.startswith("namespace-"))
-    msg = (
+    raise AttachError(
         f"{options.target_label}: connected, but the subsystem has no namespace {options.namespace}; "
         f"it has {', '.join(others) or 'none'}"
     )
-    raise AttachError(msg)

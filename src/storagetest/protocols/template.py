@@ -174,12 +174,11 @@ class DeviceProtocol(KernelProtocol[B]):
         with attaching.step("checking for existing connections"):
             existing = attaching.run(connection.existing, check=True).stdout.split()
         if existing:
-            msg = (
+            raise AttachError(
                 f"{attaching.target}: {attaching.client.name} already {connection.presence} "
                 f"({', '.join(existing)}), which storagetest does not touch. {connection.remedy} there, or "
                 "run `storagetest clean` if it is a leftover."
             )
-            raise AttachError(msg)
         with attaching.acquire(connection.description, connection.release):
             with attaching.step("connecting"):
                 device, negotiated = connection.connect(attaching)
