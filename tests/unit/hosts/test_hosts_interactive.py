@@ -67,9 +67,7 @@ def test_a_process_that_ends_early_is_an_error(
         process.read_line(30)
 
 
-@pytest.mark.parametrize(
-    "kind", ["local_host", "ssh_host"]
-)  # srun ends a step when nobody has its stdout open
+@pytest.mark.parametrize("kind", ["local_host", "ssh_host"])  # srun waits for the end of a step's stdout
 def test_an_end_is_noticed_although_a_daemon_keeps_stdout_open(request, kind: str, marker, running) -> None:
     host = request.getfixturevalue(kind)
     argv = ["sh", "-c", f"sh -c 'sleep 300; : {marker}' & echo up; exit 3"]
