@@ -23,6 +23,7 @@ __all__ = [
     "Target",
     "YamlValue",
     "resize_controls",
+    "wire_target",
 ]
 
 # The appliance's address on the lab's network; the same in every lab, because the networks are isolated.
@@ -109,6 +110,17 @@ class Service:
     def credentials_script(self) -> str:
         """The script that the machine runs after a resume."""
         return f". /run/lab/lib.sh\n{self.credentials.lstrip()}"
+
+
+def wire_target(protocol: str, port: int, **options: YamlValue) -> dict[str, YamlValue]:
+    """Return the body of a target that wire cases reach through the forwarded port named as its protocol."""
+    return {
+        "protocol": protocol,
+        "address": ADDRESS,
+        "port": port,
+        "wire": ForwardedPort(protocol),
+        **options,
+    }
 
 
 def resize_controls(disk: str, size: int, max_size: int, notify: str = "") -> dict[str, YamlValue]:

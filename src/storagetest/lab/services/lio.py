@@ -16,14 +16,13 @@ lab-paths    LUN 0 of 64 MiB, through two addresses
 from __future__ import annotations
 
 from storagetest.lab.services import (
-    ADDRESS,
     SECOND_ADDRESS,
-    ForwardedPort,
     Secret,
     Service,
     Target,
     YamlValue,
     resize_controls,
+    wire_target,
 )
 
 __all__ = ["SERVICE", "wwid"]
@@ -117,16 +116,7 @@ def _script(text: str) -> str:
 
 def _target(name: str, number: int, **more: YamlValue) -> dict[str, YamlValue]:
     """Return the body of an iSCSI target."""
-    return {
-        "protocol": "iscsi",
-        "address": ADDRESS,
-        "port": _PORT,
-        "wire": ForwardedPort("iscsi"),
-        "iqn": f"{_IQN}:{name}",
-        "lun": 0,
-        "erase": wwid(number),
-        **more,
-    }
+    return wire_target("iscsi", _PORT, iqn=f"{_IQN}:{name}", lun=0, erase=wwid(number), **more)
 
 
 SERVICE = Service(

@@ -12,13 +12,12 @@ The namespaces have fixed UUIDs, so the disk's wwid on a client is known before 
 from __future__ import annotations
 
 from storagetest.lab.services import (
-    ADDRESS,
     SECOND_ADDRESS,
-    ForwardedPort,
     Service,
     Target,
     YamlValue,
     resize_controls,
+    wire_target,
 )
 
 __all__ = ["SERVICE", "wwid"]
@@ -97,16 +96,7 @@ def _script() -> str:
 
 def _target(subsystem: str, disk: int, **more: YamlValue) -> dict[str, YamlValue]:
     """Return the body of an NVMe/TCP target."""
-    return {
-        "protocol": "nvme-tcp",
-        "address": ADDRESS,
-        "port": _PORT,
-        "wire": ForwardedPort("nvme-tcp"),
-        "nqn": f"{_NQN}:{subsystem}",
-        "namespace": 1,
-        "erase": wwid(disk),
-        **more,
-    }
+    return wire_target("nvme-tcp", _PORT, nqn=f"{_NQN}:{subsystem}", namespace=1, erase=wwid(disk), **more)
 
 
 _NOTIFY = f"echo 1 >/sys/kernel/config/nvmet/subsystems/{_NQN}:lab1/namespaces/1/revalidate_size"

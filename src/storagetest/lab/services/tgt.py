@@ -10,13 +10,12 @@ lab-paths   LUN 1 of 64 MiB, through two addresses
 from __future__ import annotations
 
 from storagetest.lab.services import (
-    ADDRESS,
     SECOND_ADDRESS,
-    ForwardedPort,
     Secret,
     Service,
     Target,
     YamlValue,
+    wire_target,
 )
 
 __all__ = ["SERVICE", "wwid"]
@@ -79,16 +78,7 @@ def wwid(number: int) -> str:
 
 def _target(name: str, disk: int, **more: YamlValue) -> dict[str, YamlValue]:
     """Return the body of an iSCSI target."""
-    return {
-        "protocol": "iscsi",
-        "address": ADDRESS,
-        "port": _PORT,
-        "wire": ForwardedPort("iscsi"),
-        "iqn": f"{_IQN}:{name}",
-        "lun": 1,
-        "erase": wwid(disk),
-        **more,
-    }
+    return wire_target("iscsi", _PORT, iqn=f"{_IQN}:{name}", lun=1, erase=wwid(disk), **more)
 
 
 SERVICE = Service(
