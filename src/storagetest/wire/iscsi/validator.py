@@ -270,12 +270,6 @@ class SessionValidator:
     def _note(self, rule: str, section: str, text: str) -> None:
         self.violations.append(Violation(rule, section, text))
 
-    def _task_of(self, pdu: Pdu) -> _Task | None:
-        task = self._tasks.get(pdu.itt)
-        if task is None:
-            self._note("itt", "11.2.1.8", f"{pdu.summary()}: no task with this tag is outstanding")
-        return task
-
     def _stat_sn(self, pdu: Pdu) -> None:
         if not isinstance(pdu, Response) or (isinstance(pdu, DataIn) and not pdu.has_status):
             return
@@ -312,9 +306,10 @@ class SessionValidator:
         self._exp_cmd_sn, self._numbers.max_cmd_sn = expected, highest
 
     def _response(self, pdu: Pdu) -> None:
-        task = self._task_of(pdu)
-        self._tasks.pop(pdu.itt, None)
-        if task is not None and isinstance(pdu, ScsiResponse) and pdu.response == 0:
+        task = self._tasks.pop(pdu.itt, None)
+        if task is None:
+            self._note("itt", "11.2.1.8", f"{pdu.summary()}: no task with this tag is outstanding")
+        elif isinstance(pdu, ScsiResponse) and pdu.response == 0:
             count = task.next_data_sn + task.next_r2t_sn
             if pdu.exp_data_sn not in ({count, 0} if task.write and not task.read else {count}):
                 self._note(
@@ -324,8 +319,9 @@ class SessionValidator:
                 )
 
     def _data_in(self, pdu: DataIn) -> None:
-        task = self._task_of(pdu)
+        task = self._tasks.get(pdu.itt)
         if task is None:
+            self._note("itt", "11.2.1.8", f"{pdu.summary()}: no task with this tag is outstanding")
             return
         if pdu.data_sn != task.next_data_sn:
             self._note("data-sn", "4.2.2.4", f"DataSN is {pdu.data_sn}, not {task.next_data_sn}")
@@ -354,8 +350,9 @@ class SessionValidator:
             del self._tasks[pdu.itt]
 
     def _r2t(self, pdu: ReadyToTransfer) -> None:
-        task = self._task_of(pdu)
+        task = self._tasks.get(pdu.itt)
         if task is None:
+            self._note("itt", "11.2.1.8", f"{pdu.summary()}: no task with this tag is outstanding")
             return
         limit = self.parameters.max_burst
         if pdu.r2t_sn != task.next_r2t_sn:
