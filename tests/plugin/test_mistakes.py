@@ -1,10 +1,11 @@
-"""Errors that new users make: exit status and message. The messages are complete, for their review."""
+"""Mistakes of a user get one clear message."""
 
 from __future__ import annotations
 
 import io
 
 import pytest
+from pytest_results import assert_usage_error
 
 from storagetest.cli import main
 
@@ -136,3 +137,96 @@ def test_a_missing_secret_is_found_before_it_is_needed(tmp_path, monkeypatch, ca
     output = " ".join(capsys.readouterr().out.split())
     assert "targets.yaml:11:15" in output
     assert "NOT_SET_ANYWHERE" in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "more", "parts"),
+    [
+        ([], "tresholds: {}", ["targets.yaml:9:1", "tresholds", "thresholds"]),
+        (["--st-target", "nsf*"], "", ["--st-target nsf*", "matches no variant"]),
+        (["--st-client", "c9"], "", ["--st-client c9", "here"]),
+        (["--st-profile", "huge"], "", ["huge", "smoke"]),
+        (["--st-set", "targets.disc.path=/tmp"], "", ["disc"]),
+        ([], 'thresholds: {small-random-write: ["iopz >= 1"]}', ["iopz", "iops", "targets.yaml:9:"]),
+    ],
+    ids=["key", "target", "client", "profile", "override", "metric"],
+)
+def test_an_unknown_name_is_reported_with_what_is_known(run_pytest, arguments, more, parts):
+    assert_usage_error(run_pytest(*arguments, more=more), *parts)
+
+
+def test_a_missing_targets_file(pytester):
+    pytester.makepyfile("def test_x(variant): pass")
+    assert_usage_error(pytester.runpytest_inprocess(), "targets.yaml", "storagetest lab up")
+
+
+def test_another_project_is_not_affected(pytester):
+    pytester.makepyfile("def test_x(): pass")
+    result = pytester.runpytest_subprocess()  # a process that loads the plugin by its entry point
+    result.assert_outcomes(passed=1)
+    assert "storagetest-" in result.stdout.str()
+    assert "storagetest" not in "\n".join(line for line in result.outlines if not line.startswith("plugins:"))
+    assert not (pytester.path / "results.jsonl").exists()
+
+
+def test_collection_contacts_no_host(run_pytest):
+    targets = """\
+version: 1
+clients:
+  far: {transport: ssh, address: 192.0.2.1, user: tester}
+targets:
+  nas: {protocol: nfs, address: 192.0.2.2, export: /x, clients: [far], matrix: {version: ["3", "4.2"]}}
+"""
+    result = run_pytest("--collect-only", "-q", "--st-profile", "smoke", targets=targets)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["*test_writes?nas-v3?", "*test_writes?nas-v4.2?"])
+
+
+IMPORT = "import pytest\n"
+NO_WARNING = ("-W", "ignore::pytest.PytestUnknownMarkWarning")
+
+
+@pytest.mark.parametrize(
+    ("mark", "message"),
+    [
+        ('gates("iops >= 1")', "*@pytest.mark.gates is not a registered mark; did you mean 'gate'?"),
+        ('need("block")', "*@pytest.mark.need is not a registered mark; did you mean 'needs'?"),
+        ("gate()", "*@pytest.mark.gate has no threshold, such as 'iops >= 20000'"),
+        ('needs("filesytem")', "*no protocol has the capability 'filesytem'; did you mean 'filesystem'?"),
+    ],
+)
+def test_mark_without_effect_ends_the_run_before_a_case(run_pytest, mark, message):
+    result = run_pytest(*NO_WARNING, suite=f"{IMPORT}@pytest.mark.{mark}\ndef test_a(attachment): pass\n")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: {message}"])
+
+
+@pytest.mark.parametrize("mark", ["flaky", "needs('iscsi-wire', 'two_clients')", "slow"])
+def test_other_marks_are_not_refused(run_pytest, mark):
+    suite = f"{IMPORT}@pytest.mark.{mark}\ndef test_a(attachment): pass\ndef test_b(attachment): pass\n"
+    assert run_pytest(*NO_WARNING, suite=suite).ret == pytest.ExitCode.OK
+
+
+def test_registered_mark_is_not_refused(run_pytest, pytester):
+    pytester.makeini("[pytest]\nmarkers = gates: where the gates are\n")
+    suite = f"{IMPORT}@pytest.mark.gates\ndef test_a(attachment): pass\n"
+    assert run_pytest(suite=suite).ret == pytest.ExitCode.OK
+
+
+def test_gate_on_a_test_that_measures_nothing_is_an_error(run_pytest):
+    suite = f'{IMPORT}@pytest.mark.gate("iops >= 1")\ndef test_a(attachment): pass\n'
+    result = run_pytest("--st-target", "disk", suite=suite)
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["*ConfigError: @pytest.mark.gate('iops >= 1') judged nothing: *"])
+
+
+def test_empty_client_is_refused(run_pytest):
+    result = run_pytest("--st-client=", suite="def test_a(attachment): pass\n")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--st-client : no such client. There are: here"])
+
+
+def test_empty_list_of_thresholds_is_refused(run_pytest):
+    result = run_pytest(suite="def test_a(attachment): pass\n", more="thresholds: {sequential: []}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*targets.yaml:*: thresholds.sequential: an empty list gates nothing;*"])

@@ -1,10 +1,16 @@
-"""Client cases under xdist: each runs once, and a case with the mark ``exclusive`` runs alone."""
+"""pytest-xdist's workers, and what a start of pytest costs."""
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
+from output_files import read_cases
+from pytest_results import assert_usage_error
 
 # A case logs its begin and end; O_APPEND keeps the order over all processes.
 SUITE = """\
@@ -89,3 +95,108 @@ def test_an_exclusive_case_locks_the_server_exclusively(run_pytest, pytester):
         "test_exclusive client shared",
         "test_exclusive server exclusive",
     }
+
+
+HEAVY = {
+    *("scipy", "numpy", "paramiko", "pydantic", "yaml", "rich", "allure_commons"),
+    *(f"storagetest.{name}" for name in ("runner", "workloads", "wire", "lab", "report", "config", "hosts")),
+}
+
+ENVIRONMENT = {"PATH": "/usr/bin:/bin", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+# Other plugins, such as allure-pytest, would import more; therefore only this one is loaded.
+CHILD = """\
+import json, sys
+import pytest
+code = pytest.main(["-p", "no:cacheprovider", "-p", "storagetest.plugin.hooks", *sys.argv[1:]])
+print(json.dumps([int(code), sorted(sys.modules)]))
+"""
+
+
+def imported_modules(path: Path, *arguments: str) -> tuple[int, set[str]]:
+    """Run pytest in ``path`` with only this plugin; return its exit code and which of HEAVY it imported."""
+    process = subprocess.run(
+        [sys.executable, "-c", CHILD, "-q", *arguments],
+        cwd=path,
+        env={
+            "PATH": "/usr/bin:/bin",
+            "PYTHONPATH": ":".join(sys.path),
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    code, modules = json.loads(process.stdout.splitlines()[-1])
+    return code, HEAVY & set(modules)
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("--markers",), ("--fixtures",)], ids=["run", "markers", "fixtures"]
+)
+def test_another_project_imports_nothing_heavy(tmp_path, arguments: tuple[str, ...]):
+    (tmp_path / "test_own.py").write_text(
+        "import pytest\n"
+        "@pytest.fixture(params=[1, 2])\n"
+        "def variant(request): return request.param\n"
+        "@pytest.fixture\n"
+        "def client(): return 3\n"
+        "def test_own_fixtures(variant, client): assert (variant < client) is True\n"
+        "@pytest.mark.parametrize('variant', [5])\n"
+        "def test_own_parameter(variant): assert variant == 5\n"
+    )
+    assert imported_modules(tmp_path, *arguments) == (0, set())
+
+
+@pytest.mark.parametrize(
+    ("files", "arguments"),
+    [
+        ({"targets.yaml": "version: 1\nclients: {here: {transport: local}}\ntargets: {}\n"}, ()),
+        ({}, ("--st-strict",)),
+        ({"test_one.py": "def test_one(measure): pass\n"}, ()),
+        (
+            {
+                "test_one.py": "import pytest\n@pytest.mark.case('A', section='1', level='MUST')\n"
+                "def test_one(): pass\n"
+            },
+            (),
+        ),
+        ({"one.external.toml": "suite = 'iscsi-test-cu'\n"}, ()),
+    ],
+    ids=["targets", "option", "fixture", "mark", "external"],
+)
+def test_the_plugin_starts_at_its_first_use(tmp_path, files: dict[str, str], arguments: tuple[str, ...]):
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    assert "storagetest.config" in imported_modules(tmp_path, *arguments)[1]
+
+
+def test_collection_imports_nothing_that_measures_or_connects(tmp_path):
+    (tmp_path / "targets.yaml").write_text(
+        f"version: 1\nclients: {{here: {{transport: local}}}}\n"
+        f"targets: {{disk: {{protocol: local, path: {tmp_path}, clients: [here]}}}}\n"
+    )
+    (tmp_path / "test_one.py").write_text("def test_one(measure): pass\n")
+    code, modules = imported_modules(tmp_path, "--collect-only")
+    assert (code, modules & {"scipy", "numpy", "paramiko", "rich"}) == (0, set())
+
+
+def test_the_controller_writes_the_cases_of_its_workers(run_inner, pytester):
+    """The controller collects nothing. The first report of a case starts the plugin."""
+    pytester.makepyfile(
+        """
+        import pytest
+        @pytest.mark.parametrize("name", [
+            pytest.param(name, marks=pytest.mark.case(name, section="1", level="MAY")) for name in "ABC"
+        ])
+        def test_case(name): assert name == "A"
+        """
+    )
+    result = run_inner("-n", "2")
+    assert sorted(read_cases(pytester.path)) == ["A", "B", "C"]
+    result.stdout.fnmatch_lines(["*3 observed*"])
+
+
+def test_a_case_without_a_targets_file_is_a_usage_error(pytester):
+    pytester.makepyfile("def test_one(measure): pass\n")
+    assert_usage_error(pytester.runpytest_inprocess(), "create it with `storagetest init ADDRESS`")

@@ -1,7 +1,10 @@
-"""Selection of tests by what a change reaches (tests/kits/reach.py)."""
+"""What a change reaches, and the times of the parts of script/test."""
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,7 +42,7 @@ def test_the_module_of_a_path(path: str, module: str | None) -> None:
         ("src/storagetest/lab/qemu.py", "tests/unit/lab/test_lab_qemu.py"),
         ("src/storagetest/protocols/nfs.py", "tests/plugin/test_outcomes.py"),  # loaded by a registry
         ("src/storagetest/commands/init.py", "tests/unit/commands/test_commands_init.py"),
-        ("tests/kits/output_files.py", "tests/plugin/test_comparisons.py"),
+        ("tests/kits/output_files.py", "tests/plugin/test_baselines.py"),
         ("tests/unit/runner/conftest.py", "tests/unit/runner/test_runner_killed.py"),
         ("tests/unit/test_units.py", "tests/unit/test_units.py"),
         ("mkdocs.yml", "tests/unit/test_docs_nav.py"),
@@ -82,3 +85,33 @@ def test_a_deleted_helper_reaches_the_tests_that_name_it(tests) -> None:
     assert "tests/x/test_a.py" in reach.reached_tests(
         ["tests/kits/gone.py"], {"tests/x/test_a.py": {"gone"}, "tests/x/test_b.py": set()}, set()
     )
+
+
+SCRIPT = Path(__file__).parents[2] / "script" / "part_times.py"
+
+
+def part_times(directory: Path, **seconds: tuple[float, int]) -> list[str]:
+    """Run the script on parts with (seconds, exit status); return its lines."""
+    parts = {
+        name: {"test": [{"elapsed": elapsed, "retcode": status}]}
+        for name, (elapsed, status) in seconds.items()
+    }
+    result = directory / "result.json"
+    result.write_text(json.dumps({"testenvs": {**parts, ".pkg": {"test": []}, "slow": {}}}))
+    argv = [sys.executable, SCRIPT, result, directory / "times.json"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True)
+    return [" ".join(line.split()) for line in done.stdout.splitlines()]
+
+
+def test_a_part_that_takes_a_tenth_longer_is_marked(tmp_path: Path) -> None:
+    assert part_times(tmp_path, unit=(100, 0), lint=(1, 0)) == ["unit 100.0 s passed", "lint 1.0 s passed"]
+    assert part_times(tmp_path, unit=(111, 0), lint=(2, 0)) == [
+        "unit 111.0 s passed 100.0 s before SLOWER by more than a tenth",
+        "lint 2.0 s passed 1.0 s before",
+    ]
+
+
+def test_a_failed_run_is_not_what_later_runs_are_compared_with(tmp_path: Path) -> None:
+    part_times(tmp_path, unit=(100, 0))
+    assert part_times(tmp_path, unit=(20, 1)) == ["unit 20.0 s FAILED 100.0 s before"]
+    assert part_times(tmp_path, unit=(105, 0)) == ["unit 105.0 s passed 100.0 s before"]

@@ -1,20 +1,40 @@
-"""The contract of every registered protocol."""
+"""What every protocol keeps to, what it offers, and that one module adds a protocol."""
 
 from __future__ import annotations
 
 import inspect
+import json
 import re
-from collections.abc import Iterator
-from typing import Any, get_args
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from runpy import run_path
+from typing import Annotated, Any, ClassVar, get_args
 from unittest.mock import Mock
 
 import pytest
-from pydantic import BaseModel, ValidationError
+import yaml
+from device_facts import CLEAN
+from jsonschema import Draft202012Validator
+from pydantic import BaseModel, Field, ValidationError
 
-from storagetest.config.base import BlockOptions, TargetOptions
-from storagetest.errors import HostError
+from storagetest import config
+from storagetest.cli import main
+from storagetest.config.base import Address, BlockOptions, Port, TargetOptions
+from storagetest.config.schema import json_schema
+from storagetest.errors import DataAtRisk, HostError
 from storagetest.hosts import Completed, LocalHost
-from storagetest.protocols.base import AttachmentKind, Protocol, protocols
+from storagetest.protocols._dry_run import dry_run
+from storagetest.protocols.base import (
+    Attachment,
+    AttachmentKind,
+    ClientRequirements,
+    Protocol,
+    protocols,
+    register,
+)
+from storagetest.protocols.template import Attaching, KernelProtocol
 
 ALL = list(protocols.all().values())
 every_protocol = pytest.mark.parametrize("protocol", ALL, ids=lambda protocol: protocol.name)
@@ -198,3 +218,165 @@ def test_a_machine_that_cannot_be_asked_offers_nothing_and_is_no_error(
     monkeypatch.setattr(client, "run", run)
     for one in protocol().discover(client, "nas.example.net", deadline=1):  # type: ignore[abstract]
         assert set(one) <= set(protocol.Options.model_fields)
+
+
+def client_that_prints(text: str) -> Any:
+    return Mock(LocalHost, run=Mock(return_value=Completed("c", (), 0, text, "", 0.1)))
+
+
+NVME = {
+    "genctr": 2,
+    "records": [
+        {"trtype": "tcp", "subtype": "current discovery subsystem", "trsvcid": "4420", "subnqn": "nqn.d"},
+        {"trtype": "tcp", "subtype": "nvme subsystem", "trsvcid": "4420", "subnqn": "nqn.a"},
+        {"trtype": "tcp", "subtype": "nvme subsystem", "trsvcid": "4420", "subnqn": "nqn.a"},
+        {"trtype": "rdma", "subtype": "nvme subsystem", "trsvcid": "4420", "subnqn": "nqn.b"},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "wanted"),
+    [
+        ("nfs", "/srv/a b 10.0.0.0/8\n/tank   *\n", [{"export": "/srv/a b"}, {"export": "/tank"}]),
+        ("nfs", "", []),
+        ("iscsi", "10.0.0.1:3260,1 iqn.x:a\n[fe80::1]:3260,1 iqn.x:a\n10.0.0.1:3260,1 iqn.x:b\n",
+         [{"iqn": "iqn.x:a"}, {"iqn": "iqn.x:b"}]),
+        ("nvme-tcp", json.dumps(NVME), [{"nqn": "nqn.a", "port": 4420}]),
+        ("nvme-tcp", '{"records": 7}', []),
+        ("lustre", "", [{"mgs": "10.0.0.1@tcp"}]),
+        ("smb", "", []),
+    ],
+)  # fmt: skip
+def test_offers(name: str, text: str, wanted: list[dict[str, Any]]) -> None:
+    assert list(protocols.get(name)().discover(client_that_prints(text), "10.0.0.1", deadline=1)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("erase", "words"), [("naa.1", ""), ("naa.2", "names another device"), (None, "without `erase`")]
+)
+def test_a_rehearsal_has_no_permission_to_write_and_judges_the_one_that_was_given(
+    monkeypatch: pytest.MonkeyPatch, erase: str | None, words: str
+) -> None:
+    iscsi: Any = protocols.get("iscsi")
+    attach = Mock(side_effect=DataAtRisk("refused", facts=CLEAN))
+    monkeypatch.setattr(iscsi, "attach", attach)
+    options = iscsi.Options.model_validate({**iscsi.example, "erase": erase, "filesystem": "xfs"})
+    found = dry_run(iscsi(), client_that_prints(""), options)
+    _, asked = attach.call_args.args
+    assert (asked.erase, asked.filesystem) == (None, None)
+    assert found.device == CLEAN
+    assert words in found.at_risk
+    assert bool(words) == bool(found.at_risk)
+
+
+ROOT = Path(__file__).parents[3]
+TARGETS = """\
+version: 1
+clients: {{here: {{transport: local}}}}
+targets:
+  box: {{protocol: toy, address: 127.0.0.1, port: {port}, share: {share}, matrix: {{level: [1, 2]}}}}
+"""
+
+
+class Toy(KernelProtocol["Toy.Options"]):
+    """A directory, reached by way of a port."""
+
+    name = "toy"
+    title = "Toy box"
+    attachment_kind = AttachmentKind.FILESYSTEM
+
+    class Options(TargetOptions):
+        """A share of a box."""
+
+        address: Address
+        """The box."""
+
+        share: Annotated[str, Field(pattern=r"^/")]
+        """The directory."""
+
+        port: Port = 7
+        """Its port."""
+
+        level: int = 1
+        """How much of a toy it is."""
+
+    example: ClassVar[Mapping[str, Any]] = {"address": "box.example.net", "share": "/a"}
+
+    capability_names = frozenset({"filesystem", "locks", "shared"})
+
+    def capabilities(self, options: Toy.Options) -> frozenset[str]:
+        return frozenset({"filesystem", "locks", "shared"} if options.level > 1 else {"filesystem"})
+
+    def needs(self, options: Toy.Options) -> ClientRequirements:
+        return ClientRequirements(tools=("sh",), packages="dash", address=options.address, port=options.port)
+
+    def discover(self, client: Any, address: str, *, deadline: float) -> Sequence[Mapping[str, Any]]:
+        return [{"share": "/toys"}]
+
+    @contextmanager
+    def acquire(self, attaching: Attaching, options: Toy.Options) -> Iterator[Attachment]:
+        negotiated = {"level": "1"}
+        different = self.option_mismatches(options, negotiated)
+        yield Attachment(
+            attaching.client, options.share, AttachmentKind.FILESYSTEM, 1 << 20, negotiated, different
+        )
+
+    def requested(self, options: Toy.Options) -> Mapping[str, object]:
+        return {"level": options.level}
+
+
+@pytest.fixture
+def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """Register the toy for one test; return the port at which it answers."""
+    protocols.all()
+    monkeypatch.setattr(protocols, "_entries", dict(protocols._entries))
+    register(Toy)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        number = int(server.getsockname()[1])
+        monkeypatch.setattr(Toy, "ports", (number,))
+        yield number
+
+
+@pytest.fixture
+def targets(port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "targets.yaml").write_text(TARGETS.format(port=port, share=tmp_path))
+    return tmp_path / "targets.yaml"
+
+
+def test_a_targets_file_and_the_schema_take_it(targets: Path):
+    variants = config.load(targets).variants
+    assert [variant.id for variant in variants] == ["box-level1", "box-level2"]
+    Draft202012Validator(json_schema()).validate(yaml.safe_load(targets.read_text()))
+
+
+def test_targets_lists_it_its_capabilities_and_the_cases_of_the_suites(targets: Path, capsys):
+    assert main(["targets", "--kinds"]) == 0
+    assert "toy                  A directory, reached by way of a port." in capsys.readouterr().out
+    assert main(["targets", "--no-cost"]) == 0
+    assert "filesystem locks shared" in capsys.readouterr().out
+    assert main(["targets", str(ROOT / "suites/performance/test_copy.py")]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("box-level")]
+    assert [row[1] for row in rows] == ["toy", "toy"]
+    assert all(int(row[3]) > 0 for row in rows)
+
+
+def test_init_finds_it_by_its_port_and_asks_what_it_serves(port: int, tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", "127.0.0.1", "--client", "local"]) == 0
+    assert f"Toy box: open port {port}; found /toys" in " ".join(capsys.readouterr().out.split())
+    assert config.load("targets.yaml").variants[0].options.share == "/toys"
+
+
+def test_check_tries_it(targets: Path, capsys):
+    main(["check", "--all"])
+    output = " ".join(capsys.readouterr().out.split())
+    assert "box-level1: Toy box on here" in output
+    assert "level: requested 2, got 1" in output
+
+
+def test_the_reference_describes_it(port: int):
+    page = run_path(str(ROOT / "script" / "reference.py"))["protocols_page"]()
+    assert "## toy\n\nA directory, reached by way of a port." in page
+    assert "| `level` | whole number | `1` | How much of a toy it is. |" in page

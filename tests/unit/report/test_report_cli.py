@@ -1,11 +1,17 @@
-"""``storagetest report``: what each format prints, and how it exits."""
+"""`storagetest report` and `storagetest coverage`."""
 
 from __future__ import annotations
+
+import json
+from pathlib import Path
 
 import pytest
 
 from storagetest.cli import main
+from storagetest.errors import ResultError
 from storagetest.report.cli import current_spelling
+from storagetest.report.coverage import CaseOutcome, CaseRecord, Level, coverage, latest, load
+from storagetest.report.formats.coverage import html_page, markdown
 
 
 def report(*argv: object) -> int:
@@ -76,3 +82,99 @@ def test_the_old_spellings_are_accepted_with_a_warning(tmp_path, monkeypatch, ca
 def test_the_current_spellings_are_left_alone(capsys, argv):
     assert current_spelling(argv.split()) == argv.split()
     assert capsys.readouterr().err == ""
+
+
+def record(
+    identifier: str, section: str, outcome: CaseOutcome = CaseOutcome.PASSED, **more: object
+) -> CaseRecord:
+    return CaseRecord(identifier, section, Level.MUST, outcome, target="flash", **more)  # type: ignore[arg-type]
+
+
+RECORDS = [
+    record("B", "3.10"),
+    record("A", "3.9", CaseOutcome.FAILED, message="first line | with a bar\nsecond"),
+    record("C", "3.9", observed=("the one way",)),
+    record("D", "3.9", CaseOutcome.KNOWN),
+]
+
+
+def test_a_record_survives_json() -> None:
+    details = {"observed": ("x",), "kills": ("m",), "seconds": 0.5, "message": "no", "no_mutant_reason": "s"}
+    one = record("A", "1", CaseOutcome.WARNED, **details)
+    assert CaseRecord.from_json(one.to_json()) == one
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {},
+        {"id": "A"},
+        {**record("A", "1").to_json(), "level": "SHALL"},
+        {**record("A", "1").to_json(), "x": 1},
+    ],
+)
+def test_what_is_no_record_is_refused(broken: dict[str, object]) -> None:
+    with pytest.raises(ResultError, match="not the record"):
+        CaseRecord.from_json(broken)
+
+
+def test_a_file_names_its_bad_line(tmp_path: Path) -> None:
+    path = tmp_path / "cases.jsonl"
+    path.write_text('{"id": 1}\n', encoding="utf-8")
+    with pytest.raises(ResultError, match=r"cases\.jsonl:1: "):
+        load(path)
+
+
+def test_sections_are_counted_in_their_order() -> None:
+    counted = coverage(RECORDS)
+    assert list(counted.by_section) == ["3.9", "3.10"]
+    assert counted.by_section["3.9"] == {CaseOutcome.FAILED: 1, CaseOutcome.PASSED: 1, CaseOutcome.KNOWN: 1}
+    assert counted.totals[CaseOutcome.PASSED] == 2
+    assert [one.id for one in counted.worth_reading] == ["A", "D", "C"]
+
+
+def test_a_case_that_ran_again_counts_once_with_its_last_outcome() -> None:
+    again = record("A", "3.9")
+    assert latest([*RECORDS, again]) == [RECORDS[0], again, *RECORDS[2:]]
+
+
+def test_the_html_page_escapes_and_opens_where_something_failed() -> None:
+    page = html_page([*RECORDS, record("<E>", "4", message="a < b")], title="A & B")
+    for text in (
+        "<title>A &amp; B</title>",
+        "&lt;E&gt;",
+        "a &lt; b",
+        "<details open><summary>3.9: 3</summary>",
+        "<details><summary>4: 1</summary>",
+        "5 cases: 3 passed, 1 failed, 1 known",
+    ):
+        assert text in page
+    assert "http" not in page
+
+
+def test_the_command_prints_or_writes_by_the_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", "coverage"]) == 1
+    assert "cases.jsonl: no such file" in capsys.readouterr().err
+    lines = "".join(json.dumps(one.to_json()) + "\n" for one in RECORDS)
+    Path("cases.jsonl").write_text(lines, encoding="utf-8")
+    assert main(["report", "coverage"]) == 0
+    assert "| 3.9 | 3 | 1 | 1 | 1 |" in capsys.readouterr().out
+    assert main(["report", "coverage", "-o", "out/page.html"]) == 0
+    assert capsys.readouterr().out == "out/page.html\n"
+    assert Path("out/page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_the_page_has_a_table_for_each_target() -> None:
+    page = markdown(RECORDS, title="NVMe/TCP").splitlines()
+    assert page[0] == "# NVMe/TCP"
+    assert {
+        "## flash",
+        "| section | cases | passed | failed | known |",
+        "| 3.9 | 3 | 1 | 1 | 1 |",
+        "| **all** | 4 | 2 | 1 | 1 |",
+        "| A | 3.9 | MUST | failed | first line \\| with a bar |",
+        "| C | 3.9 | MUST | passed | the one way |",
+    } <= set(page)

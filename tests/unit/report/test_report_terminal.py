@@ -1,4 +1,4 @@
-"""The table: columns that line up, numbers that are never cut, reasons beneath."""
+"""The tables in the terminal, and that they fit."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from dataclasses import replace
 import pytest
 
 from storagetest.measure.common_window import ClientSummary, ConcurrencySummary
+from storagetest.measure.run import METRICS, Sample
 from storagetest.report.base import Status
+from storagetest.report.metric_values import metric_values
 from storagetest.report.terminal import shortened, summary_lines
-from storagetest.verdict.base import Outcome
+from storagetest.verdict import BASELINE, Interval, Outcome, Threshold, Verdict
+from storagetest.workloads.base import workloads
 
 LONG = "files-smb-3.1.1-encrypted-signed-multichannel4-rdma-compressed"
 
@@ -139,3 +142,31 @@ def test_of_another_headline_the_first_number_stays_longest(make_record):
         if names not in seen:
             seen.append(names)
     assert seen == [["p50", "p95", "client_cpu", "p99"], ["p50", "p95", "p99"], ["p50", "p99"], ["p50"]]
+
+
+VARIANTS = ("nvme-tcp-no-hdgst-no-ddgst-queues16-queuedepth1024", "nfs-v4.2-nconnect16")
+
+
+@pytest.mark.parametrize("width", [140, 100, 80])
+def test_the_tables_of_all_workloads_fit(make_record, width: int) -> None:
+    def record(name: str, variant: str):
+        metrics, headline = workloads.get(name).metrics, workloads.get(name).headline
+        values = {name: 0.5 if one.unit.value == "ratio" else 123456.789 for name, one in metrics.items()}
+        title = f"{name} sequential write 1MiB queue_depth=32 jobs=16"
+        run = {"title": title, "metrics": metrics, "headline": headline, "outcome": None}
+        return make_record(variant=variant, workload=name, samples=(Sample(values, 30.0, 10**7),) * 3, **run)
+
+    records = [record(name, variant) for name in workloads.all() for variant in VARIANTS]
+    lines = summary_lines(records, width=width)
+    assert len(lines) > len(records)
+    assert max(map(len, lines)) <= width
+    assert sum(line.endswith("no gate") for line in lines) == len(records)  # the verdict is never cut
+
+
+def test_the_interval_of_a_ratio_is_not_shown_as_the_metrics(make_record):
+    threshold = Threshold(METRICS["iops"], ">=", 0.95, "iops >= baseline - 5 %", "targets.yaml:9:3", BASELINE)
+    verdict = Verdict(Outcome.PASS, threshold, Interval(1.0, 0.98, 1.02, 0.9, 3), "as good as before")
+    shown = metric_values(make_record(verdicts=(verdict,)))["iops"]
+    assert shown.interval is not None
+    assert shown.interval.low > 1000
+    assert shown.gate_text == "iops >= baseline - 5 %: PASS"

@@ -1,16 +1,19 @@
-"""One case: what is done in which order, and how often."""
+"""Measuring a case: repeats, steady state, and interleaved variants."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from measured_loads import needs_fio
 
 from storagetest.errors import ConfigError, WorkloadError
-from storagetest.runner import MeasurementPhase, PrefillCache
-from storagetest.verdict import Outcome
+from storagetest.measure.run import METRICS, Unit
+from storagetest.measure.series import LOAD, Series
+from storagetest.runner import Measurement, MeasurementPhase, PrefillCache, run_interleaved
+from storagetest.verdict import ErrorPlan, Outcome, Threshold
 from storagetest.workloads.base import LoadSize
 from storagetest.workloads.small_random_write import SmallRandomWrite
 
@@ -138,3 +141,122 @@ def test_invalid_repeat_makes_the_run_invalid(scripted, measure):
     assert verdict.outcome is Outcome.INVALID
     assert "too slow" in verdict.reason
     assert result.headline == ("iops",)
+
+
+SIX_ROUNDS = LoadSize(size=1 << 20, ramp=0.0, runtime=1.0, steady="pts", steady_rounds=10)
+FALLING = [900.0, 700, 500, 400, 302, 300, 301, 299, 300, 298, 300, 301]
+
+
+def test_the_steady_rounds_are_the_run_and_the_others_do_not_count(scripted, measure):
+    events = []
+    result, (verdict,) = measure(scripted(FALLING), SIX_ROUNDS, "iops >= 250", on_progress=events.append)
+    assert [sample.values["iops"] for sample in result.samples] == FALLING[4:9]
+    assert verdict.outcome is Outcome.PASS
+    assert result.invalid == ()
+    assert [event.phase for event in events].count(MeasurementPhase.STEADY_STATE) == 9
+    assert MeasurementPhase.MEASURE not in [event.phase for event in events]  # five are more than three
+
+
+def test_more_repeats_than_the_window_are_measured_after_it(scripted, measure):
+    result, _ = measure(scripted(FALLING), SIX_ROUNDS, repeats=7)
+    assert [sample.values["iops"] for sample in result.samples] == FALLING[4:11]
+    assert "pts, 9 rounds: iops ranges over" in result.samples[-1].evidence["steady state"]
+
+
+def test_a_target_that_does_not_settle_is_invalid_with_the_figures_and_not_measured_on(scripted, measure):
+    load = scripted([1000.0 / (1 + number) for number in range(20)])
+    result, (verdict,) = measure(load, SIX_ROUNDS, "iops >= 1")
+    assert len(load.did) == 1 + 10  # the fill, and the budget
+    assert verdict.outcome is Outcome.INVALID
+    assert "no steady state (pts, 10 rounds: iops ranges over " in verdict.reason
+    assert len(result.samples) == 5
+
+
+def test_slope_takes_the_first_round_that_is_level(scripted, measure):
+    class Course(scripted):
+        def measure(self, attachment, options, scale):
+            sample = super().measure(attachment, options, scale)
+            falls = max(0.0, 3.0 - scale.repeat)
+            values = tuple(100.0 - falls * 10 * at for at in range(6))
+            times = tuple(float(at) for at in range(6))
+            iops = Series(LOAD, "read IOPS", Unit.PER_SECOND, "c", times, values)
+            latency = Series(LOAD, "read latency", Unit.SECONDS, "c", times, (0.1,) * 6)
+            return replace(sample, series=(iops, latency))
+
+    load = Course([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+    result, _ = measure(load, replace(SIX_ROUNDS, steady="slope"), repeats=2)
+    assert [sample.values["iops"] for sample in result.samples] == [4.0, 5.0]
+
+
+def test_without_being_asked_nothing_is_waited_for(scripted, measure):
+    result, _ = measure(scripted(FALLING), replace(SIX_ROUNDS, steady="none"))
+    assert [sample.values["iops"] for sample in result.samples] == FALLING[:3]
+
+
+RAMPED = LoadSize(size=1 << 20, ramp=0.0, runtime=0.1)
+TEN_ROUNDS = replace(RAMPED, steady="pts", steady_rounds=6)
+GATE = Threshold(METRICS["iops"], ">=", 1.5, "iops: a >= 1.5 x b", "", "b")
+
+
+@pytest.fixture
+def pair(scripted, attachment, case):
+    def measure(left: list[float], right: list[float], scale: LoadSize = RAMPED, max_repeats: int = 8):
+        did: list[str] = []
+
+        def measurement(name: str, figures: list[float]) -> Measurement:
+            load, info = scripted(figures), replace(case, variant=name)
+            load.did = SimpleNamespace(append=lambda what: did.append(f"{name} {what}"))
+            return Measurement(
+                load, load.Options(), replace(attachment), scale, case=info, fills=PrefillCache()
+            )
+
+        both = measurement("a", left), measurement("b", right)
+        plan = ErrorPlan(gates=2, max_repeats=max_repeats)
+        return did, run_interleaved(*both, repeats=3, max_repeats=max_repeats, gates=[GATE], plan=plan)
+
+    return measure
+
+
+def test_both_are_filled_first_and_then_measured_a_b_b_a(pair):
+    did, (left, right, (verdict,)) = pair([200.0, 201.0, 199.0], [100.0, 101.0, 100.0])
+    assert did == [
+        *("a fill", "b fill"),
+        *("a measure 0", "b measure 0", "b measure 1", "a measure 1", "a measure 2", "b measure 2"),
+    ]
+    assert (left.variant, right.variant) == ("a", "b")
+    assert [len(run.samples) for run in (left, right)] == [3, 3]
+    assert verdict.outcome is Outcome.PASS
+
+
+def test_what_misses_is_measured_again_in_pairs_before_it_is_a_failure(pair):
+    near = [100.0, 101.0, 100.5, 99.5] * 4
+    did, (left, right, (verdict,)) = pair(near, near[::-1])
+    assert verdict.outcome is Outcome.FAIL
+    assert len(left.samples) == len(right.samples) > 3
+    assert len(did) == 2 + 2 * len(left.samples)
+
+
+def test_undecided_pair_stops_at_the_budget(pair):
+    _, (left, _, (verdict,)) = pair([100.0, 200.0] * 4, [100.0] * 8, max_repeats=5)
+    assert verdict.outcome is Outcome.INVALID
+    assert len(left.samples) == 5
+
+
+@pytest.mark.parametrize("unsteady", ["a", "b"])
+def test_without_a_steady_state_of_both_no_pair_is_measured_and_both_are_invalid(pair, unsteady):
+    falling, level = [1000.0 / (1 + number) for number in range(12)], [100.0] * 12
+    figures = (falling, level) if unsteady == "a" else (level, falling)
+    did, (left, right, (verdict,)) = pair(*figures, scale=TEN_ROUNDS)
+    assert len(did) == 2 + 6 + 5  # the fills, the budget of one, and the window of the other
+    assert verdict.outcome is Outcome.INVALID
+    assert "no steady state (pts, 6 rounds: iops ranges over " in verdict.reason
+    for run in (left, right):
+        assert run.samples == ()
+        assert "no steady state" in run.invalid[0]
+        assert run.invalid[0].startswith(f"{unsteady}: ") == (run.variant != unsteady)
+
+
+def test_pairs_are_measured_once_both_are_steady(pair):
+    _, (left, right, (verdict,)) = pair([200.0] * 12, [100.0] * 12, scale=TEN_ROUNDS)
+    assert verdict.outcome is Outcome.PASS
+    assert [len(run.samples) for run in (left, right)] == [3, 3]

@@ -1,4 +1,4 @@
-"""fio's output as it comes: the right numbers, or an error. Never wrong ones."""
+"""fio: its command line, its report, and its averaged logs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from measured_loads import measured, needs_fio
 
 from storagetest.errors import WorkloadError
+from storagetest.workloads._fio.job import FIRST, FioJob, argv
 from storagetest.workloads._fio.parse import FioResult, parse
+from storagetest.workloads._fio.timeline import began, first_io, timeline
+from storagetest.workloads.base import LoadSize
+from storagetest.workloads.random_mixed import RandomMixed
 
 # As fio 3.33 printed it: 4 KiB randwrite at depth 8 for 0.5 s after a ramp of 0.2 s.
 CLEAN = (Path(__file__).parent / "fio-3.33-randwrite.json").read_text()
@@ -193,3 +198,128 @@ def test_a_time_that_its_two_members_disagree_on_is_no_time():
     assert RIGHT.ended == report["timestamp_ms"] / 1000
     for wrong in (report["timestamp_ms"] + 5000, None, str(report["timestamp_ms"])):
         assert read(json.dumps({**report, "timestamp_ms": wrong}, indent=2)).ended is None
+
+
+def parsed(words: list[str]) -> dict[str, str]:
+    return dict(option.removeprefix("--").split("=", 1) for option in words)
+
+
+def options(job: FioJob) -> dict[str, str]:
+    program, *rest = argv(job)
+    assert program == "fio"
+    return parsed(rest)
+
+
+def test_timed_job_has_pattern_duration_and_report_options():
+    job = FioJob(
+        "w", "/mnt/f", "randwrite", 4096, 1 << 20, queue_depth=8, jobs=2, ramp=0.25, runtime=10, seed=5
+    )
+    given = options(job)
+    pattern = {"filename": "/mnt/f", "rw": "randwrite", "bs": "4096", "size": "1048576", "randseed": "5"}
+    engine = {"iodepth": "8", "numjobs": "2", "direct": "1", "ioengine": "libaio", "allow_file_create": "0"}
+    times = {"time_based": "1", "runtime": "10000ms", "ramp_time": "250ms"}
+    data = {"norandommap": "1", "refill_buffers": "1"}
+    report = {"group_reporting": "1", "output-format": "json+", "clat_percentiles": "1"}
+    assert given.items() >= {**pattern, **engine, **times, **data, **report}.items()
+    assert "randrepeat" not in given
+    assert "end_fsync" not in given
+
+
+def test_a_pass_over_the_size_has_no_time_and_ends_with_a_sync():
+    given = options(FioJob("fill", "/mnt/f", "write", 1 << 20, 1 << 30, create=True))
+    assert not {"time_based", "runtime", "ramp_time", "norandommap", "randseed"} & set(given)
+    assert (given["end_fsync"], given["allow_file_create"], given["randrepeat"]) == ("1", "1", "0")
+
+
+def test_without_a_ramp_none_is_asked_for():
+    assert "ramp_time" not in options(FioJob("r", "/f", "read", 4096, 4096, runtime=1))
+
+
+def test_a_colon_in_a_name_does_not_make_two_files_of_it():
+    assert options(FioJob("r", "/dev/disk/by-path/ip-10.0.0.1:3260", "read", 512, 512))["filename"] == (
+        "/dev/disk/by-path/ip-10.0.0.1\\:3260"
+    )
+
+
+def test_mix_has_its_shares():
+    assert options(FioJob("x", "/f", "randrw", 4096, 1 << 20, read_percent=70))["rwmixread"] == "70"
+    partly = options(FioJob("x", "/f", "randread", 4096, 1 << 20, random_percent=80))
+    assert partly["percentage_random"] == "80"
+
+
+def test_jobs_at_a_barrier_have_a_worker_for_the_first_io():
+    load = FioJob(
+        "w", "/mnt/f", "randwrite", 4096, 1 << 20, queue_depth=8, jobs=2, runtime=10, log_interval=0.5
+    )
+    command = argv(load, load, barrier="/run/gate")
+    at = [number for number, option in enumerate(command) if option.startswith("--name=")]
+    assert [command[number] for number in at] == ["--name=w", "--name=w", f"--name={FIRST}"]
+    given = parsed(command[at[-1] :])
+    pattern = {"filename": "/mnt/f", "rw": "randwrite", "bs": "4096", "ioengine": "libaio"}
+    one_io = {"number_ios": "1", "numjobs": "1", "iodepth": "1", "time_based": "0", "write_lat_log": FIRST}
+    assert given.items() >= {**pattern, **one_io}.items()
+    assert not {"write_bw_log", "write_iops_log", "log_avg_msec"} & set(given)
+    waits = [option for option in command if option.startswith("--exec_prerun=")]
+    assert len(waits) == 3
+    assert all("workers=5;" in option for option in waits)
+    assert FIRST not in " ".join(argv(load, load))
+
+
+LOGS = "\n".join(
+    f"load_{kind}.log\0{at}, {value}, {way}, 4096, 0"
+    for kind, at, value, way in [
+        ("iops", 11000, 100, 0),
+        ("iops", 11001, 300, 0),
+        ("bw", 11000, 400, 0),
+        ("bw", 11001, 1200, 0),
+        ("clat", 11000, 1000, 0),
+        ("clat", 11001, 2000, 0),
+        ("iops", 12003, 50, 0),
+        ("iops", 12003, 7, 1),
+        ("iops", 11000, 9, 2),
+    ]
+)
+
+
+def test_workers_rates_are_added_and_latencies_averaged_by_their_ios():
+    found = {one.name: (one.times, one.values) for one in timeline(LOGS, "c", start=10.0, interval=1.0)}
+    assert found == {
+        "read IOPS": ((1.0, 2.0), (400.0, 50.0)),
+        "read bandwidth": ((1.0,), (1600 * 1024.0,)),
+        "read latency": ((1.0,), (pytest.approx(1750e-9),)),
+        "write IOPS": ((2.0,), (7.0,)),
+    }
+
+
+def test_the_measuring_began_an_interval_before_the_first_line():
+    assert began(LOGS, 1.0) == 10.0
+    assert began("", 1.0) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "load_bw.log\0", "load_bw.log\0a, b, 0, 1", "load_bw.log\x001, 2", "junk", "load_bw.log\x001,,0,1"],
+)
+def test_a_half_written_log_has_fewer_points_and_is_no_error(text):
+    assert timeline(text, "c", start=0.0, interval=1.0) == ()
+
+
+@needs_fio
+def test_a_real_fios_course_agrees_with_its_report(directory):
+    scale = LoadSize(size=4 << 20, ramp=0.3, runtime=1.5, interval=0.5)
+    sample = measured(RandomMixed(), directory, {"engine": "psync", "queue_depth": 1, "jobs": 2}, scale)
+    named = {one.name: one for one in sample.series}
+    assert set(named) >= {"read IOPS", "write IOPS", "read bandwidth", "read latency"}
+    reads, writes = named["read IOPS"], named["write IOPS"]
+    both = [read + write for read, write in zip(reads.values, writes.values, strict=False)]
+    assert min(both) * 0.5 <= sample.values["iops"] <= max(both) * 1.5
+    assert reads.times[0] == 0.5
+    assert sample.began is not None
+
+
+def test_the_first_io_is_when_the_scout_submitted_its_own():
+    text = (
+        "load_clat.log\x001700000001000, 5, 1, 0, 0\nfirst_clat.log\x001700000000500, 20000000, 1, 4096, 0\n"
+    )
+    assert first_io(text) == pytest.approx(1700000000.48, abs=1e-6)
+    assert first_io("load_clat.log\x001700000001000, 5, 1, 0, 0\n") is None
