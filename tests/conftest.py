@@ -1,7 +1,5 @@
 """Settings of all of the project's own tests, and the option ``--changed``."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The facts of a device that nothing uses."""
 
-from __future__ import annotations
-
 from storagetest.protocols._block_device import DeviceFacts
 
 CLEAN = DeviceFacts(

@@ -1,7 +1,5 @@
 """A terminal of 80 columns, simulated: the part of ECMA-48 that pytest and we use."""
 
-from __future__ import annotations
-
 import io
 import re
 

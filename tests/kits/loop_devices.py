@@ -1,7 +1,5 @@
 """Loop devices, which stand in for a target's devices."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Iterator

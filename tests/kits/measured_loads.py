@@ -1,7 +1,5 @@
 """Loads that a test measures without the runner."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Read the files that a pytest run with storagetest writes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Processes of this machine, as /proc shows them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 

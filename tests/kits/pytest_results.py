@@ -1,7 +1,5 @@
 """Assertions about the result of a pytest run."""
 
-from __future__ import annotations
-
 import pytest
 
 __all__ = ["assert_result", "assert_usage_error"]

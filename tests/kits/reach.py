@@ -7,8 +7,6 @@ if it changed, or if it imports or names what is reached: a module of the packag
 file that is not Python. A reached conftest.py reaches the tests of its directory.
 """
 
-from __future__ import annotations
-
 import ast
 import subprocess
 from collections.abc import Iterable, Mapping

@@ -9,8 +9,6 @@ The loop driver turns what the kernel asks of a block device into calls on the f
 loop device does not know) as fsync(2).
 """
 
-from __future__ import annotations
-
 import os
 import select
 import threading

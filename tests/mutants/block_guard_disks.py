@@ -3,8 +3,6 @@
 They are served as those of :mod:`block_files` are. Each of them has a file system's signature.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 

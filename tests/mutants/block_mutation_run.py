@@ -7,8 +7,6 @@ What is made is undone at the end of the ``with``; what a killed run has left (a
 bears the number of a dead process) is undone by the next one.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import tempfile

@@ -5,8 +5,6 @@ table: under ``kills`` the mutants of an id, under ``no_mutant_reason`` why the 
 none.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

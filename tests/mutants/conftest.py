@@ -3,8 +3,6 @@
 ``--mutants changed`` tries only a part of the mutants (see :mod:`selection`); by default all are tried.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

@@ -10,8 +10,6 @@ Requests to a killed server end in ENOTCONN, so this also unmounts a file system
 Mounting needs root.
 """
 
-from __future__ import annotations
-
 import ctypes
 import importlib
 import os

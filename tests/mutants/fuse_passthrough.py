@@ -9,8 +9,6 @@
 A mutant is a subclass of :class:`PassThrough` that overrides what it breaks.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os

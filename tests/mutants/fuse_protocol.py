@@ -10,8 +10,6 @@ path. Two links are two files there, an unlinked file that is open has no attrib
 a rename are dropped: an honest file system made of it breaks promises of its own (docs/adr).
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import struct

@@ -1,7 +1,5 @@
 """Sound file systems with the choices that POSIX.1-2024, Linux's manual pages and RFC 1813 leave open."""
 
-from __future__ import annotations
-
 import errno
 import os
 

@@ -3,8 +3,6 @@
 Each fault occurs either at the first Login Response of a connection or at the first PDU after the login.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace

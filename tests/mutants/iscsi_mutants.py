@@ -1,7 +1,5 @@
 """Every broken rule that the iSCSI cases claim to catch, by subject: importing files them."""
 
-from __future__ import annotations
-
 import iscsi_data_mutants  # noqa: F401
 import iscsi_login_mutants  # noqa: F401
 import iscsi_pdu_mutants  # noqa: F401

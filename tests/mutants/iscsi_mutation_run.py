@@ -3,8 +3,6 @@
 ``STORAGETEST_LAB`` names the lab, which is up (see conftest.py).
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterator

@@ -2,8 +2,6 @@
 
 # ruff: noqa: E501  # a mutant is a row of a table
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

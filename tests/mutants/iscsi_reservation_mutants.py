@@ -1,7 +1,5 @@
 """Broken rules of persistent and of old reservations."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What several subjects of iSCSI mutants are written with."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

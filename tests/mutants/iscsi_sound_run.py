@@ -1,7 +1,5 @@
 """A mutation run of iSCSI mutants before the small target of tests/controllers, which needs no lab."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Broken rules of task management and of unit attentions."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -17,8 +17,6 @@ Rules of the count:
 - The session-scoped fixtures (properties of the unit) are evaluated through an honest proxy.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

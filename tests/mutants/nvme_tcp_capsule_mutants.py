@@ -1,7 +1,5 @@
 """Broken rules of SGLs and capsules (NVMe/TCP 3.3.1, 3.3.2, 3.6.2.7; NVM Express Base 2.3, section 4)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Broken rules of the commands: fabrics, admin, I/O (NVM Express Base 2.3; NVM Command Set 1.2)."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterable
 from dataclasses import replace

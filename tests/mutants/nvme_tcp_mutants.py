@@ -1,7 +1,5 @@
 """Every broken rule that the NVMe/TCP cases claim to catch: name, section, what is broken, how."""
 
-from __future__ import annotations
-
 import nvme_tcp_capsule_mutants  # noqa: F401  # importing files them
 import nvme_tcp_command_mutants  # noqa: F401
 import nvme_tcp_reservation_mutants  # noqa: F401

@@ -1,7 +1,5 @@
 """Mutation run of NVMe/TCP: the small controller of tests/controllers, which has no known issues."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Broken rules of reservations (NVM Express Base 2.3, sections 7.5 to 7.8 and 8.1.24)."""
 
-from __future__ import annotations
-
 import itertools
 
 from nvme_tcp_proxy_connection import ProxyConnection

@@ -6,8 +6,6 @@ on host PDUs that break a rule and should have ended the connection (:func:`tole
 or a command *swallowed* (answered without being done).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial

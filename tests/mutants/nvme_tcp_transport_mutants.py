@@ -1,7 +1,5 @@
 """Broken rules of the transport: setting up, fatal errors, digests, transfers (NVMe/TCP 3.1 to 3.6)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Results of stat and statvfs: times, sizes, blocks, modes."""
 
-from __future__ import annotations
-
 import os
 import stat
 import time

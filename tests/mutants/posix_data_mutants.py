@@ -1,7 +1,5 @@
 """What is written is read: sizes, holes, mapped pages, flushes."""
 
-from __future__ import annotations
-
 import errno
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Directories as they are read: entries lost, doubled, stale or of the wrong kind."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

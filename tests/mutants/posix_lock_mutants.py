@@ -1,7 +1,5 @@
 """Locks: granted twice, never released, of the wrong range, or reported as free."""
 
-from __future__ import annotations
-
 import errno
 from dataclasses import replace
 

@@ -6,8 +6,6 @@ An area is a module of mutants (``posix_AREA_mutants``); :data:`MODULES` lists w
 could notice one. The result is JSON: mutant → case → [outcome, message], for what did not pass.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from concurrent.futures import ThreadPoolExecutor

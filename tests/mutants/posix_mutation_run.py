@@ -7,8 +7,6 @@ count:
 - A case that ends in any other way (its process exits, it hangs) kills no mutant.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Opening and making files: O_EXCL, O_TRUNC, O_APPEND, mode and mask."""
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

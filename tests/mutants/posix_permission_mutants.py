@@ -1,7 +1,5 @@
 """Who may: each mutant does as root what the caller asks for, or keeps a bit that should go."""
 
-from __future__ import annotations
-
 import os
 import stat
 from typing import Any

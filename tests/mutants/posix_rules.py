@@ -1,7 +1,5 @@
 """What the mutants of the file system are made with: their table, and what several of them need."""
 
-from __future__ import annotations
-
 import os
 import platform
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Extended attributes: flags, values, names."""
 
-from __future__ import annotations
-
 import errno
 import os
 

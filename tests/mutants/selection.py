@@ -7,8 +7,6 @@ module's ``DEPENDS_ON``, reaches all of its mutants. If the commit of the last p
 mutant is tried.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -9,8 +9,6 @@ network.
 - A case that names a mutant (``kills=``) runs on it, and kills it if the case fails.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

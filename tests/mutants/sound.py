@@ -1,7 +1,5 @@
 """Runs a conformance suite on one target of tests/controllers."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

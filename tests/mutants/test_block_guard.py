@@ -1,7 +1,5 @@
 """No block device is leased if its reads do not prove that it is empty; nothing is written to it."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The file system that mutants are made of: honest, and gone whatever ends the test."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Each iSCSI case fails on a faulty target with the received bytes, and the next case is unaffected."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

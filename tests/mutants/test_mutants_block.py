@@ -3,8 +3,6 @@
 ``--write-mutants`` writes docs/mutants-block.md again.
 """
 
-from __future__ import annotations
-
 from functools import cache, partial
 from pathlib import Path
 

@@ -4,8 +4,6 @@ The real target is the lab's LIO (see the fixture ``lab``). With ``--write-mutan
 written again.
 """
 
-from __future__ import annotations
-
 import mutation_run
 import pytest
 from iscsi_mutants import MUTANTS

@@ -4,8 +4,6 @@ The target is the small controller of tests/controllers. With ``--write-mutants`
 written again.
 """
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import mutation_run

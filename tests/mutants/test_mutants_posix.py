@@ -4,8 +4,6 @@ The file systems are those of :mod:`fuse_passthrough` and ``posix_*_mutants``, m
 ``--write-mutants`` the table of docs/ is written again.
 """
 
-from __future__ import annotations
-
 from fnmatch import fnmatchcase
 
 import fuse_mount

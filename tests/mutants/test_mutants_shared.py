@@ -4,8 +4,6 @@ The file systems of :mod:`fuse_passthrough`, ``posix_*_mutants`` and :mod:`share
 this machine: no lab is needed. With ``--write-mutants`` the table of docs/ is written again.
 """
 
-from __future__ import annotations
-
 import fuse_mount
 import mutation_run
 import pytest

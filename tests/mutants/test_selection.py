@@ -1,7 +1,5 @@
 """Which mutants ``--mutants changed`` tries."""
 
-from __future__ import annotations
-
 import pytest
 import selection
 from selection import Selection

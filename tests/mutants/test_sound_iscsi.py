@@ -4,8 +4,6 @@ Each is the small target of tests/controllers with other choices. The cases are 
 little of a logical unit.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import mutation_run

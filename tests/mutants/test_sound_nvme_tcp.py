@@ -4,8 +4,6 @@ Each is the small controller of tests/controllers with other choices. A case may
 needs is beyond a limit, but no case fails.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Sound file systems: the posix suite accuses none for a choice that the standards leave open."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import fuse_mount

@@ -4,8 +4,6 @@ Such a pytest runs in this process, which takes 0.2 s; in a process of its own i
 its workers are processes. :func:`process_state` restores the state that pytester does not.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 import shutil

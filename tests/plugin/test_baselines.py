@@ -1,7 +1,5 @@
 """Gates against baselines, and comparisons of two variants."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 

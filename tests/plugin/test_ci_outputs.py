@@ -1,7 +1,5 @@
 """Outputs for CI, and the bridge to pytest-benchmark."""
 
-from __future__ import annotations
-
 import json
 from xml.etree import ElementTree as ET
 

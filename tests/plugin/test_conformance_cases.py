@@ -1,7 +1,5 @@
 """Conformance cases: ids, levels, records, and the report of a failure."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Custom workloads, which the targets file defines, are measured, judged and reported like any other."""
 
-from __future__ import annotations
-
 import pytest
 from output_files import read_runs
 from pytest_results import assert_usage_error

@@ -1,7 +1,5 @@
 """Old names of fixtures, marks and library functions work for one release and name their replacement."""
 
-from __future__ import annotations
-
 SUITE = """\
 import pytest
 from storagetest.agent.casekit import observe, refused

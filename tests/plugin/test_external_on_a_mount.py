@@ -1,7 +1,5 @@
 """External suites on a client's mount. The suite in this test runs a shell script."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

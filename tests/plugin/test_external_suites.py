@@ -1,7 +1,5 @@
 """External suites as pytest items. The suite in this test runs Python, on a local directory."""
 
-from __future__ import annotations
-
 import pytest
 from pytest_results import assert_result
 

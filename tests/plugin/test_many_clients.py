@@ -1,7 +1,5 @@
 """Loads on several clients, and their aggregate bandwidth."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

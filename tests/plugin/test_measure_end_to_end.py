@@ -1,7 +1,5 @@
 """Measurements from targets.yaml to the results file and the reports."""
 
-from __future__ import annotations
-
 import json
 
 from output_files import read_json_lines, read_runs

@@ -1,7 +1,5 @@
 """Mistakes of a user get one clear message."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

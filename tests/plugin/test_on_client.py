@@ -1,7 +1,5 @@
 """Client cases on a local directory: batches, outcomes, known issues."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """Outcomes of cases, and the verdict of a session."""
 
-from __future__ import annotations
-
 import pytest
 from pytest_results import assert_result
 

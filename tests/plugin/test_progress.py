@@ -3,8 +3,6 @@
 pytest runs in this process; its stdout is a pseudo-terminal or a file.
 """
 
-from __future__ import annotations
-
 import os
 import pty
 import re

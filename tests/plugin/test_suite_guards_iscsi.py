@@ -1,7 +1,5 @@
 """Guards of the iSCSI suite: no write without proof, no green run without a look."""
 
-from __future__ import annotations
-
 import struct
 import sys
 from collections.abc import Callable, Iterator

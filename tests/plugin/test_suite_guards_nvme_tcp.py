@@ -1,7 +1,5 @@
 """Guards of the NVMe/TCP suite: no write without proof, no green run without a look, nothing left behind."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path

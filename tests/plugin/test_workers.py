@@ -1,7 +1,5 @@
 """pytest-xdist's workers, and what a start of pytest costs."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

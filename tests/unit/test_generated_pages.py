@@ -1,7 +1,5 @@
 """The documentation's pages: generated ones, the navigation, and the architecture."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

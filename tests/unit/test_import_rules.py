@@ -1,7 +1,5 @@
 """Rules of the architecture: permitted imports between packages, and the maximum length of a file."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

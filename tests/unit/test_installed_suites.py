@@ -1,7 +1,5 @@
 """The suites: as installed, and their cases on a client."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

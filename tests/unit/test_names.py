@@ -1,7 +1,5 @@
 """Each public class of the package has a name of its own."""
 
-from __future__ import annotations
-
 import ast
 from collections import defaultdict
 from pathlib import Path

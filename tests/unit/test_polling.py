@@ -1,7 +1,5 @@
 """Polling and thread pools."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

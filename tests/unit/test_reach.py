@@ -1,7 +1,5 @@
 """What a change reaches, and the times of the parts of script/test."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

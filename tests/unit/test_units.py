@@ -1,7 +1,5 @@
 """units: what people write is read exactly; what is printed can be read again; the rest is refused."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

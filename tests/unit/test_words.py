@@ -4,8 +4,6 @@ The test reads every tracked Python, Markdown, TOML and template file. Identifie
 underscores and capitals.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

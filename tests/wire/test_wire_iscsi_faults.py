@@ -1,7 +1,5 @@
 """The iSCSI driver against peers that close, hang, flood, talk noise or announce too much: on loopback."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading

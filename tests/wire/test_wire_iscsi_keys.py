@@ -1,7 +1,5 @@
 """Text keys and CHAP: the format, and what comes out of every kind of negotiation."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -2,8 +2,6 @@
 
 # ruff: noqa: E501, ISC004  # a header is read as one row of twelve words
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """The watch over a target's numbering, the login dialogue, and the ladder: without a socket."""
 
-from __future__ import annotations
-
 import pytest
 
 from storagetest.errors import RemoteProtocolError

@@ -1,7 +1,5 @@
 """The link to a target: TCP, and TLS with a pre-shared key by OpenSSL."""
 
-from __future__ import annotations
-
 import os
 import socket
 import struct

@@ -1,7 +1,5 @@
 """NVMe/TCP with a faulty controller, and at the limits that it announces."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket

@@ -1,7 +1,5 @@
 """One table of (PDU, bytes) drives the NVMe/TCP codec both ways: in pieces, with more behind, fuzzed."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The NVMe/TCP host against the small controller of tests/controllers, and against peers that misbehave."""
 
-from __future__ import annotations
-
 import socket
 import struct
 import sys

@@ -1,7 +1,5 @@
 """TLS over NVMe/TCP: keys and names by published vectors, and the handshake against a real TLS 1.3 server."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """SCSI: the codecs, and the signatures of data on a device."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Guards of the iSCSI suite: what proves that a unit is empty, and the undo of reservations."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace

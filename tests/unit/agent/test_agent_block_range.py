@@ -1,7 +1,5 @@
 """Self-describing blocks on generated data, and a range of a real loop device."""
 
-from __future__ import annotations
-
 import errno
 import os
 import threading

@@ -1,7 +1,5 @@
 """The agent's loads on the oldest Python that it supports, and its latency bins."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The agent as a process: the packed code, its responses and its workers, and what it leaves."""
 
-from __future__ import annotations
-
 import ast
 import io
 import json

@@ -1,7 +1,5 @@
 """JSON of values with bytes; the RPC calls that a capture counts, and the packets that it lost."""
 
-from __future__ import annotations
-
 import json
 import socket
 import struct

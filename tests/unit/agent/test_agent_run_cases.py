@@ -1,7 +1,5 @@
 """The agent's command ``run_cases``: the result of a case for each way its body can end."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

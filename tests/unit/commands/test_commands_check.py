@@ -1,7 +1,5 @@
 """`storagetest check`: the checks of facts, which are pure, and checks of this machine and local targets."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """`storagetest init`: the file loads and matches the schema, no file is overwritten, one address is tried."""
 
-from __future__ import annotations
-
 import io
 import json
 import socket

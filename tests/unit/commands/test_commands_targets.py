@@ -1,7 +1,5 @@
 """`storagetest targets`: variants, counts and durations of their cases. `storagetest completion`."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,8 +1,6 @@
 # ruff: noqa: E501  # a row of a table is a line
 """config: each error in a file is reported in one line, with file:line:col and what to do."""
 
-from __future__ import annotations
-
 from textwrap import dedent
 
 import pytest

@@ -1,8 +1,6 @@
 # ruff: noqa: E501  # YAML as people write it
 """config: a file is loaded as frozen values; a matrix becomes variants with readable ids."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from pathlib import Path

@@ -1,8 +1,6 @@
 # ruff: noqa: E501  # YAML as people write it
 """config: every registered protocol's example loads, from a file, and the schema takes it too."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

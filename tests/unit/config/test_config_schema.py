@@ -1,8 +1,6 @@
 # ruff: noqa: E501  # YAML as people write it
 """config: the published JSON Schema takes what load takes, and knows no other keys."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """config: comparisons, controls and known issues, and what is wrong with them."""
 
-from __future__ import annotations
-
 from datetime import date
 from pathlib import Path
 

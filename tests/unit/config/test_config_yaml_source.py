@@ -1,7 +1,5 @@
 """config: every value knows its place, YAML 1.1's traps are refused, and any file is read or refused."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

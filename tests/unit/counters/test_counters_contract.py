@@ -1,7 +1,5 @@
 """The contract of every registered source of counters."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from fnmatch import fnmatchcase

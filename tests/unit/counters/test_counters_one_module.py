@@ -1,7 +1,5 @@
 """Adding a source of counters is one module: all that reads counters finds it by the registry alone."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from runpy import run_path

@@ -1,7 +1,5 @@
 """Counters: what the files of a client become."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -2,8 +2,6 @@
 
 # ruff: noqa: E501  # what a program prints is left as it prints it
 
-from __future__ import annotations
-
 import socket
 import threading
 

@@ -1,7 +1,5 @@
 """Foreign suites on a mount: what they are started with, and what their words mean (real ones, cut)."""
 
-from __future__ import annotations
-
 import tomllib
 
 import pytest

@@ -1,7 +1,5 @@
 """Real hosts: this machine, an sshd on loopback, and a Slurm cluster on loopback."""
 
-from __future__ import annotations
-
 import contextlib
 import getpass
 import os

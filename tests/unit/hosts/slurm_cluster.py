@@ -1,7 +1,5 @@
 """A small Slurm cluster on loopback: munged, slurmctld, and a slurmd for each of two nodes."""
 
-from __future__ import annotations
-
 import contextlib
 import getpass
 import os

@@ -1,7 +1,5 @@
 """What every kind of host keeps to; interactive programs, and a node of a Slurm job."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import signal

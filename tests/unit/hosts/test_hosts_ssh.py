@@ -1,7 +1,5 @@
 """SSH: the settings, the connection and its commands."""
 
-from __future__ import annotations
-
 import getpass
 import os
 import signal

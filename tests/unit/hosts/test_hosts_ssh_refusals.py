@@ -1,7 +1,5 @@
 """Each cause of a failed connection: one clear message, in time and without a secret."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """Errors and warnings of `storagetest lab`."""
 
-from __future__ import annotations
-
 import argparse
 
 import pytest

@@ -1,7 +1,5 @@
 """The lab's image and its initramfs."""
 
-from __future__ import annotations
-
 import io
 import os
 import signal

@@ -1,7 +1,5 @@
 """The lab's machines: roles, QEMU's command lines, and what runs in a guest."""
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import itertools

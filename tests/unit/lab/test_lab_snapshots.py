@@ -1,7 +1,5 @@
 """Snapshots in the cache: what their name depends on, and that incomplete ones are not used."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path

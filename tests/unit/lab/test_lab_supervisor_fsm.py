@@ -1,7 +1,5 @@
 """Decisions of the supervisor, event by event."""
 
-from __future__ import annotations
-
 import pytest
 
 from storagetest.lab.supervisor_fsm import (

@@ -1,7 +1,5 @@
 """Files that the lab writes for other programs, and output of other programs that it parses."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

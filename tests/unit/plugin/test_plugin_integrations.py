@@ -1,7 +1,5 @@
 """Small parts of the plugin: the error budget, xdist's scheduler, pytest-benchmark."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

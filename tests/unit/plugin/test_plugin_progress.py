@@ -1,7 +1,5 @@
 """Progress of a measurement: the lines, the terminal overlay, the log, and messages from workers."""
 
-from __future__ import annotations
-
 import argparse
 from types import SimpleNamespace
 

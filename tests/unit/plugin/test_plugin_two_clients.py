@@ -1,7 +1,5 @@
 """Cases of two clients: their fixtures, and reservations of a block device."""
 
-from __future__ import annotations
-
 import errno
 import importlib.util
 import os

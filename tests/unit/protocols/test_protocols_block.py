@@ -1,7 +1,5 @@
 """Is a device in use? Decisions on given facts; facts and clearing on real loop devices."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import json

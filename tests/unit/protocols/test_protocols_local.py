@@ -1,7 +1,5 @@
 """The local protocol and the holding of things, for real on this machine."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 It has a directory of its own, resolves no name, and is removed with its driver.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -1,7 +1,5 @@
 """Made-up records: real shapes, invented numbers."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

@@ -1,7 +1,5 @@
 """What Allure's results hold after a real pytest run of sample cases."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

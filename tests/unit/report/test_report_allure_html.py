@@ -1,7 +1,5 @@
 """A real report by the pinned generator: everything is in it, and it opens without the network."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Allure's report in one file, and without a network."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

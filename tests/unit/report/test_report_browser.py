@@ -4,8 +4,6 @@ Without a browser these are skipped, with what to install; where CI is set they 
 installs it there.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import replace

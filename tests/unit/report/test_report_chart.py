@@ -1,7 +1,5 @@
 """Charts and timelines as SVG."""
 
-from __future__ import annotations
-
 from xml.etree import ElementTree as ET
 
 import pytest

@@ -1,7 +1,5 @@
 """`storagetest report` and `storagetest coverage`."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

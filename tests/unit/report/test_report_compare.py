@@ -1,7 +1,5 @@
 """Comparing results with each other and with baselines."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The formats that a run writes: which there are, JUnit, Markdown, OpenMetrics."""
 
-from __future__ import annotations
-
 import re
 import runpy
 import sys

@@ -1,7 +1,5 @@
 """results.jsonl: what goes in comes out, and what is damaged is named."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

@@ -1,7 +1,5 @@
 """Finding a Node.js and installing what is pinned, with small programs that play node and npm."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

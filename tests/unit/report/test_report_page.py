@@ -1,7 +1,5 @@
 """The comparison report: its content, and its text if there are no results."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from html.parser import HTMLParser

@@ -1,7 +1,5 @@
 """The tables in the terminal, and that they fit."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

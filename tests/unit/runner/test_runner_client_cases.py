@@ -1,7 +1,5 @@
 """Cases that run on a client, and the client's own ceilings."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from unittest.mock import Mock

@@ -1,7 +1,5 @@
 """Where a load's data are: the page cache, the server's writes, the data set."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import pairwise
 from types import SimpleNamespace

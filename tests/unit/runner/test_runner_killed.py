@@ -1,7 +1,5 @@
 """What a run that is killed (SIGKILL) has changed on a client: `storagetest clean` undoes it."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

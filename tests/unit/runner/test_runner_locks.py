@@ -1,7 +1,5 @@
 """Locks between real processes. No test measures time: a waiting process is observed."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import signal

@@ -1,7 +1,5 @@
 """Measuring a case: repeats, steady state, and interleaved variants."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Many clients at once, on this machine: real start barriers, and clients that fail or are lost."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """What is sampled while a load runs, and evidence of its requests."""
 
-from __future__ import annotations
-
 import base64
 import json
 import time

@@ -1,7 +1,5 @@
 """Hands on this machine: what they do, how they die, and that a broken line is never taken for an answer."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import json

@@ -1,7 +1,5 @@
 """Searches: the strategies, and the search as a process."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

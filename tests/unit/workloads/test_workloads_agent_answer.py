@@ -1,7 +1,5 @@
 """The agent's output is parsed to correct numbers or to an error with advice."""
 
-from __future__ import annotations
-
 import copy
 import json
 from typing import Any

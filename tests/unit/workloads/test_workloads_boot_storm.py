@@ -1,7 +1,5 @@
 """The boot storm with the real agent, on a directory and on a file that stands in for a device."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """What every workload keeps to, and its options."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Copying with the real agent on a directory."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Custom workloads: in a targets file, as a job file, as a function."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Faulty fio programs, from the command line to the sample, cause an error and never a wrong number."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """fio: its command line, its report, and its averaged logs."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

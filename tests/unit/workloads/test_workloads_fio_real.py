@@ -1,7 +1,5 @@
 """The workloads with a real fio on a directory, and on a file that stands in for a device."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

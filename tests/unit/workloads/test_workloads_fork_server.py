@@ -1,7 +1,5 @@
 """The fork server with small constants: it gives an agent time to remove its files, and it does not spin."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Agents forked by a client's fork server: output, errors, timeouts, and the end of all their processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The metadata workload with the real agent on a directory."""
 
-from __future__ import annotations
-
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor

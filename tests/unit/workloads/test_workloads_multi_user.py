@@ -1,7 +1,5 @@
 """Scaling and neighbours, with a real fio on a directory."""
 
-from __future__ import annotations
-
 import shlex
 from dataclasses import replace
 from unittest.mock import Mock

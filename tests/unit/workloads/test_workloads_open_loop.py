@@ -1,7 +1,5 @@
 """The open loop: when requests are due, and who is charged with a stall."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """PostMark with the real agent on a directory."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

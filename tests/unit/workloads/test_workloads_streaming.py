@@ -1,7 +1,5 @@
 """Streaming with the real agent on a directory: what is due when, and what happens to those who wait."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
