@@ -323,6 +323,3 @@ class Server:
     def _serve(self, sock: socket.socket) -> None:
         with sock, contextlib.suppress(OSError):
             Connection(sock, self.unit, self.choices).serve()
-
-
-__all__ = ["IQN", "NAA", "Choices", "Server"]

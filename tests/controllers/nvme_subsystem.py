@@ -686,13 +686,3 @@ def is_write(command: Command) -> bool:
 def is_read(command: Command) -> bool:
     """Whether data comes from the controller (10b)."""
     return (command.nsid if command.opcode == FABRICS else command.opcode) & 3 == 2
-
-
-__all__ = [
-    "AERL",
-    "Answer",
-    "CommandFailed",
-    "Controller",
-    "ControllerConfig",
-    "Subsystem",
-]

@@ -471,7 +471,5 @@ def main() -> None:
             threading.Event().wait()
 
 
-__all__ = ["NQN", "Server"]
-
 if __name__ == "__main__":
     main()

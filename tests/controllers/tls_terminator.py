@@ -17,8 +17,6 @@ from dataclasses import dataclass, field
 from storagetest.wire.nvme_tcp.tls import TlsKey
 from storagetest.wire.openssl_psk import psk_session
 
-__all__ = ["TlsTerminator"]
-
 
 @dataclass
 class TlsTerminator:

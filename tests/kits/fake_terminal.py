@@ -3,8 +3,6 @@
 import io
 import re
 
-__all__ = ["FakeTerminal"]
-
 
 class FakeTerminal(io.StringIO):
     """Takes what is written and knows what would be seen."""

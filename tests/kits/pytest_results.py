@@ -2,8 +2,6 @@
 
 import pytest
 
-__all__ = ["assert_result", "assert_usage_error"]
-
 
 def assert_result(result: pytest.RunResult, *patterns: str, **outcomes: int) -> None:
     """Assert the outcomes, and that lines of stdout match the patterns, in their order."""

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import grimp
 
-__all__ = ["import_graph", "module_of", "names_in", "reached_by", "reached_modules", "reached_tests"]
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = "storagetest"

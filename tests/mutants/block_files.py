@@ -2,7 +2,7 @@
 
 :class:`Disk` is honest. It has a volatile write cache, which a flush empties and which is lost when something
 is written to the file ``disk.power`` in its directory: unflushed blocks return to their old data. Every other
-class here breaks one thing; its docstring states which, and :data:`MUTANTS` has them by name.
+class here breaks one rule, its ``section``; its docstring states how, and :data:`MUTANTS` has them by name.
 
 The loop driver turns what the kernel asks of a block device into calls on the file: discards come as
 ``FALLOC_FL_PUNCH_HOLE``, zeroes as that or as ``FALLOC_FL_ZERO_RANGE``, flushes (and forced writes, which a
@@ -17,8 +17,6 @@ from pathlib import Path
 from fuse_passthrough import PassThrough
 from fuse_protocol import DIRECT_IO, Attributes, Call, Later, Opened, answer
 
-__all__ = ["ACTED", "DISK", "MUTANTS", "POWER", "Disk"]
-
 DISK, POWER, ACTED = "disk", "disk.power", "acted"
 SECTOR = 512
 PARALLEL_DIRECT_WRITES = 1 << 6  # FOPEN_*: the kernel need not make one write wait for another
@@ -31,8 +29,8 @@ class Disk(PassThrough):
     section = ""
     description = ""
 
-    def __init_subclass__(cls) -> None:
-        cls.description = str(cls.__doc__)
+    def __init_subclass__(cls, section: str = "") -> None:
+        cls.section, cls.description = section or cls.section, str(cls.__doc__)
 
     def __init__(self, below: Path) -> None:
         super().__init__(below)
@@ -106,48 +104,38 @@ class Disk(PassThrough):
         (self.discard if mode & PUNCH_HOLE else self.zero)(offset, length)
 
 
-class WriteLost(Disk):
+class WriteLost(Disk, section="NVM 3.3.6"):
     """one write of seven is acknowledged and not executed"""
-
-    section = "NVM 3.3.6"
 
     def put(self, offset: int, data: bytes) -> None:
         if not self.every(7):
             self.store(offset, data)
 
 
-class WriteTorn(Disk):
+class WriteTorn(Disk, section="NVM 3.3.6"):
     """a write of several blocks does not change the second half of them"""
-
-    section = "NVM 3.3.6"
 
     def put(self, offset: int, data: bytes) -> None:
         blocks = len(data) // SECTOR
         self.store(offset, data[: (blocks + 1) // 2 * SECTOR] if blocks > 1 and self.acts() else data)
 
 
-class WriteHalfABlock(Disk):
+class WriteHalfABlock(Disk, section="NVM 2.1.4"):
     """one written block of three keeps its old second half"""
-
-    section = "NVM 2.1.4"
 
     def put(self, offset: int, data: bytes) -> None:
         self.store(offset, data[: -SECTOR // 2] if self.every(3) else data)
 
 
-class WriteMisplaced(Disk):
+class WriteMisplaced(Disk, section="NVM 3.3.6"):
     """one write of five goes to the block after the requested one"""
-
-    section = "NVM 3.3.6"
 
     def put(self, offset: int, data: bytes) -> None:
         self.store(offset + (SECTOR if self.every(5) else 0), data)
 
 
-class WriteSpillsOver(Disk):
+class WriteSpillsOver(Disk, section="NVM 3.3.6"):
     """a write also changes the block after its last one"""
-
-    section = "NVM 3.3.6"
 
     def put(self, offset: int, data: bytes) -> None:
         self.acts()
@@ -155,10 +143,9 @@ class WriteSpillsOver(Disk):
         self.store(offset + len(data), data[-SECTOR:])
 
 
-class WriteSwapped(Disk):
+class WriteSwapped(Disk, section="NVM 3.3.6"):
     """two adjacent blocks that are written in quick succession get each other's data"""
 
-    section = "NVM 3.3.6"
     SOON = 64  # writes: more than a case has threads, so that how they take turns makes no difference
 
     def __init__(self, below: Path) -> None:
@@ -180,10 +167,9 @@ class WriteSwapped(Disk):
             del self.recent[next(iter(self.recent))]
 
 
-class WriteLate(Disk):
+class WriteLate(Disk, section="NVM 3.3.6"):
     """of two overlapping consecutive writes, the older one is executed last"""
 
-    section = "NVM 3.3.6"
     before = (0, b"")
 
     def put(self, offset: int, data: bytes) -> None:
@@ -194,10 +180,8 @@ class WriteLate(Disk):
         self.before = (offset, data)
 
 
-class WriteAgain(Disk):
+class WriteAgain(Disk, section="NVM Base 9.6"):
     """every write is executed again two writes later, like a retry of a successful write"""
-
-    section = "NVM Base 9.6"
 
     def __init__(self, below: Path) -> None:
         super().__init__(below)
@@ -210,10 +194,8 @@ class WriteAgain(Disk):
             self.store(*self.before.pop(0))
 
 
-class WriteCutShort(Disk):
+class WriteCutShort(Disk, section="NVM 3.3.6"):
     """a write across a boundary of 64 KiB is executed up to the boundary"""
-
-    section = "NVM 3.3.6"
 
     def put(self, offset: int, data: bytes) -> None:
         space = 65536 - offset % 65536
@@ -222,10 +204,8 @@ class WriteCutShort(Disk):
         self.store(offset, data)
 
 
-class FlipOnWrite(Disk):
+class FlipOnWrite(Disk, section="NVM 3.3.6"):
     """one written block of eight is stored with a flipped bit"""
-
-    section = "NVM 3.3.6"
 
     def put(self, offset: int, data: bytes) -> None:
         changed = bytearray(data)
@@ -235,10 +215,8 @@ class FlipOnWrite(Disk):
         self.store(offset, bytes(changed))
 
 
-class FlipOnRead(Disk):
+class FlipOnRead(Disk, section="NVM 3.3.4"):
     """one read of twenty returns a flipped bit"""
-
-    section = "NVM 3.3.4"
 
     def get(self, offset: int, size: int) -> bytes:
         data = bytearray(super().get(offset, size))
@@ -247,10 +225,8 @@ class FlipOnRead(Disk):
         return bytes(data)
 
 
-class ReadStale(Disk):
+class ReadStale(Disk, section="NVM 3.3.4"):
     """a second read of a block comes from a cache that writes do not update"""
-
-    section = "NVM 3.3.4"
 
     def __init__(self, below: Path) -> None:
         super().__init__(below)
@@ -265,20 +241,17 @@ class ReadStale(Disk):
         return bytes(data)
 
 
-class ReadNextBlock(Disk):
+class ReadNextBlock(Disk, section="NVM 3.3.4"):
     """a read of a single block that is not the first of eight returns the block after it"""
-
-    section = "NVM 3.3.4"
 
     def get(self, offset: int, size: int) -> bytes:
         off = size == SECTOR and offset // SECTOR % 8 and self.acts()
         return super().get(offset + (SECTOR if off else 0), size)
 
 
-class ReadSwapped(Disk):
+class ReadSwapped(Disk, section="NVM Base 3.3.1"):
     """one of four concurrent reads returns the data of another"""
 
-    section = "NVM Base 3.3.1"
     before = (0, 0)
 
     def get(self, offset: int, size: int) -> bytes:
@@ -288,20 +261,16 @@ class ReadSwapped(Disk):
         return super().get(place, size)
 
 
-class ReadShort(Disk):
+class ReadShort(Disk, section="NVM 3.3.4"):
     """a read of more than 32 KiB returns zeroes after the first 32 KiB"""
-
-    section = "NVM 3.3.4"
 
     def get(self, offset: int, size: int) -> bytes:
         data = super().get(offset, size)
         return data[:32768] + bytes(len(data) - 32768) if len(data) > 32768 and self.acts() else data
 
 
-class ZeroesInstead(Disk):
+class ZeroesInstead(Disk, section="NVM 3.3.6"):
     """a block that was written once reads as zeroes until a second write"""
-
-    section = "NVM 3.3.6"
 
     def __init__(self, below: Path) -> None:
         super().__init__(below)
@@ -316,19 +285,15 @@ class ZeroesInstead(Disk):
             self.store(offset, bytes(len(data)))
 
 
-class ZeroesNowAndThen(Disk):
+class ZeroesNowAndThen(Disk, section="NVM 3.3.4"):
     """one read of thirty returns zeroes"""
-
-    section = "NVM 3.3.4"
 
     def get(self, offset: int, size: int) -> bytes:
         return bytes(size) if self.every(30) else super().get(offset, size)
 
 
-class CompressesBadly(Disk):
+class CompressesBadly(Disk, section="NVM 3.3.6"):
     """a write of a repeated byte changes every block that equals its first block"""
-
-    section = "NVM 3.3.6"
 
     def put(self, offset: int, data: bytes) -> None:
         if data and data == data[:1] * len(data) and data[:1] not in b"\0" and self.acts():
@@ -336,20 +301,16 @@ class CompressesBadly(Disk):
         self.store(offset, data)
 
 
-class WriteLostUnderLoad(Disk):
+class WriteLostUnderLoad(Disk, section="NVM Base 3.3.1"):
     """one of six concurrent writes is acknowledged and not executed"""
-
-    section = "NVM Base 3.3.1"
 
     def put(self, offset: int, data: bytes) -> None:
         if not (waiting() and self.every(6)):
             self.store(offset, data)
 
 
-class TearsWhileRead(Disk):
+class TearsWhileRead(Disk, section="NVM 2.1.4"):
     """a read during a write of a block returns half of the write"""
-
-    section = "NVM 2.1.4"
 
     def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
         half = bytes(data[: SECTOR // 2])
@@ -366,29 +327,23 @@ class TearsWhileRead(Disk):
         answer(device(), unique, 0, len(data).to_bytes(8, "little"))
 
 
-class FlushIgnored(Disk):
+class FlushIgnored(Disk, section="NVM Base 7.2"):
     """a flush is acknowledged and not executed"""
-
-    section = "NVM Base 7.2"
 
     def sync(self) -> None:
         self.acts()
 
 
-class FlushFails(Disk):
+class FlushFails(Disk, section="NVM Base 7.2"):
     """every flush fails with an input/output error"""
-
-    section = "NVM Base 7.2"
 
     def sync(self) -> None:
         self.acts()
         raise OSError(5, "flush")
 
 
-class FlushLoses(Disk):
+class FlushLoses(Disk, section="NVM Base 7.2"):
     """a flush reverts the write before it"""
-
-    section = "NVM Base 7.2"
 
     def sync(self) -> None:
         if self._undo and self.acts():
@@ -397,30 +352,24 @@ class FlushLoses(Disk):
         super().sync()
 
 
-class DiscardMisplaced(Disk):
+class DiscardMisplaced(Disk, section="NVM 3.3.3"):
     """a discard affects the blocks after the requested ones"""
-
-    section = "NVM 3.3.3"
 
     def discard(self, offset: int, length: int) -> None:
         self.acts()
         self.store(offset + length, bytes(length))
 
 
-class DiscardSpills(Disk):
+class DiscardSpills(Disk, section="NVM 3.3.3"):
     """a discard also affects the block before its first"""
-
-    section = "NVM 3.3.3"
 
     def discard(self, offset: int, length: int) -> None:
         self.acts()
         self.store(offset - SECTOR, bytes(length + SECTOR))
 
 
-class DiscardRoundsUp(Disk):
+class DiscardRoundsUp(Disk, section="NVM 3.3.3"):
     """a discard affects whole units of 4 KiB, even if only a part is requested"""
-
-    section = "NVM 3.3.3"
 
     def discard(self, offset: int, length: int) -> None:
         self.acts()
@@ -428,20 +377,16 @@ class DiscardRoundsUp(Disk):
         self.store(start, bytes(end - start))
 
 
-class DiscardGivesOthers(Disk):
+class DiscardGivesOthers(Disk, section="NVM 3.3.3.2.1"):
     """a discarded block reads as the contents of the blocks before the discarded ones"""
-
-    section = "NVM 3.3.3.2.1"
 
     def discard(self, offset: int, length: int) -> None:
         self.acts()
         self.store(offset, os.pread(self.handle, SECTOR, offset + length) * (length // SECTOR))
 
 
-class DiscardUnsteady(Disk):
+class DiscardUnsteady(Disk, section="NVM 3.3.3.2.1"):
     """a discarded block returns other data on each read"""
-
-    section = "NVM 3.3.3.2.1"
 
     def __init__(self, below: Path) -> None:
         super().__init__(below)
@@ -457,10 +402,9 @@ class DiscardUnsteady(Disk):
         return super().get(offset, size)
 
 
-class DiscardLate(Disk):
+class DiscardLate(Disk, section="NVM 3.3.3"):
     """a discard is executed after the write that follows it"""
 
-    section = "NVM 3.3.3"
     held: tuple[int, int] | None = None
 
     def discard(self, offset: int, length: int) -> None:
@@ -473,10 +417,8 @@ class DiscardLate(Disk):
             self.held = None
 
 
-class ZeroingIgnored(Disk):
+class ZeroingIgnored(Disk, section="NVM 3.3.8"):
     """zeroes are acknowledged and not written"""
-
-    section = "NVM 3.3.8"
 
     def zero(self, offset: int, length: int) -> None:
         self.acts()
@@ -484,10 +426,8 @@ class ZeroingIgnored(Disk):
     discard = zero
 
 
-class ZeroingShort(Disk):
+class ZeroingShort(Disk, section="NVM 3.3.8"):
     """the last of the blocks to be zeroed is omitted"""
-
-    section = "NVM 3.3.8"
 
     def zero(self, offset: int, length: int) -> None:
         self.acts()
@@ -496,20 +436,16 @@ class ZeroingShort(Disk):
     discard = zero
 
 
-class ZeroingSpills(Disk):
+class ZeroingSpills(Disk, section="NVM 3.3.8"):
     """the block after those to be zeroed is also zeroed"""
-
-    section = "NVM 3.3.8"
 
     def zero(self, offset: int, length: int) -> None:
         self.acts()
         self.store(offset, bytes(length + SECTOR))
 
 
-class ZeroingRoundsDown(Disk):
+class ZeroingRoundsDown(Disk, section="NVM 3.3.8"):
     """only whole units of 4 KiB are zeroed"""
-
-    section = "NVM 3.3.8"
 
     def zero(self, offset: int, length: int) -> None:
         start, end = -(-offset // 4096) * 4096, (offset + length) // 4096 * 4096
@@ -518,10 +454,9 @@ class ZeroingRoundsDown(Disk):
         self.store(start, bytes(max(0, end - start)))
 
 
-class ZeroingLate(Disk):
+class ZeroingLate(Disk, section="NVM 3.3.8"):
     """zeroes are written after the write that follows"""
 
-    section = "NVM 3.3.8"
     held: tuple[int, int] | None = None
 
     def zero(self, offset: int, length: int) -> None:
@@ -534,10 +469,8 @@ class ZeroingLate(Disk):
         return super().get(offset, size)
 
 
-class SizeLiesAndWraps(Disk):
+class SizeLiesAndWraps(Disk, section="NVM Identify NSZE"):
     """the disk reports twice its size, and wraps round at its end"""
-
-    section = "NVM Identify NSZE"
 
     def getattr(self, call: Call, node: int, handle: int | None) -> Attributes:
         found = super().getattr(call, node, handle)

@@ -22,8 +22,6 @@ from body_cases import BodyCase
 from storagetest.hosts.local import LocalHost
 from storagetest.runner.client_cases import ClientCaseResult, ClientCaseStatus, run_cases
 
-__all__ = ["Outcome", "loop_over", "run", "why_not"]
-
 SIZE = 64 << 20
 _PREFIX = "storagetest-block-"
 _DEADLINE = 30.0

@@ -22,8 +22,6 @@ import pytest
 
 from storagetest.runner.client_cases import ClientCase
 
-__all__ = ["BodyCase", "claims", "collected"]
-
 ROOT = Path(__file__).parents[2]
 _CLAIMS = Path(__file__).with_name("posix_claims.toml")
 _COLLECT = "CLIENT_CASES"

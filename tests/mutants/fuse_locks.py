@@ -14,8 +14,6 @@ from pathlib import Path
 from fuse_passthrough import PassThrough
 from fuse_protocol import FLOCK_LOCKS, POSIX_LOCKS, Call, Init, Later
 
-__all__ = ["Held", "Locking"]
-
 READ, WRITE, FREE = fcntl.F_RDLCK, fcntl.F_WRLCK, fcntl.F_UNLCK
 LAST = (1 << 63) - 1
 """OFFSET_MAX: the last byte of a lock without an end."""

@@ -21,8 +21,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["FuseError", "mounted", "why_not"]
-
 DEVICE = "/dev/fuse"
 _SOURCE = "storagetest-mutant:"
 """What the mounts are called, and then the process that serves them."""

@@ -20,8 +20,6 @@ from pathlib import Path
 
 from fuse_protocol import Attributes, Call, Created, Entry, Init, Opened
 
-__all__ = ["ROOT", "Bending", "Entries", "Node", "PassThrough", "attributes", "kind_of"]
-
 ROOT = 1
 """The node of the directory that is mounted (FUSE_ROOT_ID)."""
 

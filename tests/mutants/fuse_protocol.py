@@ -21,8 +21,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-__all__ = ["OPERATIONS", "Attributes", "Call", "Created", "Files", "Init", "Later", "Opened", "serve"]
-
 MAJOR, MINOR = 7, 31
 LARGEST_WRITE = 1 << 20
 BUFFER = LARGEST_WRITE + 4096

@@ -6,8 +6,6 @@ import os
 from fuse_passthrough import PassThrough
 from fuse_protocol import Call, Opened
 
-__all__ = ["DirectRefused", "NoHoles", "NoLinks", "NoLinksByPermission", "ShortNames", "Small"]
-
 
 class NoLinks(PassThrough):
     """No hard links, as an NFS server that answers LINK by NFS3ERR_NOTSUPP (RFC 1813 3.3.15)."""

@@ -16,8 +16,6 @@ from proxy import Hangup
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.pdu import DataIn, LoginResponse, NopIn, ReadyToTransfer
 
-__all__ = ["CASES", "NOTHING", "mutation_run"]
-
 CASES = ("ISC-LOGIN-02", "ISC-DATAIN-01", "ISC-R2T-01", "ISC-TMF-02", "ISC-DISC-01", "SCS-PR-WRITE-1")
 """One case of every kind; all pass on an honest target."""
 

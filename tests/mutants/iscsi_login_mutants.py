@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from iscsi_proxy_connection import ProxyConnection, honest, mutant, on_request
-from iscsi_rules import RFC, key_set_to, sets, text, without
+from iscsi_rules import key_set_to, sets, text, without
 
 from storagetest.wire.iscsi.codes import LoginStatus
 from storagetest.wire.iscsi.encoding import Pdu
@@ -25,10 +25,10 @@ def accepted(talk: ProxyConnection, pdu: LoginResponse) -> LoginResponse:
     )  # fmt: skip
 
 
-def accepts(name: str, section: str, description: str, *statuses: int, **more: Any) -> None:
+def accepts(row: str, *statuses: int, **more: Any) -> None:
     """A mutant that accepts the logins that are refused with one of ``statuses`` (none: any)."""
 
-    @mutant(name, RFC + section, description, **more)
+    @mutant(row, **more)
     def change(talk: ProxyConnection, pdu: Pdu) -> Pdu:
         if isinstance(pdu, LoginResponse) and pdu.status and (not statuses or pdu.status in statuses):
             return accepted(talk, pdu)
@@ -38,65 +38,60 @@ def accepts(name: str, section: str, description: str, *statuses: int, **more: A
 # Login
 
 accepts(
-    "login-version-accepted", "11.13.2", "an unsupported version is accepted", LoginStatus.UNSUPPORTED_VERSION
+    "login-version-accepted | RFC 7143 11.13.2 | an unsupported version is accepted",
+    LoginStatus.UNSUPPORTED_VERSION,
 )
-accepts("login-tsih-accepted", "6.3.1", "a TSIH of no session is accepted", LoginStatus.NO_SESSION)
+accepts("login-tsih-accepted | RFC 7143 6.3.1 | a TSIH of no session is accepted", LoginStatus.NO_SESSION)
 accepts(
-    "login-name-missing-accepted",
-    "6.3",
-    "a login without InitiatorName is accepted",
+    "login-name-missing-accepted | RFC 7143 6.3 | a login without InitiatorName is accepted",
     LoginStatus.MISSING_PARAMETER,
 )
 accepts(
-    "login-target-missing-accepted",
-    "6.3",
-    "a login without TargetName is accepted",
+    "login-target-missing-accepted | RFC 7143 6.3 | a login without TargetName is accepted",
     LoginStatus.MISSING_PARAMETER,
 )
-accepts("login-stage-accepted", "6.3", "a reserved stage is accepted", keeps_open=True)
-accepts("login-connections-accepted", "13.2", "a connection over MaxConnections is accepted")
-accepts("login-session-type", "13.21", "any SessionType is accepted")
-accepts("login-garbage-accepted", "6.1", "text without an equals sign is accepted", keeps_open=True)
-accepts("key-range", "6.2", "a value out of its range is accepted")
-accepts("chap-not-checked", "12.1.3", "a wrong CHAP response is accepted", kind="chap")
-accepts("chap-skipped", "6.3.2", "a login without authentication is accepted", kind="chap")
+accepts("login-stage-accepted | RFC 7143 6.3 | a reserved stage is accepted", keeps_open=True)
+accepts("login-connections-accepted | RFC 7143 13.2 | a connection over MaxConnections is accepted")
+accepts("login-session-type | RFC 7143 13.21 | any SessionType is accepted")
+accepts("login-garbage-accepted | RFC 7143 6.1 | text without an equals sign is accepted", keeps_open=True)
+accepts("key-range | RFC 7143 6.2 | a value out of its range is accepted")
+accepts("chap-not-checked | RFC 7143 12.1.3 | a wrong CHAP response is accepted", kind="chap")
+accepts("chap-skipped | RFC 7143 6.3.2 | a login without authentication is accepted", kind="chap")
 
-sets("tsih-zero", "11.13.3", "a new session has TSIH 0", LoginResponse, tsih=0)
+sets("tsih-zero | RFC 7143 11.13.3 | a new session has TSIH 0", LoginResponse, tsih=0)
 sets(
-    "login-itt-lost",
-    "11.12",
-    "the Login Response has a wrong task tag",
+    "login-itt-lost | RFC 7143 11.12 | the Login Response has a wrong task tag",
     LoginResponse,
     itt=lambda pdu: pdu.itt ^ 1,
 )
-sets("login-isid-changed", "11.13", "the Login Response has a wrong ISID", LoginResponse, isid=b"\x80other")
 sets(
-    "login-version-active",
-    "11.13.2",
-    "Version-active is a version that the initiator does not support",
+    "login-isid-changed | RFC 7143 11.13 | the Login Response has a wrong ISID",
+    LoginResponse,
+    isid=b"\x80other",
+)
+sets(
+    "login-version-active | RFC 7143 11.13.2 | Version-active is a version that the initiator does not support",
     LoginResponse,
     version_active=1,
 )
 
 
-@mutant("chap-refused", RFC + "12.1.3", "the correct secret is refused", kind="chap")
+@mutant("chap-refused | RFC 7143 12.1.3 | the correct secret is refused", kind="chap")
 def chap_refused(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     refused = isinstance(pdu, LoginResponse) and pdu.csg == 0 and pdu.transit
     return replace(pdu, status=LoginStatus.AUTHENTICATION_FAILED, transit=False) if refused else pdu
 
 
-text("chap-same-challenge", "12.1.3", "every login gets the same challenge",
+text("chap-same-challenge | RFC 7143 12.1.3 | every login gets the same challenge",
      key_set_to("CHAP_C", "0x" + "5a" * 16), kind="chap")  # fmt: skip
 text(
-    "chap-algorithm",
-    "12.1.3",
-    "the target selects an algorithm that was not offered",
+    "chap-algorithm | RFC 7143 12.1.3 | the target selects an algorithm that was not offered",
     key_set_to("CHAP_A", "7"),
     kind="chap",
 )
 
 
-@mutant("chap-reflected", RFC + "9.2.1", "the target answers its own challenge", kind="chap")
+@mutant("chap-reflected | RFC 7143 9.2.1 | the target answers its own challenge", kind="chap")
 def chap_reflected(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     offered = dict(talk.offered)
     if not isinstance(pdu, LoginResponse) or "CHAP_C" not in offered:
@@ -106,7 +101,7 @@ def chap_reflected(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     )
 
 
-@mutant("second-session-refused", RFC + "6.3.1", "an initiator may have only one session")
+@mutant("second-session-refused | RFC 7143 6.3.1 | an initiator may have only one session")
 def second_session_refused(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     if not isinstance(pdu, LoginResponse) or pdu.status or talk.login is None:
         return pdu
@@ -115,26 +110,26 @@ def second_session_refused(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     return replace(pdu, status=LoginStatus.OUT_OF_RESOURCES, transit=False) if refused else pdu
 
 
-@mutant("login-transit-unasked", RFC + "11.13.6", "the target enters full feature phase without a request")
+@mutant("login-transit-unasked | RFC 7143 11.13.6 | the target enters full feature phase without a request")
 def transit_unasked(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     stays = isinstance(pdu, LoginResponse) and talk.login is not None and not talk.login.transit
     return replace(pdu, transit=True, nsg=3) if stays else pdu
 
 
 mutant(
-    "login-refused-open", RFC + "11.13.5", "the connection stays open after a refused login", keeps_open=True
+    "login-refused-open | RFC 7143 11.13.5 | the connection stays open after a refused login", keeps_open=True
 )(honest)
-mutant("login-reinstatement", RFC + "6.3.1", "the old session remains", keeps_open=True)(honest)
+mutant("login-reinstatement | RFC 7143 6.3.1 | the old session remains", keeps_open=True)(honest)
 
 
-@mutant("login-in-ffp", RFC + "4.2.4", "a login in full feature phase is ignored", keeps_open=True)
+@mutant("login-in-ffp | RFC 7143 4.2.4 | a login in full feature phase is ignored", keeps_open=True)
 def login_in_ffp(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
     return (
         None if isinstance(pdu, (Reject, LoginResponse)) and talk.last is not None and talk.last.itt else pdu
     )
 
 
-@on_request("login-reserved-checked", RFC + "11", "reserved bits of a login are an error")
+@on_request("login-reserved-checked | RFC 7143 11 | reserved bits of a login are an error")
 def login_reserved(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
     frame = talk.memory["frame"]
     if talk.login is not None and any(set_reserved_bits(frame.bhs)):
@@ -143,24 +138,27 @@ def login_reserved(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
     return pdu
 
 
-text("portal-group-tag", "6.3.1", "TargetPortalGroupTag is not declared", without("TargetPortalGroupTag"))
-text("answer-twice", "6.3", "a key is answered twice", lambda pairs, talk: [*pairs, *pairs[:1]])
-text("max-recv-declared", "13.12", "MaxRecvDataSegmentLength is declared as 0",
+text(
+    "portal-group-tag | RFC 7143 6.3.1 | TargetPortalGroupTag is not declared",
+    without("TargetPortalGroupTag"),
+)
+text("answer-twice | RFC 7143 6.3 | a key is answered twice", lambda pairs, talk: [*pairs, *pairs[:1]])
+text("max-recv-declared | RFC 7143 13.12 | MaxRecvDataSegmentLength is declared as 0",
      lambda pairs, talk: [*without("MaxRecvDataSegmentLength")(pairs, talk), ("MaxRecvDataSegmentLength", "0")])  # fmt: skip
-text("not-understood", "6.2", "an unknown key is answered with a value",
+text("not-understood | RFC 7143 6.2 | an unknown key is answered with a value",
      lambda pairs, talk: [(name, "1" if value == "NotUnderstood" else value) for name, value in pairs])  # fmt: skip
-text("key-case", "6.1", "key names are compared case-insensitively",
+text("key-case | RFC 7143 6.1 | key names are compared case-insensitively",
      key_set_to("maxburstlength", "65536"))  # fmt: skip
-text("key-hexadecimal", "6.1", "only the first digit of a hexadecimal number is used",
+text("key-hexadecimal | RFC 7143 6.1 | only the first digit of a hexadecimal number is used",
      key_set_to("MaxBurstLength", "0"))  # fmt: skip
-text("first-burst-over-max", "13.14", "FirstBurstLength ends up over MaxBurstLength",
+text("first-burst-over-max | RFC 7143 13.14 | FirstBurstLength ends up over MaxBurstLength",
      key_set_to("FirstBurstLength", "65536"))  # fmt: skip
 
 
-text("discovery-key", "6.2", "a key that is irrelevant in a discovery session is answered with NotUnderstood",
+text("discovery-key | RFC 7143 6.2 | a key that is irrelevant in a discovery session is answered with NotUnderstood",
      lambda pairs, talk: [*without("InitialR2T")(pairs, talk), ("InitialR2T", "NotUnderstood")]
      if dict(talk.offered).get("SessionType") == "Discovery" else pairs)  # fmt: skip
-text("auth-method-unknown", "6.3.2", "an unknown AuthMethod is accepted",
+text("auth-method-unknown | RFC 7143 6.3.2 | an unknown AuthMethod is accepted",
      key_set_to("AuthMethod", "X-org.storagetest.none"),
      keeps_open=True)  # fmt: skip  # a target that sends nothing has to close
 
@@ -186,12 +184,8 @@ def answers_wrongly(key: str) -> None:
             return pairs
         return [*without(key)(pairs, talk), (key, illegal(key, offered[key]))]
 
-    text(
-        f"key-{key}",
-        f"6.2, {KEYS[key].section}",
-        f"{key} is answered with a value that the RFC forbids",
-        rewrite,
-    )
+    section = f"RFC 7143 6.2, {KEYS[key].section}"
+    text(f"key-{key} | {section} | {key} is answered with a value that the RFC forbids", rewrite)
 
 
 for _key in ("HeaderDigest", "DataDigest", "MaxBurstLength", "FirstBurstLength", "MaxOutstandingR2T",

@@ -13,8 +13,6 @@ from mutation_run import MutationRun, TargetKind
 
 from storagetest.lab import Lab
 
-__all__ = ["mutation_run"]
-
 PLAIN: dict[str, Any] = {
     "protocol": "iscsi",
     "iqn": "iqn.2026-11.org.storagetest:lab-plain",

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from mutant_row import cells
 from proxy import Rewrite
 
 from storagetest.errors import RemoteProtocolError
@@ -22,8 +23,6 @@ from storagetest.wire.iscsi.connection import Frame, Framer
 from storagetest.wire.iscsi.encoding import EncodedPdu, Pdu
 from storagetest.wire.iscsi.keys import outcome, parse_text
 from storagetest.wire.iscsi.pdu import DataOut, LoginRequest, LoginResponse, ScsiCommand, TaskRequest, decode
-
-__all__ = ["MUTANTS", "IscsiMutant", "ProxyConnection", "honest", "mutant", "on_request"]
 
 Out = Any
 Change = Callable[["ProxyConnection", Pdu], Out]
@@ -54,17 +53,19 @@ class IscsiMutant:
 MUTANTS: dict[str, IscsiMutant] = {}
 
 
-def mutant(name: str, section: str, description: str, **more: Any) -> Callable[[Change], Change]:
+def mutant(row: str, **more: Any) -> Callable[[Change], Change]:
     """Register a mutant that changes the target's PDUs."""
-    return _registering("reply", name, section, description, **more)
+    return _registering("reply", row, **more)
 
 
-def on_request(name: str, section: str, description: str, **more: Any) -> Callable[[Change], Change]:
+def on_request(row: str, **more: Any) -> Callable[[Change], Change]:
     """Register a mutant that changes the initiator's PDUs before the target sees them."""
-    return _registering("request", name, section, description, **more)
+    return _registering("request", row, **more)
 
 
-def _registering(direction: str, name: str, *words: str, **more: Any) -> Callable[[Change], Change]:
+def _registering(direction: str, row: str, **more: Any) -> Callable[[Change], Change]:
+    name, *words = cells(row)
+
     def register(change: Change) -> Change:
         assert name not in MUTANTS, name
         MUTANTS[name] = IscsiMutant(name, *words, **{direction: change}, **more)

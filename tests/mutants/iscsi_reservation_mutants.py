@@ -13,7 +13,6 @@ from storagetest.wire.scsi.sense import decode_sense
 # Reservations
 
 _WRITES, _READS = {0x0A, 0x2A, 0x8A, 0xAA}, {0x08, 0x28, 0x88, 0xA8}
-_PR = "SPC-4 reservations"
 
 
 def enforces(
@@ -27,7 +26,7 @@ def enforces(
 ) -> None:
     """A mutant that turns a RESERVATION CONFLICT into GOOD, or GOOD into a conflict."""
 
-    @mutant(name, _PR, description)
+    @mutant(f"{name} | SPC-4 reservations | {description}")
     def reply(talk: ProxyConnection, pdu: Pdu) -> Pdu:
         block = talk.cdb(pdu)
         if not ends(pdu) or block[0] not in opcodes or not talk.name.endswith(host_suffix):
@@ -69,7 +68,7 @@ enforces("reserve6-ignored", "RESERVE(6) excludes no initiator", _WRITES | {0x16
 
 
 def missing_attention(name: str, asc: int, description: str) -> None:
-    @mutant(name, _PR + ", unit attention", description)
+    @mutant(f"{name} | SPC-4 reservations, unit attention | {description}")
     def reply(talk: ProxyConnection, pdu: Pdu) -> Pdu:
         return good(pdu) if attention(pdu) and decode_sense(pdu.sense).asc == asc else pdu
 
@@ -80,7 +79,7 @@ missing_attention("preempt-attention", 0x2A05, "a PREEMPT sets no unit attention
 
 
 def pr_in(name: str, action: int, description: str, change: Any) -> None:
-    @mutant(name, "SPC-4 PERSISTENT RESERVE IN", description)
+    @mutant(f"{name} | SPC-4 PERSISTENT RESERVE IN | {description}")
     def reply(talk: ProxyConnection, pdu: Pdu) -> Pdu:
         block = talk.cdb(pdu)
         if not isinstance(pdu, DataIn) or block[0] != 0x5E or block[1] & 0x1F != action:

@@ -10,25 +10,8 @@ from storagetest.wire.iscsi.keys import format_text, parse_text
 from storagetest.wire.iscsi.pdu import DataIn, LoginResponse, ScsiResponse
 from storagetest.wire.scsi.sense import decode_sense, fixed_sense
 
-__all__ = [
-    "RFC",
-    "attention",
-    "check",
-    "ended_in",
-    "ends",
-    "good",
-    "key_set_to",
-    "replies",
-    "sense_data",
-    "sets",
-    "text",
-    "without",
-]
 
-RFC = "RFC 7143 "
-
-
-def sets(name: str, section: str, description: str, kind: type[Pdu], **values: Any) -> None:
+def sets(row: str, kind: type[Pdu], **values: Any) -> None:
     """A mutant that sets fields of every PDU of a kind; a callable is given the PDU."""
 
     def change(pdu: Pdu, talk: ProxyConnection) -> Pdu:
@@ -36,28 +19,21 @@ def sets(name: str, section: str, description: str, kind: type[Pdu], **values: A
             pdu, **{key: value(pdu) if callable(value) else value for key, value in values.items()}
         )
 
-    replies(name, section, description, kind, change)
+    replies(row, kind, change)
 
 
-def replies(name: str, section: str, description: str, kind: type[Pdu], change: Any, **more: Any) -> None:
+def replies(row: str, kind: type[Pdu], change: Any, **more: Any) -> None:
     """A mutant that changes every PDU of a kind: ``change(pdu, talk)``."""
 
-    @mutant(name, section if section[0] == "S" else RFC + section, description, **more)
+    @mutant(row, **more)
     def reply(talk: ProxyConnection, pdu: Pdu) -> Any:
         return change(pdu, talk) if isinstance(pdu, kind) else pdu
 
 
-def text(
-    name: str,
-    section: str,
-    description: str,
-    rewrite: Any,
-    response: type[Pdu] = LoginResponse,
-    **more: Any,
-) -> None:
+def text(row: str, rewrite: Any, response: type[Pdu] = LoginResponse, **more: Any) -> None:
     """A mutant that rewrites the keys of a response: ``rewrite(pairs, talk)``."""
 
-    @mutant(name, RFC + section, description, **more)
+    @mutant(row, **more)
     def change(talk: ProxyConnection, pdu: Pdu) -> Pdu:
         if not isinstance(pdu, response) or (isinstance(pdu, LoginResponse) and pdu.status):
             return pdu

@@ -7,8 +7,6 @@ from iscsi_mutants import MUTANTS
 from iscsi_target import IQN, NAA, Server
 from mutation_run import MutationRun, TargetKind
 
-__all__ = ["mutation_run"]
-
 
 @contextlib.contextmanager
 def serve() -> Iterator[tuple[str, int]]:

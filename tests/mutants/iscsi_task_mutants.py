@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from iscsi_proxy_connection import ProxyConnection, mutant, on_request
-from iscsi_rules import RFC, attention, check, good, sets
+from iscsi_rules import attention, check, good, sets
 
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.pdu import DataIn, ScsiResponse, TaskRequest, TaskResponse
@@ -12,31 +12,29 @@ from storagetest.wire.iscsi.pdu import DataIn, ScsiResponse, TaskRequest, TaskRe
 # Tasks
 
 
-def task(name: str, section: str, description: str, functions: set[int], response: int) -> None:
-    @mutant(name, section, description)
+def task(row: str, functions: set[int], response: int) -> None:
+    @mutant(row)
     def reply(talk: ProxyConnection, pdu: Pdu) -> Pdu:
         asked = talk.tasks.get(pdu.itt)
         mine = isinstance(pdu, TaskResponse) and asked is not None and asked.function in functions
         return replace(pdu, response=response) if mine else pdu
 
 
-task("abort-ignored", RFC + "11.5.1", "ABORT TASK is not supported", {1}, 5)
-task("lu-reset-refused", RFC + "11.5.1", "LOGICAL UNIT RESET is not supported", {5}, 5)
-task("task-response-undefined", RFC + "11.6.1", "the response code is undefined", {2, 3, 4, 6}, 99)
-task("reassign-complete", RFC + "7.2.2", "TASK REASSIGN is executed at level 0", {8}, 0)
+task("abort-ignored | RFC 7143 11.5.1 | ABORT TASK is not supported", {1}, 5)
+task("lu-reset-refused | RFC 7143 11.5.1 | LOGICAL UNIT RESET is not supported", {5}, 5)
+task("task-response-undefined | RFC 7143 11.6.1 | the response code is undefined", {2, 3, 4, 6}, 99)
+task("reassign-complete | RFC 7143 7.2.2 | TASK REASSIGN is executed at level 0", {8}, 0)
 sets(
-    "task-itt",
-    "11.6",
-    "a task management response has a wrong tag",
+    "task-itt | RFC 7143 11.6 | a task management response has a wrong tag",
     TaskResponse,
     itt=lambda pdu: pdu.itt ^ 0x100,
 )
 
 
-def does(name: str, section: str, description: str, functions: set[int]) -> None:
+def does(row: str, functions: set[int]) -> None:
     """A mutant that reports functions as done which the target does not even know."""
 
-    @on_request(name, section, description)
+    @on_request(row)
     def request(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
         if not isinstance(pdu, TaskRequest) or pdu.function not in functions:
             return pdu
@@ -45,44 +43,33 @@ def does(name: str, section: str, description: str, functions: set[int]) -> None
 
 
 does(
-    "function-unknown-complete", RFC + "11.5.1", "an undefined function is reported as complete", {0, 13, 127}
+    "function-unknown-complete | RFC 7143 11.5.1 | an undefined function is reported as complete",
+    {0, 13, 127},
 )
-does("query-without-level", "RFC 7144 6.3", "QUERY TASK is executed without protocol level 2", {9, 10, 12})
-does(
-    "nexus-reset-without-level", "RFC 7144 6.3", "I_T NEXUS RESET is executed without protocol level 2", {11}
-)
-does("task-in-discovery", RFC + "4.3", "task management is executed in a discovery session", {5})
+does("query-without-level | RFC 7144 6.3 | QUERY TASK is executed without protocol level 2", {9, 10, 12})
+does("nexus-reset-without-level | RFC 7144 6.3 | I_T NEXUS RESET is executed without protocol level 2", {11})
+does("task-in-discovery | RFC 7143 4.3 | task management is executed in a discovery session", {5})
 
 
-def not_done(name: str, function: int) -> None:
-    @mutant(
-        name,
-        RFC + "4.2.3.3, 11.5.1",
-        "the function is reported as complete, and the task still ends with GOOD",
-    )
-    def reply(talk: ProxyConnection, pdu: Pdu) -> Any:
-        asked = talk.tasks.get(pdu.itt)
-        if isinstance(pdu, TaskResponse) and asked is not None and asked.function == function:
-            writes = [one for one in talk.commands.values() if one.write]
-            after = [
-                ScsiResponse(
-                    itt=one.itt, stat_sn=pdu.stat_sn + 1, exp_cmd_sn=pdu.exp_cmd_sn, max_cmd_sn=pdu.max_cmd_sn
-                )
-                for one in writes[-1:]
-            ]
-            return [pdu, *after]
+@mutant(
+    "abort-not-done | RFC 7143 4.2.3.3, 11.5.1 | "
+    "the function is reported as complete, and the task still ends with GOOD"
+)
+def abort_not_done(talk: ProxyConnection, pdu: Pdu) -> Any:
+    asked = talk.tasks.get(pdu.itt)
+    if not isinstance(pdu, TaskResponse) or asked is None or asked.function != 1:
         return pdu
+    numbers = {"stat_sn": pdu.stat_sn + 1, "exp_cmd_sn": pdu.exp_cmd_sn, "max_cmd_sn": pdu.max_cmd_sn}
+    writes = [one for one in talk.commands.values() if one.write]
+    return [pdu, *(ScsiResponse(itt=one.itt, **numbers) for one in writes[-1:])]
 
 
-not_done("abort-not-done", 1)
-
-
-@mutant("unit-attention-lost", "SAM-5 5.14", "a unit attention is never reported")
+@mutant("unit-attention-lost | SAM-5 5.14 | a unit attention is never reported")
 def attention_lost(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     return good(pdu) if attention(pdu) else pdu
 
 
-@mutant("unit-attention-twice", "SAM-5 5.14", "a unit attention is reported twice")
+@mutant("unit-attention-twice | SAM-5 5.14 | a unit attention is reported twice")
 def attention_twice(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     if attention(pdu):
         talk.memory["again"] = pdu
@@ -93,7 +80,7 @@ def attention_twice(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     return pdu
 
 
-@mutant("attention-on-inquiry", "SAM-5 5.14", "INQUIRY reports a unit attention")
+@mutant("attention-on-inquiry | SAM-5 5.14 | INQUIRY reports a unit attention")
 def attention_on_inquiry(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     pending = isinstance(pdu, DataIn) and pdu.has_status and talk.cdb(pdu)[0] == 0x12
     return check(pdu, 6, 0x2900) if pending else pdu

@@ -34,23 +34,6 @@ import pytest
 from _pytest.runner import runtestprotocol
 from proxy import Proxy, Rewrite, Splitter
 
-__all__ = [
-    "Attempt",
-    "BrokenRule",
-    "MutantInfo",
-    "MutationRun",
-    "Outcomes",
-    "TargetKind",
-    "by_mutant",
-    "check_page",
-    "false_claims",
-    "run",
-    "surviving",
-    "table",
-    "unexpected_outcomes",
-    "unexplained_cases",
-]
-
 ROOT = Path(__file__).parents[2]
 HONEST, BROKEN = "-honest", "-broken"
 _RECORD = "storagetest_case"

@@ -8,8 +8,6 @@ from nvme_tcp_mutants import MUTANTS
 from nvme_tcp_proxy_connection import splitter
 from nvme_tcp_server import NQN, Server
 
-__all__ = ["mutation_run"]
-
 TIMEOUT = 1.0
 """Deadline of a case on a mutant, in seconds; the controller responds within milliseconds."""
 

@@ -14,8 +14,6 @@ from storagetest.wire.nvme.command import Command, Cqe
 from storagetest.wire.nvme_tcp import pdu as pdus
 from storagetest.wire.nvme_tcp.stream import NEED_DATA, Digests, Stream, StreamRole, make_splitter
 
-__all__ = ["Item", "ProxyConnection", "Rule", "splitter"]
-
 Item = bytes | pdus.Pdu
 Rule = Callable[["ProxyConnection", pdus.DecodedPdu], Iterable[Item] | None]
 """What goes on instead of a PDU; None: the PDU itself."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
+from mutant_row import cells
 from nvme_tcp_proxy_connection import Item, ProxyConnection, Rule
 from proxy import Hangup, Mutant, Rewrite
 
@@ -32,7 +33,8 @@ When = Callable[[ProxyConnection, Command], bool]
 Bad = Callable[[ProxyConnection, bytes, PduError], Iterable[bytes]]
 
 
-def add(name: str, section: str, description: str, make: Callable[[], ProxyConnection]) -> None:
+def add(row: str, make: Callable[[], ProxyConnection]) -> None:
+    name, section, description = cells(row)
     assert name not in MUTANTS, name
     MUTANTS[name] = Mutant(name, section, description, make)
 
@@ -47,21 +49,22 @@ class CrossConnectionMutant(Mutant):
         return partial(self.sharing, set())
 
 
-def shared(name: str, section: str, description: str, make: Callable[[set[object]], ProxyConnection]) -> None:
+def shared(row: str, make: Callable[[set[object]], ProxyConnection]) -> None:
+    name, section, description = cells(row)
     assert name not in MUTANTS, name
     MUTANTS[name] = CrossConnectionMutant(name, section, description, ProxyConnection, sharing=make)
 
 
-def target(name: str, section: str, description: str, rule: Rule) -> None:
-    add(name, section, description, lambda: ProxyConnection(of_target=rule))
+def target(row: str, rule: Rule) -> None:
+    add(row, lambda: ProxyConnection(of_target=rule))
 
 
-def host(name: str, section: str, description: str, rule: Rule) -> None:
-    add(name, section, description, lambda: ProxyConnection(of_host=rule))
+def host(row: str, rule: Rule) -> None:
+    add(row, lambda: ProxyConnection(of_host=rule))
 
 
-def accepts_bad(name: str, section: str, description: str, bad: Bad) -> None:
-    add(name, section, description, lambda: ProxyConnection(bad=bad))
+def accepts_bad(row: str, bad: Bad) -> None:
+    add(row, lambda: ProxyConnection(bad=bad))
 
 
 # What a mutant does

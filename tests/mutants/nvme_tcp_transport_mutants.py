@@ -30,33 +30,25 @@ from storagetest.wire.nvme_tcp.pdu import (
 # ICReq and ICResp (3.1, 3.6.2.2, 3.6.2.3)
 
 target(
-    "icresp-twice",
-    "NVMe/TCP 3.1",
-    "ICResp is sent twice",
+    "icresp-twice | NVMe/TCP 3.1 | ICResp is sent twice",
     lambda t, got: [got.raw, got.raw] if isinstance(got.pdu, ICResp) else None,
 )
-target("icresp-pfv", "NVMe/TCP 3.6.2.3", "PFV is 1", field(ICResp, "PFV", 1))
-target("icresp-maxh2cdata-small", "NVMe/TCP 3.6.2.3", "MAXH2CDATA is 2048", field(ICResp, "MAXH2CDATA", 2048))
+target("icresp-pfv | NVMe/TCP 3.6.2.3 | PFV is 1", field(ICResp, "PFV", 1))
+target("icresp-maxh2cdata-small | NVMe/TCP 3.6.2.3 | MAXH2CDATA is 2048", field(ICResp, "MAXH2CDATA", 2048))
 target(
-    "icresp-maxh2cdata-odd",
-    "NVMe/TCP 3.6.2.3",
-    "MAXH2CDATA is not a multiple of 4",
+    "icresp-maxh2cdata-odd | NVMe/TCP 3.6.2.3 | MAXH2CDATA is not a multiple of 4",
     field(ICResp, "MAXH2CDATA", 8190),
 )
-target("icresp-cpda", "NVMe/TCP 3.6.2.3", "CPDA is 32", field(ICResp, "CPDA", 32))
+target("icresp-cpda | NVMe/TCP 3.6.2.3 | CPDA is 32", field(ICResp, "CPDA", 32))
 target(
-    "icresp-reserved",
-    "NVMe/TCP 3.6.2.3",
-    "reserved bytes are set",
+    "icresp-reserved | NVMe/TCP 3.6.2.3 | reserved bytes are set",
     field(ICResp, "RSVD", b"\x01" + bytes(111)),
 )
-target("icresp-flags", "NVMe/TCP 3.6.2.3", "FLAGS is 80h", field(ICResp, "FLAGS", 0x80))
-target("icresp-pdo", "NVMe/TCP 3.6.2.3", "PDO is 128", field(ICResp, "PDO", 128))
-target("icresp-hlen", "NVMe/TCP 3.6.2.3", "HLEN is 127", field(ICResp, "HLEN", 127))
+target("icresp-flags | NVMe/TCP 3.6.2.3 | FLAGS is 80h", field(ICResp, "FLAGS", 0x80))
+target("icresp-pdo | NVMe/TCP 3.6.2.3 | PDO is 128", field(ICResp, "PDO", 128))
+target("icresp-hlen | NVMe/TCP 3.6.2.3 | HLEN is 127", field(ICResp, "HLEN", 127))
 target(
-    "icresp-digest-unasked",
-    "NVMe/TCP 3.3.1.1",
-    "digests are enabled that were not requested",
+    "icresp-digest-unasked | NVMe/TCP 3.3.1.1 | digests are enabled that were not requested",
     field(ICResp, "DGST", 3),
 )
 
@@ -69,19 +61,15 @@ class Deaf(ProxyConnection):
         return False
 
 
-add("half-close-ignored", "Base 3.3.2.4", "a connection that the host has closed stays open", Deaf)
+add("half-close-ignored | Base 3.3.2.4 | a connection that the host has closed stays open", Deaf)
 
 
 host(
-    "hpda-refused",
-    "NVMe/TCP 3.1",
-    "any HPDA but 0 ends the connection",
+    "hpda-refused | NVMe/TCP 3.1 | any HPDA but 0 ends the connection",
     lambda t, got: hang_up() if isinstance(got.pdu, ICReq) and got.pdu.hpda else None,
 )
 host(
-    "icreq-values-ignored",
-    "NVMe/TCP 3.1",
-    "PFV and HPDA of ICReq are not checked",
+    "icreq-values-ignored | NVMe/TCP 3.1 | PFV and HPDA of ICReq are not checked",
     lambda t, got: (
         [replace(got.pdu, pfv=0, hpda=0)]
         if isinstance(got.pdu, ICReq) and (got.pdu.pfv or got.pdu.hpda > 31)
@@ -89,15 +77,11 @@ host(
     ),
 )
 host(
-    "maxr2t-refused",
-    "NVMe/TCP 3.1",
-    "any MAXR2T but 0 ends the connection",
+    "maxr2t-refused | NVMe/TCP 3.1 | any MAXR2T but 0 ends the connection",
     lambda t, got: hang_up() if isinstance(got.pdu, ICReq) and got.pdu.maxr2t else None,
 )
 target(
-    "icresp-with-digest",
-    "NVMe/TCP 3.3.1.1",
-    "ICResp has a header digest",
+    "icresp-with-digest | NVMe/TCP 3.3.1.1 | ICResp has a header digest",
     lambda t, got: [override_field(got.raw, "PLEN", 132) + bytes(4)] if isinstance(got.pdu, ICResp) else None,
 )
 
@@ -116,7 +100,7 @@ def _contagious() -> ProxyConnection:
     return ALL_CONNECTIONS[-1]
 
 
-add("loss-takes-all", "Base 3.3.2.4", "one host's lost connection ends the others'", _contagious)
+add("loss-takes-all | Base 3.3.2.4 | one host's lost connection ends the others'", _contagious)
 
 # Fatal errors (3.5)
 
@@ -143,76 +127,54 @@ def too_long(pdu: C2HTermReq) -> bytes:
     return override_field(encode(replace(pdu, data=pdu.data.ljust(128, b"\0"))) + bytes(8), "PLEN", 160)
 
 
-accepts_bad("fatal-ignored", "NVMe/TCP 3.5", "a PDU in error is dropped and the connection stays open", drops)
+accepts_bad("fatal-ignored | NVMe/TCP 3.5 | a PDU in error is dropped and the connection stays open", drops)
 accepts_bad(
-    "icreq-again",
-    "NVMe/TCP 3.1",
-    "a second ICReq is answered by ICResp",
+    "icreq-again | NVMe/TCP 3.1 | a second ICReq is answered by ICResp",
     lambda t, raw, error: (
         _answer(t, encode(t.icresp)) if raw[0] == 0 and error.fes == Fes.SEQUENCE_ERROR else [raw]
     ),
 )
 accepts_bad(
-    "reserved-type-ignored",
-    "NVMe/TCP 3.3",
-    "PDUs of a reserved type are skipped",
+    "reserved-type-ignored | NVMe/TCP 3.3 | PDUs of a reserved type are skipped",
     drops_if(lambda raw, error: raw[0] in {8, 0xC, 0xFF}),
 )
 accepts_bad(
-    "wrong-way-ignored",
-    "NVMe/TCP 3.3",
-    "PDUs that only a controller sends are skipped",
+    "wrong-way-ignored | NVMe/TCP 3.3 | PDUs that only a controller sends are skipped",
     drops_if(lambda raw, error: raw[0] in {5, 7, 9}),
 )
 accepts_bad(
-    "hlen-ignored",
-    "NVMe/TCP 3.6.2.6",
-    "HLEN is not checked",
+    "hlen-ignored | NVMe/TCP 3.6.2.6 | HLEN is not checked",
     lambda t, raw, error: [override_field(raw, "HLEN", 72)] if raw[0] == 4 and error.fei == 2 else [raw],
 )
 accepts_bad(
-    "hdgstf-not-checked",
-    "NVMe/TCP 3.3.1.1",
-    "a missing header digest is added",
+    "hdgstf-not-checked | NVMe/TCP 3.3.1.1 | a missing header digest is added",
     lambda t, raw, error: [t.encode(CapsuleCmd(raw[8:72]))] if raw[0] == 4 and error.fei == 1 else [raw],
 )
 accepts_bad(
-    "hdgst-not-checked",
-    "NVMe/TCP 3.5",
-    "a wrong header digest is corrected",
+    "hdgst-not-checked | NVMe/TCP 3.5 | a wrong header digest is corrected",
     lambda t, raw, error: [_right_hdgst(raw)] if error.fes == Fes.HEADER_DIGEST_ERROR else [raw],
 )
-target("term-swallowed", "NVMe/TCP 3.5", "no C2HTermReq is sent", term(lambda pdu: None))
-target("term-fes", "NVMe/TCP 3.6.2.5", "FES is wrong", term(lambda pdu: replace(pdu, fes=7)))
+target("term-swallowed | NVMe/TCP 3.5 | no C2HTermReq is sent", term(lambda pdu: None))
+target("term-fes | NVMe/TCP 3.6.2.5 | FES is wrong", term(lambda pdu: replace(pdu, fes=7)))
 target(
-    "term-fei",
-    "NVMe/TCP 3.6.2.5",
-    "FEI is off by one",
+    "term-fei | NVMe/TCP 3.6.2.5 | FEI is off by one",
     term(lambda pdu: replace(pdu, fei=(pdu.fei + 1) & 0xFFFFFFFF)),
 )
 target(
-    "term-no-header",
-    "NVMe/TCP 3.6.2.5",
-    "the header in error is missing",
+    "term-no-header | NVMe/TCP 3.6.2.5 | the header in error is missing",
     term(lambda pdu: replace(pdu, data=b"")),
 )
 target(
-    "term-other-header",
-    "NVMe/TCP 3.6.2.5",
-    "the header is not the one in error",
+    "term-other-header | NVMe/TCP 3.6.2.5 | the header is not the one in error",
     term(lambda pdu: replace(pdu, data=bytes(8) + b"\xee" * 8)),
 )
-target("term-long", "NVMe/TCP 3.5", "PLEN of C2HTermReq is 160", term(too_long))
+target("term-long | NVMe/TCP 3.5 | PLEN of C2HTermReq is 160", term(too_long))
 host(
-    "h2cterm-ignored",
-    "NVMe/TCP 3.5",
-    "H2CTermReq is ignored",
+    "h2cterm-ignored | NVMe/TCP 3.5 | H2CTermReq is ignored",
     lambda t, got: [] if isinstance(got.pdu, H2CTermReq) else None,
 )
 host(
-    "h2cterm-answered",
-    "NVMe/TCP 3.5",
-    "H2CTermReq is answered by C2HTermReq",
+    "h2cterm-answered | NVMe/TCP 3.5 | H2CTermReq is answered by C2HTermReq",
     lambda t, got: (
         _answer(t, encode(C2HTermReq(2, 0, got.raw[:24]))) if isinstance(got.pdu, H2CTermReq) else None
     ),
@@ -243,9 +205,7 @@ def hangs_up_late(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] |
 
 
 add(
-    "processes-after-fatal",
-    "NVMe/TCP 3.5",
-    "a command after a PDU in error is executed",
+    "processes-after-fatal | NVMe/TCP 3.5 | a command after a PDU in error is executed",
     lambda: ProxyConnection(bad=processes_after, of_target=hangs_up_late),
 )
 
@@ -269,7 +229,7 @@ def _one_of_all() -> ProxyConnection:
     return ALL_CONNECTIONS[-1]
 
 
-add("fatal-takes-all", "NVMe/TCP 3.5", "a fatal error ends every host's connection", _one_of_all)
+add("fatal-takes-all | NVMe/TCP 3.5 | a fatal error ends every host's connection", _one_of_all)
 
 # Digests (3.3.1.1, 3.5)
 
@@ -284,12 +244,10 @@ def fatal_ddgst(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | N
     return None
 
 
-host("ddgst-not-checked", "NVMe/TCP 3.5", "a wrong data digest is corrected", right_ddgst)
-host("ddgst-fatal", "NVMe/TCP 3.5", "a wrong data digest ends the connection", fatal_ddgst)
+host("ddgst-not-checked | NVMe/TCP 3.5 | a wrong data digest is corrected", right_ddgst)
+host("ddgst-fatal | NVMe/TCP 3.5 | a wrong data digest ends the connection", fatal_ddgst)
 target(
-    "hdgst-wrong",
-    "NVMe/TCP 3.3.1.1",
-    "HDGST of responses is wrong",
+    "hdgst-wrong | NVMe/TCP 3.3.1.1 | HDGST of responses is wrong",
     lambda t, got: (
         [override_field(got.raw, "HDGST", 1)]
         if got.header_digest_ok and isinstance(got.pdu, CapsuleResp)
@@ -297,24 +255,18 @@ target(
     ),
 )
 target(
-    "ddgst-wrong",
-    "NVMe/TCP 3.3.1.1",
-    "DDGST of C2HData is wrong",
+    "ddgst-wrong | NVMe/TCP 3.3.1.1 | DDGST of C2HData is wrong",
     lambda t, got: [override_field(got.raw, "DDGST", 1)] if got.data_digest_ok else None,
 )
 target(
-    "digest-flags-lost",
-    "NVMe/TCP 3.3.1.1",
-    "PDUs have no digests although they were negotiated",
+    "digest-flags-lost | NVMe/TCP 3.3.1.1 | PDUs have no digests although they were negotiated",
     lambda t, got: (
         [encode(got.pdu, alignment=t.icreq.hpda)] if isinstance(got.pdu, (CapsuleResp, C2HData)) else None
     ),
 )
 
 target(
-    "digest-unwanted",
-    "NVMe/TCP 3.3.1.1",
-    "PDUs have a header digest that was not negotiated",
+    "digest-unwanted | NVMe/TCP 3.3.1.1 | PDUs have a header digest that was not negotiated",
     lambda t, got: (
         [encode(got.pdu, header_digest=True)]
         if isinstance(got.pdu, (CapsuleResp, C2HData)) and not t.digests.header
@@ -365,59 +317,41 @@ def one_dword_on(raw: bytes) -> bytes:
 
 
 target(
-    "c2h-gap",
-    "NVMe/TCP 3.3.2.1",
-    "DATAO has a gap",
+    "c2h-gap | NVMe/TCP 3.3.2.1 | DATAO has a gap",
     data(lambda t, pdu: [replace(pdu, offset=pdu.offset + 4)]),
 )
 target(
-    "c2h-swapped",
-    "NVMe/TCP 3.3.2.1",
-    "the second half comes first",
+    "c2h-swapped | NVMe/TCP 3.3.2.1 | the second half comes first",
     data(lambda t, pdu: reversed(halves(pdu))),
 )
 target(
-    "c2h-short",
-    "NVMe/TCP 3.3.2.1",
-    "the last 4 bytes are missing",
+    "c2h-short | NVMe/TCP 3.3.2.1 | the last 4 bytes are missing",
     data(lambda t, pdu: [replace(pdu, data=pdu.data[:-4]) if pdu.last else pdu]),
 )
 target(
-    "c2h-overrun",
-    "NVMe/TCP 3.3.2.1",
-    "4 bytes too many are sent",
+    "c2h-overrun | NVMe/TCP 3.3.2.1 | 4 bytes too many are sent",
     data(lambda t, pdu: [replace(pdu, data=pdu.data + bytes(4)) if pdu.last else pdu]),
 )
 target(
-    "c2h-last-missing",
-    "NVMe/TCP 3.6.2.9",
-    "LAST_PDU is missing",
+    "c2h-last-missing | NVMe/TCP 3.6.2.9 | LAST_PDU is missing",
     data(lambda t, pdu: [replace(pdu, last=False, success=False)]),
 )
 target(
-    "c2h-last-early",
-    "NVMe/TCP 3.6.2.9",
-    "LAST_PDU is set in every PDU",
+    "c2h-last-early | NVMe/TCP 3.6.2.9 | LAST_PDU is set in every PDU",
     data(lambda t, pdu: [replace(half, last=True) for half in halves(pdu)]),
 )
 target(
-    "success-without-disabling",
-    "NVMe/TCP 3.3.2.1",
-    "SUCCESS is used, but SQ flow control cannot be disabled",
+    "success-without-disabling | NVMe/TCP 3.3.2.1 | SUCCESS is used, but SQ flow control cannot be disabled",
     success_without_disabling,
 )
-target("c2h-success-and-response", "NVMe/TCP 3.3.2.1", "a CapsuleResp follows SUCCESS", success_and_response)
+target("c2h-success-and-response | NVMe/TCP 3.3.2.1 | a CapsuleResp follows SUCCESS", success_and_response)
 target(
-    "c2h-misaligned",
-    "NVMe/TCP 3.3",
-    "data starts one dword late, for any HPDA",
+    "c2h-misaligned | NVMe/TCP 3.3 | data starts one dword late, for any HPDA",
     lambda t, got: [one_dword_on(got.raw)] if isinstance(got.pdu, C2HData) else None,
 )
-target("c2h-reserved", "NVMe/TCP 3.6.2.9", "reserved bytes are set", field(C2HData, "RSVD", 1))
+target("c2h-reserved | NVMe/TCP 3.6.2.9 | reserved bytes are set", field(C2HData, "RSVD", 1))
 target(
-    "c2h-wrong-cid",
-    "NVMe/TCP 3.3.2.1",
-    "CCCID is wrong",
+    "c2h-wrong-cid | NVMe/TCP 3.3.2.1 | CCCID is wrong",
     data(lambda t, pdu: [replace(pdu, cccid=pdu.cccid ^ 3)]),
 )
 
@@ -443,9 +377,7 @@ def joined(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
 
 
 add(
-    "r2t-over-limit",
-    "NVMe/TCP 3.3.2.2",
-    "one R2T more than MAXR2T is outstanding",
+    "r2t-over-limit | NVMe/TCP 3.3.2.2 | one R2T more than MAXR2T is outstanding",
     lambda: ProxyConnection(of_target=one_too_many, of_host=joined),
 )
 
@@ -455,26 +387,20 @@ def r2t(change: Callable[[R2T], Iterable[Item]]) -> Rule:
 
 
 target(
-    "r2t-gap", "NVMe/TCP 3.3.2.2", "R2TO has a gap", r2t(lambda pdu: [replace(pdu, offset=pdu.offset + 512)])
+    "r2t-gap | NVMe/TCP 3.3.2.2 | R2TO has a gap", r2t(lambda pdu: [replace(pdu, offset=pdu.offset + 512)])
 )
 target(
-    "r2t-overrun",
-    "NVMe/TCP 3.3.2.2",
-    "R2TL extends past the data",
+    "r2t-overrun | NVMe/TCP 3.3.2.2 | R2TL extends past the data",
     r2t(lambda pdu: [replace(pdu, length=1 << 20)]),
 )
-target("r2t-zero", "NVMe/TCP 3.3.2.2", "R2TL is 0", r2t(lambda pdu: [replace(pdu, length=0)]))
-target("r2t-reserved", "NVMe/TCP 3.6.2.10", "reserved bytes are set", field(R2T, "RSVD", 1))
+target("r2t-zero | NVMe/TCP 3.3.2.2 | R2TL is 0", r2t(lambda pdu: [replace(pdu, length=0)]))
+target("r2t-reserved | NVMe/TCP 3.6.2.10 | reserved bytes are set", field(R2T, "RSVD", 1))
 target(
-    "r2t-wrong-cid",
-    "NVMe/TCP 3.3.2.2",
-    "CCCID is wrong",
+    "r2t-wrong-cid | NVMe/TCP 3.3.2.2 | CCCID is wrong",
     r2t(lambda pdu: [replace(pdu, cccid=pdu.cccid ^ 1)]),
 )
 target(
-    "r2t-small-never",
-    "NVMe/TCP 3.3.2",
-    "no R2T is sent for small writes",
+    "r2t-small-never | NVMe/TCP 3.3.2 | no R2T is sent for small writes",
     lambda t, got: (
         [] if isinstance(got.pdu, R2T) and got.pdu.length <= 4096 and got.pdu.offset == 0 else None
     ),
@@ -501,35 +427,27 @@ def remember(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None
     return None
 
 
-def watching(name: str, section: str, description: str, rule: Rule) -> None:
-    add(name, section, description, lambda: ProxyConnection(of_target=remember, of_host=rule))
+def watching(row: str, rule: Rule) -> None:
+    add(row, lambda: ProxyConnection(of_target=remember, of_host=rule))
 
 
 watching(
-    "unsolicited-data-ignored",
-    "NVMe/TCP 3.3.2.2",
-    "H2CData that was not requested is skipped",
+    "unsolicited-data-ignored | NVMe/TCP 3.3.2.2 | H2CData that was not requested is skipped",
     data_rule(lambda t, pdu: "asked" not in t.memory),
 )
 watching(
-    "ttag-not-checked",
-    "NVMe/TCP 3.3.2.2",
-    "H2CData of an unknown TTAG is skipped",
+    "ttag-not-checked | NVMe/TCP 3.3.2.2 | H2CData of an unknown TTAG is skipped",
     data_rule(lambda t, pdu: "asked" in t.memory and pdu.ttag != t.memory["asked"].ttag),
 )
-watching("cccid-not-checked", "NVMe/TCP 3.6.2.8", "CCCID of H2CData is not checked", repaired_cccid)
+watching("cccid-not-checked | NVMe/TCP 3.6.2.8 | CCCID of H2CData is not checked", repaired_cccid)
 watching(
-    "data-gap-ignored",
-    "NVMe/TCP 3.3.2.2",
-    "H2CData after a gap is skipped",
+    "data-gap-ignored | NVMe/TCP 3.3.2.2 | H2CData after a gap is skipped",
     data_rule(lambda t, pdu: "asked" in t.memory and pdu.offset == t.memory["asked"].offset + 512),
 )
 
 
 watching(
-    "data-range-ignored",
-    "NVMe/TCP 3.3.2.2",
-    "H2CData past the end of its R2T is skipped",
+    "data-range-ignored | NVMe/TCP 3.3.2.2 | H2CData past the end of its R2T is skipped",
     data_rule(
         lambda t, pdu: (
             "asked" in t.memory and pdu.offset >= t.memory["asked"].offset + t.memory["asked"].length
@@ -554,7 +472,7 @@ def in_pieces(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | Non
     return None
 
 
-host("maxh2cdata-not-checked", "NVMe/TCP 3.3.2.2", "H2CData over MAXH2CDATA is accepted", in_pieces)
+host("maxh2cdata-not-checked | NVMe/TCP 3.3.2.2 | H2CData over MAXH2CDATA is accepted", in_pieces)
 
 
 def seen_last(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
@@ -566,4 +484,4 @@ def seen_last(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | Non
     return None
 
 
-host("data-after-last-ignored", "NVMe/TCP 3.3.2.2", "H2CData after LAST_PDU is skipped", seen_last)
+host("data-after-last-ignored | NVMe/TCP 3.3.2.2 | H2CData after LAST_PDU is skipped", seen_last)

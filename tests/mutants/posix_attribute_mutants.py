@@ -19,7 +19,7 @@ class _KeepingTimes(PassThrough):
         os.utime(path, ns=(os.stat(path).st_atime_ns, before.st_mtime_ns))
 
 
-@mutant("write-mtime-not-moved", "write(3p)", "a write does not update the modification time")
+@mutant("write-mtime-not-moved | write(3p) | a write does not update the modification time")
 class WriteMtimeNotMoved(_KeepingTimes):
     def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
         before = os.fstat(handle)
@@ -28,7 +28,7 @@ class WriteMtimeNotMoved(_KeepingTimes):
         return done
 
 
-@mutant("truncate-mtime-not-moved", "truncate(3p)", "truncate does not update the modification time")
+@mutant("truncate-mtime-not-moved | truncate(3p) | truncate does not update the modification time")
 class TruncateMtimeNotMoved(_KeepingTimes):
     def truncate(self, call: Call, node: int, handle: int | None, size: int) -> None:
         before = os.stat(self.nodes[node].path)
@@ -37,9 +37,8 @@ class TruncateMtimeNotMoved(_KeepingTimes):
 
 
 @mutant(
-    "directory-mtime-not-moved",
-    "open(3p), unlink(3p)",
-    "creating and removing names does not update the directory's times",
+    "directory-mtime-not-moved | open(3p), unlink(3p) | "
+    "creating and removing names does not update the directory's times"
 )
 class DirectoryMtimeNotMoved(PassThrough):
     def __init__(self, below: Path) -> None:
@@ -78,19 +77,19 @@ def _held(files: _OldCtime, call: Call, node: int, *arguments: Any) -> tuple[Any
     return call, node, *arguments
 
 
-@mutant("chmod-ctime-not-moved", "chmod(3p)", "chmod does not update the status-change time")
+@mutant("chmod-ctime-not-moved | chmod(3p) | chmod does not update the status-change time")
 @overriding(_held, "chmod")
 class ChmodCtimeNotMoved(_OldCtime):
     pass
 
 
-@mutant("chown-ctime-not-moved", "chown(3p)", "chown does not update the status-change time")
+@mutant("chown-ctime-not-moved | chown(3p) | chown does not update the status-change time")
 @overriding(_held, "chown")
 class ChownCtimeNotMoved(_OldCtime):
     pass
 
 
-@mutant("link-ctime-not-moved", "link(3p), unlink(3p)", "link does not update the status-change time")
+@mutant("link-ctime-not-moved | link(3p), unlink(3p) | link does not update the status-change time")
 class LinkCtimeNotMoved(_OldCtime):
     def link(self, call: Call, old: int, parent: int, name: bytes) -> int:
         self.hold(old)
@@ -103,13 +102,13 @@ class LinkCtimeNotMoved(_OldCtime):
         self.forget(node, 1)
 
 
-@mutant("write-ctime-not-moved", "write(3p)", "a write does not update the status-change time")
+@mutant("write-ctime-not-moved | write(3p) | a write does not update the status-change time")
 @overriding(_held, "write")
 class WriteCtimeNotMoved(_OldCtime):
     pass
 
 
-@mutant("utimens-ctime-not-moved", "futimens(3p)", "setting times does not update the status-change time")
+@mutant("utimens-ctime-not-moved | futimens(3p) | setting times does not update the status-change time")
 @overriding(_held, "utimens")
 class UtimensCtimeNotMoved(_OldCtime):
     pass
@@ -119,38 +118,38 @@ def _seconds(when: int | str | None) -> int | str | None:
     return -(-when // 10**9) * 10**9 if isinstance(when, int) else when
 
 
-@mutant("utimens-rounds", "futimens(3p)", "times are rounded up to the second")
+@mutant("utimens-rounds | futimens(3p) | times are rounded up to the second")
 class UtimensRounds(PassThrough):
     def utimens(self, call: Call, node: int, atime: int | str | None, mtime: int | str | None) -> None:
         super().utimens(call, node, _seconds(atime), _seconds(mtime))
 
 
-@mutant("utimens-atime-ignored", "futimens(3p)", "the access time cannot be set")
+@mutant("utimens-atime-ignored | futimens(3p) | the access time cannot be set")
 class UtimensAtimeIgnored(PassThrough):
     def utimens(self, call: Call, node: int, atime: int | str | None, mtime: int | str | None) -> None:
         super().utimens(call, node, None, mtime)
 
 
-@mutant("utimens-now-ignored", "futimens(3p) UTIME_NOW", "UTIME_NOW does not change a time")
+@mutant("utimens-now-ignored | futimens(3p) UTIME_NOW | UTIME_NOW does not change a time")
 class UtimensNowIgnored(PassThrough):
     def utimens(self, call: Call, node: int, atime: int | str | None, mtime: int | str | None) -> None:
         super().utimens(call, node, *(None if one == "now" else one for one in (atime, mtime)))
 
 
-@mutant("utimens-omit-is-now", "futimens(3p) UTIME_OMIT", "UTIME_OMIT sets a time to now")
+@mutant("utimens-omit-is-now | futimens(3p) UTIME_OMIT | UTIME_OMIT sets a time to now")
 class UtimensOmitIsNow(PassThrough):
     def utimens(self, call: Call, node: int, atime: int | str | None, mtime: int | str | None) -> None:
         super().utimens(call, node, *("now" if one is None else one for one in (atime, mtime)))
 
 
-@mutant("utimens-early-clamped", "futimens(3p), XBD 4.16", "a time before 1970 becomes 1970")
+@mutant("utimens-early-clamped | futimens(3p), XBD 4.16 | a time before 1970 becomes 1970")
 class UtimensEarlyClamped(PassThrough):
     def utimens(self, call: Call, node: int, atime: int | str | None, mtime: int | str | None) -> None:
         times = [max(one, 0) if isinstance(one, int) else one for one in (atime, mtime)]
         super().utimens(call, node, *times)
 
 
-@mutant("attributes-stale", "fstat(3p)", "a file's attributes are stale for ten seconds")
+@mutant("attributes-stale | fstat(3p) | a file's attributes are stale for ten seconds")
 class AttributesStale(PassThrough):
     LAST = 10.0
 
@@ -166,7 +165,7 @@ class AttributesStale(PassThrough):
         return found
 
 
-@mutant("size-stale", "fstat(3p) st_size", "a file's size is that at its open")
+@mutant("size-stale | fstat(3p) st_size | a file's size is that at its open")
 class SizeStale(PassThrough):
     def __init__(self, below: Path) -> None:
         super().__init__(below)
@@ -195,56 +194,56 @@ class SizeStale(PassThrough):
         return found
 
 
-@mutant("blocks-zero", "<sys/stat.h> st_blocks", "no file uses any block")
+@mutant("blocks-zero | <sys/stat.h> st_blocks | no file uses any block")
 class BlocksZero(Bending):
     def bend(self, found: Attributes) -> None:
         found.blocks = 0
 
 
-@mutant("blocks-full", "<sys/stat.h> st_blocks", "a hole uses as many blocks as data")
+@mutant("blocks-full | <sys/stat.h> st_blocks | a hole uses as many blocks as data")
 class BlocksFull(Bending):
     def bend(self, found: Attributes) -> None:
         found.blocks = max(found.blocks, found.size // 512)
 
 
-@mutant("mode-bits-dropped", "chmod(3p) S_ISUID, S_ISGID, S_ISVTX", "chmod sets only the permission bits")
+@mutant("mode-bits-dropped | chmod(3p) S_ISUID, S_ISGID, S_ISVTX | chmod sets only the permission bits")
 class ModeBitsDropped(PassThrough):
     def chmod(self, call: Call, node: int, mode: int) -> None:
         super().chmod(call, node, mode & 0o777)
 
 
-@mutant("chmod-ignored", "chmod(3p)", "chmod changes nothing")
+@mutant("chmod-ignored | chmod(3p) | chmod changes nothing")
 class ChmodIgnored(PassThrough):
     def chmod(self, call: Call, node: int, mode: int) -> None:
         """Change nothing."""
 
 
-@mutant("chown-ignored", "chown(3p)", "chown changes nothing")
+@mutant("chown-ignored | chown(3p) | chown changes nothing")
 class ChownIgnored(PassThrough):
     def chown(self, call: Call, node: int, uid: int, gid: int) -> None:
         """Change nothing."""
 
 
-@mutant("chown-minus-one", "chown(3p)", "an id of -1 sets the id to 0")
+@mutant("chown-minus-one | chown(3p) | an id of -1 sets the id to 0")
 class ChownMinusOne(PassThrough):
     def chown(self, call: Call, node: int, uid: int, gid: int) -> None:
         super().chown(call, node, max(uid, 0), max(gid, 0))
 
 
-@mutant("statfs-more-free-than-all", "fstatvfs(3p)", "more blocks are free than the file system has")
+@mutant("statfs-more-free-than-all | fstatvfs(3p) | more blocks are free than the file system has")
 class StatfsMoreFreeThanAll(PassThrough):
     def statfs(self, call: Call, node: int) -> dict[str, int]:
         found = super().statfs(call, node)
         return {**found, "bfree": found["blocks"] + 1, "bavail": found["blocks"] + 1}
 
 
-@mutant("statfs-name-max", "fstatvfs(3p) f_namemax", "names can be longer than f_namemax")
+@mutant("statfs-name-max | fstatvfs(3p) f_namemax | names can be longer than f_namemax")
 class StatfsNameMax(PassThrough):
     def statfs(self, call: Call, node: int) -> dict[str, int]:
         return {**super().statfs(call, node), "namelen": 1000}
 
 
-@mutant("statfs-zero", "fstatvfs(3p)", "the file system reports a size of 0")
+@mutant("statfs-zero | fstatvfs(3p) | the file system reports a size of 0")
 class StatfsZero(PassThrough):
     def statfs(self, call: Call, node: int) -> dict[str, int]:
         return {**super().statfs(call, node), "blocks": 0, "bfree": 0, "bavail": 0, "bsize": 0, "frsize": 0}

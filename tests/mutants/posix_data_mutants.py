@@ -30,7 +30,7 @@ class _Truncating(PassThrough):
         raise NotImplementedError
 
 
-@mutant("truncate-keeps-old-data", "truncate(3p)", "truncated data reappears when the file grows")
+@mutant("truncate-keeps-old-data | truncate(3p) | truncated data reappears when the file grows")
 class TruncateKeepsOldData(_Truncating):
     def __init__(self, below: Path) -> None:
         super().__init__(below)
@@ -46,25 +46,25 @@ class TruncateKeepsOldData(_Truncating):
                 file.write(tail[: size - start])
 
 
-@mutant("truncate-does-not-shrink", "truncate(3p)", "truncate to a smaller size does nothing")
+@mutant("truncate-does-not-shrink | truncate(3p) | truncate to a smaller size does nothing")
 class TruncateDoesNotShrink(PassThrough):
     def truncate(self, call: Call, node: int, handle: int | None, size: int) -> None:
         super().truncate(call, node, handle, max(size, size_of(self.fd(node))))
 
 
-@mutant("truncate-does-not-grow", "truncate(3p)", "truncate to a larger size does nothing")
+@mutant("truncate-does-not-grow | truncate(3p) | truncate to a larger size does nothing")
 class TruncateDoesNotGrow(PassThrough):
     def truncate(self, call: Call, node: int, handle: int | None, size: int) -> None:
         super().truncate(call, node, handle, min(size, size_of(self.fd(node))))
 
 
-@mutant("truncate-rounds-up", "truncate(3p)", "a size is rounded up to a block of 512 bytes")
+@mutant("truncate-rounds-up | truncate(3p) | a size is rounded up to a block of 512 bytes")
 class TruncateRoundsUp(PassThrough):
     def truncate(self, call: Call, node: int, handle: int | None, size: int) -> None:
         super().truncate(call, node, handle, min(-(-size // 512) * 512, (1 << 63) - 1))
 
 
-@mutant("hole-reads-garbage", "lseek(3p), write(3p)", "bytes that were never written do not read as zeroes")
+@mutant("hole-reads-garbage | lseek(3p), write(3p) | bytes that were never written do not read as zeroes")
 class HoleReadsGarbage(PassThrough):
     def read(self, call: Call, node: int, handle: int, offset: int, size: int) -> bytes:
         data = bytearray(super().read(call, node, handle, offset, size))
@@ -80,7 +80,7 @@ class HoleReadsGarbage(PassThrough):
         return bytes(data)
 
 
-@mutant("write-last-byte-lost", "write(3p)", "the last byte of a long write is not stored")
+@mutant("write-last-byte-lost | write(3p) | the last byte of a long write is not stored")
 class WriteLastByteLost(PassThrough):
     def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
         kept = data[:-1] if len(data) >= 4096 else data
@@ -88,20 +88,20 @@ class WriteLastByteLost(PassThrough):
         return len(data)
 
 
-@mutant("write-not-done", "write(3p)", "a write is acknowledged and not stored")
+@mutant("write-not-done | write(3p) | a write is acknowledged and not stored")
 class WriteNotDone(PassThrough):
     def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
         nothing = b"\0" * len(data)
         return super().write(call, node, handle, offset, nothing)
 
 
-@mutant("write-at-wrong-offset", "pwrite(3p)", "an offset beyond 4 GiB wraps round to 0")
+@mutant("write-at-wrong-offset | pwrite(3p) | an offset beyond 4 GiB wraps round to 0")
 class WriteAtWrongOffset(PassThrough):
     def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
         return super().write(call, node, handle, offset & 0xFFFF_FFFF, data)
 
 
-@mutant("large-offset-refused", "write(3p) [EFBIG]", "a file cannot be larger than 2 GiB")
+@mutant("large-offset-refused | write(3p) [EFBIG] | a file cannot be larger than 2 GiB")
 class LargeOffsetRefused(PassThrough):
     def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
         if offset + len(data) > 1 << 31:
@@ -114,7 +114,7 @@ class LargeOffsetRefused(PassThrough):
         super().truncate(call, node, handle, size)
 
 
-@mutant("mapped-write-lost", "mmap(3p) MAP_SHARED, msync(3p)", "writes to mapped pages are not stored")
+@mutant("mapped-write-lost | mmap(3p) MAP_SHARED, msync(3p) | writes to mapped pages are not stored")
 class MappedWriteLost(PassThrough):
     def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
         if call.from_cache:
@@ -122,7 +122,7 @@ class MappedWriteLost(PassThrough):
         return super().write(call, node, handle, offset, data)
 
 
-@mutant("read-stale", "read(3p)", "the first page of a file always reads as at the first read")
+@mutant("read-stale | read(3p) | the first page of a file always reads as at the first read")
 class ReadStale(PassThrough):
     def __init__(self, below: Path) -> None:
         super().__init__(below)
@@ -136,21 +136,21 @@ class ReadStale(PassThrough):
         return (stale + found[len(stale) :])[: len(found)]
 
 
-@mutant("seek-hole-in-data", "lseek(2) SEEK_HOLE", "SEEK_HOLE finds a hole in data")
+@mutant("seek-hole-in-data | lseek(2) SEEK_HOLE | SEEK_HOLE finds a hole in data")
 class SeekHoleInData(PassThrough):
     def lseek(self, call: Call, node: int, handle: int, offset: int, whence: int) -> int:
         found = super().lseek(call, node, handle, offset, whence)
         return offset if whence == os.SEEK_HOLE else found
 
 
-@mutant("seek-data-skips", "lseek(2) SEEK_DATA", "SEEK_DATA skips data")
+@mutant("seek-data-skips | lseek(2) SEEK_DATA | SEEK_DATA skips data")
 class SeekDataSkips(PassThrough):
     def lseek(self, call: Call, node: int, handle: int, offset: int, whence: int) -> int:
         found = super().lseek(call, node, handle, offset, whence)
         return size_of(handle) - 1 if whence == os.SEEK_DATA and found < size_of(handle) - 1 else found
 
 
-@mutant("seek-past-end-accepted", "lseek(2) [ENXIO]", "SEEK_DATA and SEEK_HOLE past the end succeed")
+@mutant("seek-past-end-accepted | lseek(2) [ENXIO] | SEEK_DATA and SEEK_HOLE past the end succeed")
 class SeekPastEndAccepted(PassThrough):
     def lseek(self, call: Call, node: int, handle: int, offset: int, whence: int) -> int:
         try:
@@ -161,7 +161,7 @@ class SeekPastEndAccepted(PassThrough):
             return offset
 
 
-@mutant("fallocate-ignored", "posix_fallocate(3p)", "allocating space succeeds and the file does not grow")
+@mutant("fallocate-ignored | posix_fallocate(3p) | allocating space succeeds and the file does not grow")
 class FallocateIgnored(PassThrough):
     def fallocate(self, call: Call, node: int, handle: int, offset: int, length: int, mode: int) -> None:
         if mode:
@@ -169,9 +169,7 @@ class FallocateIgnored(PassThrough):
 
 
 @mutant(
-    "fallocate-size-not-kept",
-    "fallocate(2) FALLOC_FL_KEEP_SIZE",
-    "FALLOC_FL_KEEP_SIZE changes the file's size",
+    "fallocate-size-not-kept | fallocate(2) FALLOC_FL_KEEP_SIZE | FALLOC_FL_KEEP_SIZE changes the file's size"
 )
 class FallocateSizeNotKept(PassThrough):
     def fallocate(self, call: Call, node: int, handle: int, offset: int, length: int, mode: int) -> None:
@@ -180,7 +178,7 @@ class FallocateSizeNotKept(PassThrough):
         )
 
 
-@mutant("fallocate-erases", "posix_fallocate(3p)", "allocating space overwrites what is there")
+@mutant("fallocate-erases | posix_fallocate(3p) | allocating space overwrites what is there")
 class FallocateErases(PassThrough):
     def fallocate(self, call: Call, node: int, handle: int, offset: int, length: int, mode: int) -> None:
         super().fallocate(call, node, handle, offset, length, mode)
@@ -188,21 +186,21 @@ class FallocateErases(PassThrough):
             super().fallocate(call, node, handle, offset, length, PUNCH_HOLE | KEEP_SIZE)
 
 
-@mutant("punch-hole-ignored", "fallocate(2) FALLOC_FL_PUNCH_HOLE", "a punched hole keeps its data")
+@mutant("punch-hole-ignored | fallocate(2) FALLOC_FL_PUNCH_HOLE | a punched hole keeps its data")
 class PunchHoleIgnored(PassThrough):
     def fallocate(self, call: Call, node: int, handle: int, offset: int, length: int, mode: int) -> None:
         if not mode & PUNCH_HOLE:
             super().fallocate(call, node, handle, offset, length, mode)
 
 
-@mutant("zero-range-ignored", "fallocate(2) FALLOC_FL_ZERO_RANGE", "a zeroed range keeps its data")
+@mutant("zero-range-ignored | fallocate(2) FALLOC_FL_ZERO_RANGE | a zeroed range keeps its data")
 class ZeroRangeIgnored(PassThrough):
     def fallocate(self, call: Call, node: int, handle: int, offset: int, length: int, mode: int) -> None:
         if not mode & ZERO:
             super().fallocate(call, node, handle, offset, length, mode)
 
 
-@mutant("copy-range-short", "copy_file_range(2)", "a copy reports more bytes than it copied")
+@mutant("copy-range-short | copy_file_range(2) | a copy reports more bytes than it copied")
 class CopyRangeShort(PassThrough):
     def copy_file_range(
         self, call: Call, node: int, source: int, start: int, to_node: int, sink: int, to: int, length: int
@@ -213,13 +211,13 @@ class CopyRangeShort(PassThrough):
         return wanted
 
 
-@mutant("fsync-refused", "fsync(3p)", "a regular file cannot be flushed")
+@mutant("fsync-refused | fsync(3p) | a regular file cannot be flushed")
 class FsyncRefused(PassThrough):
     def fsync(self, call: Call, node: int, handle: int, *, data_only: bool) -> None:
         raise OSError(errno.EINVAL, "fsync")
 
 
-@mutant("fsync-directory-refused", "fsync(2)", "a directory cannot be flushed")
+@mutant("fsync-directory-refused | fsync(2) | a directory cannot be flushed")
 class FsyncDirectoryRefused(PassThrough):
     def fsyncdir(self, call: Call, node: int, handle: int, *, data_only: bool) -> None:
         raise OSError(errno.EINVAL, "fsync")

@@ -28,9 +28,8 @@ def counted(entries: Entries, start: int) -> Entries:
 
 
 @mutant(
-    "readdir-cookie-is-index",
-    "readdir(3p)",
-    "the position in a directory is a count, so removed entries make a reader skip",
+    "readdir-cookie-is-index | readdir(3p) | "
+    "the position in a directory is a count, so removed entries make a reader skip"
 )
 class ReaddirCookieIsIndex(PassThrough):
     MOST = 32
@@ -39,7 +38,7 @@ class ReaddirCookieIsIndex(PassThrough):
         return counted(whole(handle)[: offset + self.MOST], offset)
 
 
-@mutant("readdir-doubles", "readdir(3p)", "an entry is returned twice at the boundary of two responses")
+@mutant("readdir-doubles | readdir(3p) | an entry is returned twice at the boundary of two responses")
 class ReaddirDoubles(PassThrough):
     MOST = 32
 
@@ -57,7 +56,7 @@ class ReaddirDoubles(PassThrough):
         return [(again[0], offset, again[2], again[3]), *found]
 
 
-@mutant("readdir-loses", "readdir(3p)", "one entry of a large directory is not listed")
+@mutant("readdir-loses | readdir(3p) | one entry of a large directory is not listed")
 class ReaddirLoses(PassThrough):
     MOST = 64
 
@@ -67,7 +66,7 @@ class ReaddirLoses(PassThrough):
         return [one for one in super().readdir(call, node, handle, offset, size) if one[3] != lost]
 
 
-@mutant("readdir-ends-early", "readdir(3p)", "no more than 120 entries are listed")
+@mutant("readdir-ends-early | readdir(3p) | no more than 120 entries are listed")
 class ReaddirEndsEarly(PassThrough):
     MOST = 120
 
@@ -76,7 +75,7 @@ class ReaddirEndsEarly(PassThrough):
 
 
 @mutant(
-    "readdir-stale", "readdir(3p), opendir(3p)", "a listing always shows the directory as at its first open"
+    "readdir-stale | readdir(3p), opendir(3p) | a listing always shows the directory as at its first open"
 )
 class ReaddirStale(PassThrough):
     def __init__(self, below: Path) -> None:
@@ -87,7 +86,7 @@ class ReaddirStale(PassThrough):
         return counted(self.first.setdefault(node, whole(handle)), offset)
 
 
-@mutant("rewind-stale", "rewinddir(3p)", "rewinddir does not refresh the listing")
+@mutant("rewind-stale | rewinddir(3p) | rewinddir does not refresh the listing")
 class RewindStale(PassThrough):
     def __init__(self, below: Path) -> None:
         super().__init__(below)
@@ -102,7 +101,7 @@ class RewindStale(PassThrough):
         return counted(self.first[handle], offset)
 
 
-@mutant("readdir-type-wrong", "readdir(3) d_type", "d_type of every entry is a regular file")
+@mutant("readdir-type-wrong | readdir(3) d_type | d_type of every entry is a regular file")
 class ReaddirTypeWrong(PassThrough):
     def readdir(self, call: Call, node: int, handle: int, offset: int, size: int) -> Entries:
         regular = stat.S_IFREG >> 12
@@ -112,7 +111,7 @@ class ReaddirTypeWrong(PassThrough):
         ]
 
 
-@mutant("readdir-ino-wrong", "readdir(3p) d_ino", "an entry's d_ino differs from st_ino")
+@mutant("readdir-ino-wrong | readdir(3p) d_ino | an entry's d_ino differs from st_ino")
 class ReaddirInoWrong(PassThrough):
     def readdir(self, call: Call, node: int, handle: int, offset: int, size: int) -> Entries:
         return [
@@ -121,7 +120,7 @@ class ReaddirInoWrong(PassThrough):
         ]
 
 
-@mutant("readdir-name-cut", "readdir(3p) d_name", "a listed name is truncated after 100 bytes")
+@mutant("readdir-name-cut | readdir(3p) d_name | a listed name is truncated after 100 bytes")
 class ReaddirNameCut(PassThrough):
     def readdir(self, call: Call, node: int, handle: int, offset: int, size: int) -> Entries:
         return [
@@ -131,9 +130,8 @@ class ReaddirNameCut(PassThrough):
 
 
 @mutant(
-    "directory-links-not-counted",
-    "<sys/stat.h> st_nlink",
-    "mkdir and rmdir do not change the directory's link count",
+    "directory-links-not-counted | <sys/stat.h> st_nlink | "
+    "mkdir and rmdir do not change the directory's link count"
 )
 class DirectoryLinksNotCounted(Bending):
     def bend(self, found: Attributes) -> None:

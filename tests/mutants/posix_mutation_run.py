@@ -20,8 +20,6 @@ from posix_mutants import MUTANTS
 from storagetest.hosts.local import LocalHost
 from storagetest.runner.client_cases import ClientCaseResult, run_cases
 
-__all__ = ["HONEST", "run_all", "run_on"]
-
 HONEST = ("fuse_passthrough:PassThrough", "fuse_locks:Locking")
 """The kernel keeps the locks of the first, the second keeps them itself."""
 EACH = 20.0

@@ -39,21 +39,19 @@ class Renaming(PassThrough):
         return super().symlink(call, parent, self.renamed(name), target)
 
 
-@mutant("name-cut", "pathconf(3p) _PC_NAME_MAX", "only the first 200 bytes of a name are stored")
+@mutant("name-cut | pathconf(3p) _PC_NAME_MAX | only the first 200 bytes of a name are stored")
 class NameCut(Renaming):
     def renamed(self, name: bytes) -> bytes:
         return name[:200]
 
 
-@mutant(
-    "name-too-long-cut", "open(3p) [ENAMETOOLONG]", "a name over NAME_MAX is truncated instead of refused"
-)
+@mutant("name-too-long-cut | open(3p) [ENAMETOOLONG] | a name over NAME_MAX is truncated instead of refused")
 class NameTooLongCut(Renaming):
     def renamed(self, name: bytes) -> bytes:
         return name[:255]
 
 
-@mutant("name-max-refused", "pathconf(3p) _PC_NAME_MAX", "a name of NAME_MAX bytes is refused")
+@mutant("name-max-refused | pathconf(3p) _PC_NAME_MAX | a name of NAME_MAX bytes is refused")
 class NameMaxRefused(Renaming):
     def renamed(self, name: bytes) -> bytes:
         if len(name) > 254:
@@ -61,23 +59,21 @@ class NameMaxRefused(Renaming):
         return name
 
 
-@mutant("name-normalised", "XBD 4.13", "the NFC and NFD forms of a letter are one name")
+@mutant("name-normalised | XBD 4.13 | the NFC and NFD forms of a letter are one name")
 class NameNormalised(Renaming):
     def renamed(self, name: bytes) -> bytes:
         text = name.decode(errors="surrogateescape")
         return unicodedata.normalize("NFC", text).encode(errors="surrogateescape")
 
 
-@mutant("name-case-folded", "XBD 3.170", "names are case-insensitive")
+@mutant("name-case-folded | XBD 3.170 | names are case-insensitive")
 class NameCaseFolded(Renaming):
     def renamed(self, name: bytes) -> bytes:
         return name.lower()
 
 
 @mutant(
-    "name-odd-refused",
-    "XBD 3.170",
-    "a name with a character that another operating system forbids is refused",
+    "name-odd-refused | XBD 3.170 | a name with a character that another operating system forbids is refused",
 )
 class NameOddRefused(Renaming):
     def renamed(self, name: bytes) -> bytes:
@@ -86,13 +82,13 @@ class NameOddRefused(Renaming):
         return name
 
 
-@mutant("name-space-stripped", "XBD 3.170", "a space or a dot at the end of a name is removed")
+@mutant("name-space-stripped | XBD 3.170 | a space or a dot at the end of a name is removed")
 class NameSpaceStripped(Renaming):
     def renamed(self, name: bytes) -> bytes:
         return name.rstrip(b" .") or name
 
 
-@mutant("absent-wrong-errno", "open(3p) [ENOENT]", "a missing file is an input/output error")
+@mutant("absent-wrong-errno | open(3p) [ENOENT] | a missing file is an input/output error")
 class AbsentWrongErrno(PassThrough):
     def lookup(self, call: Call, parent: int, name: bytes) -> int:
         try:
@@ -103,7 +99,7 @@ class AbsentWrongErrno(PassThrough):
             raise OSError(errno.EIO, "name") from None
 
 
-@mutant("rename-not-atomic", "rename(3p)", "a name that a rename replaces is absent for a moment")
+@mutant("rename-not-atomic | rename(3p) | a name that a rename replaces is absent for a moment")
 class RenameNotAtomic(PassThrough):
     ABSENT = 2.0
 
@@ -123,7 +119,7 @@ class RenameNotAtomic(PassThrough):
         return super().lookup(call, parent, name)
 
 
-@mutant("rename-old-stays", "rename(3p)", "a renamed file also keeps its old name")
+@mutant("rename-old-stays | rename(3p) | a renamed file also keeps its old name")
 class RenameOldStays(PassThrough):
     def rename(self, call: Call, parent: int, old: bytes, where: int, new: bytes, flags: int) -> None:
         mode = os.stat(old, dir_fd=self.fd(parent), follow_symlinks=False).st_mode
@@ -132,7 +128,7 @@ class RenameOldStays(PassThrough):
             os.link(new, old, src_dir_fd=self.fd(where), dst_dir_fd=self.fd(parent))
 
 
-@mutant("rename-copies", "rename(3p)", "a renamed file is a new file")
+@mutant("rename-copies | rename(3p) | a renamed file is a new file")
 class RenameCopies(PassThrough):
     def rename(self, call: Call, parent: int, old: bytes, where: int, new: bytes, flags: int) -> None:
         source = os.stat(old, dir_fd=self.fd(parent), follow_symlinks=False)
@@ -146,7 +142,7 @@ class RenameCopies(PassThrough):
         os.unlink(old, dir_fd=self.fd(parent))
 
 
-@mutant("rename-full-directory", "rename(3p) [ENOTEMPTY]", "a rename replaces a directory that is not empty")
+@mutant("rename-full-directory | rename(3p) [ENOTEMPTY] | a rename replaces a directory that is not empty")
 class RenameFullDirectory(PassThrough):
     def rename(self, call: Call, parent: int, old: bytes, where: int, new: bytes, flags: int) -> None:
         target = f"/proc/self/fd/{self.fd(where)}/{os.fsdecode(new)}"
@@ -155,7 +151,7 @@ class RenameFullDirectory(PassThrough):
         super().rename(call, parent, old, where, new, flags)
 
 
-@mutant("rename-noreplace-ignored", "renameat2(2) RENAME_NOREPLACE", "RENAME_NOREPLACE replaces the target")
+@mutant("rename-noreplace-ignored | renameat2(2) RENAME_NOREPLACE | RENAME_NOREPLACE replaces the target")
 class RenameNoreplaceIgnored(PassThrough):
     def lookup(self, call: Call, parent: int, name: bytes) -> int:
         if asked_by(call, "renameat2"):
@@ -168,13 +164,13 @@ class RenameNoreplaceIgnored(PassThrough):
         super().rename(call, parent, old, where, new, flags & ~1)
 
 
-@mutant("rename-exchange-moves", "renameat2(2) RENAME_EXCHANGE", "RENAME_EXCHANGE replaces the target")
+@mutant("rename-exchange-moves | renameat2(2) RENAME_EXCHANGE | RENAME_EXCHANGE replaces the target")
 class RenameExchangeMoves(PassThrough):
     def rename(self, call: Call, parent: int, old: bytes, where: int, new: bytes, flags: int) -> None:
         super().rename(call, parent, old, where, new, flags & ~2)
 
 
-@mutant("link-copies", "link(3p)", "link creates a copy")
+@mutant("link-copies | link(3p) | link creates a copy")
 class LinkCopies(PassThrough):
     def link(self, call: Call, old: int, parent: int, name: bytes) -> int:
         self.as_caller(call)
@@ -187,7 +183,7 @@ class LinkCopies(PassThrough):
         return self.node_at(self.fd(parent), name)
 
 
-@mutant("link-not-counted", "link(3p), <sys/stat.h> st_nlink", "the link count of every file is one")
+@mutant("link-not-counted | link(3p), <sys/stat.h> st_nlink | the link count of every file is one")
 class LinkNotCounted(Bending):
     def bend(self, found: Attributes) -> None:
         if not stat.S_ISDIR(found.mode):
@@ -195,16 +191,15 @@ class LinkNotCounted(Bending):
 
 
 @mutant(
-    "unlinked-still-counted",
-    "unlink(3p), <sys/stat.h> st_nlink",
-    "the link count of an unlinked open file is one",
+    "unlinked-still-counted | unlink(3p), <sys/stat.h> st_nlink | "
+    "the link count of an unlinked open file is one"
 )
 class UnlinkedStillCounted(Bending):
     def bend(self, found: Attributes) -> None:
         found.nlink = max(found.nlink, 1)
 
 
-@mutant("unlink-not-done", "unlink(3p)", "an unlinked name still exists")
+@mutant("unlink-not-done | unlink(3p) | an unlinked name still exists")
 class UnlinkNotDone(PassThrough):
     def unlink(self, call: Call, parent: int, name: bytes) -> None:
         self.as_caller(call)
@@ -217,34 +212,32 @@ def _still_linked(files: PassThrough, call: Call, node: int, *arguments: Any) ->
     return call, node, *arguments
 
 
-@mutant("unlinked-open-stale", "unlink(3p)", "a file that is unlinked while open returns ESTALE")
+@mutant("unlinked-open-stale | unlink(3p) | a file that is unlinked while open returns ESTALE")
 @overriding(_still_linked, "read", "write")
 class UnlinkedOpenStale(PassThrough):
     pass
 
 
-@mutant("symlink-target-cut", "readlink(3p)", "a symbolic link's target is truncated after 100 bytes")
+@mutant("symlink-target-cut | readlink(3p) | a symbolic link's target is truncated after 100 bytes")
 class SymlinkTargetCut(PassThrough):
     def symlink(self, call: Call, parent: int, name: bytes, target: bytes) -> int:
         return super().symlink(call, parent, name, target[:100])
 
 
-@mutant("symlink-target-tidied", "symlink(3p)", "a symbolic link's target is normalized: a//b becomes a/b")
+@mutant("symlink-target-tidied | symlink(3p) | a symbolic link's target is normalized: a//b becomes a/b")
 class SymlinkTargetTidied(PassThrough):
     def symlink(self, call: Call, parent: int, name: bytes, target: bytes) -> int:
         return super().symlink(call, parent, name, os.path.normpath(target))
 
 
-@mutant(
-    "symlink-size-zero", "<sys/stat.h> st_size", "a symbolic link's size differs from its target's length"
-)
+@mutant("symlink-size-zero | <sys/stat.h> st_size | a symbolic link's size differs from its target's length")
 class SymlinkSizeZero(Bending):
     def bend(self, found: Attributes) -> None:
         if stat.S_ISLNK(found.mode):
             found.size = 0
 
 
-@mutant("fifo-is-a-file", "mkfifo(3p)", "mkfifo creates a regular file")
+@mutant("fifo-is-a-file | mkfifo(3p) | mkfifo creates a regular file")
 class FifoIsAFile(PassThrough):
     def mknod(self, call: Call, parent: int, name: bytes, mode: int, device: int, umask: int) -> int:
         if stat.S_ISFIFO(mode):
@@ -252,13 +245,13 @@ class FifoIsAFile(PassThrough):
         return super().mknod(call, parent, name, mode, device, umask)
 
 
-@mutant("device-number-lost", "mknod(3p)", "a device node has the number 0")
+@mutant("device-number-lost | mknod(3p) | a device node has the number 0")
 class DeviceNumberLost(PassThrough):
     def mknod(self, call: Call, parent: int, name: bytes, mode: int, device: int, umask: int) -> int:
         return super().mknod(call, parent, name, mode, 0, umask)
 
 
-@mutant("inode-not-stable", "<sys/stat.h> st_ino", "st_ino changes with each call")
+@mutant("inode-not-stable | <sys/stat.h> st_ino | st_ino changes with each call")
 class InodeNotStable(PassThrough):
     def getattr(self, call: Call, node: int, handle: int | None) -> Attributes:
         found = attributes(os.fstat(self.fd(node)))

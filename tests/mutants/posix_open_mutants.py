@@ -11,7 +11,7 @@ from fuse_protocol import Call, Created, Opened
 from posix_rules import asked_by, makes, mutant, opens_with, overriding, size_of
 
 
-@mutant("exclusive-not", "open(3p) O_EXCL [EEXIST]", "O_CREAT with O_EXCL opens a file that exists")
+@mutant("exclusive-not | open(3p) O_EXCL [EEXIST] | O_CREAT with O_EXCL opens a file that exists")
 class ExclusiveNot(PassThrough):
     """The kernel would return EEXIST itself: so the name is kept from an open with O_EXCL."""
 
@@ -24,7 +24,7 @@ class ExclusiveNot(PassThrough):
         return super().create(call, parent, name, flags & ~os.O_EXCL, mode, umask)
 
 
-@mutant("mkdir-exists-accepted", "mkdir(3p) [EEXIST]", "mkdir of an existing directory succeeds")
+@mutant("mkdir-exists-accepted | mkdir(3p) [EEXIST] | mkdir of an existing directory succeeds")
 class MkdirExistsAccepted(PassThrough):
     def lookup(self, call: Call, parent: int, name: bytes) -> int:
         if asked_by(call, "mkdir") and makes(call, name):
@@ -48,9 +48,8 @@ def _removed(files: PassThrough, call: Call, parent: int, name: bytes, *argument
 
 
 @mutant(
-    "made-over-what-exists",
-    "mkdir(3p), symlink(3p), link(3p) [EEXIST]",
-    "an existing file is replaced by the new one",
+    "made-over-what-exists | mkdir(3p), symlink(3p), link(3p) [EEXIST] | "
+    "an existing file is replaced by the new one"
 )
 @overriding(_removed, "mkdir", "mknod", "symlink")
 class MadeOverWhatExists(PassThrough):
@@ -66,13 +65,13 @@ class MadeOverWhatExists(PassThrough):
         return super().link(call, old, parent, name)
 
 
-@mutant("open-trunc-ignored", "open(3p) O_TRUNC", "O_TRUNC does not change the file")
+@mutant("open-trunc-ignored | open(3p) O_TRUNC | O_TRUNC does not change the file")
 class OpenTruncIgnored(PassThrough):
     def open(self, call: Call, node: int, flags: int) -> Opened:
         return super().open(call, node, flags & ~os.O_TRUNC)
 
 
-@mutant("open-truncates", "open(3p)", "open for writing truncates the file")
+@mutant("open-truncates | open(3p) | open for writing truncates the file")
 class OpenTruncates(PassThrough):
     def open(self, call: Call, node: int, flags: int) -> Opened:
         return super().open(call, node, flags | (os.O_TRUNC if flags & os.O_ACCMODE else 0))
@@ -109,37 +108,37 @@ class _Appending(PassThrough):
         raise NotImplementedError
 
 
-@mutant("append-lost", "open(3p) O_APPEND", "O_APPEND writes at the end of the writer's own data")
+@mutant("append-lost | open(3p) O_APPEND | O_APPEND writes at the end of the writer's own data")
 class AppendLost(_Appending):
     def start(self, handle: int) -> int:
         return size_of(handle)
 
 
-@mutant("append-ignored", "open(3p) O_APPEND", "O_APPEND writes at the beginning of the file")
+@mutant("append-ignored | open(3p) O_APPEND | O_APPEND writes at the beginning of the file")
 class AppendIgnored(_Appending):
     def start(self, handle: int) -> int:
         return 0
 
 
-@mutant("mask-ignored", "umask(3p)", "umask is ignored for a new file")
+@mutant("mask-ignored | umask(3p) | umask is ignored for a new file")
 class MaskIgnored(PassThrough):
     def as_caller(self, call: Call, umask: int = 0) -> None:
         super().as_caller(call, 0)
 
 
-@mutant("create-mode-ignored", "open(3p) O_CREAT", "a new file's mode is always 0600")
+@mutant("create-mode-ignored | open(3p) O_CREAT | a new file's mode is always 0600")
 class CreateModeIgnored(PassThrough):
     def create(self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int) -> Created:
         return super().create(call, parent, name, flags, 0o600, umask)
 
 
-@mutant("mkdir-mode-ignored", "mkdir(3p)", "a new directory's mode is always 0755")
+@mutant("mkdir-mode-ignored | mkdir(3p) | a new directory's mode is always 0755")
 class MkdirModeIgnored(PassThrough):
     def mkdir(self, call: Call, parent: int, name: bytes, mode: int, umask: int) -> int:
         return super().mkdir(call, parent, name, 0o755, 0)
 
 
-@mutant("owner-not-caller", "open(3p) O_CREAT", "a new file belongs to root instead of its creator")
+@mutant("owner-not-caller | open(3p) O_CREAT | a new file belongs to root instead of its creator")
 class OwnerNotCaller(PassThrough):
     def create(self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int) -> Created:
         node, opened = super().create(call, parent, name, flags, mode, umask)
@@ -149,7 +148,7 @@ class OwnerNotCaller(PassThrough):
 
 
 @mutant(
-    "setgid-group-not-inherited", "mkdir(2) S_ISGID", "files in a set-group-ID directory do not get its group"
+    "setgid-group-not-inherited | mkdir(2) S_ISGID | files in a set-group-ID directory do not get its group"
 )
 class SetgidGroupNotInherited(PassThrough):
     def create(self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int) -> Created:
@@ -166,9 +165,7 @@ class SetgidGroupNotInherited(PassThrough):
 
 
 @mutant(
-    "setgid-bit-not-inherited",
-    "mkdir(2) S_ISGID",
-    "a new directory in a set-group-ID directory lacks the bit",
+    "setgid-bit-not-inherited | mkdir(2) S_ISGID | a new directory in a set-group-ID directory lacks the bit",
 )
 class SetgidBitNotInherited(PassThrough):
     def mkdir(self, call: Call, parent: int, name: bytes, mode: int, umask: int) -> int:
@@ -178,7 +175,7 @@ class SetgidBitNotInherited(PassThrough):
         return node
 
 
-@mutant("rmdir-full", "rmdir(3p) [ENOTEMPTY]", "rmdir removes a directory that is not empty")
+@mutant("rmdir-full | rmdir(3p) [ENOTEMPTY] | rmdir removes a directory that is not empty")
 class RmdirFull(PassThrough):
     def rmdir(self, call: Call, parent: int, name: bytes) -> None:
         target = Path(f"/proc/self/fd/{self.fd(parent)}/{os.fsdecode(name)}")
@@ -191,7 +188,7 @@ class RmdirFull(PassThrough):
 
 
 @mutant(
-    "rmdir-full-wrong-errno", "rmdir(3p) [ENOTEMPTY]", "rmdir of a directory that is not empty returns EPERM"
+    "rmdir-full-wrong-errno | rmdir(3p) [ENOTEMPTY] | rmdir of a directory that is not empty returns EPERM"
 )
 class RmdirFullWrongErrno(PassThrough):
     def rmdir(self, call: Call, parent: int, name: bytes) -> None:
@@ -201,7 +198,7 @@ class RmdirFullWrongErrno(PassThrough):
             raise OSError(errno.EPERM if error.errno == errno.ENOTEMPTY else error.errno, "rmdir") from None
 
 
-@mutant("tmpfile-not-linkable", "open(2) O_TMPFILE", "an O_TMPFILE file cannot be linked")
+@mutant("tmpfile-not-linkable | open(2) O_TMPFILE | an O_TMPFILE file cannot be linked")
 class TmpfileNotLinkable(PassThrough):
     def link(self, call: Call, old: int, parent: int, name: bytes) -> int:
         if os.fstat(self.fd(old)).st_nlink == 0:

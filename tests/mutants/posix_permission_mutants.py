@@ -13,20 +13,20 @@ def as_root(files: PassThrough, call: Call, *arguments: Any) -> tuple[Any, ...]:
     return Call(call.unique, call.node, 0, 0, call.pid), *arguments
 
 
-@mutant("open-by-any-user", "open(3p) [EACCES]", "open succeeds without permission")
+@mutant("open-by-any-user | open(3p) [EACCES] | open succeeds without permission")
 @overriding(as_root, "open")
 class OpenByAnybody(PassThrough):
     pass
 
 
-@mutant("search-by-any-user", "open(3p) [EACCES]", "names are found in a directory without search permission")
+@mutant("search-by-any-user | open(3p) [EACCES] | names are found in a directory without search permission")
 @overriding(as_root, "lookup")
 class SearchByAnybody(PassThrough):
     pass
 
 
 @mutant(
-    "create-by-any-user", "open(3p) [EACCES]", "files can be created in a directory without write permission"
+    "create-by-any-user | open(3p) [EACCES] | files can be created in a directory without write permission"
 )
 class CreateByAnybody(PassThrough):
     def create(self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int) -> Created:
@@ -35,84 +35,80 @@ class CreateByAnybody(PassThrough):
         return node, opened
 
 
-@mutant("mkdir-by-any-user", "mkdir(3p) [EACCES]", "directories can be created without write permission")
+@mutant("mkdir-by-any-user | mkdir(3p) [EACCES] | directories can be created without write permission")
 @overriding(as_root, "mkdir")
 class MkdirByAnybody(PassThrough):
     pass
 
 
-@mutant("unlink-by-any-user", "unlink(3p) [EACCES]", "names can be removed without write permission")
+@mutant("unlink-by-any-user | unlink(3p) [EACCES] | names can be removed without write permission")
 @overriding(as_root, "unlink")
 class UnlinkByAnybody(PassThrough):
     pass
 
 
-@mutant("rename-by-any-user", "rename(3p) [EACCES]", "names can be changed without write permission")
+@mutant("rename-by-any-user | rename(3p) [EACCES] | names can be changed without write permission")
 @overriding(as_root, "rename")
 class RenameByAnybody(PassThrough):
     pass
 
 
-@mutant(
-    "names-by-any-user", "mkdir(3p), unlink(3p) [EACCES]", "any user can create, remove or rename any name"
-)
+@mutant("names-by-any-user | mkdir(3p), unlink(3p) [EACCES] | any user can create, remove or rename any name")
 @overriding(as_root, "create", "mkdir", "mknod", "symlink", "link", "unlink", "rmdir", "rename")
 class NamesByAnybody(PassThrough):
     pass
 
 
-@mutant("chmod-by-any-user", "chmod(3p) [EPERM]", "a user who does not own a file can change its mode")
+@mutant("chmod-by-any-user | chmod(3p) [EPERM] | a user who does not own a file can change its mode")
 @overriding(as_root, "chmod")
 class ChmodByAnybody(PassThrough):
     pass
 
 
-@mutant("chown-by-any-user", "chown(3p) [EPERM]", "an owner can give a file to another user")
+@mutant("chown-by-any-user | chown(3p) [EPERM] | an owner can give a file to another user")
 @overriding(as_root, "chown")
 class ChownByAnybody(PassThrough):
     pass
 
 
-@mutant("utimens-by-any-user", "futimens(3p) [EPERM]", "a user who does not own a file can set its times")
+@mutant("utimens-by-any-user | futimens(3p) [EPERM] | a user who does not own a file can set its times")
 @overriding(as_root, "utimens")
 class UtimensByAnybody(PassThrough):
     pass
 
 
-@mutant("truncate-by-any-user", "truncate(3p) [EACCES]", "a file can be truncated without permission")
+@mutant("truncate-by-any-user | truncate(3p) [EACCES] | a file can be truncated without permission")
 @overriding(as_root, "truncate")
 class TruncateByAnybody(PassThrough):
     pass
 
 
-@mutant("readdir-by-any-user", "opendir(3p) [EACCES]", "a directory can be listed without permission")
+@mutant("readdir-by-any-user | opendir(3p) [EACCES] | a directory can be listed without permission")
 @overriding(as_root, "opendir")
 class ReaddirByAnybody(PassThrough):
     pass
 
 
-@mutant("access-always", "access(3p) [EACCES]", "access succeeds for every user")
+@mutant("access-always | access(3p) [EACCES] | access succeeds for every user")
 class AccessAlways(PassThrough):
     def access(self, call: Call, node: int, mask: int) -> None:
         """Permit the access."""
 
 
-@mutant("xattr-by-any-user", "setxattr(2) [EACCES]", "attributes can be set without write permission")
+@mutant("xattr-by-any-user | setxattr(2) [EACCES] | attributes can be set without write permission")
 @overriding(as_root, "setxattr")
 class XattrByAnybody(PassThrough):
     pass
 
 
-@mutant("groups-ignored", "setgroups(2), XBD 4.7", "supplementary groups give no permission")
+@mutant("groups-ignored | setgroups(2), XBD 4.7 | supplementary groups give no permission")
 class GroupsIgnored(PassThrough):
     def as_caller(self, call: Call, umask: int = 0) -> None:
         # 0 is no process: it has no groups.
         super().as_caller(Call(call.unique, call.node, call.uid, call.gid, 0), umask)
 
 
-@mutant(
-    "sticky-ignored", "unlink(3p), rename(3p) [EPERM] S_ISVTX", "the sticky bit of a directory is ignored"
-)
+@mutant("sticky-ignored | unlink(3p), rename(3p) [EPERM] S_ISVTX | the sticky bit of a directory is ignored")
 @overriding(as_root, "unlink", "rmdir", "rename")
 class StickyIgnored(PassThrough):
     """The kernel looks at the bit by itself: so it is kept from it while a name is to go."""
@@ -124,7 +120,7 @@ class StickyIgnored(PassThrough):
         return found
 
 
-@mutant("setuid-kept-on-chown", "chown(3p) S_ISUID", "chown does not clear the set-user-ID bit")
+@mutant("setuid-kept-on-chown | chown(3p) S_ISUID | chown does not clear the set-user-ID bit")
 class SetuidKeptOnChown(PassThrough):
     def chown(self, call: Call, node: int, uid: int, gid: int) -> None:
         path = self.nodes[node].path
@@ -136,9 +132,7 @@ class SetuidKeptOnChown(PassThrough):
 
 
 @mutant(
-    "setgid-kept-on-chmod",
-    "chmod(3p) S_ISGID",
-    "a user outside of a file's group can set its set-group-ID bit",
+    "setgid-kept-on-chmod | chmod(3p) S_ISGID | a user outside of a file's group can set its set-group-ID bit"
 )
 class SetgidKeptOnChmod(PassThrough):
     def chmod(self, call: Call, node: int, mode: int) -> None:
@@ -148,14 +142,14 @@ class SetgidKeptOnChmod(PassThrough):
             os.chmod(self.nodes[node].path, mode)
 
 
-@mutant("acl-ignored", "acl(5)", "an access ACL is accepted and not stored")
+@mutant("acl-ignored | acl(5) | an access ACL is accepted and not stored")
 class AclIgnored(PassThrough):
     def setxattr(self, call: Call, node: int, name: bytes, value: bytes, flags: int) -> None:
         if name != b"system.posix_acl_access":
             super().setxattr(call, node, name, value, flags)
 
 
-@mutant("acl-not-inherited", "acl(5)", "a default ACL is not inherited")
+@mutant("acl-not-inherited | acl(5) | a default ACL is not inherited")
 class AclNotInherited(PassThrough):
     def _drop(self, path: str) -> None:
         self.reset_ids()
@@ -174,7 +168,7 @@ class AclNotInherited(PassThrough):
         return node
 
 
-@mutant("acl-default-grants", "acl(5)", "permission depends on the mode only, not on the ACL")
+@mutant("acl-default-grants | acl(5) | permission depends on the mode only, not on the ACL")
 class AclDefaultGrants(PassThrough):
     def open(self, call: Call, node: int, flags: int) -> Opened:
         found = os.stat(self.nodes[node].path)

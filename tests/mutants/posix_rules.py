@@ -8,21 +8,24 @@ from typing import Any
 
 from fuse_passthrough import PassThrough
 from fuse_protocol import Call
-
-__all__ = ["MUTANTS", "PosixMutant", "asked_by", "makes", "mutant", "opens_with", "overriding", "size_of"]
+from mutant_row import cells
 
 
 @dataclass(frozen=True, slots=True)
-class PosixMutant:
-    """One broken promise. ``section`` is its source, ``files`` is how ``fuse_mount`` names its class."""
+class FilesMutant:
+    """One broken promise. ``section`` is its source, ``files`` is how ``fuse_mount`` names its class.
+
+    ``apart``: of two clients, each has a mount of its own.
+    """
 
     name: str
     section: str
     description: str
     files: str
+    apart: bool = False
 
 
-MUTANTS: dict[str, PosixMutant] = {}
+MUTANTS: dict[str, FilesMutant] = {}
 
 _CALLS = {
     "x86_64": {
@@ -38,12 +41,15 @@ _CALLS = {
 """Numbers of system calls, as the kernel's table for the machine has them (syscalls(2))."""
 
 
-def mutant(name: str, section: str, description: str) -> Callable[[type[PassThrough]], type[PassThrough]]:
+def mutant(
+    row: str, *, table: dict[str, FilesMutant] = MUTANTS, apart: bool = False
+) -> Callable[[type[PassThrough]], type[PassThrough]]:
     """Enter a class into the table."""
+    name, section, description = cells(row)
 
     def note(files: type[PassThrough]) -> type[PassThrough]:
-        assert name not in MUTANTS, name
-        MUTANTS[name] = PosixMutant(name, section, description, f"{files.__module__}:{files.__name__}")
+        assert name not in table, name
+        table[name] = FilesMutant(name, section, description, f"{files.__module__}:{files.__name__}", apart)
         return files
 
     return note

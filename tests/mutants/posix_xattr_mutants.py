@@ -11,7 +11,7 @@ CREATE, REPLACE = os.XATTR_CREATE, os.XATTR_REPLACE
 
 
 @mutant(
-    "xattr-create-ignored", "setxattr(2) XATTR_CREATE [EEXIST]", "XATTR_CREATE replaces an existing attribute"
+    "xattr-create-ignored | setxattr(2) XATTR_CREATE [EEXIST] | XATTR_CREATE replaces an existing attribute"
 )
 class XattrCreateIgnored(PassThrough):
     def setxattr(self, call: Call, node: int, name: bytes, value: bytes, flags: int) -> None:
@@ -19,16 +19,14 @@ class XattrCreateIgnored(PassThrough):
 
 
 @mutant(
-    "xattr-replace-ignored",
-    "setxattr(2) XATTR_REPLACE [ENODATA]",
-    "XATTR_REPLACE creates a missing attribute",
+    "xattr-replace-ignored | setxattr(2) XATTR_REPLACE [ENODATA] | XATTR_REPLACE creates a missing attribute",
 )
 class XattrReplaceIgnored(PassThrough):
     def setxattr(self, call: Call, node: int, name: bytes, value: bytes, flags: int) -> None:
         super().setxattr(call, node, name, value, flags & ~REPLACE)
 
 
-@mutant("xattr-absent-empty", "getxattr(2) [ENODATA]", "a missing attribute reads as empty")
+@mutant("xattr-absent-empty | getxattr(2) [ENODATA] | a missing attribute reads as empty")
 class XattrAbsentEmpty(PassThrough):
     def getxattr(self, call: Call, node: int, name: bytes) -> bytes:
         try:
@@ -39,7 +37,7 @@ class XattrAbsentEmpty(PassThrough):
             raise
 
 
-@mutant("xattr-absent-wrong-errno", "getxattr(2) [ENODATA]", "a missing attribute returns ENOENT")
+@mutant("xattr-absent-wrong-errno | getxattr(2) [ENODATA] | a missing attribute returns ENOENT")
 class XattrAbsentWrongErrno(PassThrough):
     def getxattr(self, call: Call, node: int, name: bytes) -> bytes:
         try:
@@ -50,7 +48,7 @@ class XattrAbsentWrongErrno(PassThrough):
             raise
 
 
-@mutant("xattr-remove-absent-accepted", "removexattr(2) [ENODATA]", "removal of a missing attribute succeeds")
+@mutant("xattr-remove-absent-accepted | removexattr(2) [ENODATA] | removal of a missing attribute succeeds")
 class XattrRemoveAbsentAccepted(PassThrough):
     def removexattr(self, call: Call, node: int, name: bytes) -> None:
         try:
@@ -60,26 +58,26 @@ class XattrRemoveAbsentAccepted(PassThrough):
                 raise
 
 
-@mutant("xattr-remove-ignored", "removexattr(2)", "a removed attribute still exists")
+@mutant("xattr-remove-ignored | removexattr(2) | a removed attribute still exists")
 class XattrRemoveIgnored(PassThrough):
     def removexattr(self, call: Call, node: int, name: bytes) -> None:
         super().getxattr(call, node, name)
 
 
-@mutant("xattr-value-cut", "setxattr(2)", "a value is truncated after 100 bytes")
+@mutant("xattr-value-cut | setxattr(2) | a value is truncated after 100 bytes")
 class XattrValueCut(PassThrough):
     def setxattr(self, call: Call, node: int, name: bytes, value: bytes, flags: int) -> None:
         super().setxattr(call, node, name, value[:100] if name.startswith(b"user.") else value, flags)
 
 
-@mutant("xattr-value-is-text", "setxattr(2)", "a value ends at its first zero byte")
+@mutant("xattr-value-is-text | setxattr(2) | a value ends at its first zero byte")
 class XattrValueIsText(PassThrough):
     def setxattr(self, call: Call, node: int, name: bytes, value: bytes, flags: int) -> None:
         text = value.partition(b"\0")[0] if name.startswith(b"user.") else value
         super().setxattr(call, node, name, text, flags)
 
 
-@mutant("xattr-empty-refused", "setxattr(2)", "an empty value is refused")
+@mutant("xattr-empty-refused | setxattr(2) | an empty value is refused")
 class XattrEmptyRefused(PassThrough):
     def setxattr(self, call: Call, node: int, name: bytes, value: bytes, flags: int) -> None:
         if not value:
@@ -87,13 +85,13 @@ class XattrEmptyRefused(PassThrough):
         super().setxattr(call, node, name, value, flags)
 
 
-@mutant("xattr-not-listed", "listxattr(2)", "the last name is not listed")
+@mutant("xattr-not-listed | listxattr(2) | the last name is not listed")
 class XattrNotListed(PassThrough):
     def listxattr(self, call: Call, node: int) -> list[bytes]:
         return super().listxattr(call, node)[:-1]
 
 
-@mutant("xattr-case-folded", "xattr(7)", "names are case-insensitive")
+@mutant("xattr-case-folded | xattr(7) | names are case-insensitive")
 class XattrCaseFolded(PassThrough):
     def setxattr(self, call: Call, node: int, name: bytes, value: bytes, flags: int) -> None:
         super().setxattr(call, node, name.lower(), value, flags)
@@ -103,9 +101,8 @@ class XattrCaseFolded(PassThrough):
 
 
 @mutant(
-    "xattr-size-not-checked",
-    "getxattr(2) [ERANGE]",
-    "a value that does not fit is truncated instead of refused",
+    "xattr-size-not-checked | getxattr(2) [ERANGE] | "
+    "a value that does not fit is truncated instead of refused"
 )
 class XattrSizeNotChecked(PassThrough):
     def getxattr(self, call: Call, node: int, name: bytes) -> bytes:

@@ -19,8 +19,6 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-__all__ = ["Hangup", "Mutant", "Proxy", "Rewrite", "Splitter"]
-
 Splitter = Callable[[bytes], list[bytes]]
 """Takes bytes of one direction and returns the PDUs that they complete; ValueError: framing is lost."""
 

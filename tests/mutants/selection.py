@@ -16,8 +16,6 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["Selection", "changed_files", "git", "last_proof", "mutant_of", "selected_mutants"]
-
 ROOT = Path(__file__).parents[2]
 EVIDENCE = ROOT / "tests" / "evidence.json"
 PART = 0.25

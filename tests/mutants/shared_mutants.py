@@ -12,8 +12,7 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,37 +21,10 @@ from fuse_passthrough import ROOT, Attributes, Entries, PassThrough
 from fuse_protocol import Call, Created, Opened
 from posix_mutants import MUTANTS as POSIX
 from posix_rules import asked_by, overriding
+from posix_rules import mutant as enter
 
-__all__ = ["MUTANTS", "SharedMutant"]
-
-
-@dataclass(frozen=True, slots=True)
-class SharedMutant:
-    """One broken promise; ``files`` is how ``fuse_mount`` names it. ``apart``: a mount for each client."""
-
-    name: str
-    section: str
-    description: str
-    files: str
-    apart: bool = False
-
-
-MUTANTS: dict[str, SharedMutant] = {
-    one.name: SharedMutant(one.name, one.section, one.description, one.files) for one in POSIX.values()
-}
-
-
-def mutant(
-    name: str, section: str, description: str, *, apart: bool = True
-) -> Callable[[type[PassThrough]], type[PassThrough]]:
-    """Enter a class into the table."""
-
-    def note(files: type[PassThrough]) -> type[PassThrough]:
-        assert name not in MUTANTS, name
-        MUTANTS[name] = SharedMutant(name, section, description, f"{__name__}:{files.__name__}", apart)
-        return files
-
-    return note
+MUTANTS = dict(POSIX)
+mutant = partial(enter, table=MUTANTS, apart=True)
 
 
 def _unlearned(files: RemembersContent, call: Call, node: int, *arguments: Any) -> tuple[Any, ...]:
@@ -89,13 +61,13 @@ class RemembersContent(PassThrough):
         """Keep every node: what is remembered of it would be another's."""
 
 
-@mutant("open-finds-old-data", "RFC 7530 10.3.1", "data is cached forever after the first read")
+@mutant("open-finds-old-data | RFC 7530 10.3.1 | data is cached forever after the first read")
 class OpenFindsOldData(RemembersContent):
     def read(self, call: Call, node: int, handle: int, offset: int, size: int) -> bytes:
         return self.remember(node)[offset : offset + size]
 
 
-@mutant("open-finds-old-size", "RFC 7530 10.3.1, 10.6", "a change of size by another client is not visible")
+@mutant("open-finds-old-size | RFC 7530 10.3.1, 10.6 | a change of size by another client is not visible")
 class OpenFindsOldSize(OpenFindsOldData):
     def getattr(self, call: Call, node: int, handle: int | None) -> Attributes:
         found = super().getattr(call, node, handle)
@@ -104,7 +76,7 @@ class OpenFindsOldSize(OpenFindsOldData):
         return found
 
 
-@mutant("attributes-never-expire", "RFC 7530 10.6; nfs(5)", "attributes are cached forever")
+@mutant("attributes-never-expire | RFC 7530 10.6; nfs(5) | attributes are cached forever")
 class AttributesNeverExpire(RemembersContent):
     def getattr(self, call: Call, node: int, handle: int | None) -> Attributes:
         if not stat.S_ISREG(os.fstat(self.fd(node)).st_mode):
@@ -113,9 +85,7 @@ class AttributesNeverExpire(RemembersContent):
 
 
 @mutant(
-    "close-keeps-data-back",
-    "RFC 7530 10.3.1",
-    "written data stays in the client's cache after close and fsync",
+    "close-keeps-data-back | RFC 7530 10.3.1 | written data stays in the client's cache after close and fsync"
 )
 class CloseKeepsDataBack(PassThrough):
     def __init__(self, below: Path) -> None:
@@ -180,12 +150,12 @@ class RemembersNames(PassThrough):
         super().rename(call, parent, old, where, new, flags)
 
 
-@mutant("open-finds-the-old-file", "RFC 7530 10.8", "the file of a name is cached forever")
+@mutant("open-finds-the-old-file | RFC 7530 10.8 | the file of a name is cached forever")
 class OpenFindsTheOldFile(RemembersNames):
     pass
 
 
-@mutant("names-never-expire", "RFC 7530 10.8; nfs(5)", "existing and missing names are cached forever")
+@mutant("names-never-expire | RFC 7530 10.8; nfs(5) | existing and missing names are cached forever")
 class NamesNeverExpire(RemembersNames):
     lost = True
 
@@ -195,7 +165,7 @@ def _noted(files: NamesAppearLate, call: Call, parent: int, name: bytes, *argume
     return call, parent, name, *arguments
 
 
-@mutant("names-appear-late", "RFC 7530 10.8", "a name that another client created is not found at first")
+@mutant("names-appear-late | RFC 7530 10.8 | a name that another client created is not found at first")
 @overriding(_noted, "mkdir", "create")
 class NamesAppearLate(RemembersNames):
     def __init__(self, below: Path) -> None:
@@ -212,7 +182,7 @@ class NamesAppearLate(RemembersNames):
         return node
 
 
-@mutant("listings-never-expire", "RFC 7530 10.9; nfs(5)", "a listing is cached forever")
+@mutant("listings-never-expire | RFC 7530 10.9; nfs(5) | a listing is cached forever")
 class ListingsNeverExpire(PassThrough):
     def __init__(self, below: Path) -> None:
         super().__init__(below)
@@ -226,9 +196,8 @@ class ListingsNeverExpire(PassThrough):
 
 
 @mutant(
-    "writes-are-whole-pages",
-    "RFC 7530 10.3.2",
-    "a write of a part of a page writes the whole page from the client's cache",
+    "writes-are-whole-pages | RFC 7530 10.3.2 | "
+    "a write of a part of a page writes the whole page from the client's cache"
 )
 class WritesAreWholePages(RemembersContent):
     def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
@@ -245,9 +214,7 @@ class WritesAreWholePages(RemembersContent):
 
 
 @mutant(
-    "reads-are-torn",
-    "RFC 7530 10.3.2",
-    "a read returns the second half as before the last write",
+    "reads-are-torn | RFC 7530 10.3.2 | a read returns the second half as before the last write",
     apart=False,
 )
 class ReadsAreTorn(Locking):
@@ -266,9 +233,7 @@ class ReadsAreTorn(Locking):
 
 
 @mutant(
-    "writes-follow-the-name",
-    "POSIX.1-2024 rename()",
-    "a write goes to the file that has the name now",
+    "writes-follow-the-name | POSIX.1-2024 rename() | a write goes to the file that has the name now",
     apart=False,
 )
 class WritesFollowTheName(PassThrough):
@@ -295,7 +260,7 @@ class WritesFollowTheName(PassThrough):
         """Keep every node."""
 
 
-@mutant("rename-empties-directories", "POSIX.1-2024 rename()", "a renamed directory is empty", apart=False)
+@mutant("rename-empties-directories | POSIX.1-2024 rename() | a renamed directory is empty", apart=False)
 class RenameEmptiesDirectories(PassThrough):
     def rename(self, call: Call, parent: int, old: bytes, where: int, new: bytes, flags: int) -> None:
         tree = stat.S_ISDIR(os.stat(old, dir_fd=self.fd(parent), follow_symlinks=False).st_mode)
@@ -306,9 +271,7 @@ class RenameEmptiesDirectories(PassThrough):
 
 
 @mutant(
-    "removal-always-succeeds",
-    "POSIX.1-2024 unlink(), rmdir() [ENOENT]",
-    "removal of a missing name succeeds",
+    "removal-always-succeeds | POSIX.1-2024 unlink(), rmdir() [ENOENT] | removal of a missing name succeeds",
     apart=False,
 )
 class RemovalAlwaysSucceeds(PassThrough):
@@ -345,9 +308,8 @@ class RemovalAlwaysSucceeds(PassThrough):
 
 
 @mutant(
-    "removed-directories-take-files",
-    "POSIX.1-2024 open() [ENOENT]",
-    "files can be created in a removed directory",
+    "removed-directories-take-files | POSIX.1-2024 open() [ENOENT] | "
+    "files can be created in a removed directory"
 )
 class RemovedDirectoriesTakeFiles(RemembersNames):
     def create(self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int) -> Created:
@@ -360,9 +322,7 @@ class RemovedDirectoriesTakeFiles(RemembersNames):
 
 
 @mutant(
-    "dead-waiters-are-granted",
-    "fcntl(2) F_SETLKW",
-    "a process that died while waiting gets the lock",
+    "dead-waiters-are-granted | fcntl(2) F_SETLKW | a process that died while waiting gets the lock",
     apart=False,
 )
 class DeadWaitersAreGranted(Locking):
@@ -385,9 +345,7 @@ class DeadWaitersAreGranted(Locking):
 
 
 @mutant(
-    "rename-copies-into-place",
-    "POSIX.1-2024 rename()",
-    "rename overwrites the replaced file's data",
+    "rename-copies-into-place | POSIX.1-2024 rename() | rename overwrites the replaced file's data",
     apart=False,
 )
 class RenameCopiesIntoPlace(PassThrough):

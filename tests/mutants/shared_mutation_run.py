@@ -29,8 +29,6 @@ from storagetest.hosts import LocalHost
 from storagetest.plugin.conformance.cases import case_of
 from storagetest.plugin.fixtures.two_clients import ClientSide, SyscallSessionPool, shared_case_directory
 
-__all__ = ["run"]
-
 SUITE = ROOT / "suites" / "conformance" / "shared"
 SHARED_MOUNT, SEPARATE_MOUNTS = "fuse_locks:Locking", "fuse_passthrough:PassThrough"
 _OUT, _ONLY = "SHARED_MUTATION_OUT", "SHARED_MUTATION_ONLY"

@@ -10,8 +10,6 @@ from typing import Any
 
 from mutation_run import ROOT
 
-__all__ = ["run_cases"]
-
 
 def run_cases(
     target: Mapping[str, Any], where: Path, *what: str, more: tuple[str, ...] = ()
