@@ -17,7 +17,6 @@ from storagetest.measure.run import Sample
 from storagetest.protocols.base import Attachment
 from storagetest.workloads.base import LoadSize, Workload, register
 
-
 SPREAD = [1.0, 0.99, 1.01, 1.005, 0.995, 1.002, 0.992]
 ACTIVE = 60.0
 """Seconds for which a client reports that it was active: clients overlap however late one of them starts."""

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import grimp
 
-
 ROOT = Path(__file__).parents[2]
 PACKAGE = "storagetest"
 PLUGIN = f"{PACKAGE}.plugin.hooks"
@@ -24,13 +23,17 @@ RUNS_PYTEST = ("tests/plugin/", "tests/lab/", "tests/mutants/")
 """Their tests run a pytest with the plugin, without an import of it."""
 
 
+def git(*arguments: str) -> list[str]:
+    """Return the lines that a git command prints. Raises OSError or subprocess.SubprocessError."""
+    command = ["git", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    return done.stdout.splitlines()
+
+
 def changed_files(since: str) -> list[str]:
     """Return the paths that differ from the commit ``since``, with those that git does not track yet."""
-    commands = (["git", "diff", "--name-only", since], ["git", "ls-files", "--others", "--exclude-standard"])
-    outputs = [
-        subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True) for command in commands
-    ]
-    return sorted({path for done in outputs for path in done.stdout.splitlines()})
+    untracked = git("ls-files", "--others", "--exclude-standard")
+    return sorted({*git("diff", "--name-only", since, "--"), *untracked})
 
 
 def module_of(path: str) -> str | None:

@@ -15,7 +15,8 @@ from storagetest.lab import Lab
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "controllers"))
 
-from selection import Selection, changed_files, git, last_proof, mutant_of
+from reach import git
+from selection import Selection, changed_files, last_proof, mutant_of
 
 _REPORT = pytest.StashKey[str]()
 
@@ -38,7 +39,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.option.write_mutants:
         raise pytest.UsageError("--write-mutants needs all mutants: leave out --mutants changed")
     base = last_proof()
-    seed = config.option.mutants_seed or (git("rev-parse", "HEAD") or "").strip()
+    seed = config.option.mutants_seed or "".join(git("rev-parse", "HEAD"))
     selection = Selection(changed_files(base), seed)
     selected: dict[object, set[str]] = {}
     left_out = set()

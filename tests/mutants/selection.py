@@ -15,12 +15,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
+import reach
 
 ROOT = Path(__file__).parents[2]
 EVIDENCE = ROOT / "tests" / "evidence.json"
 PART = 0.25
 """Fraction of the mutants without a change that is tried."""
-GIT_SECONDS = 60
 
 
 def last_proof() -> str:
@@ -29,23 +29,12 @@ def last_proof() -> str:
     return str(evidence.get("mutants", {}).get("commit", ""))
 
 
-def git(*arguments: str) -> str | None:
-    """Return the output of a git command in the checkout; None if it failed."""
-    command = ["git", "-C", str(ROOT), *arguments]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=GIT_SECONDS, check=False)
-    except OSError:
-        return None
-    return done.stdout if done.returncode == 0 else None
-
-
 def changed_files(since: str) -> list[str] | None:
     """Return the paths that differ from a commit, also those that git does not track; None if not known."""
-    tracked = git("diff", "--name-only", since, "--") if since else None
-    untracked = git("ls-files", "--others", "--exclude-standard")
-    if tracked is None or untracked is None:
+    try:
+        return reach.changed_files(since) if since else None
+    except (OSError, subprocess.SubprocessError):
         return None
-    return sorted({*tracked.splitlines(), *untracked.splitlines()})
 
 
 class Selection:
