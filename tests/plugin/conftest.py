@@ -5,13 +5,16 @@ its workers are processes. :func:`process_state` restores the state that pyteste
 """
 
 import importlib
+import json
 import pkgutil
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+from output_files import case_outcomes
 
 from storagetest.registry import get_registry
 
@@ -41,6 +44,7 @@ IMPORTED_AT_FIRST_USE = (*REGISTRIES, "hosts", "plugin", "report", "runner", "se
 
 KITS = Path(__file__).parents[1] / "kits"
 RunPytest = Callable[..., pytest.RunResult]
+RunOnTarget = Callable[..., tuple[pytest.RunResult, dict[str, str]]]
 
 
 @pytest.fixture(scope="session")
@@ -80,6 +84,24 @@ def run_inner(pytester: pytest.Pytester) -> RunPytest:
                 patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
                 arguments = ("-p", "xdist", "-p", "storagetest", *arguments)
             return pytester.runpytest_inprocess("-p", "no:cacheprovider", *arguments)
+
+    return run
+
+
+@pytest.fixture
+def run_on_target(run_inner: RunPytest, pytester: pytest.Pytester) -> RunOnTarget:
+    """Return a function that runs files of suites/conformance on ``target``, which listens on this machine.
+
+    It returns pytest's result, and the outcomes of the cases by their ids.
+    """
+
+    def run(target: Mapping[str, Any], *arguments: str) -> tuple[pytest.RunResult, dict[str, str]]:
+        disk = {"address": "127.0.0.1", "deadline": 2, "clients": ["here"], **target}
+        targets = {"version": 1, "clients": {"here": {"transport": "local"}}, "targets": {"disk": disk}}
+        path = pytester.path / "targets.yaml"
+        path.write_text(json.dumps(targets), encoding="utf-8")
+        options = ("--rootdir", str(pytester.path), "--import-mode=importlib", "--st-targets", str(path))
+        return run_inner(*options, *arguments), case_outcomes(pytester.path)
 
     return run
 

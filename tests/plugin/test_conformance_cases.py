@@ -4,7 +4,7 @@ import json
 
 import pytest
 from output_files import case_outcomes, read_cases
-from pytest_results import assert_usage_error
+from pytest_results import assert_result, assert_usage_error
 
 HEAD = """
 import pytest
@@ -316,6 +316,4 @@ targets:
 
 def test_two_names_of_one_machine_are_one_client(run, pytester):
     pytester.path.joinpath("targets.yaml").write_text(ONE_MACHINE)
-    result = run(TWO_CLIENTS, "-rs")
-    result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines(["*SKIPPED*disk has no two_clients*"])
+    assert_result(run(TWO_CLIENTS, "-rs"), "*SKIPPED*disk has no two_clients*", skipped=1)

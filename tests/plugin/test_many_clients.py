@@ -53,8 +53,7 @@ def test_the_default_is_one_client(run_with_fake_metrics, pytester):
 
 def test_each_number_of_a_scale_is_a_case(run_with_fake_metrics, pytester):
     result = run_with_fake_metrics("-v", targets=targets("scale: [1, 2, all]"), suite=SUITE)
-    result.assert_outcomes(passed=3)
-    result.stdout.fnmatch_lines(["*[[]disk-1client]*", "*[[]disk-2clients]*", "*[[]disk-3clients]*"])
+    assert_result(result, "*[[]disk-1client]*", "*[[]disk-2clients]*", "*[[]disk-3clients]*", passed=3)
     result.stdout.fnmatch_lines(["disk, fake-metrics*2 clients (one, two)*", "*began within *"])
     assert clients_of_runs(pytester.path) == ["one", "one, two", "one, two, three"]
     concurrency = read_runs(pytester.path)[-1]["samples"][0]["concurrency"]

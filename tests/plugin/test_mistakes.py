@@ -187,16 +187,15 @@ NO_WARNING = ("-W", "ignore::pytest.PytestUnknownMarkWarning")
 @pytest.mark.parametrize(
     ("mark", "message"),
     [
-        ('gates("iops >= 1")', "*@pytest.mark.gates is not a registered mark; did you mean 'gate'?"),
-        ('need("block")', "*@pytest.mark.need is not a registered mark; did you mean 'needs'?"),
-        ("gate()", "*@pytest.mark.gate has no threshold, such as 'iops >= 20000'"),
-        ('needs("filesytem")', "*no protocol has the capability 'filesytem'; did you mean 'filesystem'?"),
+        ('gates("iops >= 1")', "@pytest.mark.gates is not a registered mark; did you mean 'gate'?"),
+        ('need("block")', "@pytest.mark.need is not a registered mark; did you mean 'needs'?"),
+        ("gate()", "@pytest.mark.gate has no threshold, such as 'iops >= 20000'"),
+        ('needs("filesytem")', "no protocol has the capability 'filesytem'; did you mean 'filesystem'?"),
     ],
 )
 def test_mark_without_effect_ends_the_run_before_a_case(run_pytest, mark, message):
     result = run_pytest(*NO_WARNING, suite=f"{IMPORT}@pytest.mark.{mark}\ndef test_a(attachment): pass\n")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: {message}"])
+    assert_usage_error(result, f"{message}\n")
 
 
 @pytest.mark.parametrize("mark", ["flaky", "needs('iscsi-wire', 'two_clients')", "slow"])
@@ -220,11 +219,9 @@ def test_gate_on_a_test_that_measures_nothing_is_an_error(run_pytest):
 
 def test_empty_client_is_refused(run_pytest):
     result = run_pytest("--st-client=", suite="def test_a(attachment): pass\n")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--st-client : no such client. There are: here"])
+    assert_usage_error(result, "--st-client : no such client. There are: here\n")
 
 
 def test_empty_list_of_thresholds_is_refused(run_pytest):
     result = run_pytest(suite="def test_a(attachment): pass\n", more="thresholds: {sequential: []}")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*targets.yaml:*: thresholds.sequential: an empty list gates nothing;*"])
+    assert_usage_error(result, "targets.yaml:", ": thresholds.sequential: an empty list gates nothing;")

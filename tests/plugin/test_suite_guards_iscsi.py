@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from output_files import read_cases
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "controllers"))
 from iscsi_target import IQN, NAA, Connection, Server, fixed_sense
@@ -15,15 +14,6 @@ from iscsi_target import IQN, NAA, Connection, Server, fixed_sense
 from storagetest.wire.iscsi.pdu import ScsiCommand, ScsiResponse
 
 SUITE = Path(__file__).parents[2] / "suites" / "conformance" / "iscsi"
-TARGETS = """\
-version: 1
-clients:
-  here: {{transport: local}}
-targets:
-  disk:
-    {{protocol: iscsi, address: 127.0.0.1, port: {port}, iqn: "{iqn}", deadline: 2, clients: [here],
-      erase: {erase}}}
-"""
 CASES = "what_is_written_is_read or last_block_can_be_written"
 RunCases = Callable[..., tuple[pytest.RunResult, dict[str, str]]]
 
@@ -78,19 +68,12 @@ def target(monkeypatch: pytest.MonkeyPatch) -> Iterator[Target]:
 
 
 @pytest.fixture
-def run_suite(run_inner, pytester: pytest.Pytester, target: Target) -> RunCases:
-    """Return a function that runs the writing cases that the target has commands for.
+def run_suite(run_on_target, target: Target) -> RunCases:
+    """Return a function that runs the writing cases that the target has commands for."""
 
-    It returns the result, and the outcomes by case.
-    """
-
-    def run(*arguments: str, erase: str = f"naa.{NAA.hex()}"):
-        text = TARGETS.format(port=target.port, iqn=IQN, erase=erase)
-        (pytester.path / "targets.yaml").write_text(text, encoding="utf-8")
-        root = ["--rootdir", str(pytester.path), "--import-mode=importlib"]
-        targets = ["--st-targets", str(pytester.path / "targets.yaml")]
-        result = run_inner(*root, *targets, *arguments, "-k", CASES, str(SUITE / "test_scsi_blocks.py"))
-        return result, {name: case["outcome"] for name, case in read_cases(pytester.path).items()}
+    def run(*arguments: str):
+        disk = {"protocol": "iscsi", "port": target.port, "iqn": IQN, "erase": f"naa.{NAA.hex()}"}
+        return run_on_target(disk, *arguments, "-k", CASES, str(SUITE / "test_scsi_blocks.py"))
 
     return run
 

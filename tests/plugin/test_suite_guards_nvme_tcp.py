@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from output_files import read_cases
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "controllers"))
 from nvme_subsystem import Answer, CommandFailed, Controller, ControllerConfig
@@ -15,15 +14,6 @@ from storagetest.wire.nvme.codes import Admin, Cns, Io, StatusCode
 from storagetest.wire.nvme.command import Command
 
 SUITE = Path(__file__).parents[2] / "suites" / "conformance" / "nvme_tcp"
-TARGETS = """\
-version: 1
-clients:
-  here: {{transport: local}}
-targets:
-  disk:
-    {{protocol: nvme-tcp, address: 127.0.0.1, port: {port}, nqn: "{nqn}", deadline: 2, clients: [here],
-      erase: {erase}}}
-"""
 ERASE = "uuid.22222222-2222-4222-8222-222222222201"
 RunCases = Callable[..., tuple[pytest.RunResult, dict[str, str]]]
 Fault = Callable[[Command, Answer], Answer]
@@ -51,22 +41,12 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[Command]:
 
 
 @pytest.fixture
-def run_suite(run_inner, pytester: pytest.Pytester, server: Server) -> RunCases:
-    """Return a function that runs files of the suite; it returns the result, and outcomes by case."""
+def run_suite(run_on_target, server: Server) -> RunCases:
+    """Return a function that runs files of the suite."""
 
     def run(*files: str, erase: str = ERASE, arguments: tuple[str, ...] = ()):
-        text = TARGETS.format(port=server.port, nqn=NQN, erase=erase)
-        (pytester.path / "targets.yaml").write_text(text, encoding="utf-8")
-        result = run_inner(
-            "--rootdir",
-            str(pytester.path),
-            "--import-mode=importlib",
-            "--st-targets",
-            str(pytester.path / "targets.yaml"),
-            *arguments,
-            *(str(SUITE / name) for name in files),
-        )
-        return result, {name: case["outcome"] for name, case in read_cases(pytester.path).items()}
+        disk = {"protocol": "nvme-tcp", "port": server.port, "nqn": NQN, "erase": erase}
+        return run_on_target(disk, *arguments, *(str(SUITE / name) for name in files))
 
     return run
 

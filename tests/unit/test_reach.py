@@ -37,13 +37,13 @@ def test_the_module_of_a_path(path: str, module: str | None) -> None:
     ("changed", "reached"),
     [
         ("src/storagetest/wire/crc.py", "tests/wire/test_wire_iscsi_pdu.py"),
-        ("src/storagetest/lab/qemu.py", "tests/unit/lab/test_lab_qemu.py"),
+        ("src/storagetest/lab/qemu.py", "tests/unit/lab/test_lab_machines.py"),
         ("src/storagetest/protocols/nfs.py", "tests/plugin/test_outcomes.py"),  # loaded by a registry
         ("src/storagetest/commands/init.py", "tests/unit/commands/test_commands_init.py"),
         ("tests/kits/output_files.py", "tests/plugin/test_baselines.py"),
         ("tests/unit/runner/conftest.py", "tests/unit/runner/test_runner_killed.py"),
         ("tests/unit/test_units.py", "tests/unit/test_units.py"),
-        ("mkdocs.yml", "tests/unit/test_docs_nav.py"),
+        ("mkdocs.yml", "tests/unit/test_generated_pages.py"),
     ],
 )
 def test_a_change_reaches_a_test(graph, tests, changed: str, reached: str) -> None:
@@ -65,8 +65,8 @@ def test_a_change_does_not_reach_the_tests_of_the_lab(graph, tests, changed: str
 @pytest.mark.parametrize(
     ("path", "reached"),
     [
-        ("src/storagetest/lab/guest/boot.sh", "tests/unit/lab/test_lab_guest.py"),
-        ("src/storagetest/lab/deleted.py", "tests/unit/lab/test_lab_guest.py"),
+        ("src/storagetest/lab/guest/boot.sh", "tests/unit/lab/test_lab_machines.py"),
+        ("src/storagetest/lab/deleted.py", "tests/unit/lab/test_lab_machines.py"),
         ("src/storagetest/no_package/deleted.py", "tests/unit/test_units.py"),
         ("requirements.lock", "tests/unit/test_units.py"),
     ],

@@ -122,10 +122,10 @@ def leaves_a_thread(client_dir):
     import threading
     threading.Thread(target=time.sleep, args=(50,), daemon=True).start()
 
-def overlaps(client_dir):
+def overlaps(client_dir, seconds=5):
     mine = client_dir.parent / f"running-{os.getpid()}"
     mine.mkdir()
-    until = time.monotonic() + 5
+    until = time.monotonic() + seconds
     while len(list(client_dir.parent.glob("running-*"))) < 2:
         if time.monotonic() > until:
             mine.rmdir()
@@ -303,7 +303,8 @@ def test_cases_run_concurrently(cases):
 
 @pytest.mark.parametrize("exclusive", ["overlaps", "overlaps#2"])
 def test_an_exclusive_case_runs_without_others(cases, exclusive: str):
-    entries = cases("overlaps", "overlaps#2", concurrency=2, exclusive=exclusive)
+    short = {"seconds": 1.5}
+    entries = cases("overlaps", "overlaps#2", concurrency=2, exclusive=exclusive, arguments=short)
     assert {entry["ended"] for entry in entries.values()} == {"skipped"}
 
 

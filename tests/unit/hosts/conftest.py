@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from processes import children, processes
 
-from storagetest.hosts import Host, LocalHost, SlurmHost, SshHost, SshSettings
+from storagetest.hosts import Host, LocalHost, SlurmHost, SshHost, SshSettings, _supervised_host
 from storagetest.polling import wait_until
 from storagetest.workloads._agent.fork_server import ForkServer
 
@@ -169,6 +169,15 @@ def host(request: pytest.FixtureRequest) -> Host:
         assert host.resource(ForkServer).available()
         assert host.shortcut is not None
     return host
+
+
+@pytest.fixture
+def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let SIGKILL follow SIGTERM after half a second."""
+    reap = _supervised_host._REAP_FROM_OUTSIDE
+    assert "reap 40 TERM" in reap
+    monkeypatch.setattr(_supervised_host, "_REAP_FROM_OUTSIDE", reap.replace("reap 40", "reap 5"))
+    monkeypatch.setattr(_supervised_host, "GRACE", 0.5)
 
 
 @pytest.fixture

@@ -123,6 +123,7 @@ def test_deadline_ends_the_whole_process_group(host: Host, marker, running) -> N
     assert running(marker) == []
 
 
+@pytest.mark.usefixtures("short_grace")
 def test_deadline_ends_processes_that_ignore_sigterm_or_left_the_session(host: Host, marker, running) -> None:
     stubborn = f"trap '' TERM; while :; do sleep 0.2; done; : {marker}"
     with pytest.raises(DeadlineExceeded, match="and was killed"):
@@ -351,6 +352,7 @@ def test_reading_from_an_ended_command_is_an_error_but_sending_is_not(host: Host
             process.read_line(20)
 
 
+@pytest.mark.usefixtures("short_grace")
 @pytest.mark.parametrize("error", [None, KeyboardInterrupt, AssertionError])
 def test_command_that_ignores_stdin_is_killed_with_its_children(host: Host, marker, running, error) -> None:
     script = f"trap '' TERM; setsid sh -c 'sleep 1000 # {marker}' & while :; do sleep 1; done # {marker}"

@@ -246,8 +246,8 @@ def made(machine: qemu.Machine, *, overlay: bool = False) -> dict:
 
 def test_secrets_go_only_to_the_machine_that_uses_them():
     appliance, client1 = (made(machine) for machine in one_client())
-    assert appliance["one_client/secrets/smb-password"].data == b"s"
-    assert appliance["one_client/secrets/smb-password"].mode == 0o600
+    assert appliance["lab/secrets/smb-password"].data == b"s"
+    assert appliance["lab/secrets/smb-password"].mode == 0o600
     assert not [path for path in client1 if "secrets" in path]
 
 
@@ -268,13 +268,13 @@ def test_every_password_is_set_again_after_a_resume(name):
 
 def test_every_machine_has_its_settings_and_the_hosts_file():
     files = made(one_client()[1], overlay=True)
-    assert b"LAB_HOSTNAME=client1\nLAB_ADDRESS=10.77.0.11\n" in files["one_client/machine.env"].data
-    assert files["one_client/hosts"].data == b"127.0.0.1 localhost\n10.77.0.1 appliance\n10.77.0.11 client1\n"
+    assert b"LAB_HOSTNAME=client1\nLAB_ADDRESS=10.77.0.11\n" in files["lab/machine.env"].data
+    assert files["lab/hosts"].data == b"127.0.0.1 localhost\n10.77.0.1 appliance\n10.77.0.11 client1\n"
     assert files["init"].mode == 0o755
-    assert files["one_client/host_key"].mode == 0o600
-    assert "one_client/overlay" in files
-    assert "one_client/overlay" not in made(one_client()[1])
-    assert {name for name in files if "services" in name} == {"one_client/services/client.sh"}
+    assert files["lab/host_key"].mode == 0o600
+    assert "lab/overlay" in files
+    assert "lab/overlay" not in made(one_client()[1])
+    assert {name for name in files if "services" in name} == {"lab/services/client.sh"}
 
 
 def test_wwids():

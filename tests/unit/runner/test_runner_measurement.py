@@ -141,13 +141,13 @@ def test_invalid_repeat_makes_the_run_invalid(scripted, measure):
     assert result.headline == ("iops",)
 
 
-SIX_ROUNDS = LoadSize(size=1 << 20, ramp=0.0, runtime=1.0, steady="pts", steady_rounds=10)
+TEN_ROUNDS = LoadSize(size=1 << 20, ramp=0.0, runtime=1.0, steady="pts", steady_rounds=10)
 FALLING = [900.0, 700, 500, 400, 302, 300, 301, 299, 300, 298, 300, 301]
 
 
 def test_the_steady_rounds_are_the_run_and_the_others_do_not_count(scripted, measure):
     events = []
-    result, (verdict,) = measure(scripted(FALLING), SIX_ROUNDS, "iops >= 250", on_progress=events.append)
+    result, (verdict,) = measure(scripted(FALLING), TEN_ROUNDS, "iops >= 250", on_progress=events.append)
     assert [sample.values["iops"] for sample in result.samples] == FALLING[4:9]
     assert verdict.outcome is Outcome.PASS
     assert result.invalid == ()
@@ -156,14 +156,14 @@ def test_the_steady_rounds_are_the_run_and_the_others_do_not_count(scripted, mea
 
 
 def test_more_repeats_than_the_window_are_measured_after_it(scripted, measure):
-    result, _ = measure(scripted(FALLING), SIX_ROUNDS, repeats=7)
+    result, _ = measure(scripted(FALLING), TEN_ROUNDS, repeats=7)
     assert [sample.values["iops"] for sample in result.samples] == FALLING[4:11]
     assert "pts, 9 rounds: iops ranges over" in result.samples[-1].evidence["steady state"]
 
 
 def test_a_target_that_does_not_settle_is_invalid_with_the_figures_and_not_measured_on(scripted, measure):
     load = scripted([1000.0 / (1 + number) for number in range(20)])
-    result, (verdict,) = measure(load, SIX_ROUNDS, "iops >= 1")
+    result, (verdict,) = measure(load, TEN_ROUNDS, "iops >= 1")
     assert len(load.did) == 1 + 10  # the fill, and the budget
     assert verdict.outcome is Outcome.INVALID
     assert "no steady state (pts, 10 rounds: iops ranges over " in verdict.reason
@@ -182,23 +182,23 @@ def test_slope_takes_the_first_round_that_is_level(scripted, measure):
             return replace(sample, series=(iops, latency))
 
     load = Course([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
-    result, _ = measure(load, replace(SIX_ROUNDS, steady="slope"), repeats=2)
+    result, _ = measure(load, replace(TEN_ROUNDS, steady="slope"), repeats=2)
     assert [sample.values["iops"] for sample in result.samples] == [4.0, 5.0]
 
 
 def test_without_being_asked_nothing_is_waited_for(scripted, measure):
-    result, _ = measure(scripted(FALLING), replace(SIX_ROUNDS, steady="none"))
+    result, _ = measure(scripted(FALLING), replace(TEN_ROUNDS, steady="none"))
     assert [sample.values["iops"] for sample in result.samples] == FALLING[:3]
 
 
-RAMPED = LoadSize(size=1 << 20, ramp=0.0, runtime=0.1)
-TEN_ROUNDS = replace(RAMPED, steady="pts", steady_rounds=6)
+QUICK = LoadSize(size=1 << 20, ramp=0.0, runtime=0.1)
+SIX_ROUNDS = replace(QUICK, steady="pts", steady_rounds=6)
 GATE = Threshold(METRICS["iops"], ">=", 1.5, "iops: a >= 1.5 x b", "", "b")
 
 
 @pytest.fixture
 def pair(scripted, attachment, case):
-    def measure(left: list[float], right: list[float], scale: LoadSize = RAMPED, max_repeats: int = 8):
+    def measure(left: list[float], right: list[float], scale: LoadSize = QUICK, max_repeats: int = 8):
         did: list[str] = []
 
         def measurement(name: str, figures: list[float]) -> Measurement:
@@ -244,7 +244,7 @@ def test_undecided_pair_stops_at_the_budget(pair):
 def test_without_a_steady_state_of_both_no_pair_is_measured_and_both_are_invalid(pair, unsteady):
     falling, level = [1000.0 / (1 + number) for number in range(12)], [100.0] * 12
     figures = (falling, level) if unsteady == "a" else (level, falling)
-    did, (left, right, (verdict,)) = pair(*figures, scale=TEN_ROUNDS)
+    did, (left, right, (verdict,)) = pair(*figures, scale=SIX_ROUNDS)
     assert len(did) == 2 + 6 + 5  # the fills, the budget of one, and the window of the other
     assert verdict.outcome is Outcome.INVALID
     assert "no steady state (pts, 6 rounds: iops ranges over " in verdict.reason
@@ -255,6 +255,6 @@ def test_without_a_steady_state_of_both_no_pair_is_measured_and_both_are_invalid
 
 
 def test_pairs_are_measured_once_both_are_steady(pair):
-    _, (left, right, (verdict,)) = pair([200.0] * 12, [100.0] * 12, scale=TEN_ROUNDS)
+    _, (left, right, (verdict,)) = pair([200.0] * 12, [100.0] * 12, scale=SIX_ROUNDS)
     assert verdict.outcome is Outcome.PASS
     assert [len(run.samples) for run in (left, right)] == [3, 3]
