@@ -5,11 +5,12 @@ little of a logical unit.
 """
 
 from pathlib import Path
+from typing import Any
 
 import mutation_run
 import pytest
 from iscsi_target import IQN, NAA, Choices, Server
-from sound import run_cases
+from suite_runs import run_suite
 
 from storagetest.wire.iscsi.codes import AsyncEvent
 
@@ -50,29 +51,26 @@ LOOSENED = ("ISC-LOGOUT-01", "ISC-LOGOUT-02", "ISC-DATAOUT-10", "ISC-TMF-02")
 """Cases that once accused a sound target, and that of the abort which ISC-TMF-25 builds on."""
 
 
-def run(choices: Choices, where: Path) -> dict[str, tuple[str, str]]:
+def run(choices: Choices, where: Path) -> list[dict[str, Any]]:
     with Server(choices) as server:
         target = {"protocol": "iscsi", "iqn": IQN, "lun": 0, "erase": f"naa.{NAA.hex()}", "deadline": 10}
         target |= {"address": "127.0.0.1", "port": server.port}
-        cases = run_cases(target, where, *(f"iscsi/{case}" for case in CASES))
-    return {case: end for case, end in cases.items() if case not in INCOMPLETE}
+        cases = run_suite({"sound": target}, where, *(f"iscsi/{case}" for case in CASES))
+    return [case for case in cases if case["id"] not in INCOMPLETE]
 
 
 @pytest.mark.parametrize("name", LEGAL)
 def test_a_sound_target_is_accused_by_no_case(name: str, tmp_path: Path) -> None:
     cases = run(LEGAL[name], tmp_path)
     assert len(cases) > 40
-    kept = ("passed", "observed", "skipped")
-    bad = {case: end for case, end in cases.items() if end[0] not in kept}
-    assert not bad, "\n".join(
-        f"{case} {outcome}: {message[:300]}" for case, (outcome, message) in bad.items()
-    )
+    bad = mutation_run.unexpected_outcomes(cases, ("passed", "observed", "skipped"))
+    assert not bad, "\n".join(bad)
 
 
 def test_a_late_response_of_an_aborted_task_is_reported_by_the_cases_of_that_rule(tmp_path: Path) -> None:
     """ISC-TMF-25 tests whether the session works, whatever came late."""
     cases = run(Choices(answers_aborted=True), tmp_path)
-    assert cases["ISC-TMF-25"][0] == "passed", cases["ISC-TMF-25"]
+    assert [case["outcome"] for case in cases if case["id"] == "ISC-TMF-25"] == ["passed"]
 
 
 @pytest.mark.parametrize("mutant", ["logout-failed", "logout-open", "abort-not-done", "r2t-over-burst"])

@@ -5,11 +5,13 @@ needs is beyond a limit, but no case fails.
 """
 
 from pathlib import Path
+from typing import Any
 
+import mutation_run
 import pytest
 from nvme_subsystem import ControllerConfig
 from nvme_tcp_server import NQN, Server
-from sound import run_cases
+from suite_runs import run_suite
 
 from storagetest.wire.nvme_tcp.pdu import Fes
 
@@ -60,28 +62,28 @@ SKIPPED = {
 """The cases that a sound controller cannot be asked, because they need more than it announces."""
 
 
-def run_suite(config: ControllerConfig, where: Path, *more: str) -> dict[str, tuple[str, str]]:
-    """Run the suite on a new controller; return each case's (outcome, message) by its id."""
+def run(config: ControllerConfig, where: Path, *options: str) -> list[dict[str, Any]]:
+    """Run the suite on a new controller; return the records of the cases."""
     with Server(personality=config) as server:
         target = {"protocol": "nvme-tcp", "nqn": NQN, "address": "127.0.0.1", "port": server.port}
         target["erase"] = "uuid.22222222-2222-4222-8222-222222222201"
-        return run_cases(target, where, "nvme_tcp", more=more)
+        return run_suite({"sound": target}, where, "nvme_tcp", options=options)
+
+
+def with_outcome(outcome: str, cases: list[dict[str, Any]]) -> set[str]:
+    return {case["id"] for case in cases if case["outcome"] == outcome}
 
 
 @pytest.mark.parametrize("name", SOUND)
 def test_a_sound_controller_is_accused_by_no_case(name: str, tmp_path: Path) -> None:
-    cases = run_suite(SOUND[name], tmp_path)
+    cases = run(SOUND[name], tmp_path)
     assert len(cases) > 350
-    bad = {case: end for case, end in cases.items() if end[0] not in ("passed", "observed", "skipped")}
-    assert not bad, "\n".join(
-        f"{case} {outcome}: {message[:300]}" for case, (outcome, message) in bad.items()
-    )
-    skipped = {case for case, (outcome, _) in cases.items() if outcome == "skipped"}
-    assert skipped == SKIPPED[name], "a case is skipped exactly where it needs more than the limits allow"
+    bad = mutation_run.unexpected_outcomes(cases, ("passed", "observed", "skipped"))
+    assert not bad, "\n".join(bad)
+    assert with_outcome("skipped", cases) == SKIPPED[name], "a case is skipped exactly if it needs more"
 
 
 def test_a_connect_that_was_not_refused_is_reported_once(tmp_path: Path) -> None:
     """A controller that lets another host in is accused by the cases of that rule, not by CONNECT-17."""
-    cases = run_suite(ControllerConfig(joins_any_host=True), tmp_path, "-k", "test_fabrics")
-    failed = {case for case, (outcome, _) in cases.items() if outcome == "failed"}
-    assert failed == {"NVF-CONNECT-13", "NVF-CONNECT-14"}
+    cases = run(ControllerConfig(joins_any_host=True), tmp_path, "-k", "test_fabrics")
+    assert with_outcome("failed", cases) == {"NVF-CONNECT-13", "NVF-CONNECT-14"}

@@ -1,16 +1,12 @@
 """NVMe/TCP with a faulty controller, and at the limits that it announces."""
 
 import contextlib
-import json
 import socket
-import subprocess
-import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
+from suite_runs import run_suite
 
 from storagetest.errors import RemoteProtocolError
 from storagetest.wire.nvme.limits import UNLIMITED, Limits
@@ -18,7 +14,6 @@ from storagetest.wire.nvme.structures import Cap, ControllerData, NamespaceData,
 from storagetest.wire.nvme_tcp.harness import implementation
 from storagetest.wire.nvme_tcp.pdu import ICResp, encode
 
-ROOT = Path(__file__).parents[2]
 DEADLINE = 1.0
 CASES = ("NVT-CAPSULE-02", "NVA-ID-CTRL-01", "NVF-CONNECT-03", "NVB-RW-01", "NVT-H2CTERM-02")
 """Of a response, a controller, a Connect, an I/O queue and an ending."""
@@ -126,18 +121,8 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], d
             }
             for name, (peer, _) in PEERS.items()
         }
-        document = {"version": 1, "clients": {"here": {"transport": "local"}}, "targets": targets}
-        (where / "targets.yaml").write_text(json.dumps(document), encoding="utf-8")
-        argv = [sys.executable, "-m", "pytest", "-q", "--tb=line", "-p", "no:cacheprovider"]
-        argv += ["--rootdir", str(ROOT), "-c", str(ROOT / "pyproject.toml"), "-k", NAMES]
-        argv += ["--st-targets", str(where / "targets.yaml"), "--st-cases", str(where / "cases.jsonl")]
-        argv += ["--st-results", str(where / "results.jsonl"), str(ROOT / "suites/conformance/nvme_tcp")]
-        began = time.monotonic()
-        done = subprocess.run(argv, cwd=where, capture_output=True, text=True, timeout=240, check=False)
-        assert done.returncode == 1, done.stdout[-3000:] + done.stderr[-2000:]
-        print(f"{time.monotonic() - began:.1f} s")
-    lines = (where / "cases.jsonl").read_text(encoding="utf-8").splitlines()
-    return {(one["target"], one["id"]): one for one in map(json.loads, lines)}
+        cases = run_suite(targets, where, "nvme_tcp", options=("-k", NAMES))
+    return {(one["target"], one["id"]): one for one in cases}
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -1,6 +1,5 @@
 """TLS over NVMe/TCP: keys and names by published vectors, and the handshake against a real TLS 1.3 server."""
 
-import json
 import os
 import shutil
 import socket
@@ -11,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from suite_runs import run_suite
 
 from storagetest.errors import ConfigError, RemoteProtocolError, TargetDead
 from storagetest.wire.nvme_tcp.session import ControllerSession, Identity, SubsystemEndpoint
@@ -21,8 +21,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "controllers"))
 
 from nvme_tcp_server import NQN, Server
 from tls_terminator import TlsTerminator
-
-ROOT = Path(__file__).parents[2]
 
 # The example of NVMe/TCP 3.6.1.5, and libnvme's vectors (test/psk.c): identities of version 1.
 KEY32 = bytes.fromhex("5512DBB6737D0106F65975B773DFB011FFC344BCF442E2DD6D8BC4870B5D5B03")
@@ -228,17 +226,8 @@ def suite(where: Path, port: int, name: Identity) -> dict[str, str]:
     key = where / "key"
     key.write_text(WRITTEN[1][2], encoding="ascii")
     target = {"protocol": "nvme-tcp", "address": "127.0.0.1", "port": port, "nqn": NQN, "host_nqn": name.nqn}
-    targets = {"second": target | {"tls_key": f"${{file:{key}}}"}}
-    document = {"version": 1, "clients": {"here": {"transport": "local"}}, "targets": targets}
-    (where / "targets.yaml").write_text(json.dumps(document), encoding="utf-8")
-    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(ROOT)]
-    argv += ["-c", str(ROOT / "pyproject.toml"), "--st-targets", str(where / "targets.yaml")]
-    argv += ["--st-cases", str(where / "cases.jsonl"), "--st-results", str(where / "results.jsonl")]
-    argv += [str(ROOT / "suites/conformance/nvme_tcp")]
-    done = subprocess.run(argv, cwd=where, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode in (0, 1), done.stdout + done.stderr
-    lines = (where / "cases.jsonl").read_text(encoding="utf-8").splitlines()
-    return {one["id"]: one["outcome"] for one in map(json.loads, lines)}
+    cases = run_suite({"second": target | {"tls_key": f"${{file:{key}}}"}}, where, "nvme_tcp")
+    return {one["id"]: one["outcome"] for one in cases}
 
 
 def test_the_suites_tls_cases(controller: Server, tmp_path: Path) -> None:
