@@ -29,6 +29,7 @@ DEPENDS_ON = (
     "src/storagetest/wire/",
     "src/storagetest/plugin/conformance/",
     "tests/mutants/iscsi_",
+    "tests/mutants/mutant_row.py",
     "tests/mutants/mutation_run.py",
     "tests/mutants/proxy.py",
 )

@@ -21,6 +21,7 @@ DEPENDS_ON = (
     "src/storagetest/plugin/conformance/",
     "tests/controllers/",
     "tests/mutants/nvme_tcp_",
+    "tests/mutants/mutant_row.py",
     "tests/mutants/mutation_run.py",
     "tests/mutants/proxy.py",
 )

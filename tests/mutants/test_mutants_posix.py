@@ -35,6 +35,7 @@ DEPENDS_ON = (
     "tests/mutants/body_cases.py",
     "tests/mutants/fuse_",
     "tests/mutants/body_cases.py",
+    "tests/mutants/mutant_row.py",
     "tests/mutants/mutation_run.py",
 )
 """Starts of the paths that all of these mutants depend on (see :mod:`selection`)."""
