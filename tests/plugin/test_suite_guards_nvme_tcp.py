@@ -242,4 +242,6 @@ def test_a_reservation_that_cannot_be_undone_ends_the_run(
     result, outcomes = run_suite("test_reservations.py")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert len(outcomes) <= 2, "other cases were blamed"
-    result.stdout.fnmatch_lines(["! namespace 1 of * is reserved after test_*restart it, and run again !"])
+    result.stdout.fnmatch_lines(
+        ["! namespace 1 of *: its reservations cannot be undone after test_*restart it, and run again !"]
+    )

@@ -408,9 +408,8 @@ def not_reserved(
             portal = connections.portal
             stop_run(
                 request.config,
-                f"{portal.iqn} LUN {portal.lun} is reserved {when} {request.node.name}, and no initiator "
-                f"of the case can undo it ({left}): clear its reservations on the target, or restart it, "
-                "and run again",
+                f"{portal.iqn} LUN {portal.lun}: its reservations cannot be undone {when} "
+                f"{request.node.name} ({left}): clear them on the target, or restart it, and run again",
                 error,
             )
 

@@ -331,6 +331,7 @@ def test_the_response_to_a_refused_login_is_followed_by_a_close(send_login, conn
 
 
 @pytest.mark.slow
+@pytest.mark.exclusive  # some targets (LIO) serve no other login on the portal meanwhile
 @pytest.mark.case("ISC-LOGIN-40", section="RFC 7143 4.2.4", level="MAY", no_mutant_reason="a MAY never fails")
 def test_a_connection_without_a_login_is_closed_after_a_timeout(connection):
     assert connection.receive(deadline=60.0) is None

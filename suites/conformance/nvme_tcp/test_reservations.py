@@ -92,9 +92,8 @@ def hosts(
     if left:
         stop_run(
             request.config,
-            f"namespace {scratch.nsid} of {bench.endpoint.subnqn} is reserved after {request.node.name}, and "
-            f"no host of the case can undo it ({left}): clear its reservations on the target, or restart it, "
-            "and run again",
+            f"namespace {scratch.nsid} of {bench.endpoint.subnqn}: its reservations cannot be undone after "
+            f"{request.node.name} ({left}): clear them on the target, or restart it, and run again",
         )
 
 
