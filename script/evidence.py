@@ -25,7 +25,7 @@ PARTS = {
     "wire": ["-n", "2"],
     "plugin": ["-n", "2"],
     "docs": ["-n", "2", "--dist", "loadscope"],
-    "mutants": [],
+    "mutants": ["-n", "2"],
     "lab": [],
 }
 """pytest's options by part, in the order of the run."""

@@ -1,6 +1,6 @@
-"""Run the two-client suite on mutant file systems: one pytest process for all mutants.
+"""Run the two-client suite on mutant file systems: a few pytest processes, because the cases mostly wait.
 
-This module is the plugin of that pytest. Two syscall sessions on this machine replace the clients: both in
+This module is the plugin of those pytests. Two syscall sessions on this machine replace the clients: both in
 one mount of :mod:`fuse_mount`, or each in its own. ``crossed_wire`` accepts all, because no request crosses a
 network.
 
@@ -25,24 +25,35 @@ from fuse_mount import mounted
 from mutation_run import ROOT, Outcomes, by_mutant
 from shared_mutants import MUTANTS
 
+from storagetest.concurrency import run_concurrently
 from storagetest.hosts import LocalHost
 from storagetest.plugin.conformance.cases import case_of
 from storagetest.plugin.fixtures.two_clients import ClientSide, SyscallSessionPool, shared_case_directory
 
 SUITE = ROOT / "suites" / "conformance" / "shared"
 SHARED_MOUNT, SEPARATE_MOUNTS = "fuse_locks:Locking", "fuse_passthrough:PassThrough"
-_OUT, _ONLY = "SHARED_MUTATION_OUT", "SHARED_MUTATION_ONLY"
+HONEST = {"together": (SHARED_MOUNT, False), "apart": (SEPARATE_MOUNTS, True)}
+"""The correct file systems: files, and whether each client has its own mount."""
+PROCESSES = 8
+"""Each takes an equal part of the cases on the correct file systems, and of the mutants (chosen)."""
+_OUT, _PART = "SHARED_MUTATION_OUT", "SHARED_MUTATION_PART"
 _RECORD = "storagetest_case"
 _VISIBILITY_TIMEOUT = 1.5
 _DEADLINE = 900
 
 
-def run(only: Sequence[str] | None = None) -> Outcomes:
-    """Run the cases on the correct file systems and on all mutants, or on the mutants ``only``."""
+def run() -> Outcomes:
+    """Run the cases on the correct file systems and on all mutants."""
+    results = run_concurrently(_run_part, range(PROCESSES), name="mutants")
+    attempts = [attempt for result in results for attempt in result["attempts"]]
+    return Outcomes([case for result in results for case in result["honest"]], by_mutant(attempts))
+
+
+def _run_part(part: int) -> dict[str, list[dict[str, Any]]]:
     with tempfile.TemporaryDirectory(prefix="storagetest-shared-") as directory:
         out = Path(directory, "out")
         paths = [str(Path(__file__).parent), str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
-        more = {_OUT: str(out), _ONLY: "" if only is None else " ".join(only), "PYTHONPATH": ":".join(paths)}
+        more = {_OUT: str(out), _PART: str(part), "PYTHONPATH": ":".join(paths)}
         argv = [sys.executable, "-m", "pytest", "-q", "-p", "shared_mutation_run", "-p", "no:cacheprovider"]
         argv += ["--rootdir", directory, "-c", os.devnull, "--import-mode=importlib", str(SUITE)]
         done = subprocess.run(
@@ -56,8 +67,8 @@ def run(only: Sequence[str] | None = None) -> Outcomes:
         )
         if not out.exists():
             raise AssertionError(done.stdout[-4000:] + done.stderr[-4000:])
-        result = json.loads(out.read_text())
-    return Outcomes(result["honest"], by_mutant(result["attempts"]))
+        result: dict[str, list[dict[str, Any]]] = json.loads(out.read_text())
+        return result
 
 
 # The rest runs inside pytest, as a plugin.
@@ -111,36 +122,33 @@ class _LocalClients:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         if session.testsfailed:
             return True
-        only = os.environ[_ONLY].split()
         cases = {item: case for item in session.items if (case := case_of(item)) is not None}
-        if not only:
-            self._run_honest(cases)
-        for name in only or [name for name in MUTANTS if any(name in case.kills for case in cases.values())]:
-            mutant = MUTANTS[name]
-            with self._mounted(mutant.files, apart=mutant.apart):
-                for item, case in cases.items():
-                    if name in case.kills:
-                        record = self._run(item)
-                        self._attempts.append(
-                            {
-                                "mutant": name,
-                                "case": case.id,
-                                "outcome": record["outcome"],
-                                "acted": True,
-                                "message": record["message"][:300],
-                                "seconds": record["seconds"],
-                            }
-                        )
+        part = int(os.environ[_PART])
+        for name in HONEST:
+            self._run_honest(name, list(cases)[part::PROCESSES])
+        for name in list(MUTANTS)[part::PROCESSES]:
+            self._run_mutant(name, cases)
         self._sessions.close()
         Path(os.environ[_OUT]).write_text(json.dumps({"honest": self._honest, "attempts": self._attempts}))
         return True
 
-    def _run_honest(self, cases: dict[pytest.Item, Any]) -> None:
-        for files, apart in ((SHARED_MOUNT, False), (SEPARATE_MOUNTS, True)):
-            with self._mounted(files, apart=apart):
-                for item in cases:
-                    if not (apart and _locks(item)):
-                        self._honest.append({**self._run(item), "target": "apart" if apart else "together"})
+    def _run_honest(self, name: str, cases: Sequence[pytest.Item]) -> None:
+        files, apart = HONEST[name]
+        with self._mounted(files, apart=apart):
+            for item in cases:
+                if not (apart and _locks(item)):
+                    self._honest.append({**self._run(item), "target": name})
+
+    def _run_mutant(self, name: str, cases: dict[pytest.Item, Any]) -> None:
+        killers = {item: case for item, case in cases.items() if name in case.kills}
+        if not killers:
+            return
+        with self._mounted(MUTANTS[name].files, apart=MUTANTS[name].apart):
+            for item, case in killers.items():
+                record = self._run(item)
+                kept = {"outcome": record["outcome"], "message": record["message"][:300]}
+                kept["seconds"] = record["seconds"]
+                self._attempts.append({"mutant": name, "case": case.id, "acted": True, **kept})
 
     @contextmanager
     def _mounted(self, files: str, *, apart: bool) -> Iterator[None]:
