@@ -46,9 +46,9 @@ def test_failures_errors_and_invalid_are_distinguished(finished_run, pytester):
     }
     assert problems == {
         "test_invalid": ("failure", "INVALID"),
-        "test_slow": ("failure", "BrokenPromise"),
+        "test_slow": ("failure", "FAILED"),
         "test_error": ("error", "HostError"),
-        "test_assertion": ("failure", "BrokenPromise"),
+        "test_assertion": ("failure", "FAILED"),
         "test_setup": ("error", "HostError"),
     }
     assert (suite.get("failures"), suite.get("errors"), suite.get("skipped")) == ("3", "2", "2")

@@ -14,7 +14,7 @@ import pytest
 
 from storagetest.errors import StoragetestError
 
-__all__ = ["Invalid", "classify", "print_invalid", "status_word"]
+__all__ = ["Invalid", "classify", "mark_failed", "outcome_of", "print_invalid", "status_word"]
 
 _ATTRIBUTE = "storagetest_outcome"
 _WORDS = {
@@ -42,6 +42,16 @@ def classify(report: pytest.TestReport, call: pytest.CallInfo[None], *, full_tra
         setattr(report, _ATTRIBUTE, "error")
         if not full_trace:
             report.longrepr = f"{type(error).__name__}: {error}"
+
+
+def mark_failed(report: pytest.TestReport) -> None:
+    """Mark ``report`` as failed, in whatever phase: the target does not meet a requirement."""
+    setattr(report, _ATTRIBUTE, "failed")
+
+
+def outcome_of(report: pytest.TestReport) -> str:
+    """Return invalid, error or failed for a report that did not pass."""
+    return getattr(report, _ATTRIBUTE, None) or ("failed" if report.when == "call" else "error")
 
 
 def status_word(report: pytest.TestReport) -> tuple[str, str, str] | None:

@@ -32,7 +32,7 @@ import pytest
 
 from storagetest.errors import RemoteProtocolError
 from storagetest.plugin.items import is_worker, parameters_of, wire_needs
-from storagetest.plugin.outcomes import Invalid
+from storagetest.plugin.outcomes import Invalid, mark_failed
 from storagetest.plugin.run_state import KEY
 from storagetest.report.allure import reporter as allure
 from storagetest.report.coverage import CaseOutcome, CaseRecord, Level, coverage
@@ -233,7 +233,7 @@ class Conformance:
         broken = isinstance(error, (AssertionError, RemoteProtocolError, pytest.fail.Exception))
         broken = broken or (report.failed and call.excinfo is None)  # a strict known issue that passes
         if isinstance(error, RemoteProtocolError) and report.when == "call":
-            setattr(report, "storagetest_outcome", None)  # noqa: B010  # a claim about the target, not an error
+            mark_failed(report)  # a claim about the target, not an error
         # A failure of the setup is no claim of the case, so the level of the case does not excuse it.
         level = case.level if report.when == "call" else Level.MUST
         outcome = _outcome(report, level, broken=broken, strict=self._strict)
@@ -242,7 +242,7 @@ class Conformance:
         if outcome in (CaseOutcome.WARNED, CaseOutcome.OBSERVED):
             report.outcome = "passed"
         if report.when == "setup" and outcome is CaseOutcome.FAILED:
-            setattr(report, "storagetest_outcome", "failed")  # noqa: B010  # pytest shows it as an error
+            mark_failed(report)  # pytest shows it as an error
         variant = item.config.stash[KEY].variant_of(item)
         observed: list[str] = item.stash.get(_OBSERVED, [])
         seconds: float = item.stash.get(_DURATION, call.duration)

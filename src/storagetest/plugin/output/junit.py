@@ -1,7 +1,7 @@
 """Failure, error and INVALID in pytest's JUnit file, as GitLab and Jenkins read them.
 
 pytest distinguishes errors by phase and writes an infrastructure error in a case as ``<failure>``. This
-plugin changes it to ``<error>`` and sets the type: ``BrokenPromise`` (a false claim about the target),
+plugin changes it to ``<error>`` and sets the type: ``FAILED`` (the target does not meet a requirement),
 ``INVALID`` (no verdict), or the error's class. It changes the elements of pytest's writer, which has no hook
 for this.
 """
@@ -12,6 +12,7 @@ import pytest
 from _pytest.junitxml import xml_key  # it has no public name
 
 from storagetest.plugin.items import is_worker
+from storagetest.plugin.outcomes import outcome_of
 
 __all__ = ["Junit", "register"]
 
@@ -35,7 +36,7 @@ class Junit:
         if not report.failed or writer is None:
             return
         for node in writer.node_reporter(report).nodes:
-            if node.tag == "failure" and _kind(report) == "error":
+            if node.tag == "failure" and outcome_of(report) == "error":
                 node.tag = "error"
                 writer.stats["failure"] -= 1
                 writer.stats["error"] += 1
@@ -43,13 +44,9 @@ class Junit:
                 node.set("type", _type(report))
 
 
-def _kind(report: pytest.TestReport) -> str:
-    return getattr(report, "storagetest_outcome", None) or ("error" if report.when != "call" else "failed")
-
-
 def _type(report: pytest.TestReport) -> str:
-    kind = _kind(report)
-    if kind == "error":
+    outcome = outcome_of(report)
+    if outcome == "error":
         name = report.longrepr.partition(":")[0] if isinstance(report.longrepr, str) else ""
         return name if name.isidentifier() else "Error"
-    return "INVALID" if kind == "invalid" else "BrokenPromise"
+    return outcome.upper()
