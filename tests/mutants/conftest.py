@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,8 +40,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.option.write_mutants:
         raise pytest.UsageError("--write-mutants needs all mutants: leave out --mutants changed")
     base = last_proof()
-    seed = config.option.mutants_seed or "".join(git("rev-parse", "HEAD"))
-    selection = Selection(changed_files(base), seed)
+    changed = changed_files(base)
+    seed = config.option.mutants_seed or ("" if changed is None else git("rev-parse", "HEAD")[0])
+    selection = Selection(changed, seed)
     selected: dict[object, set[str]] = {}
     left_out = set()
     for item in items:
@@ -54,12 +56,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     tried = sum(mutant_of(item) is not None for item in items) - len(left_out)
     since = f"changed since {base[:12]}" if selection.changed is not None else "all: no last proof is known"
     config.stash[_REPORT] = f"mutants: {tried} tried, {len(left_out)} left out ({since}; seed {seed[:12]})"
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["mutants"] = config.stash[_REPORT]
     config.hook.pytest_deselected(items=sorted(left_out, key=lambda item: item.nodeid))
     items[:] = [item for item in items if item not in left_out]
 
 
-def pytest_report_collectionfinish(config: pytest.Config) -> str | None:
-    return config.stash.get(_REPORT, None)
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Keep the report of a worker: xdist's controller collects nothing."""
+    if report := getattr(node, "workeroutput", {}).get("mutants"):
+        node.config.stash[_REPORT] = report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if report := config.stash.get(_REPORT, None):
+        terminalreporter.write_line(report)
 
 
 @pytest.fixture(scope="session")

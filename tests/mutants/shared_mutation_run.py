@@ -146,9 +146,9 @@ class _LocalClients:
         with self._mounted(MUTANTS[name].files, apart=MUTANTS[name].apart):
             for item, case in killers.items():
                 record = self._run(item)
-                kept = {"outcome": record["outcome"], "message": record["message"][:300]}
-                kept["seconds"] = record["seconds"]
-                self._attempts.append({"mutant": name, "case": case.id, "acted": True, **kept})
+                attempt = {"mutant": name, "case": case.id, "acted": True, "outcome": record["outcome"]}
+                attempt |= {"message": record["message"][:300], "seconds": record["seconds"]}
+                self._attempts.append(attempt)
 
     @contextmanager
     def _mounted(self, files: str, *, apart: bool) -> Iterator[None]:

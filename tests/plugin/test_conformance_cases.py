@@ -54,6 +54,10 @@ def test_error(): raise HostError("connection lost")
 
 @pytest.mark.case("A-9", level="SHOULD")
 def test_remote_should(): raise RemoteProtocolError("the bytes: 0304")
+
+@pytest.mark.case("A-10", level="MUST")
+@pytest.mark.xfail(strict=True, reason="known")
+def test_remote_known(): raise RemoteProtocolError("the bytes: 0506")
 """
 
 
@@ -71,6 +75,7 @@ def test_the_level_determines_the_outcome(run, pytester):
         "A-7": "failed",
         "A-8": "error",
         "A-9": "warned",
+        "A-10": "known",
     }
     assert records["A-1"]["kills"] == ["m"]
     assert (records["A-2"]["section"], records["A-1"]["section"]) == ("X 2", "X 1")
@@ -78,7 +83,9 @@ def test_the_level_determines_the_outcome(run, pytester):
     assert records["A-7"]["message"] == "the bytes: 0102"
     assert records["A-7"]["no_mutant_reason"] == "no mutant"
     result.stdout.fnmatch_lines(["X 2 *1 warned", "warned: A-2 (X 2): not satisfied*"])
-    result.stdout.fnmatch_lines(["*2 failed, *1 error*"])
+    result.stdout.fnmatch_lines(
+        ["=* 2 failed, 1 passed, 1 skipped, 2 xfailed, 1 error, 2 warned, 1 observed in *"]
+    )
 
 
 def test_a_failure_before_a_case_fails_it_at_every_level(run, pytester):

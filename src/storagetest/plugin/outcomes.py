@@ -45,8 +45,11 @@ def classify(report: pytest.TestReport, call: pytest.CallInfo[None], *, full_tra
 
 
 def mark_failed(report: pytest.TestReport) -> None:
-    """Mark ``report`` as failed, in whatever phase: the target does not meet a requirement."""
-    setattr(report, _ATTRIBUTE, "failed")
+    """Mark ``report`` as failed, in whatever phase: the target does not meet a requirement.
+
+    A report that passed or was expected to fail has no mark.
+    """
+    setattr(report, _ATTRIBUTE, "failed" if report.failed else None)
 
 
 def outcome_of(report: pytest.TestReport) -> str:

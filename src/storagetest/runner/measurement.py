@@ -337,18 +337,23 @@ def run_case(
     attachment: Attachment,
     scale: LoadSize,
     *,
+    repeats: int,
+    max_repeats: int,
+    gates: Sequence[Threshold],
     case: CaseInfo,
     fills: PrefillCache,
+    confidence: float = 0.99,
+    plan: ErrorPlan | None = None,
     on_progress: Callable[[ProgressEvent], None] | None = None,
     extra_hosts: Sequence[Host] = (),
+    references: Mapping[str, Reference] | None = None,
     watch_interval: float = 0.0,
-    **judging: Any,  # noqa: ANN401  # run_measurement's
 ) -> tuple[Run, tuple[Verdict, ...]]:
     """Measure ``workload`` on ``attachment`` and judge it; the verdicts are in the order of ``gates``.
 
-    ``extra_hosts``, such as the server, are sampled like the client while it runs. Every ``watch_interval``
-    seconds ``on_progress`` gets the throughput (0: never). ``judging`` are the arguments of
-    :func:`run_measurement`.
+    ``extra_hosts``, such as the server, are sampled like the client while it runs. ``references`` holds the
+    baseline of the case by metric. Every ``watch_interval`` seconds ``on_progress`` gets the throughput (0:
+    never).
 
     Raises :class:`~storagetest.errors.WorkloadError`, what the attachment's client raises, and
     :class:`~storagetest.errors.ConfigError` for a gate on a metric that the workload does not measure.
@@ -364,7 +369,15 @@ def run_case(
         extra_hosts=extra_hosts,
         watch_interval=watch_interval,
     )
-    return run_measurement(measurement, **judging)
+    return run_measurement(
+        measurement,
+        repeats=repeats,
+        max_repeats=max_repeats,
+        gates=gates,
+        confidence=confidence,
+        plan=plan,
+        references=references,
+    )
 
 
 def run_measurement(
@@ -377,11 +390,7 @@ def run_measurement(
     plan: ErrorPlan | None = None,
     references: Mapping[str, Reference] | None = None,
 ) -> tuple[Run, tuple[Verdict, ...]]:
-    """Run ``measurement`` and judge it; the verdicts are in the order of ``gates``.
-
-    There are ``repeats`` runs, and more while a gate is undecided, at most ``max_repeats``. ``references``
-    has the baseline of the case by metric.
-    """
+    """Run ``measurement`` and judge it, as :func:`run_case` does."""
     with measurement:
         measurement.prepare()
         measurement.reach_steady_state()

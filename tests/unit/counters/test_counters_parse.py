@@ -216,7 +216,7 @@ def test_stolen_time_is_busy_and_waiting_for_io_is_not():
     assert cpu_usage(parse_stat(idle), parse_stat("cpu  0 0 0 60 40 0 0 0 0 0\n")) == CpuUsage(0.0, 0.0, 0)
 
 
-def test_guests_are_not_counted_twice():
+def test_time_of_virtual_machines_is_not_counted_twice():
     zero, now = parse_stat("cpu  0 0 0 0 0 0 0 0 0 0"), parse_stat("cpu  50 0 0 50 0 0 0 0 50 0")
     assert cpu_usage(zero, now) == CpuUsage(0.5, 0.5, 0)
 

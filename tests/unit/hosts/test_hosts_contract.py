@@ -343,6 +343,14 @@ def test_an_end_is_noticed_although_a_daemon_keeps_stdout_open(request, kind: st
             os.kill(int(line.partition(":")[0]), signal.SIGKILL)
 
 
+def test_too_much_stderr_of_an_interactive_process_is_an_error(host: Host, monkeypatch) -> None:
+    monkeypatch.setattr(_output, "OUTPUT_LIMIT", 1 << 20)
+    script = "head -c 2000000 /dev/zero >&2; read line"
+    started = host.interactive_exec(["sh", "-c", script], deadline=DEADLINE)
+    with started as process, pytest.raises(HostError, match="printed more than 1 MiB"):
+        process.read_line(20)
+
+
 def test_reading_from_an_ended_command_is_an_error_but_sending_is_not(host: Host) -> None:
     with host.interactive_exec(["true"], deadline=DEADLINE) as process:
         with pytest.raises(HostError, match="status 0"):

@@ -1,4 +1,4 @@
-"""The lab's machines: roles, QEMU's command lines, and what runs in a guest."""
+"""The lab's machines: roles, QEMU's command lines, and what runs in a machine."""
 
 import argparse
 import importlib.util
@@ -74,7 +74,7 @@ def test_roles_on_one_debian_release_share_an_image():
     assert roles.load("smb").recipe.hash() != roles.load("kernel").recipe.hash()
 
 
-def test_the_guest_loads_its_modules_and_runs_its_script(toy: str):
+def test_a_machine_loads_its_modules_and_runs_its_script(toy: str):
     role = roles.load(toy)
     machines = qemu.machines(role.memory, role.services, 1, 512, (client.SERVICE,))
     boot = qemu.Boot("kernel", "rootfs", None, kvm=False)
@@ -285,7 +285,7 @@ def test_wwids():
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
-def test_the_guests_wait_until_has_a_timeout():
+def test_wait_until_in_a_machine_has_a_timeout():
     script = f"{SCRIPTS['lib.sh']}\nwait_until 5 test -d / && echo found; wait_until 0 false || echo timeout"
     done = subprocess.run(["bash"], input=script, text=True, capture_output=True, timeout=30, check=True)
     assert done.stdout.splitlines() == ["found", "timeout"]
