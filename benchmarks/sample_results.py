@@ -8,11 +8,13 @@ from collections.abc import Iterator
 
 from storagetest.measure.bottleneck import Bottleneck, Limiter
 from storagetest.measure.histogram import Histogram, bucket
-from storagetest.measure.run import METRICS, Run, Sample, Unit
+from storagetest.measure.run import METRICS, Run, Sample
 from storagetest.measure.series import LOAD, Series
+from storagetest.measure.stats import Interval
+from storagetest.measure.unit import Unit
 from storagetest.report.base import Record
 from storagetest.report.coverage import CaseOutcome, CaseRecord, Level
-from storagetest.verdict.base import Interval, Outcome, Threshold, Verdict
+from storagetest.verdict.base import Outcome, Threshold, Verdict
 
 TITLES = {"nfs": "NFS", "smb": "SMB", "iscsi": "iSCSI", "nvme-tcp": "NVMe/TCP", "lustre": "Lustre"}
 VARIANTS = tuple(

@@ -25,8 +25,6 @@ from storagetest.protocols.local import Local
 from storagetest.runner import exclusive
 from storagetest.runner.locks import machine_id
 
-__all__ = ["CONFIDENCE", "Ratio", "attached", "pairs", "place_options", "ratio"]
-
 CONFIDENCE = 0.95
 
 Rates = Mapping[str, float]

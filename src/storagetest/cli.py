@@ -20,8 +20,6 @@ from storagetest import __version__
 from storagetest.commands import completion
 from storagetest.errors import ConfigError, StoragetestError
 
-__all__ = ["main"]
-
 _USAGE_ERROR = 4
 
 COMMANDS = {

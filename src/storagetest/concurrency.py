@@ -10,8 +10,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
-__all__ = ["AT_ONCE", "results_in_order", "run_concurrently"]
-
 AT_ONCE = 64
 """Calls that run at the same time, unless the caller sets a limit (chosen)."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import warnings
 
-__all__ = ["StoragetestDeprecationWarning", "warn_renamed"]
-
 
 class StoragetestDeprecationWarning(FutureWarning):
     """A deprecated name is in use; the next release does not accept it.

@@ -7,27 +7,6 @@ two of them into skips: :class:`ClientLacks` on a target marked ``optional``, an
 
 from __future__ import annotations
 
-__all__ = [
-    "AttachError",
-    "ClientLacks",
-    "CommandEnded",
-    "ConfigError",
-    "DataAtRisk",
-    "DeadlineExceeded",
-    "HostError",
-    "InUse",
-    "LabError",
-    "LocalProtocolError",
-    "NotInstalled",
-    "OptionRefused",
-    "RemoteProtocolError",
-    "ReportError",
-    "ResultError",
-    "StoragetestError",
-    "TargetDead",
-    "WorkloadError",
-]
-
 
 class StoragetestError(Exception):
     """Root of all errors. Its text is a complete message for the user, without a traceback."""

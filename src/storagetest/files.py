@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["replace_file"]
-
 
 def replace_file(path: Path, content: str | bytes) -> None:
     """Write ``content`` (text as UTF-8) to ``path`` by one rename: readers see the old or the new content.

@@ -18,8 +18,6 @@ from storagetest.errors import StoragetestError
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001  # it has no public name
 
-__all__ = ["SUITES", "add_parser", "case_name", "check_free", "copy", "list_suites", "pytest_command"]
-
 SUITES = Path(__file__).parent / "suites"
 """Directory of the installed suites; in a checkout a link to its ``suites/``."""
 

@@ -8,8 +8,6 @@ from typing import TypeVar
 
 from storagetest.errors import DeadlineExceeded, StoragetestError
 
-__all__ = ["wait_until"]
-
 T = TypeVar("T")
 
 

@@ -27,9 +27,6 @@ from typing import Any, Generic, TypeVar
 
 from storagetest.errors import ConfigError
 
-__all__ = ["Registry", "get_registry"]
-
-
 T = TypeVar("T")
 
 

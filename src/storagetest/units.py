@@ -20,21 +20,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
-__all__ = [
-    "format_count",
-    "format_duration",
-    "format_ratio",
-    "format_size",
-    "format_throughput",
-    "format_value",
-    "parse_count",
-    "parse_duration",
-    "parse_rate",
-    "parse_ratio",
-    "parse_size",
-    "parse_value",
-]
-
 _BINARY: Mapping[str, int] = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _DECIMAL: Mapping[str, int] = {"kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _SIZES: Mapping[str, Fraction] = {

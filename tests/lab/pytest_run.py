@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-__all__ = ["PytestRun", "posix_cases", "select_targets"]
-
 POSIX = Path(__file__).parents[2] / "suites" / "conformance" / "posix"
 
 PROFILE = """

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storagetest import units
-from storagetest.measure.run import Unit
+from storagetest.measure.unit import Unit
 
 SIZES = [
     ("0", 0),

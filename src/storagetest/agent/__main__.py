@@ -7,8 +7,6 @@ import sys
 
 from storagetest.agent.dispatch import run_request, write_message
 
-__all__ = ["main"]
-
 
 def main() -> int:
     """Run the request in stdin's first line; return the exit status, 0 if the last line is a result."""

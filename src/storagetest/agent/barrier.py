@@ -15,8 +15,6 @@ import os
 import select
 import time
 
-__all__ = ["GO", "LEAD", "PARENT", "READY", "SCRIPT", "wait_at_barrier"]
-
 READY, GO = "ready", "go"
 PARENT = "parent"
 

@@ -11,8 +11,6 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any
 
-__all__ = ["ARGV", "OLDEST_PYTHON", "START", "message", "packed"]
-
 OLDEST_PYTHON = (3, 9)
 """The oldest Python that the agent runs on."""
 

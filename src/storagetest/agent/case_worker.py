@@ -30,8 +30,6 @@ from storagetest.agent import fsutil
 from storagetest.agent.testlib.outcomes import OBSERVED, CannotRun, name_of
 from storagetest.agent.worker_pool import fork_worker, receive, send
 
-__all__ = ["CaseWorker"]
-
 Fixture = AbstractContextManager[Any]  # its value is the body's argument
 
 GRACE = 2.0

@@ -12,8 +12,6 @@ from typing import Any
 from storagetest.agent import fsutil
 from storagetest.agent.worker_pool import CommandError, WorkerPool
 
-__all__ = ["CLEANUP_LIMIT", "CLEANUP_MESSAGE", "CLEANUP_STALL", "CommandContext"]
-
 CLEANUP_LIMIT = 600.0
 """Seconds that removing files may take past the deadline, while files are being removed (chosen)."""
 CLEANUP_STALL = 8.0

@@ -8,8 +8,6 @@ from typing import Any
 
 from storagetest.agent import fsutil
 
-__all__ = ["DirectoryWorker"]
-
 
 class DirectoryWorker:
     """Worker number ``index`` of a load in the directory ``root``. ``random`` depends on seed and index."""

@@ -14,8 +14,6 @@ from storagetest.agent import fsutil
 from storagetest.agent.command_context import CommandContext
 from storagetest.agent.worker_pool import CommandError, os_error_fields
 
-__all__ = ["load_command", "run_request", "write_message"]
-
 
 def run_request(request: dict[str, Any]) -> int:
     """Run the request's command, and return the exit status: 0 if the last line is a result."""

@@ -11,8 +11,6 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["STAT_BUFFER", "stat"]
-
 STAT_BUFFER: Any
 stat: Callable[[bytes, Any], object]
 

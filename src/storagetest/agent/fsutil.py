@@ -8,21 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from random import Random
 
-__all__ = [
-    "RandomDataPool",
-    "aligned",
-    "drop_caches",
-    "evict_page_cache",
-    "leaf_directories",
-    "make_memory_directory",
-    "make_tree",
-    "open_fd",
-    "read_text",
-    "removal",
-    "remove",
-    "write_all",
-]
-
 _STRIDE = 4099  # a prime: consecutive blocks start at different offsets for a long time
 
 

@@ -10,8 +10,6 @@ import base64
 import zlib
 from typing import Any
 
-__all__ = ["decode_bytes", "encode_bytes"]
-
 
 def encode_bytes(value: Any) -> Any:  # noqa: ANN401  # any value
     """Return ``value`` with all bytes encoded."""

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-__all__ = ["count", "middle"]
-
 _BITS = 6
 _TOP = (1 << (_BITS + 28)) - 1
 

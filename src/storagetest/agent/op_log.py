@@ -12,8 +12,6 @@ from typing import Any
 
 from storagetest.agent import latency_bins
 
-__all__ = ["BackToBackOpLog", "OpLog", "now", "sleep_until"]
-
 now = time.monotonic_ns
 
 

@@ -8,8 +8,6 @@ import signal
 import time
 from contextlib import suppress
 
-__all__ = ["kill_marked"]
-
 _TRIES = 10
 
 

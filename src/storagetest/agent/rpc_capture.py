@@ -15,8 +15,6 @@ from __future__ import annotations
 import socket
 import struct
 
-__all__ = ["RpcCapture", "rpc_calls_in"]
-
 _EVERYTHING = 0x0003  # ETH_P_ALL of <linux/if_ether.h>
 _SO_RCVBUFFORCE = 33  # <asm-generic/socket.h>; not limited by net.core.rmem_max
 _SOL_PACKET, _PACKET_STATISTICS = 263, 6  # <linux/socket.h>, <linux/if_packet.h>

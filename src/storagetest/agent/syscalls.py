@@ -18,8 +18,6 @@ from typing import Any
 
 from storagetest.agent import fsutil
 
-__all__ = ["Syscalls"]
-
 _FLOCK = struct.Struct("@hhqqi0q")
 """struct flock of fcntl(2) where off_t has 64 bits: type, whence, start, length, process."""
 

@@ -13,8 +13,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["UndoEntry", "configure"]
-
 _TIMEOUT = 20.0
 """Seconds that writing or removing an entry may take (chosen)."""
 

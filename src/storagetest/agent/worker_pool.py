@@ -39,21 +39,6 @@ from storagetest.agent import fsutil
 from storagetest.agent.barrier import wait_at_barrier
 from storagetest.agent.op_log import OpLog, now, sleep_until
 
-__all__ = [
-    "CommandError",
-    "PhaseBarrier",
-    "WorkerPool",
-    "fork_worker",
-    "init_worker",
-    "kill",
-    "load_prctl",
-    "os_error_fields",
-    "reap",
-    "receive",
-    "send",
-    "set_parent_death_signal",
-]
-
 _HEAD = struct.Struct("!I")
 _FOREVER = 1 << 62  # ns
 _PR_SET_PDEATHSIG = 1

@@ -21,8 +21,6 @@ from rich.text import Text
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001  # it has no public name
 
-__all__ = ["Message", "Severity", "add_targets_file", "get_console", "print_messages"]
-
 
 class Severity(Enum):
     """Severity of a message, as it is printed."""

@@ -16,18 +16,6 @@ from storagetest.errors import HostError
 from storagetest.hosts import Host
 from storagetest.units import format_duration
 
-__all__ = [
-    "HostFacts",
-    "Offset",
-    "RequiredTool",
-    "RouteInfo",
-    "check_facts",
-    "clock_offset",
-    "collect_facts",
-    "describe",
-    "parse",
-]
-
 SECONDS = 120.0
 """Timeout of the command in seconds, chosen: a loaded machine needs long to start a program."""
 

@@ -8,8 +8,6 @@ from typing import Any
 from storagetest.hosts import Host
 from storagetest.protocols.base import Protocol
 
-__all__ = ["format_ports", "open_ports"]
-
 SECONDS = 4
 """Timeout of each TCP handshake in seconds; all run at the same time."""
 

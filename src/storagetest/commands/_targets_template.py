@@ -18,8 +18,6 @@ from storagetest.config.base import BlockOptions, SecretText
 from storagetest.config.validation import mentions
 from storagetest.protocols.base import Protocol
 
-__all__ = ["TargetDraft", "required", "targets_yaml"]
-
 _HEAD = """\
 # yaml-language-server: $schema={schema}
 #

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from storagetest.config import Config, HostConfig, Variant
     from storagetest.config.kinds import WorkloadKind
 
-__all__ = ["add_parser"]
-
 _LOCK_TIMEOUT = 5.0
 """Seconds to wait for the locks of a client and a server that another run measures on; chosen."""
 

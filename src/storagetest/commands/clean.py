@@ -13,8 +13,6 @@ from storagetest.hosts.connect import connect
 if TYPE_CHECKING:
     from storagetest.commands._console import Subparsers
 
-__all__ = ["add_parser"]
-
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add ``clean`` to the commands; it sets ``func(args) -> int``."""

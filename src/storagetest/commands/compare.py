@@ -15,8 +15,6 @@ from storagetest.report.formats.base import print_message
 if TYPE_CHECKING:
     from storagetest.commands._console import Subparsers
 
-__all__ = ["add_parser"]
-
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add ``compare`` to the commands; it sets ``func(args) -> int``."""

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from storagetest.commands._console import Subparsers
 
-__all__ = ["add_parser", "complete"]
-
 SHELLS = ("bash", "zsh", "fish")
 
 

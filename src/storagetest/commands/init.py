@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     from storagetest.commands._console import Subparsers
 
-__all__ = ["add_parser"]
-
 SCHEMA = "targets.schema.json"
 _DISCOVERY_TIMEOUT = 20.0
 """Timeout in seconds of each protocol's discovery; chosen."""

@@ -13,8 +13,6 @@ from storagetest.workloads.base import workloads
 if TYPE_CHECKING:
     from storagetest.commands._console import Subparsers
 
-__all__ = ["add_parser"]
-
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add both commands; each sets ``func(args) -> int``."""

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from storagetest.commands._console import Subparsers
     from storagetest.config import Config, Profile
 
-__all__ = ["add_parser"]
-
 _COLLECTED = {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}
 
 

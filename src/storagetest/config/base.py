@@ -33,24 +33,6 @@ from storagetest import units
 from storagetest.deprecation import warn_renamed
 from storagetest.errors import ConfigError
 
-__all__ = [
-    "Address",
-    "BlockOptions",
-    "Duration",
-    "Items",
-    "LocalPath",
-    "Mark",
-    "Model",
-    "Origin",
-    "Port",
-    "Portal",
-    "SecretText",
-    "Size",
-    "TargetOptions",
-    "Text",
-    "WorkloadOptions",
-]
-
 _REFERENCE = re.compile(r"\$\{(env|file):([^}]*)\}")
 _MEANT_AS_REFERENCE = re.compile(r"\$\{(env|file)\b.*|\$\{[^}]*\}", re.DOTALL)
 _SHELL_VARIABLE = re.compile(r"\$[A-Z_][A-Z0-9_]*", re.ASCII)

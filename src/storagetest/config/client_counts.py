@@ -9,8 +9,6 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from storagetest.config.base import Items
 from storagetest.errors import ConfigError
 
-__all__ = ["ALL", "Clients", "Counts", "asked_counts", "how_many", "read_counts"]
-
 ALL = "all"
 """Every client of the target."""
 

@@ -29,8 +29,6 @@ from storagetest.errors import ConfigError
 if TYPE_CHECKING:
     from storagetest.verdict import Threshold
 
-__all__ = ["Comparison", "ComparisonEntry", "read_comparisons"]
-
 
 class ComparisonEntry(Model):
     """Two variants measured in turns."""

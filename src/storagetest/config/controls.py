@@ -20,8 +20,6 @@ from pydantic import Field, model_validator
 
 from storagetest.config.base import Items, Model
 
-__all__ = ["Command", "Controls"]
-
 Command = Annotated[Items[str], Field(min_length=1)]
 """A program and its arguments. No shell interprets them."""
 

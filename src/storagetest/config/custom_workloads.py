@@ -24,8 +24,6 @@ from storagetest.config.yaml_source import YamlNode
 from storagetest.errors import ConfigError
 from storagetest.registry import get_registry
 
-__all__ = ["CUSTOM_WORKLOADS", "CustomWorkloadEntry", "read_custom_workloads"]
-
 CUSTOM_WORKLOADS = "storagetest.workloads._custom"
 """The registry of the kinds of custom workloads; a kind's name is its key in an entry."""
 

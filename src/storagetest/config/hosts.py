@@ -9,8 +9,6 @@ from storagetest.config.models import HostConfig, LocalEntry, SlurmEntry, SshEnt
 from storagetest.config.validation import ValidationErrors, suggest
 from storagetest.config.yaml_source import YamlNode
 
-__all__ = ["HostConfigs"]
-
 _NOWHERE = YamlNode("", "")
 
 

@@ -15,8 +15,6 @@ from storagetest.registry import get_registry
 if TYPE_CHECKING:
     from storagetest.measure.run import Metric
 
-__all__ = ["ProtocolKind", "WorkloadKind", "protocol_kinds", "workload_kinds"]
-
 
 class ProtocolKind(Protocol):
     """A class that :mod:`storagetest.protocols` registers."""

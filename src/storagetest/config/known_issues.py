@@ -41,18 +41,6 @@ from storagetest.config.variant_filter import matches, matches_name, unknown_nam
 from storagetest.config.yaml_source import YamlNode, read
 from storagetest.errors import ConfigError
 
-__all__ = [
-    "SECTION",
-    "KnownIssue",
-    "KnownIssueEntry",
-    "KnownIssueFields",
-    "Outcome",
-    "SuiteIssueEntry",
-    "TableIssueEntry",
-    "read_known_issue",
-    "read_known_issues",
-]
-
 SECTION = "known_issues"
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 

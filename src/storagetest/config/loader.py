@@ -26,8 +26,6 @@ from storagetest.errors import ConfigError
 if TYPE_CHECKING:
     from storagetest.verdict.base import Threshold
 
-__all__ = ["SECTIONS", "Config", "build", "load"]
-
 SECTIONS = (
     "version",
     "clients",

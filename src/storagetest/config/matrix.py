@@ -23,8 +23,6 @@ from storagetest.config.base import Mark, SecretText, TargetOptions
 from storagetest.config.validation import ValidationErrors, mentions, nested_model, suggest
 from storagetest.config.yaml_source import YamlNode
 
-__all__ = ["Combination", "expand", "parts", "refuses_matrix", "shows_address"]
-
 Combination = Mapping[str, YamlNode]
 """One value for each option of a matrix; the nodes' key place is the option's."""
 

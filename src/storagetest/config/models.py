@@ -22,21 +22,6 @@ from storagetest.config.base import (
 from storagetest.config.client_counts import Clients, Counts
 from storagetest.config.controls import Controls
 
-__all__ = [
-    "NAME",
-    "PROFILES",
-    "HostConfig",
-    "LocalEntry",
-    "Profile",
-    "ProfileEntry",
-    "SlurmEntry",
-    "SshEntry",
-    "TargetEntry",
-    "ThresholdRule",
-    "ThresholdText",
-    "Variant",
-]
-
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
 """Pattern of the name of a target, client, server or profile."""
 

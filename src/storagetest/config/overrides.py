@@ -15,8 +15,6 @@ from storagetest.config.validation import suggest
 from storagetest.config.yaml_source import YamlNode, YamlSource, parse
 from storagetest.errors import ConfigError
 
-__all__ = ["apply_overrides"]
-
 _MAY_BE_NEW = ("profiles", "thresholds", "comparisons")
 
 

@@ -20,8 +20,6 @@ from storagetest.config.known_issues import KnownIssueEntry
 from storagetest.config.matrix import refuses_matrix
 from storagetest.config.models import NAME, LocalEntry, ProfileEntry, SlurmEntry, SshEntry, TargetEntry
 
-__all__ = ["json_schema", "make_schema", "schema_text"]
-
 Schema = dict[str, Any]
 
 

@@ -17,8 +17,6 @@ from storagetest.config.thresholds import read_rules
 from storagetest.config.validation import ValidationErrors, suggest
 from storagetest.config.yaml_source import YamlNode
 
-__all__ = ["TARGET_KEYS", "Targets"]
-
 TARGET_KEYS = (*TargetEntry.model_fields, "matrix", "exclude", "thresholds")
 """The keys of a target that are not its protocol's options."""
 

@@ -31,8 +31,6 @@ from storagetest.errors import ConfigError
 if TYPE_CHECKING:
     from storagetest.verdict.base import Threshold
 
-__all__ = ["choose", "find_workload", "most", "read_key", "read_parameter", "read_rules"]
-
 _KEY = re.compile(r"([^\[\]]+)(?:\[([^\[\]]*)\])?")
 
 

@@ -21,8 +21,6 @@ from storagetest.config.models import NAME
 from storagetest.config.yaml_source import AmbiguousScalar, YamlNode
 from storagetest.errors import ConfigError
 
-__all__ = ["ValidationErrors", "first_message", "mentions", "nested_model", "suggest"]
-
 M = TypeVar("M", bound=BaseModel)
 
 

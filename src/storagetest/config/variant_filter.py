@@ -13,8 +13,6 @@ from fnmatch import fnmatchcase
 from storagetest.config.kinds import protocol_kinds
 from storagetest.config.models import Variant
 
-__all__ = ["matches", "matches_name", "unknown_names"]
-
 _OF_VARIANT = ("protocol", "target", "implementation")
 
 

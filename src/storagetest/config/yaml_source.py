@@ -26,8 +26,6 @@ import yaml
 from storagetest.config.base import Origin, Text
 from storagetest.errors import ConfigError
 
-__all__ = ["AmbiguousScalar", "YamlNode", "YamlSource", "parse", "read"]
-
 _LARGEST_FILE = 1 << 20
 _MOST_NODES = 20_000
 _DEEPEST = 32

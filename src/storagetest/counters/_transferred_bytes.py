@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 from storagetest.counters.base import DEVICE, MOUNTS, CounterSource, all_sources, file_system, paths_of
 
-__all__ = ["TransferredBytes", "line_prefixes", "paths", "transferred_between"]
-
 
 @dataclass(frozen=True, slots=True)
 class TransferredBytes:

@@ -30,28 +30,9 @@ from pathlib import PurePosixPath
 from typing import Any, ClassVar
 
 from storagetest.deprecation import warn_renamed
-from storagetest.measure.run import Unit
 from storagetest.measure.series import Series
+from storagetest.measure.unit import Unit
 from storagetest.registry import Registry, get_registry
-
-__all__ = [
-    "DEVICE",
-    "MOUNTS",
-    "CounterSource",
-    "Kind",
-    "Reading",
-    "RequestCounts",
-    "RequestKind",
-    "Snapshot",
-    "all_sources",
-    "file_system",
-    "leading_integers",
-    "paths_of",
-    "rate_between",
-    "register",
-    "sources",
-    "to_series",
-]
 
 MOUNTS = "/proc/self/mountstats"
 """The file that names every mount point with the type of its file system."""

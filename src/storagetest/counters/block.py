@@ -7,9 +7,7 @@ from pathlib import PurePosixPath
 from typing import ClassVar
 
 from storagetest.counters.base import DEVICE, CounterSource, Kind, Reading, leading_integers, register
-from storagetest.measure.run import Unit
-
-__all__ = ["Block", "BlockSource", "device_readings"]
+from storagetest.measure.unit import Unit
 
 _SECTOR = 512  # bytes, independent of the device's sector size
 

@@ -11,9 +11,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from storagetest.counters.base import CounterSource, Reading, RequestKind, register
-from storagetest.measure.run import Unit
-
-__all__ = ["Cifs"]
+from storagetest.measure.unit import Unit
 
 _PATH = "/proc/fs/cifs/Stats"
 _OPERATION = re.compile(r"(\w+): (\d+) total (\d+) failed")

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from storagetest.counters.base import CounterSource, Kind, Reading, register
-from storagetest.measure.run import Unit
-
-__all__ = ["Cpu", "CpuTimes", "CpuUsage", "cpu_usage", "parse_stat"]
+from storagetest.measure.unit import Unit
 
 _IDLE = (3, 4)  # the columns idle and iowait; guest time (8, 9) is already part of user and nice
 _COUNTED = 8

@@ -12,9 +12,7 @@ from pathlib import PurePosixPath
 from typing import ClassVar
 
 from storagetest.counters.base import CounterSource, Kind, Reading, leading_integers, register
-from storagetest.measure.run import Unit
-
-__all__ = ["IscsiSource"]
+from storagetest.measure.unit import Unit
 
 _INITIATOR = {
     "iorequest_cnt": "requests",

@@ -12,9 +12,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from storagetest.counters.base import CounterSource, Kind, Reading, RequestKind, register
-from storagetest.measure.run import Unit
-
-__all__ = ["LustreSource"]
+from storagetest.measure.unit import Unit
 
 _LINE = re.compile(r"(\w+)\s+(\d+) samples \[(\w+)\](?:\s+\d+\s+\d+\s+(\d+))?")
 _LAYER = re.compile(r"/(llite|osc|mdc)/")

@@ -23,9 +23,7 @@ from storagetest.counters.base import (
     leading_integers,
     register,
 )
-from storagetest.measure.run import Unit
-
-__all__ = ["Mount", "Mountstats", "parse_mounts"]
+from storagetest.measure.unit import Unit
 
 _COLUMNS = 8
 _OPEN = {"OPEN", "OPEN_NOATTR", "OPEN_DGRD"}

@@ -8,9 +8,7 @@ from pathlib import PurePosixPath
 from typing import ClassVar
 
 from storagetest.counters.base import CounterSource, Kind, Reading, leading_integers, register
-from storagetest.measure.run import Unit
-
-__all__ = ["Nic", "Traffic", "traffic"]
+from storagetest.measure.unit import Unit
 
 _DEV, _SNMP, _NETSTAT = "/proc/net/dev", "/proc/net/snmp", "/proc/net/netstat"
 _SPEED = "/sys/class/net/*/speed"

@@ -13,9 +13,7 @@ from typing import ClassVar
 
 from storagetest.counters.base import Kind, Reading, leading_integers, register
 from storagetest.counters.block import BlockSource, device_readings
-from storagetest.measure.run import Unit
-
-__all__ = ["Nvme"]
+from storagetest.measure.unit import Unit
 
 
 @register

@@ -17,13 +17,10 @@ from storagetest.counters.base import (
     MOUNTS,
     CounterSource,
     RequestCounts,
-    RequestKind,
     all_sources,
     file_system,
     paths_of,
 )
-
-__all__ = ["NLM", "RequestCounts", "RequestKind", "count_requests", "nfs4_lease_seconds", "paths"]
 
 NLM = 100021
 """The RPC program of the Network Lock Manager (X/Open XNFS C702, chapter 10; RFC 1813 names it)."""

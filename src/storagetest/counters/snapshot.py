@@ -10,8 +10,6 @@ from collections.abc import Mapping
 
 from storagetest.counters.base import all_sources, paths_of
 
-__all__ = ["command", "format_output", "globs", "parse"]
-
 
 def command() -> str:
     """Return the shell command (sh, GNU grep) that prints the files of all sources; it ignores missing files.

@@ -20,18 +20,6 @@ from typing import Any, ClassVar
 
 from storagetest.registry import Registry, get_registry
 
-__all__ = [
-    "ClientSuite",
-    "ControllerSuite",
-    "Invocation",
-    "ItemOutcome",
-    "ItemResult",
-    "Suite",
-    "TargetInfo",
-    "register",
-    "suites",
-]
-
 
 class ItemOutcome(Enum):
     """Outcome of one test. BROKEN: the program failed, or its output cannot be parsed."""

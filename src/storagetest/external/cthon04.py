@@ -10,8 +10,6 @@ from typing import ClassVar
 
 from storagetest.external.base import ClientSuite, Invocation, ItemOutcome, ItemResult, register
 
-__all__ = ["Cthon04"]
-
 _DEADLINE = 900.0
 _PARTS = {"basic": "-b", "general": "-g", "special": "-s", "lock": "-l"}
 _END = "All tests completed"

@@ -11,8 +11,6 @@ from typing import ClassVar
 
 from storagetest.external.base import ClientSuite, Invocation, ItemOutcome, ItemResult, register
 
-__all__ = ["Fsstress"]
-
 _DEADLINE = 600.0
 _TESTS: Mapping[str, tuple[int, int, int]] = {"one-process": (1, 1000, 1), "eight-processes": (8, 300, 2)}
 """Test → (processes, operations of each, seed)."""

@@ -13,8 +13,6 @@ from typing import ClassVar
 
 from storagetest.external.base import ClientSuite, Invocation, ItemOutcome, ItemResult, register
 
-__all__ = ["Fsx"]
-
 _OPERATIONS = 5000
 _DEADLINE = 300.0
 

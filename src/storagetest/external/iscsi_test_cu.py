@@ -25,8 +25,6 @@ from storagetest.wire.scsi.data import decode_designators, decode_inquiry, decod
 from storagetest.wire.scsi.logical_unit import LogicalUnit
 from storagetest.wire.tcp import RecordedConnection
 
-__all__ = ["IscsiTestCu"]
-
 _TEST = re.compile(r"^ALL\.(\w+\.\w+)\s*$", re.MULTILINE)
 _BANNER = "CUnit - A unit testing framework"
 _COUNTS = re.compile(r"^\s+tests\s+(\d+)\s+(\d+)\s+(\d+)\s+(\d+)", re.MULTILINE)

@@ -12,8 +12,6 @@ from typing import ClassVar
 
 from storagetest.external.base import ClientSuite, Invocation, ItemOutcome, ItemResult, register
 
-__all__ = ["Pjdfstest"]
-
 _DEADLINE = 600.0
 _CALLS = (
     "chmod",

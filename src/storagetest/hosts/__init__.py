@@ -20,7 +20,8 @@ from storagetest.hosts.undo_journal import (
 )
 
 if TYPE_CHECKING:
-    from storagetest.hosts.ssh import SshHost, SshSettings
+    from storagetest.hosts._ssh_settings import SshSettings
+    from storagetest.hosts.ssh import SshHost
 
 __all__ = [
     "Completed",

@@ -6,17 +6,6 @@ import codecs
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = [
-    "OUTPUT_LIMIT",
-    "ConnectionLost",
-    "DeadlinePassed",
-    "ExitInfo",
-    "OutputBuffer",
-    "OutputTooLarge",
-    "check_limit",
-    "last_lines",
-]
-
 _TAIL_LINES = 8
 OUTPUT_LIMIT = 64 << 20
 """Bytes that a command may write to stdout, and as many to stderr."""

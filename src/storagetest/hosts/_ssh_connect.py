@@ -19,8 +19,6 @@ from storagetest.hosts._paramiko import paramiko
 from storagetest.hosts._ssh_settings import Endpoint
 from storagetest.hosts._supervised_host import Unreachable
 
-__all__ = ["TimeBudget", "authenticate", "tcp_connect"]
-
 _KEEPALIVE = 15
 """Seconds between keepalives, so that firewalls do not drop an idle connection (chosen)."""
 _UNACKNOWLEDGED_MS = 60_000

@@ -16,8 +16,6 @@ from pathlib import Path
 from storagetest.hosts._paramiko import paramiko
 from storagetest.hosts._supervised_host import Unreachable
 
-__all__ = ["Endpoint", "SshSettings", "resolve"]
-
 _HOP = re.compile(r"(?:ssh://)?(?:(?P<user>[^@]+)@)?(?P<host>\[[^]]+\]|[^:]+)(?::(?P<port>\d+))?/?")
 _MAX_HOPS = 8
 

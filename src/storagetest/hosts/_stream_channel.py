@@ -12,8 +12,6 @@ from abc import abstractmethod
 from storagetest.hosts._output import OutputBuffer, check_limit
 from storagetest.hosts.interactive import Channel
 
-__all__ = ["CHUNK", "POLL", "SETTLE", "StreamChannel"]
-
 CHUNK = 1 << 16
 POLL = 0.25
 """The longest wait for output in seconds, between two checks whether the command has ended (chosen)."""

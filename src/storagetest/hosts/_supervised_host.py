@@ -41,8 +41,6 @@ from storagetest.hosts.base import Completed, Host, failed, format_command
 from storagetest.hosts.fast_exec import MAX_STDIN, collect_output
 from storagetest.hosts.interactive import Channel, ChannelLost, ChannelTimeout, InteractiveProcess
 
-__all__ = ["SupervisedHost", "Unreachable"]
-
 MARK = "STORAGETEST_RUN"
 GRACE = 2.0
 """Seconds between TERM and KILL."""

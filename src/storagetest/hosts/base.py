@@ -24,8 +24,6 @@ from storagetest.hosts._output import last_lines
 from storagetest.hosts.fast_exec import FastExec
 from storagetest.hosts.interactive import InteractiveProcess
 
-__all__ = ["Completed", "Host"]
-
 
 @dataclass(frozen=True, slots=True)
 class Completed:

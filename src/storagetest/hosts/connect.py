@@ -10,9 +10,7 @@ from storagetest.hosts.local import LocalHost
 from storagetest.hosts.slurm import SlurmHost
 
 if TYPE_CHECKING:
-    from storagetest.hosts.ssh import SshSettings
-
-__all__ = ["connect"]
+    from storagetest.hosts._ssh_settings import SshSettings
 
 
 def connect(machine: HostConfig) -> Host:
@@ -27,7 +25,7 @@ def connect(machine: HostConfig) -> Host:
 
 
 def _settings(machine: HostConfig) -> SshSettings:
-    from storagetest.hosts.ssh import SshSettings  # noqa: PLC0415  # as above
+    from storagetest.hosts._ssh_settings import SshSettings  # noqa: PLC0415  # as above
 
     return SshSettings(
         name=machine.name,

@@ -23,8 +23,6 @@ from typing import Protocol
 from storagetest.hosts._output import ConnectionLost, DeadlinePassed, ExitInfo, OutputBuffer, check_limit
 from storagetest.hosts.interactive import Channel, ChannelLost, ChannelTimeout
 
-__all__ = ["MAX_STDIN", "FastExec", "collect_output"]
-
 MAX_STDIN = 1 << 20
 """Limit of a command's stdin in bytes, because other commands wait for the same channel."""
 

@@ -23,8 +23,6 @@ from collections.abc import Callable
 from storagetest.errors import CommandEnded, DeadlineExceeded, HostError
 from storagetest.hosts._output import OutputTooLarge, last_lines
 
-__all__ = ["Channel", "ChannelLost", "ChannelTimeout", "InteractiveProcess"]
-
 MAX_LINE = 64 << 20
 """Maximum length of a line in bytes."""
 

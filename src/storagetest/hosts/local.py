@@ -15,8 +15,6 @@ from storagetest.hosts._stream_channel import CHUNK, POLL, StreamChannel
 from storagetest.hosts._supervised_host import SupervisedHost, Unreachable
 from storagetest.hosts.interactive import Channel, ChannelTimeout
 
-__all__ = ["LocalHost", "PipeChannel"]
-
 
 class LocalHost(SupervisedHost):
     """This machine. Commands run in their own sessions, so Ctrl-C in the terminal does not signal them."""

@@ -28,8 +28,6 @@ from storagetest.hosts.fast_exec import collect_output
 from storagetest.hosts.interactive import Channel
 from storagetest.hosts.local import LocalHost, PipeChannel
 
-__all__ = ["SlurmHost", "srun"]
-
 _JOB = "SLURM_JOB_ID"
 _MAX_STDERR = 1 << 16
 _REFUSED = re.compile(r"srun: (error|fatal): (?!\S+: tasks? )")

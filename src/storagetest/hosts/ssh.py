@@ -30,8 +30,6 @@ from storagetest.hosts._supervised_host import SupervisedHost, Unreachable
 from storagetest.hosts.interactive import Channel, ChannelLost, ChannelTimeout
 from storagetest.polling import wait_until
 
-__all__ = ["SshHost", "SshSettings"]
-
 _REAP_TIMEOUT = 5.0
 _SESSIONS = 9
 _BROKEN = (paramiko.SSHException, EOFError, OSError)

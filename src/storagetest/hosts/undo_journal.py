@@ -36,19 +36,6 @@ from typing import Any
 from storagetest.errors import HostError, StoragetestError
 from storagetest.hosts.base import Host
 
-__all__ = [
-    "Entry",
-    "EntryHandle",
-    "Journal",
-    "Owner",
-    "Step",
-    "UndoResult",
-    "UndoStatus",
-    "UnreadableEntry",
-    "agent_journal",
-    "clean",
-]
-
 SCHEMA = 1
 _DEADLINE = 20.0
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-__all__ = ["matching", "select_deb822", "select_lines"]
-
 _ETC = Path("/etc/apt")
 _LINE = re.compile(r"deb\s+(?:\[(?P<options>[^]]*)\]\s+)?\S+\s+(?P<suite>\S+)\s+(?P<components>.+)")
 

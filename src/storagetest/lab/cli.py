@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001  # argparse has no public name
     Command = Callable[[argparse.Namespace], int]
 
-__all__ = ["add_parser"]
-
 _DEFAULT = "default"
 
 

@@ -28,8 +28,6 @@ from storagetest.lab.status import HostStatus, LabStatus
 from storagetest.lab.subprocess_util import tail
 from storagetest.polling import wait_until
 
-__all__ = ["FaultableVm", "Network"]
-
 Network = Literal["data", "admin"]
 _BOOT_TIMEOUT = 120.0  # seconds; for emulation on a loaded host
 

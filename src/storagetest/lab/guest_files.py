@@ -13,8 +13,6 @@ from importlib.resources import files as package_files
 from storagetest.lab.initramfs import File
 from storagetest.lab.qemu import Boot, Machine
 
-__all__ = ["Private", "files", "settings"]
-
 _SSHD = """\
 Port 22
 HostKey /run/lab/host_key

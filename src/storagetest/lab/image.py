@@ -35,8 +35,6 @@ from storagetest.lab.initramfs import File, archive, load_order, normalised
 from storagetest.lab.paths import cache_root
 from storagetest.lab.subprocess_util import die_with_parent, require, run, tail
 
-__all__ = ["Image", "Recipe", "build", "find", "mmdebstrap_argv"]
-
 _BUILD_TIMEOUT = 1800.0  # seconds; chosen: a build takes about a minute
 _PREFIX = ".build-"
 Progress = Callable[[str], None]

@@ -18,8 +18,6 @@ from pathlib import PurePosixPath
 
 from storagetest.errors import LabError
 
-__all__ = ["File", "archive", "load_order", "normalised"]
-
 _DIRECTORY, _REGULAR, _SYMLINK = 0o040000, 0o100000, 0o120000
 _TRAILER = "TRAILER!!!"
 

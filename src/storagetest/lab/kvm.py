@@ -22,8 +22,6 @@ from storagetest.lab.initramfs import File, archive
 from storagetest.lab.paths import cache_root
 from storagetest.lab.subprocess_util import die_with_parent
 
-__all__ = ["Accelerator", "choose", "parse_probe", "probe_argv"]
-
 _KVM = Path("/dev/kvm")
 _TIMEOUT = 6.0  # seconds; chosen: a guest under KVM needs less than one
 _GREETING = "storagetest: a guest runs"

@@ -16,8 +16,6 @@ from storagetest.lab.subprocess_util import tail
 from storagetest.lab.supervisor import LOCK, STATES
 from storagetest.polling import wait_until
 
-__all__ = ["Lab"]
-
 _MAX_CLIENTS = 64
 _CLIENT_MEMORY = 1024  # MiB
 _OTHER_UP_TIMEOUT = 600.0  # seconds that another `up` of the same lab may take

@@ -28,8 +28,6 @@ from storagetest.lab.paths import state_root
 from storagetest.lab.supervisor import LOCK
 from storagetest.polling import wait_until
 
-__all__ = ["alive", "create_locked", "end", "prune"]
-
 _END_TIMEOUT = 30.0  # seconds
 
 

@@ -19,8 +19,6 @@ from storagetest.lab.image import Image
 from storagetest.lab.paths import cache_root
 from storagetest.lab.subprocess_util import require, run
 
-__all__ = ["Overlay", "describe", "pack"]
-
 _MODULES = Path("usr/lib/modules")
 # Symbolic links to usr/… in the image: a directory of that name in an overlay would hide the link's target.
 _LINKS = ("bin", "lib", "lib32", "lib64", "libx32", "sbin")

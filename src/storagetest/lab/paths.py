@@ -12,8 +12,6 @@ from pathlib import Path
 
 from storagetest.errors import LabError
 
-__all__ = ["cache_root", "check_name", "lab_dir", "package_root", "shorten_home", "state_root"]
-
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 
 

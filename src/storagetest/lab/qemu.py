@@ -28,19 +28,6 @@ from dataclasses import dataclass, field
 
 from storagetest.lab.services import ADDRESS, Service
 
-__all__ = [
-    "APPLIANCE",
-    "OLDEST",
-    "Boot",
-    "Machine",
-    "MachineFiles",
-    "argv",
-    "listeners",
-    "machines",
-    "socket_name",
-    "version",
-]
-
 APPLIANCE = "appliance"
 OLDEST = (7, 2)  # the first version with -netdev stream
 _SSH = 22

@@ -13,8 +13,6 @@ from pathlib import Path
 from storagetest.errors import LabError
 from storagetest.lab.subprocess_util import connect_unix
 
-__all__ = ["execute", "forwarded", "is_ready", "parse_usernet"]
-
 _TIMEOUT = 15.0  # seconds
 
 

@@ -9,8 +9,6 @@ from collections.abc import Iterable, Sequence
 from storagetest.lab import roles
 from storagetest.lab.services import Target, YamlValue
 
-__all__ = ["page"]
-
 _HEAD = """\
 # Lab roles
 

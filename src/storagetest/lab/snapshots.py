@@ -33,8 +33,6 @@ from storagetest.lab import guest_files, qemu, qmp
 from storagetest.lab.paths import cache_root
 from storagetest.polling import wait_until
 
-__all__ = ["KEPT", "LabSnapshot", "discard", "find", "key_of", "load", "new", "save"]
-
 _FACTS = "snapshot.json"
 _PREFIX = ".save-"
 KEPT = 8

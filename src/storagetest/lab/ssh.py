@@ -12,8 +12,6 @@ from pathlib import Path
 
 from storagetest.lab.subprocess_util import run
 
-__all__ = ["argv", "config", "known_hosts", "make_key"]
-
 _LOOPBACK = "127.0.0.1"
 
 

@@ -30,18 +30,6 @@ from storagetest.lab.subprocess_util import require, run, tail
 from storagetest.lab.supervisor import COMMIT, PLAN, send_request, settings_file
 from storagetest.lab.targets import targets_yaml
 
-__all__ = [
-    "FACTS",
-    "Plan",
-    "SupervisorHandle",
-    "check_host",
-    "host_status",
-    "machines_started",
-    "prepare",
-    "publish",
-    "write_plan",
-]
-
 FACTS = "lab.json"
 """Written last: a lab directory with this file belongs to a lab that is up."""
 

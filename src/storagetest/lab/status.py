@@ -14,8 +14,6 @@ from typing import Any
 
 from storagetest.lab import roles
 
-__all__ = ["HostStatus", "LabSpec", "LabStatus", "dump", "parse", "read"]
-
 
 @dataclass(frozen=True, slots=True)
 class LabSpec:

@@ -18,8 +18,6 @@ from pathlib import Path
 
 from storagetest.errors import LabError
 
-__all__ = ["connect_unix", "die_with_parent", "require", "run", "tail"]
-
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LIBC = ctypes.CDLL(None, use_errno=True)
 

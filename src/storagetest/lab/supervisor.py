@@ -49,8 +49,6 @@ from storagetest.lab.supervisor_fsm import (
     SupervisorFsm,
 )
 
-__all__ = ["COMMIT", "LOCK", "PLAN", "STATES", "LabSupervisor", "send_request", "settings_file"]
-
 PLAN, STATES, LOCK = "plan.json", "states.json", "lock"
 _CONTROL, _REMOVED = "control", ".gone-"
 COMMIT = b"keep\n"

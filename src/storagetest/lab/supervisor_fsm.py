@@ -24,18 +24,6 @@ from typing import Any
 
 from storagetest.lab.qemu import APPLIANCE
 
-__all__ = [
-    "Action",
-    "LabEvent",
-    "MachinePhase",
-    "MachineState",
-    "Notify",
-    "SendSettings",
-    "StartMachine",
-    "StopLab",
-    "SupervisorFsm",
-]
-
 _MAX_ATTEMPTS = 2
 _MARK = "storagetest: "
 """Prefix of a milestone on the console; see guest/boot.sh."""

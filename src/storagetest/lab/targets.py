@@ -13,8 +13,6 @@ from pathlib import Path
 from storagetest.lab.paths import shorten_home
 from storagetest.lab.services import ForwardedPort, Secret, Target, YamlValue
 
-__all__ = ["targets_yaml"]
-
 # Strings without quotes: a word or a path, a qualified name, an IPv4 address (LNet's NIDs end in @tcp).
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./-]*(:[A-Za-z0-9_./-]+)*|\d+(\.\d+){3}(@[a-z0-9]+)?")
 _WORDS = {

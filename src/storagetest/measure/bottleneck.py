@@ -28,8 +28,6 @@ from enum import Enum
 
 from storagetest.units import format_count, format_ratio
 
-__all__ = ["Bottleneck", "Limiter", "Utilisation", "bottleneck", "median_of"]
-
 FULL_CARD = 0.90
 NEAR_CEILING = 0.80
 BUSY_CORE = 0.95

@@ -17,8 +17,6 @@ from enum import Enum
 
 from storagetest.units import format_ratio, format_size
 
-__all__ = ["Cache", "why_cache_state_unproven"]
-
 MOSTLY = 0.90
 HARDLY = 0.10
 

@@ -13,16 +13,6 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = [
-    "ActivitySpan",
-    "ClientSummary",
-    "ConcurrencySummary",
-    "Window",
-    "outliers",
-    "rate_in_window",
-    "window",
-]
-
 _FEWEST_FOR_FENCES = 4
 
 

@@ -23,8 +23,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["LONGEST", "RELATIVE_ERROR", "Histogram", "bucket", "merge"]
-
 RELATIVE_ERROR = 1 / 128
 """How far a bucket's value may be from a latency counted in it, as a share of that latency."""
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from storagetest.measure.histogram import Histogram
 
-__all__ = ["FARTHEST", "Distribution", "distribution", "nines"]
-
 FARTHEST = 0.9999
 """The last share of a curve: p99.99."""
 

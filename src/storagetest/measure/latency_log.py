@@ -31,8 +31,6 @@ from numpy.typing import NDArray
 from storagetest.errors import WorkloadError
 from storagetest.measure.histogram import Histogram, bucket, merge
 
-__all__ = ["CHUNK", "LatencyLog", "parse", "read"]
-
 CHUNK = 1 << 19
 """Bytes per chunk; the arrays made from it (about tenfold) should fit into a processor's caches."""
 

@@ -18,8 +18,6 @@ from dataclasses import dataclass
 from storagetest.measure.run import Metric, Run
 from storagetest.measure.stats import Estimate, counted, estimate
 
-__all__ = ["Curve", "CurvePoint", "ParameterSweep", "curves", "metric_value", "parameter_sweeps"]
-
 _NAME = re.compile(r"([a-z][a-z_]*?)_(\d+)_([a-z].*)")
 _FEWEST = 3
 

@@ -30,11 +30,10 @@ from storagetest.measure.common_window import (
     window,
 )
 from storagetest.measure.histogram import Histogram, merge
-from storagetest.measure.run import Better, Metric, Sample, Unit
+from storagetest.measure.run import Better, Metric, Sample
 from storagetest.measure.series import LOAD, Series, combined
+from storagetest.measure.unit import Unit
 from storagetest.units import format_duration, format_ratio, format_value
-
-__all__ = ["SPREAD_LIMIT", "ClientSample", "attach_series", "merge_client_samples"]
 
 SPREAD_LIMIT = 0.010
 """Seconds between the first I/O of the first and of the last client."""

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from storagetest.measure.run import Better
 from storagetest.measure.stats import Estimate, Interval
 
-__all__ = ["RelativeScore", "relative_scores"]
-
 
 @dataclass(frozen=True, slots=True)
 class RelativeScore:

@@ -17,8 +17,6 @@ from storagetest.measure.histogram import Histogram
 from storagetest.measure.series import LOAD, Series
 from storagetest.measure.unit import Unit
 
-__all__ = ["HEADLINE", "METRICS", "Better", "Metric", "Run", "Sample", "Unit"]
-
 
 class Better(Enum):
     """Whether higher or lower values are better."""

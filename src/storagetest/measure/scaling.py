@@ -17,8 +17,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-__all__ = ["jain", "knee"]
-
 SENSITIVITY = 1.0
 """The paper's ``S``: how many points of a plateau it takes to see one."""
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from storagetest.measure.unit import Unit
 
-__all__ = ["LOAD", "Series", "combined", "cut"]
-
 LOAD = "load"
 """The source of series that the load generator reports."""
 

@@ -17,8 +17,6 @@ from functools import cache
 from storagetest.measure.histogram import merge
 from storagetest.measure.run import Metric, Run, Sample
 
-__all__ = ["Estimate", "Interval", "counted", "estimate", "mean", "mean_interval"]
-
 
 @dataclass(frozen=True, slots=True)
 class Interval:

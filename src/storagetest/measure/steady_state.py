@@ -24,8 +24,6 @@ from storagetest.measure.stats import mean
 from storagetest.measure.unit import Unit
 from storagetest.units import format_ratio
 
-__all__ = ["WINDOW", "SteadyStateCheck", "by_rounds", "fit", "within_a_round"]
-
 WINDOW = 5
 """Rounds that ``pts`` compares."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["Unit"]
-
 
 class Unit(Enum):
     """The base units that values are kept in; :mod:`storagetest.units` prints them for people."""

@@ -13,8 +13,6 @@ from storagetest.hosts import Host
 from storagetest.plugin.run_state import RunState
 from storagetest.protocols.base import Attachment
 
-__all__ = ["attach_or_skip", "fail_on_option_mismatch"]
-
 
 @contextmanager
 def attach_or_skip(variant: Variant, client: Host, state: RunState) -> Iterator[Attachment]:

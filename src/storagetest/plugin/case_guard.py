@@ -20,8 +20,6 @@ from storagetest.plugin.run_state import KEY
 from storagetest.protocols.base import Attachment
 from storagetest.runner.locks import acquire, machine_id
 
-__all__ = ["CaseGuard"]
-
 
 class CaseGuard:
     """Locks clients and server of a case from setup to teardown. Registered as a separate plugin."""

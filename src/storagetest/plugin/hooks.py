@@ -13,8 +13,6 @@ import pytest
 
 from storagetest.plugin.options import MARKERS, add_options, is_any_given
 
-__all__ = ["start"]
-
 pytest_plugins = [
     "storagetest.plugin.fixtures.core",
     "storagetest.plugin.fixtures.two_clients",

@@ -9,8 +9,6 @@ import pytest
 
 from storagetest.plugin.fixtures.deprecated import new_capability
 
-__all__ = ["fixtures_of", "is_worker", "item_variant", "needs_of", "parameters_of", "wire_needs"]
-
 
 def is_worker(config: pytest.Config) -> bool:
     """Whether this process is an xdist worker."""

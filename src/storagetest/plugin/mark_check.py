@@ -13,8 +13,6 @@ from storagetest.plugin.options import MARKERS
 from storagetest.plugin.run_state import CONFIGURED_CAPABILITIES, RunState
 from storagetest.protocols.base import protocols
 
-__all__ = ["check_marks"]
-
 _SIMILAR = 0.85
 _OURS = {marker.partition("(")[0].partition(":")[0] for marker in MARKERS}
 

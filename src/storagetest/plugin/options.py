@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-__all__ = ["ALLOWED", "MARKERS", "PROGRESS", "add_options", "is_any_given"]
-
 ALLOWED = ("nothing-checked", "unused-thresholds")
 """The values of ``--st-allow``."""
 

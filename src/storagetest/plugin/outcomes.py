@@ -14,8 +14,6 @@ import pytest
 
 from storagetest.errors import StoragetestError
 
-__all__ = ["Invalid", "classify", "mark_failed", "outcome_of", "print_invalid", "status_word"]
-
 _ATTRIBUTE = "storagetest_outcome"
 _WORDS = {
     "invalid": ("invalid", "I", "INVALID"),

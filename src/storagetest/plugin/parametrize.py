@@ -17,8 +17,6 @@ from storagetest.plugin.items import fixtures_of, item_variant, needs_of, wire_n
 from storagetest.plugin.measure.client_selection import client_parameters
 from storagetest.plugin.run_state import KEY, RunState
 
-__all__ = ["apply_needs_and_sample", "item_variant", "parametrize", "second_variant"]
-
 _CUSTOM = {"custom_workload", "own_workload"}
 """The fixture with the name of a custom workload; ``own_workload`` is its old name, for one release."""
 

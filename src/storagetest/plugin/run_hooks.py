@@ -25,8 +25,6 @@ from storagetest.plugin.output.results import Reporting
 from storagetest.plugin.progress.plugin import ProgressPlugin, forward_progress
 from storagetest.plugin.run_state import KEY, RunState
 
-__all__ = ["start"]
-
 _MODULES = (sys.modules[__name__], cases, known_issues, leftovers, mount_item, client_cases)
 """The modules with hooks. pluggy calls hooks of one name in reverse order of registration."""
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from storagetest.hosts import Host
     from storagetest.workloads.base import Workload
 
-__all__ = ["KEY", "RunState"]
-
 KEY = pytest.StashKey["RunState"]()
 
 CONFIGURED_CAPABILITIES = ("two_clients", "same_data", "resize", "isolation")

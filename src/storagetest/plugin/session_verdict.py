@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from storagetest.config import Config
     from storagetest.plugin.run_state import RunState
 
-__all__ = ["SessionVerdict", "note_case", "refuse_unused_gates"]
-
 _ON_TARGET = "storagetest_on_target"
 _PASSED = pytest.StashKey[bool]()
 

@@ -12,8 +12,6 @@ from xdist.scheduler import LoadScopeScheduling
 
 from storagetest.plugin.run_state import KEY
 
-__all__ = ["TargetScheduling", "target_of"]
-
 
 def target_of(nodeid: str, variants: dict[str, str]) -> str | None:
     """Return the target whose variant is a parameter in ``nodeid`` (``variants``: id → target), or None."""

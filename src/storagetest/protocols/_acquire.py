@@ -22,18 +22,6 @@ from contextlib import AbstractContextManager, contextmanager
 from storagetest.errors import AttachError, DeadlineExceeded, StoragetestError, TargetDead
 from storagetest.hosts import Completed, Host, Journal
 
-__all__ = [
-    "RUN",
-    "WITHIN",
-    "Attaching",
-    "Deadline",
-    "acquired",
-    "as_target_dead",
-    "new_id",
-    "reject_newlines",
-    "release_after",
-]
-
 RUN = "/run/storagetest"
 """Directory of mount points and temporary secrets on a client. A reboot clears it, like the mounts."""
 

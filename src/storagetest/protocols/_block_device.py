@@ -36,16 +36,6 @@ from storagetest.protocols._acquire import (
 from storagetest.protocols._mount import MountRequest, mounted
 from storagetest.protocols.base import Attachment, AttachmentKind, Capability, OptionMismatch
 
-__all__ = [
-    "LABEL",
-    "DeviceFacts",
-    "block_capabilities",
-    "leased_device",
-    "parse_facts",
-    "refusal_reason",
-    "required_tools",
-]
-
 LABEL = "storagetest"
 """Label of the file systems that storagetest makes; xfs allows 12 characters."""
 

@@ -16,8 +16,6 @@ from storagetest.hosts import Host
 from storagetest.protocols._block_device import DeviceFacts, refusal_reason
 from storagetest.protocols.base import OptionMismatch, Protocol
 
-__all__ = ["DryRunResult", "dry_run"]
-
 
 @dataclass(frozen=True, slots=True)
 class DryRunResult:

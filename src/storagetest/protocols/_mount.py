@@ -19,8 +19,6 @@ from storagetest.errors import AttachError, ClientLacks, StoragetestError
 from storagetest.hosts import Completed
 from storagetest.protocols._acquire import FORCED, LEFT_ON_TARGET, RUN, WITHIN, Attaching, new_id
 
-__all__ = ["MountEntry", "MountRequest", "Mounted", "mounted", "parse_mountinfo"]
-
 
 @dataclass(frozen=True, slots=True)
 class MountEntry:

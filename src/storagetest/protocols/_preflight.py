@@ -14,16 +14,6 @@ from storagetest.errors import ClientLacks, StoragetestError, TargetDead
 from storagetest.hosts import Host
 from storagetest.protocols.base import ClientRequirements
 
-__all__ = [
-    "PreflightResult",
-    "check_client",
-    "collect_diagnostics",
-    "parse_findings",
-    "preflight",
-    "raise_for_findings",
-    "run_quietly",
-]
-
 CONNECT_SECONDS = 8
 """Timeout of a TCP handshake in seconds: three SYNs (at 0, 1 and 3 s), and time for the last response."""
 

@@ -33,17 +33,6 @@ from storagetest.config.base import TargetOptions
 from storagetest.hosts.base import Host
 from storagetest.registry import Registry, get_registry
 
-__all__ = [
-    "Attachment",
-    "AttachmentKind",
-    "Capability",
-    "ClientRequirements",
-    "OptionMismatch",
-    "Protocol",
-    "protocols",
-    "register",
-]
-
 Capability = str
 """A name that a suite can require with ``@pytest.mark.needs``: ``filesystem``, ``block``, ``locks`` …"""
 

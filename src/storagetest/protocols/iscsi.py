@@ -24,8 +24,6 @@ from storagetest.protocols._preflight import collect_diagnostics, run_quietly
 from storagetest.protocols.base import Capability, ClientRequirements, register
 from storagetest.protocols.template import Attaching, Connection, DeviceProtocol, each_path
 
-__all__ = ["Iscsi"]
-
 PATH_LOST_SECONDS = 2
 """Seconds for a lost path to reconnect before its I/O goes to another path (chosen)."""
 

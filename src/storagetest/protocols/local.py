@@ -16,8 +16,6 @@ from storagetest.protocols._mount import parse_mountinfo, parse_sections
 from storagetest.protocols.base import Attachment, AttachmentKind, Capability, ClientRequirements, register
 from storagetest.protocols.template import Attaching, KernelProtocol
 
-__all__ = ["Local"]
-
 MAKE = r"""
 mkdir "$1/$2" || exit 91
 echo "== size"

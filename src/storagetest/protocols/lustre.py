@@ -15,8 +15,6 @@ from storagetest.protocols._preflight import collect_diagnostics
 from storagetest.protocols.base import Capability, ClientRequirements, register
 from storagetest.protocols.template import Attaching, Mounted, MountedProtocol, MountRequest
 
-__all__ = ["Lustre"]
-
 PORT = 988
 """The acceptor's port (lnet's module parameter ``accept_port``)."""
 

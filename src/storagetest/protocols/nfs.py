@@ -16,8 +16,6 @@ from storagetest.protocols._preflight import collect_diagnostics, run_quietly
 from storagetest.protocols.base import Capability, ClientRequirements, register
 from storagetest.protocols.template import Attaching, Mounted, MountedProtocol, MountRequest
 
-__all__ = ["Nfs"]
-
 PORT = 2049
 MOUNTSTATS = "/proc/self/mountstats"
 

@@ -25,8 +25,6 @@ from storagetest.protocols._preflight import collect_diagnostics, run_quietly
 from storagetest.protocols.base import Capability, ClientRequirements, OptionMismatch, register
 from storagetest.protocols.template import Attaching, Connection, DeviceProtocol, each_path
 
-__all__ = ["NvmeTcp"]
-
 HOST_NQN_PREFIX = "nqn.2014-08.org.nvmexpress:uuid:"
 """NVM Express Base Specification, NVMe Qualified Names: the form that carries a UUID."""
 

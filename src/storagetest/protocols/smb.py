@@ -17,8 +17,6 @@ from storagetest.protocols._preflight import collect_diagnostics
 from storagetest.protocols.base import Capability, ClientRequirements, register
 from storagetest.protocols.template import Attaching, Mounted, MountedProtocol, MountRequest
 
-__all__ = ["Smb"]
-
 DEBUG_DATA = "/proc/fs/cifs/DebugData"
 
 _DIALECTS = {"0x210": "2.1", "0x300": "3.0", "0x302": "3.0.2", "0x311": "3.1.1"}

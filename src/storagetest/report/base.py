@@ -17,8 +17,6 @@ from enum import Enum
 from storagetest.measure.run import Run
 from storagetest.verdict.base import Outcome, Verdict
 
-__all__ = ["Record", "Status"]
-
 
 class Status(Enum):
     """How a case ended. INVALID is neither a pass nor a fail; ERROR is a fault of our infrastructure."""

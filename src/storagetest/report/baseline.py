@@ -32,20 +32,6 @@ from storagetest.report.base import Record, Status
 from storagetest.verdict import BASELINE, Outcome
 from storagetest.verdict.baseline import Reference
 
-__all__ = [
-    "MOST_SESSIONS",
-    "SCHEMA",
-    "BaselineEntry",
-    "BaselineFile",
-    "BaselineSession",
-    "CaseKey",
-    "entries_of",
-    "key_of",
-    "load",
-    "make_key",
-    "save",
-]
-
 SCHEMA = "storagetest.baseline/1"
 MOST_SESSIONS = 20
 

@@ -21,8 +21,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-__all__ = ["COLOURS", "LOOKS", "Axis", "ChartTable", "Line", "chart_svg", "chart_table", "round_step"]
-
 LOOKS = 8
 """Maximum number of distinguishable lines in one chart."""
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     # Written so by argparse itself: the class has no public name.
     SubParsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
 
-__all__ = ["add_parser", "current_spelling"]
-
 
 def add_parser(subparsers: SubParsers) -> None:
     """Add ``report`` to the commands; each format sets ``func(args) -> int``."""

@@ -15,8 +15,6 @@ from storagetest.report.baseline import BaselineFile, CaseKey
 from storagetest.units import format_value
 from storagetest.verdict.regression import ComparisonResult, Direction, compare
 
-__all__ = ["Row", "compare_stored", "notes", "on_one_side", "status", "table"]
-
 _CASE = 26
 
 

@@ -17,21 +17,6 @@ from typing import Any
 
 from storagetest.errors import ResultError
 
-__all__ = [
-    "CaseOutcome",
-    "CaseRecord",
-    "Coverage",
-    "Level",
-    "SectionRow",
-    "SectionTable",
-    "count_text",
-    "coverage",
-    "latest",
-    "load",
-    "sections",
-    "standard",
-]
-
 
 class Level(Enum):
     """Level of a requirement (RFC 2119; NVMe and SCSI use *shall* for MUST)."""

@@ -30,21 +30,12 @@ from storagetest.errors import ResultError
 from storagetest.measure.bottleneck import Bottleneck, Limiter, Utilisation
 from storagetest.measure.common_window import ClientSummary, ConcurrencySummary
 from storagetest.measure.histogram import Histogram
-from storagetest.measure.run import HEADLINE, Better, Metric, Run, Sample, Unit
+from storagetest.measure.run import HEADLINE, Better, Metric, Run, Sample
 from storagetest.measure.series import Series
+from storagetest.measure.stats import Interval
+from storagetest.measure.unit import Unit
 from storagetest.report.base import Record, Status
-from storagetest.verdict.base import Interval, Outcome, Threshold, Verdict
-
-__all__ = [
-    "SCHEMA",
-    "JsonlReporter",
-    "from_json",
-    "metric_from_json",
-    "metric_to_json",
-    "plain",
-    "read",
-    "to_json",
-]
+from storagetest.verdict.base import Outcome, Threshold, Verdict
 
 SCHEMA = "storagetest.result/2"
 

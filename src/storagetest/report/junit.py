@@ -8,8 +8,6 @@ from __future__ import annotations
 from storagetest.report.base import Record
 from storagetest.report.metric_values import metric_values, parameter_text
 
-__all__ = ["properties"]
-
 
 def properties(record: Record) -> list[tuple[str, str]]:
     """Return (name, value) pairs for pytest's ``record_property``.

@@ -14,8 +14,6 @@ from storagetest.measure.run import Run
 from storagetest.report.chart import LOOKS, Axis, Line, chart_svg
 from storagetest.units import format_duration
 
-__all__ = ["DESCRIBED", "SHARES", "TIMES", "curves", "distribution_svg", "histograms"]
-
 _TICKS = (0.0, 0.5, 0.9, 0.99, 0.999, 0.9999)
 
 

@@ -15,8 +15,6 @@ from storagetest.report.base import Record
 from storagetest.units import format_size, format_value
 from storagetest.verdict.base import Verdict
 
-__all__ = ["MetricValue", "case_text", "in_mib", "metric_values", "parameter_text", "short", "whole"]
-
 
 @dataclass(frozen=True, slots=True)
 class MetricValue:

@@ -22,8 +22,6 @@ from storagetest.report.base import Record, Status
 from storagetest.report.metric_values import MetricValue, case_text, in_mib, metric_values, short, whole
 from storagetest.units import format_duration
 
-__all__ = ["summary_lines"]
-
 _GAP = 2
 _SHORTEST_ID = 16
 _HEADINGS: Mapping[str, tuple[str, Callable[[MetricValue | None], str]]] = {

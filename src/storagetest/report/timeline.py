@@ -16,8 +16,6 @@ from storagetest.measure.unit import Unit
 from storagetest.report.chart import round_step
 from storagetest.units import format_value
 
-__all__ = ["timeline_svg"]
-
 _COLOURS = ("#1b6ca8", "#d1495b", "#2e8b57", "#e0a100", "#6a4c93", "#5c5c5c")
 _WIDTH, _LEFT, _RIGHT, _TOP = 1000, 80, 260, 30
 _PANEL, _GAP, _LINE = 78, 30, 13

@@ -26,15 +26,6 @@ from storagetest.hosts.undo_journal import agent_journal
 from storagetest.workloads._agent.result import read_result
 from storagetest.workloads._agent.run import NO_PYTHON, open_agent_session
 
-__all__ = [
-    "CASE_TIMEOUT",
-    "ClientCase",
-    "ClientCaseBatch",
-    "ClientCaseResult",
-    "ClientCaseStatus",
-    "run_cases",
-]
-
 CASE_TIMEOUT = 30.0
 """Timeout in seconds of one case; an emulated client on a busy machine is slow."""
 

@@ -8,8 +8,6 @@ from weakref import WeakKeyDictionary
 from storagetest.errors import WorkloadError
 from storagetest.hosts.base import Host
 
-__all__ = ["ClientCeilings"]
-
 
 class ClientCeilings:
     """Ceilings (I/Os per second) by client connection and load. None: the load has no ceiling."""

@@ -14,8 +14,6 @@ from typing import Literal
 from storagetest.errors import WorkloadError
 from storagetest.protocols.base import Attachment, AttachmentKind
 
-__all__ = ["DataPlacement", "DataSharing", "place_data"]
-
 DataSharing = Literal["own", "shared"]
 """Whether each client works on a data set of its own, or all on a shared one."""
 

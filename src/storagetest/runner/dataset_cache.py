@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 from storagetest.protocols.base import Attachment
 
-__all__ = ["PrefillCache"]
-
 
 class PrefillCache:
     """Written data sets, by attachment and key.

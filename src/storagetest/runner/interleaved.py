@@ -13,8 +13,6 @@ from storagetest.measure.run import Run
 from storagetest.runner.measurement import Measurement
 from storagetest.verdict import ErrorPlan, Threshold, Verdict, judge_pair, mark_client_limited, wants_more
 
-__all__ = ["run_interleaved"]
-
 
 def run_interleaved(
     left: Measurement,

@@ -11,8 +11,6 @@ from storagetest.hosts import Host, Journal
 from storagetest.polling import wait_until
 from storagetest.protocols._acquire import release_after
 
-__all__ = ["isolated"]
-
 _CONTROL = 30.0
 """Timeout in seconds of a control command."""
 _RECONNECTED = 180.0

@@ -38,8 +38,6 @@ from storagetest.config.models import HostConfig
 from storagetest.errors import DeadlineExceeded, HostError, InUse
 from storagetest.polling import wait_until
 
-__all__ = ["acquire", "exclusive", "lock_directory", "machine_id", "shared"]
-
 _INTERVAL = 0.05
 
 

@@ -47,8 +47,6 @@ from storagetest.verdict import (
 )
 from storagetest.workloads.base import LoadSize, StartBarrierRef, Workload
 
-__all__ = ["CaseInfo", "Measurement", "MeasurementPhase", "ProgressEvent", "run_case", "run_measurement"]
-
 
 @dataclass(frozen=True, slots=True)
 class CaseInfo:

@@ -33,8 +33,6 @@ from storagetest.runner.start_barriers import StartBarrier, open_barriers
 from storagetest.runner.synchronized_start import ClientLost, ClientRun, run_synchronized
 from storagetest.workloads.base import LoadSize, StartBarrierRef, Workload
 
-__all__ = ["MultiClientMeasurement", "format_client_names"]
-
 _FEW = 4
 """A run with more clients than these names only the first and the last."""
 

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from storagetest.errors import HostError, WorkloadError
 from storagetest.hosts.base import Host
 
-__all__ = ["drop", "twice_the_memory"]
-
 _DEADLINE = 120.0
 _DROP = "sync; echo 3 > /proc/sys/vm/drop_caches"  # Documentation/admin-guide/sysctl/vm.rst
 _TOTAL = re.compile(r"^MemTotal:\s+(\d+) kB", re.MULTILINE)

@@ -17,17 +17,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from storagetest.counters import request_counts
-from storagetest.counters.request_counts import (
-    NLM,
-    RequestCounts,
-    RequestKind,
-    count_requests,
-    nfs4_lease_seconds,
-)
+from storagetest.counters.base import RequestCounts, RequestKind
+from storagetest.counters.request_counts import NLM, count_requests, nfs4_lease_seconds
 from storagetest.errors import ClientLacks
 from storagetest.runner.syscall_session import SyscallSession
-
-__all__ = ["RequestCounter", "RequestEvidence"]
 
 
 @dataclass(slots=True)

@@ -34,8 +34,6 @@ from storagetest.measure.series import Series, cut
 from storagetest.runner.throughput_watch import ThroughputWatch
 from storagetest.workloads._agent.run import run_agent, terminate_agent
 
-__all__ = ["CounterSampling", "SampleResult", "align_series"]
-
 _LONGEST = 24 * 3600.0  # all timeouts are in seconds, chosen
 _START = 5.0
 _SIGNAL, _END, _ABANDON = 5.0, 10.0, 1.0

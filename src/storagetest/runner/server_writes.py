@@ -14,8 +14,6 @@ from storagetest.counters.block import Block
 from storagetest.errors import StoragetestError
 from storagetest.hosts.base import Host
 
-__all__ = ["ServerWrites"]
-
 _DEADLINE = 60.0
 
 

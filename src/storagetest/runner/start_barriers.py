@@ -19,8 +19,6 @@ from storagetest.hosts.base import Host
 from storagetest.hosts.interactive import InteractiveProcess
 from storagetest.workloads._agent.run import open_agent_session
 
-__all__ = ["ClockOffset", "StartBarrier", "measure_clock_offsets", "open_barriers"]
-
 _LONGEST = 24 * 3600.0
 _LATER = 15.0
 _START_TIMEOUT = 60.0

@@ -28,8 +28,6 @@ from storagetest.measure.run import Sample
 from storagetest.runner.start_barriers import ClockOffset, StartBarrier, measure_clock_offsets
 from storagetest.workloads.base import StartBarrierRef
 
-__all__ = ["ClientLost", "ClientRun", "run_synchronized"]
-
 Load = Callable[[StartBarrierRef], Sample]
 
 _AHEAD = 0.1

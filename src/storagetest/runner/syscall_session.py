@@ -36,8 +36,6 @@ from storagetest.errors import ClientLacks, DeadlineExceeded, HostError, NotInst
 from storagetest.hosts import Host, InteractiveProcess
 from storagetest.workloads._agent.run import NO_PYTHON, open_agent_session
 
-__all__ = ["Call", "CapturedCalls", "PendingCalls", "StatResult", "SyscallSession", "open_syscall_session"]
-
 Call = tuple[Any, ...]
 """A call's name and its arguments, such as ``("pwrite", fd, b"x", 0)``."""
 

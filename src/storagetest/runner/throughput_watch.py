@@ -18,8 +18,6 @@ from storagetest.counters import _transferred_bytes
 from storagetest.counters._transferred_bytes import transferred_between
 from storagetest.counters.base import Snapshot
 
-__all__ = ["Throughput", "ThroughputWatch"]
-
 
 @dataclass(frozen=True, slots=True)
 class Throughput:

@@ -8,8 +8,6 @@ from weakref import WeakKeyDictionary
 
 from storagetest.hosts.base import Host
 
-__all__ = ["Versions"]
-
 _MARK = "@@ storagetest: "
 _DEADLINE = 30.0
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 from storagetest.search.space import Point, Space
 
-__all__ = ["SearchResult", "Strategy"]
-
 WORTH_IT = 0.02
 """Smallest relevant difference: 2 % of the best (chosen)."""
 

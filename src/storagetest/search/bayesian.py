@@ -39,8 +39,6 @@ from storagetest.search.base import Strategy
 from storagetest.search.gaussian_process import GaussianProcess
 from storagetest.search.space import Point, Space
 
-__all__ = ["BayesianSearch"]
-
 MINIMUM_GAIN = 0.005
 """Share of the best: a smaller expected improvement is not searched."""
 

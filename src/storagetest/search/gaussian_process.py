@@ -32,8 +32,6 @@ from scipy.optimize import minimize
 
 from storagetest.search.space import Point
 
-__all__ = ["GaussianProcess"]
-
 Array = NDArray[np.float64]
 
 _LENGTH, _LENGTH_SPREAD = np.log(0.6), 0.7  # of a parameter's whole range

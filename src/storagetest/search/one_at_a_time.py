@@ -14,8 +14,6 @@ from collections.abc import Sequence
 from storagetest.search.base import Strategy
 from storagetest.search.space import Point, Space
 
-__all__ = ["OneAtATime"]
-
 
 class OneAtATime(Strategy):
     """Sweeps each parameter in turn, with ``repeats`` measurements per value, and fixes it at its best value.

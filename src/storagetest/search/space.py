@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
-__all__ = ["Parameter", "Point", "Space"]
-
 Point = tuple[int, ...]
 """One combination: for each parameter, in their order, the index of its value."""
 

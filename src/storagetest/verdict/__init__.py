@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from storagetest.verdict.base import BASELINE, Interval, Outcome, Threshold, Verdict
+from storagetest.measure.stats import Interval
+from storagetest.verdict.base import BASELINE, Outcome, Threshold, Verdict
 from storagetest.verdict.baseline import Reference
 from storagetest.verdict.client_bottleneck import mark_client_limited
-from storagetest.verdict.judge import MINIMUM_REPEATS, judge, wants_more
+from storagetest.verdict.formatting import MINIMUM_REPEATS
+from storagetest.verdict.judge import judge, wants_more
 from storagetest.verdict.relative_gates import judge_pair
 from storagetest.verdict.sequential import ErrorPlan
 from storagetest.verdict.threshold import VariantComparison, parse_comparison, parse_threshold

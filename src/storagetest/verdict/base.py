@@ -8,8 +8,6 @@ from enum import Enum
 from storagetest.measure.run import Metric
 from storagetest.measure.stats import Interval
 
-__all__ = ["BASELINE", "Interval", "Outcome", "Threshold", "Verdict"]
-
 BASELINE = "baseline"
 """The ``against`` of a gate that is relative to stored runs."""
 

@@ -16,8 +16,6 @@ from dataclasses import dataclass
 
 from storagetest.measure.stats import mean
 
-__all__ = ["QUANTILE", "Reference", "noise_floor"]
-
 QUANTILE = 0.95
 
 

@@ -19,8 +19,6 @@ from storagetest.measure.bottleneck import Limiter
 from storagetest.measure.run import Run
 from storagetest.verdict.base import Outcome, Verdict
 
-__all__ = ["mark_client_limited"]
-
 _OF_THE_CLIENT = {"client_cpu"}
 
 

@@ -4,19 +4,10 @@ from __future__ import annotations
 
 import re
 
-from storagetest.measure.run import Metric, Run, Unit
+from storagetest.measure.run import Metric, Run
 from storagetest.measure.stats import Interval, counted
+from storagetest.measure.unit import Unit
 from storagetest.units import format_value
-
-__all__ = [
-    "MINIMUM_REPEATS",
-    "digits_for",
-    "format_bound",
-    "format_metric",
-    "relative_half_width",
-    "split_unit",
-    "why_not_judgeable",
-]
 
 MINIMUM_REPEATS = 3
 """Fewer repeats give a value, but no verdict."""

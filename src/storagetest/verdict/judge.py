@@ -48,8 +48,6 @@ from storagetest.verdict.sequential import (
     widened,
 )
 
-__all__ = ["MINIMUM_REPEATS", "judge", "wants_more"]
-
 
 def judge(
     run: Run,

@@ -17,8 +17,6 @@ from functools import lru_cache
 from storagetest.measure.run import Better
 from storagetest.measure.stats import Interval
 
-__all__ = ["ComparisonResult", "Direction", "compare", "p_above", "ratio_interval"]
-
 _RESAMPLES = 9999
 
 

@@ -47,8 +47,6 @@ from storagetest.verdict.sequential import (
     replay_tests,
 )
 
-__all__ = ["judge_pair", "judge_regression"]
-
 Logs = tuple[float, ...]
 
 

@@ -32,18 +32,6 @@ from typing import TypeAlias
 
 from storagetest.measure.stats import Interval, mean_interval
 
-__all__ = [
-    "FIRST_TEST",
-    "DecisionState",
-    "ErrorPlan",
-    "InterimTest",
-    "SequentialResult",
-    "interval_test",
-    "replay_tests",
-    "sequential_test",
-    "widened",
-]
-
 FIRST_TEST = 3
 
 

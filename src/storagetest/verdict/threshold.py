@@ -13,11 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from storagetest.errors import ConfigError
-from storagetest.measure.run import Better, Metric, Unit
+from storagetest.measure.run import Better, Metric
+from storagetest.measure.unit import Unit
 from storagetest.units import parse_value
 from storagetest.verdict.base import BASELINE, Threshold
-
-__all__ = ["VariantComparison", "parse_comparison", "parse_threshold"]
 
 _GATE = re.compile(r"\s*([A-Za-z][\w.-]*)\s*([<>=!~≤≥]+)\s*([^\s<>=!~≤≥].*?)\s*")
 _BASELINE = re.compile(r"baseline\b\s*(.*)", re.IGNORECASE)

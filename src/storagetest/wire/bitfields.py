@@ -15,22 +15,6 @@ from typing import get_type_hints
 from storagetest.errors import RemoteProtocolError
 from storagetest.wire.hexdump import hex_short
 
-__all__ = [
-    "Field",
-    "Value",
-    "bitfield",
-    "flag",
-    "get",
-    "layout_of",
-    "octets",
-    "pack",
-    "put",
-    "require_bytes",
-    "reserved_bits",
-    "uint",
-    "unpack",
-]
-
 Value = int | bool | bytes
 """The value of a field: bool for a flag, int for a number, bytes for an opaque field."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import google_crc32c
 
-__all__ = ["crc32c"]
-
 
 def crc32c(data: bytes) -> int:
     """Return the CRC32C of ``data``; both protocols put it on the wire least significant byte first."""

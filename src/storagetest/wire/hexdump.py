@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["hex_short", "hexdump"]
-
 _WORD = 4
 
 

@@ -14,8 +14,6 @@ from storagetest.errors import RemoteProtocolError
 from storagetest.wire.hexdump import hexdump
 from storagetest.wire.tcp import Chunk
 
-__all__ = ["Decoder", "Rung", "ladder"]
-
 Rung = tuple[str, Sequence[str]]
 """One PDU: a summary line, and lines of detail."""
 

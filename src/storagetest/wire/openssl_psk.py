@@ -29,8 +29,6 @@ from dataclasses import dataclass, field
 
 from storagetest.errors import ConfigError, LocalProtocolError, RemoteProtocolError, TargetDead
 
-__all__ = ["PskTls", "psk_session"]
-
 TLS_1_3 = 0x0304
 _ESTABLISHED = re.compile(rb"^CONNECTION ESTABLISHED\n(?:.*\n)*?Ciphersuite: (.*)\n", re.MULTILINE)
 """What ``s_client -brief`` writes to stderr after the handshake: whole lines, with the cipher suite."""

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 
 from storagetest.wire.tcp import Chunk
 
-__all__ = ["pcap", "pcap_of"]
-
 _MAGIC, _SNAP, _ETHERNET = 0xA1B23C4D, 262144, 1
 _CLIENT_IP, _SERVER_IP = bytes((192, 0, 2, 1)), bytes((192, 0, 2, 2))  # TEST-NET-1, RFC 5737
 _CLIENT_MAC, _SERVER_MAC = bytes.fromhex("020000000001"), bytes.fromhex("020000000002")

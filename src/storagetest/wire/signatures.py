@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterator
 
 from storagetest.errors import RemoteProtocolError
 
-__all__ = ["HEAD", "LARGEST", "TAIL", "Read", "find_signature", "signature_in"]
-
 Read = Callable[[int, int], bytes]
 """``read(lba, blocks)`` returns the data of a successful read, or raises RemoteProtocolError."""
 

@@ -24,8 +24,6 @@ from typing import Literal
 from storagetest.errors import RemoteProtocolError, TargetDead
 from storagetest.wire.hexdump import hex_short
 
-__all__ = ["Chunk", "Connector", "PeerClosed", "RecordedConnection", "ResponseTimeout"]
-
 LIMIT = 64 * 1024 * 1024
 """The most bytes that one connection receives; more are an error (chosen)."""
 

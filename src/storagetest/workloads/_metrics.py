@@ -6,22 +6,8 @@ from collections.abc import Mapping
 
 from storagetest.counters.cpu import CpuUsage, cpu_usage, parse_stat
 from storagetest.measure.histogram import Histogram
-from storagetest.measure.run import METRICS, Better, Metric, Unit
-
-__all__ = [
-    "bandwidth",
-    "client_cpu",
-    "counts",
-    "cpu_between",
-    "describe_cpu",
-    "latencies",
-    "latency_values",
-    "percentiles",
-    "rate",
-    "seconds",
-    "share",
-    "timed",
-]
+from storagetest.measure.run import METRICS, Better, Metric
+from storagetest.measure.unit import Unit
 
 _QUANTILES = {"p50": 0.50, "p99": 0.99}
 

@@ -10,10 +10,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from storagetest.measure.run import METRICS, Metric, Unit
+from storagetest.measure.run import METRICS, Metric
+from storagetest.measure.unit import Unit
 from storagetest.workloads.base import Workload
-
-__all__ = ["page"]
 
 _INTRODUCTION = """\
 # Workloads

@@ -18,8 +18,6 @@ from storagetest.measure.run import HEADLINE, METRICS, Metric, Sample
 from storagetest.protocols.base import Attachment, Capability
 from storagetest.registry import Registry, get_registry
 
-__all__ = ["LoadSize", "StartBarrierRef", "Workload", "register", "workloads"]
-
 
 @dataclass(frozen=True, slots=True)
 class StartBarrierRef:

@@ -17,8 +17,6 @@ from storagetest.workloads._agent.result import AgentResult, OpStats
 from storagetest.workloads._metrics import bandwidth, client_cpu, latencies, rate, share
 from storagetest.workloads.base import LoadSize, register
 
-__all__ = ["Bonnie"]
-
 _MIB = 1 << 20
 _BYTES_A_FILE = 1 << 14
 _STREAMS = ("char_write", "block_write", "rewrite", "char_read", "block_read")

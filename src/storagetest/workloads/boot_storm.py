@@ -21,8 +21,6 @@ from storagetest.workloads._fio.base import SLACK, SLOWEST_FILL
 from storagetest.workloads._metrics import client_cpu, latencies, seconds
 from storagetest.workloads.base import LoadSize, register
 
-__all__ = ["BootStorm"]
-
 _MIB = 1 << 20
 _BYTES_A_READ = 1 << 20
 _FEWEST = 16

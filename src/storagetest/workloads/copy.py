@@ -15,8 +15,6 @@ from storagetest.workloads._agent.result import AgentResult, OpStats
 from storagetest.workloads._metrics import bandwidth, client_cpu, latencies, rate
 from storagetest.workloads.base import LoadSize, register
 
-__all__ = ["Copy"]
-
 _MIB = 1 << 20
 _PHASES = ("write", "copy", "read", "delete")
 _MOVING = _PHASES[:3]

@@ -18,8 +18,6 @@ from storagetest.workloads._fio.base import data_file, data_size
 from storagetest.workloads._metrics import bandwidth, client_cpu, latencies, rate
 from storagetest.workloads.base import LoadSize, register
 
-__all__ = ["Database"]
-
 _MIB = 1 << 20
 _LOG_PART = 16
 _LARGEST_LOG = 64 * _MIB

@@ -15,8 +15,6 @@ from storagetest.workloads._agent.result import AgentResult, OpStats
 from storagetest.workloads._metrics import client_cpu, rate, timed
 from storagetest.workloads.base import LoadSize, register
 
-__all__ = ["OPERATIONS", "Metadata"]
-
 OPERATIONS = (
     "mkdir", "rmdir", "create", "open", "stat", "readdir",
     "setattr", "xattr", "rename", "link", "symlink", "unlink",

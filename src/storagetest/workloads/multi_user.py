@@ -17,8 +17,6 @@ from storagetest.workloads._fio.base import FioOptions, FioWorkload, Pattern
 from storagetest.workloads._metrics import client_cpu, counts, latencies, latency_values, rate
 from storagetest.workloads.base import LoadSize, register
 
-__all__ = ["LEVELS", "MultiUser"]
-
 LEVELS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 """Threads, one level after another."""
 

@@ -20,8 +20,6 @@ from storagetest.workloads._fio.parse import FioResult
 from storagetest.workloads._fio.run import FioOutcome
 from storagetest.workloads.base import LoadSize, register
 
-__all__ = ["NoisyNeighbour"]
-
 
 @register
 class NoisyNeighbour(FioWorkload["NoisyNeighbour.Options"]):

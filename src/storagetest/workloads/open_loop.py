@@ -19,8 +19,6 @@ from storagetest.workloads._fio.base import data_file, data_size
 from storagetest.workloads._metrics import bandwidth, client_cpu, latencies, rate, share
 from storagetest.workloads.base import LoadSize, register
 
-__all__ = ["OpenLoop"]
-
 _SECTOR = 512
 _ASKED = 0.99
 """Minimum share of the requested rate; a repeat below it is INVALID."""

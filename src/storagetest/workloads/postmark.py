@@ -16,8 +16,6 @@ from storagetest.workloads._agent.result import AgentResult
 from storagetest.workloads._metrics import bandwidth, client_cpu, counts, latencies, rate
 from storagetest.workloads.base import LoadSize, register
 
-__all__ = ["Postmark"]
-
 _BYTES_A_FILE = 1 << 18
 _FEWEST = 16
 _OPERATIONS = ("create", "delete", "read", "append")

@@ -11,8 +11,6 @@ from storagetest.config.base import Size
 from storagetest.workloads._fio.base import FioOptions, FioWorkload, Pattern
 from storagetest.workloads.base import register
 
-__all__ = ["Sequential"]
-
 
 @register
 class Sequential(FioWorkload["Sequential.Options"]):

@@ -6,8 +6,6 @@ from storagetest.workloads._fio.base import Pattern
 from storagetest.workloads.base import register
 from storagetest.workloads.small_random_read import SmallRandomRead
 
-__all__ = ["SmallRandomWrite"]
-
 
 @register
 class SmallRandomWrite(SmallRandomRead):

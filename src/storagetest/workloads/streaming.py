@@ -19,8 +19,6 @@ from storagetest.workloads._fio.base import data_file, data_size
 from storagetest.workloads._metrics import bandwidth, client_cpu, counts, latencies, seconds, share
 from storagetest.workloads.base import LoadSize, register
 
-__all__ = ["Streaming"]
-
 _SECTOR = 4096
 _ASKED = 0.99
 """Share of the requested rate; a reader that reaches less makes the sample invalid."""

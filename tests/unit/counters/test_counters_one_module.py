@@ -11,7 +11,7 @@ from storagetest.counters import _transferred_bytes, base, request_counts, snaps
 from storagetest.counters._transferred_bytes import TransferredBytes, transferred_between
 from storagetest.counters.base import MOUNTS, CounterSource, Reading, RequestKind, register, sources
 from storagetest.counters.request_counts import count_requests
-from storagetest.measure.run import Unit
+from storagetest.measure.unit import Unit
 from storagetest.runner.throughput_watch import ThroughputWatch
 
 REFERENCE = Path(__file__).parents[3] / "script" / "reference.py"

@@ -9,6 +9,7 @@ from storagetest.counters._transferred_bytes import TransferredBytes, transferre
 from storagetest.counters.base import (
     Kind,
     Reading,
+    RequestKind,
     Snapshot,
     all_sources,
     file_system,
@@ -23,10 +24,10 @@ from storagetest.counters.lustre import LustreSource
 from storagetest.counters.mountstats import Mountstats, parse_mounts
 from storagetest.counters.nic import Nic, traffic
 from storagetest.counters.nvme import Nvme
-from storagetest.counters.request_counts import RequestKind, count_requests, nfs4_lease_seconds
+from storagetest.counters.request_counts import count_requests, nfs4_lease_seconds
 from storagetest.deprecation import StoragetestDeprecationWarning
 from storagetest.hosts.local import LocalHost
-from storagetest.measure.run import Unit
+from storagetest.measure.unit import Unit
 
 
 def values(source: base.CounterSource, *texts: dict[str, str]) -> dict[str, list[float]]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from storagetest.measure.histogram import Histogram
 from storagetest.measure.load_curves import curves, parameter_sweeps
-from storagetest.measure.run import METRICS, Better, Metric, Run, Sample, Unit
+from storagetest.measure.run import METRICS, Better, Metric, Run, Sample
+from storagetest.measure.unit import Unit
 
 
 def run(values: dict[str, float], metrics=METRICS, **more) -> Run:

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from storagetest.measure.common_window import ActivitySpan, outliers, rate_in_window, window
 from storagetest.measure.histogram import Histogram
 from storagetest.measure.merge_clients import ClientSample, merge_client_samples
-from storagetest.measure.run import METRICS, Better, Metric, Sample, Unit
+from storagetest.measure.run import METRICS, Better, Metric, Sample
 from storagetest.measure.series import LOAD, Series
+from storagetest.measure.unit import Unit
 
 HEADLINE = ("bandwidth", "iops", "latency_mean", "p99")
 

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storagetest.measure.histogram import Histogram
-from storagetest.measure.run import METRICS, Better, Metric, Run, Sample, Unit
+from storagetest.measure.run import METRICS, Better, Metric, Run, Sample
 from storagetest.measure.stats import counted, estimate, mean, mean_interval
+from storagetest.measure.unit import Unit
 
 STAT_P50 = Metric("stat_p50", Unit.SECONDS, Better.LOWER, 0.5, operation="stat")
 finite = st.floats(-1e12, 1e12)

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storagetest.measure.run import Sample, Unit
+from storagetest.measure.run import Sample
 from storagetest.measure.series import LOAD, Series
 from storagetest.measure.steady_state import by_rounds, fit, within_a_round
+from storagetest.measure.unit import Unit
 
 
 def rounds(*iops: float, p99: tuple[float, ...] = ()) -> list[dict[str, float]]:

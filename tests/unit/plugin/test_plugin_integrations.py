@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from storagetest.measure.run import METRICS, Better, Metric, Run, Sample, Unit
+from storagetest.measure.run import METRICS, Better, Metric, Run, Sample
+from storagetest.measure.unit import Unit
 from storagetest.plugin.measure.error_budget import ErrorBudget, max_gates
 from storagetest.plugin.output.pytest_benchmark import rounds_of
 from storagetest.plugin.xdist_scheduler import target_of

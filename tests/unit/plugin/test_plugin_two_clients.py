@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from storagetest.agent.testlib import pr_ioctl
-from storagetest.counters.request_counts import RequestKind
+from storagetest.counters.base import RequestKind
 from storagetest.errors import HostError
 from storagetest.hosts import LocalHost
 from storagetest.plugin.fixtures.two_clients import SyscallSessionPool, WireProof, shared_case_directory

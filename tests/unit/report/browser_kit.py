@@ -18,8 +18,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Browser", "browser", "missing"]
-
 _ARGUMENTS = (
     "--headless=new",
     "--no-sandbox",

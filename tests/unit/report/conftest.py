@@ -15,11 +15,12 @@ sys.path.insert(0, str(Path(__file__).parent))  # for browser_kit: importlib mod
 
 from storagetest.measure.histogram import Histogram
 from storagetest.measure.run import METRICS, Run, Sample
+from storagetest.measure.stats import Interval
 from storagetest.report.allure import reporter as allure
 from storagetest.report.base import Record
 from storagetest.report.jsonl import JsonlReporter
 from storagetest.report.metric_values import parameter_text
-from storagetest.verdict.base import Interval, Outcome, Threshold, Verdict
+from storagetest.verdict.base import Outcome, Threshold, Verdict
 
 MIB = 1 << 20
 

@@ -9,8 +9,8 @@ import pytest
 from allure_commons import hookimpl, plugin_manager
 
 from storagetest.measure.bottleneck import Bottleneck, Limiter
-from storagetest.measure.run import Unit
 from storagetest.measure.series import Series
+from storagetest.measure.unit import Unit
 from storagetest.report.allure import reporter as allure
 from storagetest.report.allure.categories import CATEGORIES, categories_json
 

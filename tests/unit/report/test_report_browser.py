@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from browser_kit import Browser, browser, missing
 
-from storagetest.measure.run import Better, Metric, Unit
+from storagetest.measure.run import Better, Metric
+from storagetest.measure.unit import Unit
 from storagetest.report.allure.html import generate
 from storagetest.report.baseline import BaselineFile, entries_of
 from storagetest.report.compare import compare_stored

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storagetest.measure.histogram import Histogram
-from storagetest.measure.run import Unit
 from storagetest.measure.series import LOAD, Series
+from storagetest.measure.unit import Unit
 from storagetest.report.chart import LOOKS, Axis, Line, chart_svg, chart_table
 from storagetest.report.latency_chart import curves, distribution_svg, histograms
 from storagetest.report.timeline import timeline_svg

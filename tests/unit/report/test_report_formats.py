@@ -11,8 +11,9 @@ import pytest
 from storagetest import registry
 from storagetest.cli import main
 from storagetest.errors import ResultError
-from storagetest.measure.run import Better, Metric, Unit
+from storagetest.measure.run import Better, Metric
 from storagetest.measure.stats import estimate
+from storagetest.measure.unit import Unit
 from storagetest.report.coverage import CaseOutcome, CaseRecord, Level
 from storagetest.report.formats.base import ReportFormat, formats
 from storagetest.report.formats.markdown import MOST_BYTES, FailedCase, SessionSummary, markdown

@@ -16,11 +16,13 @@ from storagetest.errors import ResultError
 from storagetest.measure.bottleneck import Bottleneck, Limiter, Utilisation
 from storagetest.measure.common_window import ClientSummary, ConcurrencySummary
 from storagetest.measure.histogram import Histogram
-from storagetest.measure.run import Better, Metric, Run, Sample, Unit
+from storagetest.measure.run import Better, Metric, Run, Sample
 from storagetest.measure.series import Series
+from storagetest.measure.stats import Interval
+from storagetest.measure.unit import Unit
 from storagetest.report.base import Record, Status
 from storagetest.report.jsonl import SCHEMA, JsonlReporter, from_json, read, to_json
-from storagetest.verdict.base import Interval, Outcome, Threshold, Verdict
+from storagetest.verdict.base import Outcome, Threshold, Verdict
 
 SCHEMA_FILE = Path(__file__).parents[3] / "docs" / "reference" / "result.schema.json"
 

@@ -8,7 +8,8 @@ import pytest
 
 from storagetest.cli import main
 from storagetest.measure.histogram import Histogram
-from storagetest.measure.run import Better, Metric, Unit
+from storagetest.measure.run import Better, Metric
+from storagetest.measure.unit import Unit
 from storagetest.report.baseline import BaselineFile, entries_of
 from storagetest.report.compare import compare_stored
 from storagetest.report.coverage import CaseOutcome, CaseRecord, Level

@@ -8,8 +8,9 @@ import pytest
 from measured_loads import needs_fio
 
 from storagetest.errors import ConfigError, WorkloadError
-from storagetest.measure.run import METRICS, Unit
+from storagetest.measure.run import METRICS
 from storagetest.measure.series import LOAD, Series
+from storagetest.measure.unit import Unit
 from storagetest.runner import Measurement, MeasurementPhase, PrefillCache, run_interleaved
 from storagetest.verdict import ErrorPlan, Outcome, Threshold
 from storagetest.workloads.base import LoadSize

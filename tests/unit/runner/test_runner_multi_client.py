@@ -18,8 +18,9 @@ from processes import processes
 
 from storagetest.errors import WorkloadError
 from storagetest.hosts.local import LocalHost
-from storagetest.measure.run import Run, Sample, Unit
+from storagetest.measure.run import Run, Sample
 from storagetest.measure.series import Series
+from storagetest.measure.unit import Unit
 from storagetest.polling import wait_until
 from storagetest.protocols.base import Attachment, AttachmentKind
 from storagetest.runner import CaseInfo, MultiClientMeasurement, PrefillCache, run_measurement

@@ -17,8 +17,9 @@ from storagetest.counters._transferred_bytes import TransferredBytes
 from storagetest.counters.base import MOUNTS, RequestKind, Snapshot
 from storagetest.errors import NotInstalled, WorkloadError
 from storagetest.hosts.local import LocalHost
-from storagetest.measure.run import Sample, Unit
+from storagetest.measure.run import Sample
 from storagetest.measure.series import Series
+from storagetest.measure.unit import Unit
 from storagetest.polling import wait_until
 from storagetest.runner.request_evidence import RequestCounter
 from storagetest.runner.sampling import CounterSampling, SampleResult, align_series

@@ -9,7 +9,8 @@ import pytest
 
 from storagetest.errors import ConfigError
 from storagetest.measure.histogram import Histogram
-from storagetest.measure.run import METRICS, Better, Metric, Run, Sample, Unit
+from storagetest.measure.run import METRICS, Better, Metric, Run, Sample
+from storagetest.measure.unit import Unit
 from storagetest.verdict import Outcome, Verdict, judge, parse_threshold, wants_more
 
 

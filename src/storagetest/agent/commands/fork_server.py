@@ -45,8 +45,6 @@ from storagetest.agent.dispatch import load_command, run_request
 from storagetest.agent.process_markers import kill_marked
 from storagetest.agent.worker_pool import load_prctl, set_parent_death_signal
 
-__all__ = ["run"]
-
 _EOF_TIMEOUT = 0.5
 """Seconds between the end of an agent's stdin and SIGTERM (chosen)."""
 _GRACE = 2.0

@@ -47,8 +47,6 @@ from storagetest.agent.command_context import CommandContext
 from storagetest.agent.testlib import pytest_stub
 from storagetest.agent.testlib.assert_rewrite import EXPLAIN, compiled, explain
 
-__all__ = ["run"]
-
 _MAX_HUNG = 3
 """Hanging cases of a module after which its other cases are not started."""
 

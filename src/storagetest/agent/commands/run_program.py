@@ -30,8 +30,6 @@ from storagetest.agent.command_context import CommandContext
 from storagetest.agent.process_markers import kill_marked
 from storagetest.agent.worker_pool import CommandError
 
-__all__ = ["run"]
-
 MAX_OUTPUT = 24 << 20
 """Bytes of stdout or stderr, because the length of a message is limited."""
 _GRACE = 2.0

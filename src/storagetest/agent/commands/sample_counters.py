@@ -32,8 +32,6 @@ from typing import Any
 
 from storagetest.agent.command_context import CommandContext
 
-__all__ = ["run"]
-
 _GLOB_EVERY = 16
 _MEMORY_LIMIT = 24 << 20
 """Bytes of compressed samples: some hours at one a second."""

@@ -41,8 +41,6 @@ from storagetest.agent.command_context import CommandContext
 from storagetest.agent.op_log import now, sleep_until
 from storagetest.agent.worker_pool import CommandError
 
-__all__ = ["run"]
-
 _CHUNK = 1 << 16
 
 

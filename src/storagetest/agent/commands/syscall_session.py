@@ -42,8 +42,6 @@ from storagetest.agent.rpc_capture import RpcCapture
 from storagetest.agent.syscalls import Syscalls
 from storagetest.agent.worker_pool import fork_worker, kill, reap, receive, send
 
-__all__ = ["run"]
-
 _CHUNK = 1 << 16
 _REAP_TIMEOUT = 5.0
 """Seconds to wait for the end of a killed worker: it may have to close a file on a slow target (chosen)."""

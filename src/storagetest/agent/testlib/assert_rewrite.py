@@ -9,8 +9,6 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-__all__ = ["EXPLAIN", "compiled", "explain"]
-
 EXPLAIN = "@explain"
 _MAX_LENGTH = 400
 _OPERATORS = {

@@ -16,8 +16,6 @@ from collections.abc import Callable
 from storagetest.agent.testlib.block_range import BlockRange
 from storagetest.agent.testlib.concurrent import run_threads
 
-__all__ = ["WriterStats", "with_background_writers"]
-
 PAUSE = 0.1
 """Seconds of writing before and after the action (chosen)."""
 

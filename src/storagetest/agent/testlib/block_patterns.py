@@ -16,8 +16,6 @@ import struct
 import zlib
 from functools import lru_cache
 
-__all__ = ["BlockHeader", "describe_mismatch", "describe_mismatches", "make_block", "make_blocks", "parse"]
-
 MAGIC = b"STBLOCK1"
 _HEAD = struct.Struct("<8sQQQ")
 _CRC = struct.Struct("<I")

@@ -25,8 +25,6 @@ from contextlib import AbstractContextManager
 from storagetest.agent import fsutil
 from storagetest.agent.testlib import block_patterns
 
-__all__ = ["EDGE", "RANGE", "BlockRange", "disk_of", "range_count"]
-
 EDGE = 1 << 20
 """Bytes at a device's start and end that are in no range: they are wiped at every attach and detach."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-__all__ = ["run_threads"]
-
 
 def run_threads(work: Callable[[int], object], count: int, *, over: threading.Event | None = None) -> None:
     """Call ``work(0)`` to ``work(count - 1)`` at the same time in threads; return when all have ended.

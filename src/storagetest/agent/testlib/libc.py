@@ -8,21 +8,6 @@ import os
 
 from storagetest.agent.testlib.outcomes import skip
 
-__all__ = [
-    "FALLOC_COLLAPSE_RANGE",
-    "FALLOC_INSERT_RANGE",
-    "FALLOC_KEEP_SIZE",
-    "FALLOC_PUNCH_HOLE",
-    "FALLOC_ZERO_RANGE",
-    "RENAME_EXCHANGE",
-    "RENAME_NOREPLACE",
-    "UTIME_NOW",
-    "UTIME_OMIT",
-    "fallocate",
-    "renameat2",
-    "utimensat",
-]
-
 # <linux/falloc.h>
 FALLOC_KEEP_SIZE = 0x01
 FALLOC_PUNCH_HOLE = 0x02

@@ -29,8 +29,6 @@ from storagetest.agent.testlib.block_range import BlockRange, disk_of
 from storagetest.agent.testlib.outcomes import skip
 from storagetest.agent.undo import UndoEntry
 
-__all__ = ["DevicePath", "device_paths", "wait_until"]
-
 SECONDS = 20.0
 """Timeout for the return of a path; an emulated client is slow (chosen)."""
 

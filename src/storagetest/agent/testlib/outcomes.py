@@ -6,8 +6,6 @@ import errno
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["OBSERVED", "CannotRun", "assert_errno", "record_observation", "skip"]
-
 OBSERVED: list[str] = []
 """The observations of the running case."""
 

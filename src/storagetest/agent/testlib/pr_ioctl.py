@@ -8,19 +8,6 @@ from __future__ import annotations
 
 import struct
 
-__all__ = [
-    "CHECK_CONDITION",
-    "CONFLICT",
-    "KINDS",
-    "clear",
-    "conflicts",
-    "preempt",
-    "register",
-    "release",
-    "reserve",
-    "unknown",
-]
-
 KINDS = {
     "write exclusive": 1,
     "exclusive access": 2,

@@ -15,8 +15,6 @@ from storagetest.agent import fsutil
 from storagetest.agent.testlib.outcomes import CannotRun, skip
 from storagetest.agent.worker_pool import fork_worker
 
-__all__ = ["KilledBySignal", "SubprocessCall", "call_in_subprocess", "run_as_user"]
-
 
 @contextmanager
 def run_as_user(user: int, group: int, *others: int) -> Iterator[None]:

@@ -7,8 +7,6 @@ from typing import Any, NoReturn
 
 from storagetest.agent.testlib.outcomes import CannotRun
 
-__all__ = ["fail", "fixture", "mark", "param", "skip"]
-
 
 class _Mark:
     """Any mark: called with one function it returns the function, else a decorator that does."""

@@ -4,6 +4,4 @@ from __future__ import annotations
 
 from storagetest.lab.roles import Role
 
-__all__ = ["ROLE"]
-
 ROLE = Role(summary="no services", memory=1024)

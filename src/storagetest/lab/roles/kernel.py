@@ -5,8 +5,6 @@ from __future__ import annotations
 from storagetest.lab.roles import Role
 from storagetest.lab.services import knfsd, lio, lustre, nvmet, samba
 
-__all__ = ["ROLE"]
-
 ROLE = Role(
     summary="knfsd, Samba, LIO, nvmet; Lustre if an overlay contains it",
     services=(knfsd.SERVICE, samba.SERVICE, lio.SERVICE, nvmet.SERVICE, lustre.SERVICE),

@@ -9,8 +9,6 @@ from __future__ import annotations
 from storagetest.lab.roles import Role, SmokeTest
 from storagetest.lab.services import ksmbd, samba
 
-__all__ = ["ROLE"]
-
 _PATHS = tuple(f"conformance/posix/test_{module}.py" for module in ("create", "mode_owner", "remove"))
 _CHMOD = ("PSX-CHMOD-0640",)
 

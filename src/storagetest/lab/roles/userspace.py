@@ -9,8 +9,6 @@ from __future__ import annotations
 from storagetest.lab.roles import Role, SmokeTest
 from storagetest.lab.services import ganesha, tgt
 
-__all__ = ["ROLE"]
-
 ROLE = Role(
     summary="NFS-Ganesha and tgt",
     services=(ganesha.SERVICE, tgt.SERVICE),

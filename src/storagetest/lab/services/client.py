@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from storagetest.lab.services import Service, YamlValue
 
-__all__ = ["ISOLATE_CONTROLS", "SERVICE"]
-
 ISOLATE_CONTROLS: dict[str, YamlValue] = {
     "isolate": ["tc", "qdisc", "replace", "dev", "eth0", "root", "netem", "loss", "100%"],
     "reconnect": ["tc", "qdisc", "delete", "dev", "eth0", "root"],

@@ -19,8 +19,6 @@ from __future__ import annotations
 from storagetest.lab.services import ADDRESS, Service, Target
 from storagetest.lab.services.client import ISOLATE_CONTROLS
 
-__all__ = ["SERVICE"]
-
 # mountd, statd and lockd get fixed ports, because the wire suites connect to them from the host.
 _PORTS = {"rpcbind": 111, "nfs": 2049, "mountd": 20048, "statd": 32765, "lockd": 32768}
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 from storagetest.lab.services import ADDRESS, Secret, Service, Target, YamlValue
 from storagetest.lab.services.client import ISOLATE_CONTROLS
 
-__all__ = ["SERVICE"]
-
 _PASSWORD = Secret("ksmbd-password")
 _PORT = 4450
 

@@ -25,8 +25,6 @@ from storagetest.lab.services import (
     wire_target,
 )
 
-__all__ = ["SERVICE", "wwid"]
-
 _IQN = "iqn.2026-11.org.storagetest"
 _PORT = 3260
 _USER = "storagetest"

@@ -12,8 +12,6 @@ from __future__ import annotations
 from storagetest.lab.services import ADDRESS, Service, Target
 from storagetest.lab.services.client import ISOLATE_CONTROLS
 
-__all__ = ["SERVICE"]
-
 _FSNAME = "lustre"
 _NID = f"{ADDRESS}@tcp"
 

@@ -20,8 +20,6 @@ from storagetest.lab.services import (
     wire_target,
 )
 
-__all__ = ["SERVICE", "wwid"]
-
 _NQN = "nqn.2026-11.org.storagetest"
 _PORT = 4420
 _SECOND_PORT = 4421

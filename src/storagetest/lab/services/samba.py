@@ -19,8 +19,6 @@ from __future__ import annotations
 from storagetest.lab.services import ADDRESS, Secret, Service, Target, YamlValue
 from storagetest.lab.services.client import ISOLATE_CONTROLS
 
-__all__ = ["SERVICE", "WITH_POSIX"]
-
 _PASSWORD = Secret("smb-password")
 _PACKAGES = ("samba", "e2fsprogs")
 

@@ -40,18 +40,6 @@ from storagetest.wire.ladder import Decoder, ladder
 from storagetest.wire.pcap import pcap_of
 from storagetest.wire.tcp import RecordedConnection
 
-__all__ = [
-    "CaseMark",
-    "Conformance",
-    "WireLog",
-    "case_of",
-    "downgrade_to_may",
-    "record_observation",
-    "register",
-    "set_duration",
-    "wire_log_of",
-]
-
 _ATTRIBUTE = "storagetest_case"
 _OBSERVED = pytest.StashKey[list[str]]()
 _LOG = pytest.StashKey["WireLog"]()

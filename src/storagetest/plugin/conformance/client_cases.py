@@ -33,8 +33,6 @@ from storagetest.plugin.run_state import KEY
 from storagetest.protocols.base import Attachment
 from storagetest.runner.client_cases import ClientCase, ClientCaseBatch, ClientCaseResult, ClientCaseStatus
 
-__all__ = ["DIST", "ClientCaseRunner", "client_call", "is_exclusive", "under_way"]
-
 DIST = "storagetest_dist"
 """The key of a worker's input under which xdist's controller gives it the value of ``--dist``."""
 

@@ -14,8 +14,6 @@ from typing import Any, Generic, TypeVar
 
 import pytest
 
-__all__ = ["Look"]
-
 T = TypeVar("T")
 
 

@@ -36,8 +36,6 @@ from storagetest.plugin.conformance.known_issues_table import read_suite_table
 from storagetest.plugin.items import is_worker
 from storagetest.plugin.run_state import KEY
 
-__all__ = ["CLAIMS", "apply_known_issues", "apply_reported", "register"]
-
 CLAIMS = (AssertionError, RemoteProtocolError, pytest.fail.Exception)
 """Exceptions of a false claim about the target; any other exception is no known issue."""
 

@@ -51,8 +51,6 @@ from storagetest.config.yaml_source import YamlNode
 from storagetest.deprecation import warn_renamed
 from storagetest.errors import ConfigError
 
-__all__ = ["TABLE", "read_suite_table", "read_toml", "take_known_issues"]
-
 TABLE = "known_issues.toml"
 _SHARED = ("owner", "expires")
 _OLD_FILES = {"known.toml": "issue", "expectations.toml": "expect"}

@@ -13,8 +13,6 @@ import pytest
 
 from storagetest.errors import AttachError, StoragetestError
 
-__all__ = ["forget_stop", "stop_run"]
-
 _SENTENCE = pytest.StashKey[str]()
 
 

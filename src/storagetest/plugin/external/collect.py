@@ -46,8 +46,6 @@ from storagetest.plugin.external.item import ExternalItem, SuiteSelection
 from storagetest.plugin.external.mount_item import MountItem
 from storagetest.plugin.run_state import KEY
 
-__all__ = ["ExternalFile"]
-
 _UNDATED = {"owner": "unknown", "expires": date.max}
 """Owner and last day of entries in the format of earlier releases, which has neither."""
 

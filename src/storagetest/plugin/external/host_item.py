@@ -10,8 +10,6 @@ from storagetest.hosts import LocalHost
 from storagetest.plugin.conformance.known_issues import apply_known_issues
 from storagetest.plugin.external.item import ExternalItem, report_result
 
-__all__ = ["ControllerItem"]
-
 _TARGETS = pytest.StashKey[dict[str, TargetInfo]]()
 
 

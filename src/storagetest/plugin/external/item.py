@@ -15,8 +15,6 @@ from storagetest.config.known_issues import KnownIssue
 from storagetest.errors import WorkloadError
 from storagetest.external.base import ItemOutcome, ItemResult
 
-__all__ = ["ExternalItem", "SuiteSelection", "report_result"]
-
 
 @dataclass(frozen=True, slots=True)
 class SuiteSelection:

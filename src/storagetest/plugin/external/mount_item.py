@@ -23,8 +23,6 @@ from storagetest.plugin.external.item import ExternalItem, report_result
 from storagetest.plugin.run_state import KEY, RunState
 from storagetest.protocols.base import Attachment
 
-__all__ = ["MountItem"]
-
 _COMMAND_TIMEOUT = 60.0
 """Timeout in seconds of a command before or after a test; chosen."""
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from storagetest.plugin.run_state import RunState
     from storagetest.protocols.base import Attachment
 
-__all__ = ["attach_other_clients", "client_parameters", "item_machines", "machines_of", "select_attachments"]
-
 
 def client_parameters(metafunc: pytest.Metafunc, variant: Variant, state: RunState) -> list[Any]:
     """Return one parameter for each number of clients; an empty list if the case runs on one client only.

@@ -22,8 +22,6 @@ from storagetest.plugin.run_state import RunState
 from storagetest.protocols.base import Attachment
 from storagetest.runner import run_interleaved
 
-__all__ = ["ComparisonRunner", "right_side"]
-
 
 class ComparisonRunner:
     """Callable: measure both sides in turns and check the comparison's gate."""

@@ -15,8 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-__all__ = ["ErrorBudget", "max_gates"]
-
 
 class ErrorBudget:
     """Divides a suite's error probability. ``allotted``: number of foreseen gates by node id."""

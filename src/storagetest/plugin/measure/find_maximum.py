@@ -28,8 +28,6 @@ from storagetest.plugin.run_state import RunState
 from storagetest.search import BayesianSearch, OneAtATime, Parameter, Point, SearchResult, Space, Strategy
 from storagetest.units import format_size, format_throughput
 
-__all__ = ["MaximumSearch", "space_of"]
-
 CLIENTS = "clients"
 EVIDENCE = "search"
 """The key of the table in a sample's evidence."""

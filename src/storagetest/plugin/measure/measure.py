@@ -29,8 +29,6 @@ from storagetest.runner.multi_client import format_client_names
 from storagetest.verdict import Outcome, Verdict
 from storagetest.workloads.base import LoadSize, Workload
 
-__all__ = ["MeasureFixture", "case_of", "make_measurement", "record_and_raise"]
-
 _LOG = logging.getLogger("storagetest")
 
 

@@ -20,8 +20,6 @@ from storagetest.workloads.base import Workload
 if TYPE_CHECKING:
     from storagetest.config import Config, Variant
 
-__all__ = ["ThresholdResolver"]
-
 
 class ThresholdResolver:
     """One for each process. Raises :class:`ConfigError` if the baseline cannot be read."""

@@ -20,8 +20,6 @@ from storagetest.report.allure import reporter as allure
 from storagetest.report.junit import properties
 from storagetest.runner.multi_client import format_client_names
 
-__all__ = ["attach_diagnostics", "set_allure_identity"]
-
 _FIXED = ("[XPASS(strict)]", "the case passes: remove ")  # of pytest, and of known_issues.py
 _DMESG = ["dmesg", "--ctime"]
 _DMESG_LINES = 200

@@ -14,8 +14,6 @@ from _pytest.junitxml import xml_key  # it has no public name
 from storagetest.plugin.items import is_worker
 from storagetest.plugin.outcomes import outcome_of
 
-__all__ = ["Junit", "register"]
-
 
 def register(config: pytest.Config) -> None:
     """Register the hook if pytest writes a JUnit file."""

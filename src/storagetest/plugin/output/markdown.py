@@ -18,8 +18,6 @@ from storagetest.plugin.output.results import Reporting
 from storagetest.report.coverage import CaseRecord
 from storagetest.report.formats.markdown import FailedCase, SessionSummary, markdown
 
-__all__ = ["GITHUB", "MarkdownOutput", "register"]
-
 GITHUB = "GITHUB_STEP_SUMMARY"
 _PROBLEMS = ("failed", "error", "invalid", "warned", "xpassed")
 

@@ -19,14 +19,13 @@ from typing import Any
 
 import pytest
 
-from storagetest.measure.run import Run, Unit
+from storagetest.measure.run import Run
 from storagetest.measure.stats import mean
+from storagetest.measure.unit import Unit
 from storagetest.plugin.items import is_worker
 from storagetest.plugin.output import record_transport
 from storagetest.report import jsonl
 from storagetest.report.base import Record
-
-__all__ = ["Bridge", "is_active", "rounds_of"]
 
 _OUTPUT_OPTIONS = ("json", "save", "autosave", "compare", "histogram", "compare_fail")
 _ROUNDS: Mapping[Unit, tuple[str, Callable[[float], float]]] = {

@@ -12,8 +12,6 @@ import pytest
 from storagetest.report.base import Record
 from storagetest.report.jsonl import from_json, to_json
 
-__all__ = ["attach_records", "read_records", "records_of"]
-
 _ATTRIBUTE = "storagetest_records"
 _RECORDS = pytest.StashKey[list[Record]]()
 _SENT = pytest.StashKey[int]()

@@ -17,8 +17,6 @@ from storagetest.report.base import Record
 from storagetest.report.jsonl import JsonlReporter
 from storagetest.report.terminal import summary_lines
 
-__all__ = ["Reporting"]
-
 
 class Reporting:
     """The hooks; registered in the controller only."""

@@ -16,8 +16,6 @@ from storagetest.report.terminal import shortened
 from storagetest.runner import MeasurementPhase, ProgressEvent
 from storagetest.units import format_throughput, format_value
 
-__all__ = ["Message", "ProgressSink", "ProgressState", "clock", "message", "silent", "waiting"]
-
 Message = dict[str, Any]
 _STALE = 3
 """Number of its own intervals after which a throughput is not shown any more."""

@@ -12,8 +12,6 @@ from storagetest.plugin.progress.render import ProgressDisplay
 from storagetest.plugin.progress.xdist_channel import ProgressListener, sender
 from storagetest.plugin.run_state import KEY
 
-__all__ = ["ProgressPlugin", "forward_progress"]
-
 _LINK, _EVERY = "storagetest_progress", "storagetest_progress_every"
 
 

@@ -24,8 +24,6 @@ import pytest
 from storagetest.plugin.progress.model import Message, ProgressState
 from storagetest.plugin.progress.terminal_overlay import TerminalOverlay, duplicate
 
-__all__ = ["AGAIN", "FIRST", "ProgressDisplay", "how"]
-
 FIRST = 30.0
 AGAIN = 60.0
 _TICK = 1.0

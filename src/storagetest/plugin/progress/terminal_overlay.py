@@ -20,8 +20,6 @@ from typing import Any, TextIO, cast
 
 import pytest
 
-__all__ = ["TerminalOverlay", "duplicate"]
-
 
 def duplicate(file: TextIO) -> TextIO:
     """Return a file with the same destination as ``file``, for the caller to close."""

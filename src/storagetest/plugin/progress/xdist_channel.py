@@ -17,8 +17,6 @@ from pathlib import Path
 
 from storagetest.plugin.progress.model import Message
 
-__all__ = ["ProgressListener", "sender"]
-
 _MAX_DATAGRAM = 1 << 16
 
 

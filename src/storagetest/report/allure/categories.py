@@ -14,8 +14,6 @@ from typing import Any
 from storagetest.report.base import Record, Status
 from storagetest.verdict.base import BASELINE, Outcome
 
-__all__ = ["CATEGORIES", "FIXED", "VERDICT_LABEL", "Category", "categories_json", "verdict_word"]
-
 VERDICT_LABEL = "verdict"
 """The label with the worst outcome of a case's gates: the result of :func:`verdict_word`."""
 

@@ -31,8 +31,6 @@ from storagetest.report.allure.nodejs import NodeJs, cache_directory, find_node,
 from storagetest.report.allure.offline import make_offline, outside_urls
 from storagetest.report.allure.single_file import build_single_file
 
-__all__ = ["HISTORY_RUNS", "configuration", "generate"]
-
 _PACKAGE = Path("node_modules", "allure")
 """The generator, in the directory of the installed packages."""
 

@@ -28,8 +28,6 @@ from pathlib import Path
 from storagetest.errors import ReportError
 from storagetest.polling import wait_until
 
-__all__ = ["NODE_WANTED", "NodeJs", "cache_directory", "find_node", "install", "run"]
-
 NODE_WANTED = 20
 """The minimum major version for the report's generator."""
 

@@ -15,8 +15,6 @@ from __future__ import annotations
 import base64
 import re
 
-__all__ = ["make_offline", "outside_urls"]
-
 _ANALYTICS = re.compile(
     r'<script[^>]*src="https://www\.googletagmanager\.com/[^"]*"[^>]*></script>\s*<script>.*?</script>',
     re.DOTALL,

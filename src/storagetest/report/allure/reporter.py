@@ -31,8 +31,6 @@ from storagetest.report.metric_values import MetricValue, case_text, metric_valu
 from storagetest.report.templates import render
 from storagetest.report.timeline import timeline_svg
 
-__all__ = ["identify", "on_case", "on_conformance", "on_fixed", "write_extras"]
-
 _NO_GATE = "measured, no gate"
 
 

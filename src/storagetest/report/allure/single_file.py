@@ -24,8 +24,6 @@ from pathlib import Path
 
 from storagetest.errors import ReportError
 
-__all__ = ["build_single_file", "iter_bundles"]
-
 _BUNDLE = 256 << 10
 _UNFOLDED = 100
 _UNFOLDS = b"void 0===e||Boolean(e?.failed||e?.broken)"

@@ -9,8 +9,6 @@ from pathlib import Path
 from storagetest.report.allure.html import generate
 from storagetest.report.formats.base import ReportFormat, print_message, register
 
-__all__ = ["AllureFormat"]
-
 
 @register
 class AllureFormat(ReportFormat):

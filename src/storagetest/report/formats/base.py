@@ -19,17 +19,6 @@ from storagetest.registry import Registry, get_registry
 from storagetest.report.base import Record
 from storagetest.report.jsonl import read
 
-__all__ = [
-    "ReportFormat",
-    "ResultsFormat",
-    "add_results",
-    "formats",
-    "print_message",
-    "read_results",
-    "register",
-    "write_output",
-]
-
 
 class ReportFormat(ABC):
     """One kind of report. The docstring of the class is the description of its sub-command.

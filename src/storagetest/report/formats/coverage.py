@@ -15,8 +15,6 @@ from storagetest.report.coverage import CaseRecord, count_text, coverage, latest
 from storagetest.report.formats.base import ReportFormat, register, write_output
 from storagetest.report.templates import render
 
-__all__ = ["CoverageFormat", "html_page", "markdown"]
-
 _HTML = {".html", ".htm"}
 
 

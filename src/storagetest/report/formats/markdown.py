@@ -17,8 +17,6 @@ from storagetest.report.coverage import CaseOutcome, CaseRecord, count_text, cov
 from storagetest.report.formats.base import ResultsFormat, register
 from storagetest.report.metric_values import MetricValue, case_text, metric_values
 
-__all__ = ["MOST_BYTES", "FailedCase", "MarkdownFormat", "SessionSummary", "markdown"]
-
 MOST_BYTES = 1_000_000
 """Maximum size of the text in bytes (UTF-8)."""
 

@@ -26,14 +26,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from storagetest.errors import ResultError
-from storagetest.measure.run import Run, Unit
+from storagetest.measure.run import Run
+from storagetest.measure.unit import Unit
 from storagetest.report.base import Record, Status
 from storagetest.report.baseline import key_of
 from storagetest.report.formats.base import ResultsFormat, register
 from storagetest.report.metric_values import MetricValue, metric_values, parameter_text
 from storagetest.verdict.base import Outcome
-
-__all__ = ["OpenMetricsFormat", "openmetrics"]
 
 _UNITS: Mapping[Unit, str] = {
     Unit.BYTES_PER_SECOND: "bytes_per_second",

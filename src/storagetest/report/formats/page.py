@@ -22,8 +22,6 @@ from storagetest.report.formats.base import (
 from storagetest.report.page.document import document
 from storagetest.report.page.model import build_page_data
 
-__all__ = ["PageFormat"]
-
 
 @register
 class PageFormat(ReportFormat):

@@ -9,8 +9,6 @@ import sys
 from storagetest.report.formats.base import ReportFormat, add_results, print_message, read_results, register
 from storagetest.report.terminal import summary_lines
 
-__all__ = ["TableFormat"]
-
 
 @register
 class TableFormat(ReportFormat):

@@ -9,8 +9,6 @@ from markupsafe import Markup
 
 from storagetest.report.chart import LOOKS, Axis, ChartTable, Line, chart_svg, chart_table
 
-__all__ = ["MOST", "Chart", "ChartList", "chunks"]
-
 MOST = 24
 """Charts in a section (chosen); the others are counted."""
 

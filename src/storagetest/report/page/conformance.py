@@ -8,8 +8,6 @@ from storagetest.report.coverage import CaseOutcome, count_text, sections, stand
 from storagetest.report.page.model import PageData, Section
 from storagetest.report.templates import render
 
-__all__ = ["section"]
-
 _BAD = {CaseOutcome.FAILED, CaseOutcome.ERROR}
 
 

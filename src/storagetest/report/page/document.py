@@ -25,8 +25,6 @@ from storagetest.report.page import (
 from storagetest.report.page.model import PageData
 from storagetest.report.templates import render
 
-__all__ = ["SECTIONS", "document"]
-
 SECTIONS = (summary, heatmap, scaling, latency, regressions, history, conformance, papers, cases)
 """In their order on the page. Each has ``section(data)``."""
 

@@ -17,8 +17,6 @@ from storagetest.report.page.model import PageData, Section, case_anchor, group,
 from storagetest.report.templates import render
 from storagetest.units import format_ratio
 
-__all__ = ["section"]
-
 _STEPS = (0.9, 0.75, 0.5, 0.25)
 """Limits of the shades: below each, the shade is one step darker."""
 

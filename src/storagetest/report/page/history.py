@@ -12,8 +12,6 @@ from storagetest.report.page.model import PageData, Section, case_title, group
 from storagetest.report.page.scaling import axis_of, bar, usable
 from storagetest.report.templates import render
 
-__all__ = ["section"]
-
 _DAY = 86400.0
 
 

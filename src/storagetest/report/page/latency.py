@@ -14,8 +14,6 @@ from storagetest.report.page.model import PageData, Section, case_title, format_
 from storagetest.report.page.scaling import axis_of, curves_of, families, usable
 from storagetest.report.templates import render
 
-__all__ = ["section"]
-
 _RATE, _LATENCY = METRICS["iops"], METRICS["latency_mean"]
 
 

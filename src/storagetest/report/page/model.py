@@ -16,18 +16,6 @@ from storagetest.report.compare import Row
 from storagetest.report.coverage import CaseRecord
 from storagetest.report.metric_values import MetricValue, case_text, metric_values, parameter_text
 
-__all__ = [
-    "STATUS_WORDS",
-    "PageData",
-    "Section",
-    "build_page_data",
-    "case_anchor",
-    "case_title",
-    "format_parameters",
-    "group",
-    "plural",
-]
-
 _Item = TypeVar("_Item")
 _Key = TypeVar("_Key")
 

@@ -10,8 +10,6 @@ from storagetest.report.metric_values import case_text
 from storagetest.report.page.model import STATUS_WORDS, PageData, Section
 from storagetest.report.templates import render
 
-__all__ = ["section"]
-
 
 def section(data: PageData) -> Section:
     """Return the section."""

@@ -13,8 +13,6 @@ from storagetest.units import format_value
 from storagetest.verdict import BASELINE, Outcome
 from storagetest.verdict.regression import Direction
 
-__all__ = ["section"]
-
 _MOST = 500
 _ORDER = (Direction.WORSE, Direction.BETTER, Direction.SAME, Direction.TOO_FEW)
 _WORDS = {Direction.SAME: "no change shown", Direction.TOO_FEW: "too few runs to compare"}

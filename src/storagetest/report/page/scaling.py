@@ -22,8 +22,6 @@ from storagetest.report.page.model import PageData, Section, case_title, format_
 from storagetest.report.templates import render
 from storagetest.units import format_value
 
-__all__ = ["axis_of", "bar", "curves_of", "families", "section", "usable"]
-
 RunCurve = tuple[Curve, Run]
 
 

@@ -12,8 +12,6 @@ from storagetest.report.metric_values import case_text
 from storagetest.report.page.model import STATUS_WORDS, PageData, Section, case_anchor, group, plural
 from storagetest.report.templates import render
 
-__all__ = ["section"]
-
 _MOST = 100
 _BAD = (Status.FAILED, Status.ERROR, Status.INVALID)
 

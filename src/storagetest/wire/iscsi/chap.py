@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from storagetest.errors import RemoteProtocolError
 from storagetest.wire.iscsi.keys import Pairs, binary, numeric
 
-__all__ = ["ALGORITHMS", "MAX_CHALLENGE", "Challenge", "challenge_of", "hexadecimal", "response"]
-
 ALGORITHMS: Mapping[int, tuple[str, int]] = {
     5: ("md5", 16),  # RFC 1994; MUST be implemented (RFC 7143 12.1.3)
     6: ("sha1", 20),

@@ -4,22 +4,6 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-__all__ = [
-    "NO_TAG",
-    "AsyncEvent",
-    "Attribute",
-    "LoginStatus",
-    "LogoutReason",
-    "LogoutResult",
-    "Opcode",
-    "RejectReason",
-    "ServiceResponse",
-    "SnackType",
-    "Stage",
-    "TaskFunction",
-    "TaskResult",
-]
-
 NO_TAG = 0xFFFFFFFF
 """The reserved Initiator Task Tag and Target Transfer Tag (RFC 7143 11.2.1.8, 11.7.4)."""
 

@@ -23,8 +23,6 @@ from storagetest.wire.hexdump import hex_short
 from storagetest.wire.iscsi.encoding import BHS_SIZE, Pdu
 from storagetest.wire.iscsi.pdu import decode
 
-__all__ = ["CLOSED", "NEED_DATA", "Frame", "Framer", "PduReceiver", "ReceivedPdu", "Signal"]
-
 
 class Signal(Enum):
     """Events that are not PDUs."""

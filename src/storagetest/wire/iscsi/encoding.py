@@ -18,17 +18,6 @@ from storagetest.wire.crc import crc32c
 from storagetest.wire.hexdump import hex_short
 from storagetest.wire.iscsi.codes import NO_TAG, Opcode
 
-__all__ = [
-    "AHS_BIDIRECTIONAL",
-    "AHS_EXTENDED_CDB",
-    "BHS_SIZE",
-    "Ahs",
-    "EncodedPdu",
-    "Pdu",
-    "flat_lun",
-    "header_layout",
-]
-
 BHS_SIZE = 48
 """Bytes of the Basic Header Segment (RFC 7143 11.2.1)."""
 

@@ -53,8 +53,6 @@ from storagetest.wire.iscsi.validator import (
 )
 from storagetest.wire.tcp import PeerClosed, RecordedConnection, ResponseTimeout
 
-__all__ = ["AnnouncedClose", "Initiator", "LoginRefused", "ProbeOutcome", "ScsiCompletion"]
-
 P = TypeVar("P", bound=Pdu)
 DEADLINE = 10.0
 """Default timeout of one response, in seconds (chosen)."""

@@ -16,29 +16,6 @@ from enum import Enum
 from storagetest.errors import RemoteProtocolError
 from storagetest.wire.hexdump import hex_short
 
-__all__ = [
-    "CERTAIN",
-    "IRRELEVANT",
-    "KEYS",
-    "MAX_NAME",
-    "MAX_VALUE",
-    "NOT_UNDERSTOOD",
-    "REJECT",
-    "RESERVED_WORDS",
-    "Negotiation",
-    "Pairs",
-    "TextKey",
-    "When",
-    "binary",
-    "format_text",
-    "is_legal_reply",
-    "is_legal_value",
-    "negotiated_reply",
-    "numeric",
-    "outcome",
-    "parse_text",
-]
-
 Pairs = tuple[tuple[str, str], ...]
 """Keys and values in the order of the text."""
 

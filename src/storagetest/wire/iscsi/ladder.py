@@ -22,8 +22,6 @@ from storagetest.wire.ladder import Decoder, Rung
 from storagetest.wire.scsi.cdb import describe
 from storagetest.wire.scsi.sense import decode_sense
 
-__all__ = ["PORT", "make_decoder"]
-
 PORT = 3260
 """The TCP port of iSCSI, which selects Wireshark's dissector (RFC 7143 13.8, IANA)."""
 

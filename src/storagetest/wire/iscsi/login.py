@@ -36,8 +36,6 @@ from storagetest.wire.iscsi.keys import (
 )
 from storagetest.wire.iscsi.pdu import LoginRequest, LoginResponse
 
-__all__ = ["DEFAULT_OFFER", "Credentials", "LoginNegotiation", "random_isid"]
-
 DEFAULT_OFFER: Mapping[str, str] = {
     "HeaderDigest": "None",
     "DataDigest": "None",

@@ -10,8 +10,6 @@ from storagetest.wire.scsi.data import BlockLimits, Capacity, VpdPage, decode_vp
 from storagetest.wire.scsi.logical_unit import LogicalUnit, ScsiResult
 from storagetest.wire.signatures import LARGEST, find_signature
 
-__all__ = ["data_signature", "good_data", "vpd_page"]
-
 SHORT_PAGE = 255
 """Allocation length of the first INQUIRY for a page: the most that SPC-2 permits."""
 

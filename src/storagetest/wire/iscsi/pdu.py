@@ -21,32 +21,6 @@ from storagetest.wire.hexdump import hex_short
 from storagetest.wire.iscsi.codes import NO_TAG, Opcode
 from storagetest.wire.iscsi.encoding import BHS_SIZE, Ahs, Pdu, header_layout
 
-__all__ = [
-    "PDUS",
-    "AsyncMessage",
-    "DataIn",
-    "DataOut",
-    "LoginRequest",
-    "LoginResponse",
-    "LogoutRequest",
-    "LogoutResponse",
-    "NopIn",
-    "NopOut",
-    "ReadyToTransfer",
-    "Reject",
-    "Request",
-    "Response",
-    "ScsiCommand",
-    "ScsiResponse",
-    "SnackRequest",
-    "TaskRequest",
-    "TaskResponse",
-    "TextRequest",
-    "TextResponse",
-    "decode",
-    "set_reserved_bits",
-]
-
 # Positions without a name: a field has the name of the attribute that it annotates.
 _uint, _bits, _flag, _octets = (
     partial(uint, ""),

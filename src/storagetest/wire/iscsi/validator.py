@@ -53,17 +53,6 @@ from storagetest.wire.iscsi.pdu import (
     set_reserved_bits,
 )
 
-__all__ = [
-    "TRANSITIONS",
-    "ConnectionPhase",
-    "Parameters",
-    "SequenceNumbers",
-    "SessionValidator",
-    "Violation",
-    "before",
-    "plus",
-]
-
 _WRAP = 2**32
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from storagetest.wire.nvme.codes import Admin
 from storagetest.wire.nvme.command import NO_SGL, Command
 
-__all__ = ["abort", "async_event", "get_features", "get_log_page", "identify", "keep_alive", "set_features"]
-
 
 def identify(cns: int, *, nsid: int = 0, cntid: int = 0, csi: int = 0) -> Command:
     """Identify (5.2.13): returns 4096 bytes."""

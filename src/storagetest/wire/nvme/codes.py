@@ -4,20 +4,6 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-__all__ = [
-    "Admin",
-    "Aer",
-    "Cns",
-    "Fctype",
-    "Feature",
-    "Io",
-    "LogPage",
-    "Property",
-    "Rtype",
-    "StatusCode",
-    "status_name",
-]
-
 FABRICS = 0x7F
 """The opcode of every fabrics command (Base 6)."""
 

@@ -9,8 +9,6 @@ from storagetest.errors import LocalProtocolError, RemoteProtocolError
 from storagetest.wire.hexdump import hex_short
 from storagetest.wire.nvme.codes import FABRICS, Admin, Fctype, Io, StatusCode, status_name
 
-__all__ = ["NO_SGL", "Command", "Cqe", "command_name", "in_capsule", "sgl", "transport_sgl"]
-
 PSDT_SGL = 0x40
 """PSDT 01b: the data pointer is an SGL, as for every Admin and I/O command over fabrics (Base 4.1.1).
 

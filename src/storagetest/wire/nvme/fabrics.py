@@ -9,17 +9,6 @@ from storagetest.errors import RemoteProtocolError
 from storagetest.wire.nvme.codes import FABRICS, PROPERTY_SIZE, Fctype
 from storagetest.wire.nvme.command import NO_SGL, Command
 
-__all__ = [
-    "ANY_CONTROLLER",
-    "DISCOVERY_NQN",
-    "ConnectData",
-    "authentication",
-    "connect",
-    "disconnect",
-    "property_get",
-    "property_set",
-]
-
 DISCOVERY_NQN = "nqn.2014-08.org.nvmexpress.discovery"
 """The well-known name of discovery subsystems (Base 3.1.3.3)."""
 

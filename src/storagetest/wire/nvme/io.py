@@ -11,24 +11,6 @@ from collections.abc import Iterable
 from storagetest.wire.nvme.codes import Io
 from storagetest.wire.nvme.command import NO_SGL, Command
 
-__all__ = [
-    "acquire",
-    "compare",
-    "copy",
-    "copy_ranges",
-    "dataset_management",
-    "dsm_ranges",
-    "flush",
-    "keys",
-    "read",
-    "register",
-    "release",
-    "report",
-    "verify",
-    "write",
-    "write_zeroes",
-]
-
 FUA = 1 << 30
 DEALLOCATE = 1 << 25
 

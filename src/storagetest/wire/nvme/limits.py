@@ -17,8 +17,6 @@ from dataclasses import dataclass
 
 from storagetest.wire.nvme.structures import Cap, ControllerData, NamespaceData, NvmCommandLimits
 
-__all__ = ["Limits"]
-
 UNLIMITED = 1 << 16
 """Blocks of one command, if no lower limit is announced: the most that NLB can name (NVM 3.3.4)."""
 

@@ -12,21 +12,6 @@ from dataclasses import dataclass
 
 from storagetest.wire.bitfields import require_bytes
 
-__all__ = [
-    "Cap",
-    "ControllerData",
-    "DiscoveryEntry",
-    "NamespaceData",
-    "NvmCommandLimits",
-    "Registrant",
-    "ReservationStatus",
-    "active_namespaces",
-    "ana_groups",
-    "descriptors",
-    "discovery_entries",
-    "reservation_status",
-]
-
 IDENTIFY_LENGTH = 4096
 
 CONTROLLER: Mapping[str, tuple[int, int]] = {

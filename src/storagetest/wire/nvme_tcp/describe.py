@@ -27,8 +27,6 @@ from storagetest.wire.nvme_tcp.pdu import (
 )
 from storagetest.wire.nvme_tcp.stream import make_splitter
 
-__all__ = ["decoder"]
-
 
 def decoder() -> Decoder:
     """Return a decoder for one connection's ladder."""

@@ -26,7 +26,6 @@ from storagetest.wire.nvme_tcp.session import (
 from storagetest.wire.signatures import find_signature
 from storagetest.wire.tcp import RecordedConnection
 
-__all__ = ["Harness", "Scratch", "data_signature", "implementation", "wwids"]
 DESCRIPTORS_SINCE = 0x00010300
 """The first version (VER) of which the Namespace Identification Descriptor list is part: NVMe 1.3."""
 

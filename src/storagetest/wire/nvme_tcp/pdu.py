@@ -28,33 +28,6 @@ from storagetest.wire.bitfields import Field, octets, put
 from storagetest.wire.crc import crc32c
 from storagetest.wire.hexdump import hex_short
 
-__all__ = [
-    "FIELDS",
-    "KINDS",
-    "PORT",
-    "R2T",
-    "C2HData",
-    "C2HTermReq",
-    "CapsuleCmd",
-    "CapsuleResp",
-    "DecodedPdu",
-    "Fes",
-    "Flag",
-    "H2CData",
-    "H2CTermReq",
-    "ICReq",
-    "ICResp",
-    "KdReq",
-    "KdResp",
-    "Pdu",
-    "PduError",
-    "PduType",
-    "decode",
-    "encode",
-    "override_field",
-    "plen_of",
-]
-
 PORT = 4420
 """The port that IANA assigned to NVMe over Fabrics (3.1.2)."""
 

@@ -41,8 +41,6 @@ from storagetest.wire.nvme_tcp.pdu import (
 from storagetest.wire.nvme_tcp.stream import Digests, EndOfStream, NeedData, Stream, StreamRole
 from storagetest.wire.tcp import PeerClosed, RecordedConnection, ResponseTimeout
 
-__all__ = ["ADMIN_IN_CAPSULE", "CommandResult", "ConnectionEnd", "Override", "Queue", "Terminated"]
-
 ADMIN_IN_CAPSULE = 8192
 """Bytes of in-capsule data that every controller accepts on the admin queue (3.3.1)."""
 

@@ -28,8 +28,6 @@ from storagetest.wire.nvme_tcp.pdu import ICReq
 from storagetest.wire.nvme_tcp.queue import CommandResult, Queue
 from storagetest.wire.tcp import Connector, RecordedConnection
 
-__all__ = ["ControllerSession", "Identity", "SubsystemEndpoint", "connect_queue", "open_queue"]
-
 CC_ENABLE = 0x00460001
 """CC (Base 3.1.4.5): EN, I/O completion entries of 2^4 bytes, submission entries of 2^6."""
 

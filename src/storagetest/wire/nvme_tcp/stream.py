@@ -34,18 +34,6 @@ from storagetest.wire.nvme_tcp.pdu import (
     plen_of,
 )
 
-__all__ = [
-    "NEED_DATA",
-    "Digests",
-    "EndOfStream",
-    "Event",
-    "NeedData",
-    "Stream",
-    "StreamRole",
-    "StreamState",
-    "make_splitter",
-]
-
 LIMIT = 16 * 1024 * 1024
 """Bytes of the largest PDU that is accepted (chosen: far above any transfer of a case)."""
 

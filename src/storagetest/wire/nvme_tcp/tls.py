@@ -26,17 +26,6 @@ from enum import Enum
 
 from storagetest.errors import ConfigError
 
-__all__ = [
-    "ConfiguredPsk",
-    "PskHash",
-    "TlsKey",
-    "identity",
-    "psk_digest",
-    "retained_psk",
-    "tls_key",
-    "tls_psk",
-]
-
 PREFIX = "NVMeTLSkey-1"
 
 

@@ -19,8 +19,6 @@ from storagetest.wire.nvme.structures import ReservationStatus, reservation_stat
 from storagetest.wire.nvme_tcp.queue import Queue
 from storagetest.wire.nvme_tcp.session import ControllerSession, Identity
 
-__all__ = ["reservations_left", "undo_reservations"]
-
 UNDO_KEY = 0xC1EA
 """The reservation key that the undo registers (chosen)."""
 

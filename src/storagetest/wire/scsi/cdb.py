@@ -13,47 +13,6 @@ from dataclasses import dataclass
 from storagetest.errors import LocalProtocolError
 from storagetest.wire.bitfields import Field, Value, bitfield, flag, get, pack, put, uint
 
-__all__ = [
-    "COMMANDS",
-    "COMPARE_AND_WRITE",
-    "GET_LBA_STATUS",
-    "INQUIRY",
-    "MODE_SENSE_6",
-    "MODE_SENSE_10",
-    "ORWRITE_16",
-    "PERSISTENT_RESERVE_IN",
-    "PERSISTENT_RESERVE_OUT",
-    "PRE_FETCH_10",
-    "READ_6",
-    "READ_10",
-    "READ_12",
-    "READ_16",
-    "READ_CAPACITY_10",
-    "READ_CAPACITY_16",
-    "RELEASE_6",
-    "REPORT_LUNS",
-    "REPORT_SUPPORTED_OPERATION_CODES",
-    "REQUEST_SENSE",
-    "RESERVE_6",
-    "START_STOP_UNIT",
-    "SYNCHRONIZE_CACHE_10",
-    "SYNCHRONIZE_CACHE_16",
-    "TEST_UNIT_READY",
-    "UNMAP",
-    "VERIFY_10",
-    "VERIFY_16",
-    "WRITE_6",
-    "WRITE_10",
-    "WRITE_12",
-    "WRITE_16",
-    "WRITE_AND_VERIFY_10",
-    "WRITE_SAME_10",
-    "WRITE_SAME_16",
-    "CommandFormat",
-    "cdb",
-    "describe",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class CommandFormat:

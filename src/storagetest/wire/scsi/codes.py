@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-__all__ = ["Asc", "PrIn", "PrOut", "PrType", "ScsiStatus", "SenseKey"]
-
 
 class ScsiStatus(IntEnum):
     """Status codes (SAM-5 5.3.1)."""

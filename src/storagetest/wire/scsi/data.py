@@ -12,26 +12,6 @@ from dataclasses import dataclass
 
 from storagetest.wire.bitfields import require_bytes
 
-__all__ = [
-    "BlockLimits",
-    "Capacity",
-    "Designator",
-    "Inquiry",
-    "Provisioning",
-    "VpdPage",
-    "decode_block_limits",
-    "decode_capacity10",
-    "decode_capacity16",
-    "decode_designators",
-    "decode_inquiry",
-    "decode_luns",
-    "decode_mode6",
-    "decode_provisioning",
-    "decode_vpd",
-    "unmap_list",
-    "wwids",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Inquiry:

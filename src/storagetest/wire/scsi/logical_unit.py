@@ -17,8 +17,6 @@ from storagetest.wire.scsi.data import unmap_list
 from storagetest.wire.scsi.reservations import Keys, Reservation, decode_keys, decode_reservation, out_list
 from storagetest.wire.scsi.sense import Sense, decode_sense
 
-__all__ = ["CommandCompletion", "CommandRunner", "LogicalUnit", "ScsiResult"]
-
 ALLOCATION = 4096
 
 

@@ -8,18 +8,6 @@ from dataclasses import dataclass
 from storagetest.errors import RemoteProtocolError
 from storagetest.wire.hexdump import hex_short
 
-__all__ = [
-    "Capabilities",
-    "FullStatus",
-    "Keys",
-    "Reservation",
-    "decode_capabilities",
-    "decode_full_status",
-    "decode_keys",
-    "decode_reservation",
-    "out_list",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Keys:

@@ -8,8 +8,6 @@ from storagetest.errors import RemoteProtocolError
 from storagetest.wire.hexdump import hex_short
 from storagetest.wire.scsi.codes import Asc, SenseKey
 
-__all__ = ["Sense", "decode_sense", "fixed_sense"]
-
 _FIXED, _DESCRIPTOR = (0x70, 0x71), (0x72, 0x73)
 _INFORMATION, _SPECIFIC = 0x00, 0x02
 _KEYS = {int(key): key.name for key in SenseKey}

@@ -16,8 +16,6 @@ from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.codes import PrIn, PrOut
 from storagetest.wire.scsi.logical_unit import LogicalUnit, ScsiResult
 
-__all__ = ["reservations_left", "undo_reservations"]
-
 UNDO_KEY = 0xC1EA
 """The reservation key that the undo registers (chosen)."""
 

@@ -24,8 +24,9 @@ from pydantic.fields import FieldInfo
 from storagetest.config.base import Mark, Size, WorkloadOptions
 from storagetest.errors import WorkloadError
 from storagetest.measure.bottleneck import Utilisation
-from storagetest.measure.run import Sample, Unit
+from storagetest.measure.run import Sample
 from storagetest.measure.series import LOAD, Series
+from storagetest.measure.unit import Unit
 from storagetest.protocols.base import Attachment, AttachmentKind
 from storagetest.units import format_size
 from storagetest.workloads._agent.result import AgentResult, OpStats, PhaseStats
@@ -33,8 +34,6 @@ from storagetest.workloads._agent.run import run_agent
 from storagetest.workloads._fio import base as fio
 from storagetest.workloads._metrics import describe_cpu, latency_values
 from storagetest.workloads.base import LoadSize, Workload
-
-__all__ = ["AgentOptions", "AgentWorkload", "DataSetWorkload", "require_space"]
 
 _CEILING_SECONDS = 1.0
 _CEILING_SIZE = 64 << 20

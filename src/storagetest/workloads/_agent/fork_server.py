@@ -27,8 +27,6 @@ from storagetest.errors import DeadlineExceeded, HostError, NotInstalled, Storag
 from storagetest.hosts.base import Host
 from storagetest.hosts.interactive import Channel, ChannelLost, ChannelTimeout, InteractiveProcess
 
-__all__ = ["AgentChannel", "ForkServer", "ProgramChannel"]
-
 _LIFETIME = 12 * 3600.0
 """Deadline in seconds of a fork server; no test run takes longer."""
 _READY = 60.0

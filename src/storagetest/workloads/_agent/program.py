@@ -13,8 +13,6 @@ from storagetest.errors import DeadlineExceeded, HostError
 from storagetest.hosts.base import Host, format_command
 from storagetest.workloads._agent.run import run_agent
 
-__all__ = ["ProgramResult", "run_program"]
-
 
 @dataclass(frozen=True, slots=True)
 class ProgramResult:

@@ -20,8 +20,6 @@ from storagetest.measure.common_window import ActivitySpan
 from storagetest.measure.histogram import Histogram
 from storagetest.workloads._metrics import cpu_between
 
-__all__ = ["AgentResult", "OpStats", "PhaseStats", "read_result"]
-
 _ADVICE = {
     "ENOSPC": "the target is full: free space there, or use a smaller size or fewer files",
     "EDQUOT": "the user's quota is used up: raise it, or use a smaller size or fewer files",

@@ -19,8 +19,6 @@ from storagetest.hosts.interactive import ChannelLost, ChannelTimeout, Interacti
 from storagetest.workloads._agent.fork_server import AgentChannel, ForkServer
 from storagetest.workloads._agent.result import AgentResult, read_result
 
-__all__ = ["NO_PYTHON", "has_fork_server", "open_agent_session", "run_agent", "terminate_agent"]
-
 NO_PYTHON = (
     "python3 is missing: install python3-minimal and libpython3-stdlib (Debian), or python3; 3.9 or newer"
 )

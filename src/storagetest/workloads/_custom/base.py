@@ -12,8 +12,6 @@ from storagetest.config.custom_workloads import CUSTOM_WORKLOADS, CustomWorkload
 from storagetest.registry import Registry, get_registry
 from storagetest.workloads.base import Workload
 
-__all__ = ["CustomWorkload", "register"]
-
 
 class CustomWorkload(Workload[WorkloadOptions]):
     """One kind of custom workload. ``name`` is the entry's key that selects it (``fio``, ``python``)."""

@@ -23,8 +23,6 @@ from storagetest.workloads._fio.run import FIRST_IO_REPORT, run_command
 from storagetest.workloads._metrics import bandwidth, latencies, latency_values, percentiles, rate
 from storagetest.workloads.base import LoadSize
 
-__all__ = ["CustomFioWorkload"]
-
 _LARGEST = 1 << 20
 
 

@@ -22,8 +22,6 @@ from dataclasses import dataclass
 
 from storagetest.errors import ConfigError
 
-__all__ = ["CustomJob", "read_jobs"]
-
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())

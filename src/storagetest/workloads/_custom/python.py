@@ -23,12 +23,11 @@ from typing import Any, ClassVar, Self
 from storagetest.config.base import WorkloadOptions
 from storagetest.config.custom_workloads import CustomWorkloadEntry
 from storagetest.errors import ConfigError, StoragetestError, WorkloadError
-from storagetest.measure.run import METRICS, Better, Metric, Sample, Unit
+from storagetest.measure.run import METRICS, Better, Metric, Sample
+from storagetest.measure.unit import Unit
 from storagetest.protocols.base import Attachment
 from storagetest.workloads._custom.base import CustomWorkload, register
 from storagetest.workloads.base import LoadSize
-
-__all__ = ["CustomPythonWorkload"]
 
 
 @register

@@ -33,8 +33,6 @@ from storagetest.workloads._fio.run import FioOutcome, check_engine, run_fio
 from storagetest.workloads._metrics import describe_cpu, percentiles
 from storagetest.workloads.base import LoadSize, Workload
 
-__all__ = ["FioOptions", "FioWorkload", "Pattern", "data_file", "data_key", "data_size", "first_ios"]
-
 _MIB = 1 << 20
 SLACK = 60.0
 """Seconds that a load may take beyond ramp and runtime: to start and prepare, and for its last operations."""

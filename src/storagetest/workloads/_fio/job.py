@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from storagetest.agent.barrier import LEAD
 
-__all__ = ["FIRST", "LOG", "FioJob", "argv", "argv_of", "barrier_option", "first_io_job"]
-
 LOG = "load"
 """How the names of the files of fio's logs begin."""
 

@@ -28,8 +28,6 @@ from typing import Any
 from storagetest.errors import WorkloadError
 from storagetest.measure.histogram import Histogram, merge
 
-__all__ = ["MINIMUM_VERSION", "ExpectedReport", "FioResult", "parse", "parse_all"]
-
 MINIMUM_VERSION = (3, 7)
 """The bins are where we read them, in nanoseconds, from 3.2 on; 3.7 is the oldest in use."""
 

@@ -19,8 +19,6 @@ from storagetest.workloads._fio.parse import ExpectedReport, FioResult, parse_al
 from storagetest.workloads._fio.timeline import began, first_io, timeline
 from storagetest.workloads._metrics import cpu_between
 
-__all__ = ["FIRST_IO_REPORT", "CounterWindow", "FioOutcome", "check_engine", "run_command", "run_fio"]
-
 _BEFORE, _FIO, _AFTER = "@@ storagetest: before", "@@ storagetest: fio", "@@ storagetest: after"
 _MISSING = "@@ storagetest: fio is missing"
 _LOGS = " ".join((*(f"{LOG}_{kind}.log" for kind in ("bw", "iops", "clat")), f"{FIRST}_clat.log"))

@@ -12,11 +12,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from storagetest.measure.run import Unit
 from storagetest.measure.series import LOAD, Series
+from storagetest.measure.unit import Unit
 from storagetest.workloads._fio.job import FIRST, LOG
-
-__all__ = ["began", "first_io", "timeline"]
 
 _DIRECTIONS = {"0": "read", "1": "write"}
 _KIB = 1024  # bandwidth is logged in KiB/s

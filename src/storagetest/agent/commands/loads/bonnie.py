@@ -37,8 +37,6 @@ from storagetest.agent.directory_worker import DirectoryWorker
 from storagetest.agent.op_log import BackToBackOpLog, OpLog, now
 from storagetest.agent.worker_pool import PhaseBarrier
 
-__all__ = ["run"]
-
 _FOREVER = 1 << 62
 _TRIAL = 50_000_000  # ns
 _BATCH = 4096  # characters between two clock readings

@@ -34,8 +34,6 @@ from storagetest.agent.directory_worker import DirectoryWorker
 from storagetest.agent.op_log import OpLog, now
 from storagetest.agent.worker_pool import PhaseBarrier
 
-__all__ = ["run"]
-
 _SECTOR = 4096
 _SIZES = (4096, 8192, 16384, 32768, 65536)
 _READ_WEIGHTS = (45, 10, 20, 10, 15)

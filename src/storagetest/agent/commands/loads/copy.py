@@ -29,8 +29,6 @@ from storagetest.agent.directory_worker import DirectoryWorker
 from storagetest.agent.op_log import OpLog, now
 from storagetest.agent.worker_pool import PhaseBarrier
 
-__all__ = ["run"]
-
 File = tuple[int, int]
 """Number of a file, and the bytes that it has."""
 

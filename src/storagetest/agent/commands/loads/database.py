@@ -26,8 +26,6 @@ from storagetest.agent.command_context import CommandContext
 from storagetest.agent.op_log import OpLog, now
 from storagetest.agent.worker_pool import PhaseBarrier
 
-__all__ = ["run"]
-
 
 def run(request: dict[str, Any], context: CommandContext) -> dict[str, Any]:
     """Work; see the module."""

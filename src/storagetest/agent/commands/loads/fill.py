@@ -12,8 +12,6 @@ from typing import Any
 from storagetest.agent import fsutil
 from storagetest.agent.command_context import CommandContext
 
-__all__ = ["fill_file", "run"]
-
 _FILL = 1 << 20
 
 

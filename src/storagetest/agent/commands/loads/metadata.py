@@ -29,8 +29,6 @@ from storagetest.agent.fast_stat import STAT_BUFFER, stat
 from storagetest.agent.op_log import BackToBackOpLog, OpLog, now
 from storagetest.agent.worker_pool import CommandError, PhaseBarrier
 
-__all__ = ["ORDER", "run"]
-
 ORDER = (
     "mkdir", "rmdir", "create", "open", "stat", "readdir",
     "setattr", "xattr", "rename", "link", "symlink", "unlink",

@@ -29,8 +29,6 @@ from storagetest.agent.command_context import CommandContext
 from storagetest.agent.op_log import OpLog, now, sleep_until
 from storagetest.agent.worker_pool import CommandError, PhaseBarrier
 
-__all__ = ["plan", "run"]
-
 _DUE = 8
 """Bytes of one due time in the plan."""
 

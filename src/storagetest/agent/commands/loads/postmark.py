@@ -32,8 +32,6 @@ from storagetest.agent.directory_worker import DirectoryWorker
 from storagetest.agent.op_log import OpLog, now
 from storagetest.agent.worker_pool import PhaseBarrier
 
-__all__ = ["run"]
-
 _OUT_OF = 10
 
 
