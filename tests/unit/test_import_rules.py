@@ -36,7 +36,7 @@ ALLOWED = {
         "verdict",
     },
     "lab": set(),
-    "report": {"measure", "verdict", "registry"},
+    "report": {"measure", "verdict", "registry", "installed_suites"},
 }
 TOP = {"plugin", "cli", "commands", "report"}
 MAY_USE_REPORT = {"plugin", "cli", "commands", "__main__"}

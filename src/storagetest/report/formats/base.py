@@ -93,3 +93,8 @@ def write_output(path: Path, text: str) -> None:
 def print_message(line: str) -> None:
     """Print ``line`` to stderr."""
     sys.stderr.write(f"{line}\n")
+
+
+def markdown_row(cells: Sequence[str]) -> str:
+    """Return a row of a Markdown table."""
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
