@@ -47,6 +47,7 @@ enforces(
     "release-ignored", "no initiator may write after a release", _WRITES, conflict=True, host_suffix="-b"
 )
 enforces("register-any-key", "REGISTER with a wrong key succeeds", {0x5F}, conflict=False, actions={0})
+enforces("register-refused", "no initiator may register", {0x5F}, conflict=True, actions={0})
 enforces(
     "reserve-any-key",
     "RESERVE succeeds with any key and over any reservation",

@@ -149,7 +149,7 @@ def run(
         "MUTANTS_ONLY": "" if only is None else ",".join(only),
         "MUTANTS_HONEST": "1" if (only is None if honest is None else honest) else "",
     }
-    argv = [sys.executable, "-m", "pytest", "-q", "--tb=line", "-p", "mutation_run"]
+    argv = [sys.executable, "-m", "pytest", "-q", "--tb=line", "-p", "mutation_run", "--st-judge-all"]
     argv += ["-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:xdist"]
     argv += ["--rootdir", str(ROOT), "-c", str(ROOT / "pyproject.toml")]
     argv += ["--st-cases", str(where / "cases.jsonl"), "--st-results", str(where / "results.jsonl")]

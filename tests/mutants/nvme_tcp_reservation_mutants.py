@@ -40,6 +40,14 @@ target(
     "reservation-stolen | Base 8.1.24.5 | a reservation of another host may be acquired",
     accepts(StatusCode.RESERVATION_CONFLICT, when=action(Io.RESERVATION_ACQUIRE, 0)),
 )
+target(
+    "register-refused | Base 7.6 | no host may register",
+    refuses(StatusCode.RESERVATION_CONFLICT, when=action(Io.RESERVATION_REGISTER, 0)),
+)
+target(
+    "acquire-refused | Base 7.5 | a registrant may not acquire",
+    refuses(StatusCode.RESERVATION_CONFLICT, when=action(Io.RESERVATION_ACQUIRE, 0)),
+)
 host(
     "reservation-outlives | Base 8.1.24.4 | unregistering does nothing",
     drops_command(action(Io.RESERVATION_REGISTER, 1)),

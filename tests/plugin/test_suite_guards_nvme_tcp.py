@@ -245,3 +245,30 @@ def test_a_reservation_that_cannot_be_undone_ends_the_run(
     result.stdout.fnmatch_lines(
         ["! namespace 1 of *: its reservations cannot be undone after test_*restart it, and run again !"]
     )
+
+
+@pytest.mark.parametrize(
+    ("opcode", "red", "judged"),
+    [
+        (Io.RESERVATION_REGISTER, ["NVR-REG-07"], ["NVR-ACQ-01"]),
+        (Io.RESERVATION_ACQUIRE, ["NVR-ACQ-07"], ["NVR-REG-01", "NVR-REG-02", "NVR-ACQ-02"]),
+    ],
+)
+def test_reservations_that_are_refused_are_one_red_line(
+    run_suite: RunCases, monkeypatch: pytest.MonkeyPatch, opcode: int, red: list[str], judged: list[str]
+):
+    execute = Controller.io
+
+    def io(self, command, data):
+        if command.opcode == opcode:
+            raise CommandFailed(StatusCode.INVALID_OPCODE)
+        return execute(self, command, data)
+
+    monkeypatch.setattr(Controller, "io", io)
+    result, outcomes = run_suite("test_reservations.py")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    failed = [name for name, outcome in outcomes.items() if outcome in ("failed", "error")]
+    assert set(red) <= set(failed)
+    assert not set(judged) & {name for name, outcome in outcomes.items() if outcome == "skipped"}
+    assert len(failed) < len(outcomes) / 10, failed
+    result.stdout.fnmatch_lines([f"{red[0]} on disk failed: * that build on it were not judged"])

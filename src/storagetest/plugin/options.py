@@ -20,7 +20,7 @@ MARKERS = (
     "clients(*names): the clients that the case runs on at once: names, a number, or 'all'",
     "exclusive: no other case runs at the same time on the server of the case's target",
     "alone: old name of exclusive (deprecated)",
-    "case(id, *, section, level, kills): a conformance case: standard and section; MUST, SHOULD or MAY",
+    "case(id, *, section, level, kills, builds_on): a conformance case of a MUST, SHOULD or MAY",
     "slow: waits for a timeout that the standard defines",
     "external: a test of a foreign suite (set by *.external.toml)",
     "comparison(name): the comparison of the targets file that the case measures (set by the plugin)",
@@ -100,6 +100,10 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "default": [],
         "help": "do not fail the run for this reason: nothing-checked (all cases on the targets were "
         "skipped), unused-thresholds (a threshold of the targets file judged nothing); may be repeated",
+    },
+    "--st-judge-all": {
+        "action": "store_true",
+        "help": "judge also the cases that build on a case that failed; without it they are skipped",
     },
     "--st-strict": {"action": "store_true", "help": "fail cases of level SHOULD too, instead of a warning"},
     "--st-wire": {

@@ -53,7 +53,8 @@ class CaseRecord:
 
     ``observed`` holds the legal alternatives that the target was seen to choose. ``kills`` names the mutants
     that this case claims to catch, ``no_mutant_reason`` explains why it can catch none.
-    ``message`` is why it did not pass; ``seconds`` how long it took.
+    ``message`` is why it did not pass; ``seconds`` how long it took. ``because`` is the id of the failed case
+    because of which this case was skipped, "" if it was not.
     """
 
     id: str
@@ -67,6 +68,7 @@ class CaseRecord:
     nodeid: str = ""
     kills: tuple[str, ...] = ()
     no_mutant_reason: str = ""
+    because: str = ""
 
     @property
     def remark(self) -> str:
@@ -176,6 +178,27 @@ def coverage(records: Iterable[CaseRecord]) -> Coverage:
             reading.append(record)
     ordered = dict(sorted(sections.items(), key=lambda entry: _natural(entry[0])))
     return Coverage(ordered, tuple(sorted(reading, key=lambda record: (record.outcome.value, record.id))))
+
+
+def causes(records: Iterable[CaseRecord]) -> Mapping[tuple[str, str], int]:
+    """Return how many cases were not judged because of a failed case, by target and the id of that case."""
+    counted = Counter((record.target, record.because) for record in records if record.because)
+    return dict(sorted(counted.items()))
+
+
+def cause_lines(records: Sequence[CaseRecord]) -> list[str]:
+    """Return a line for each failed case that others build on, and the totals; [] if all were judged."""
+    counted = causes(records)
+    if not counted:
+        return []
+    red = sum(record.outcome in (CaseOutcome.FAILED, CaseOutcome.ERROR) for record in records)
+    return [
+        *(
+            f"{cause}{f' on {target}' if target else ''} failed: {number} that build on it were not judged"
+            for (target, cause), number in counted.items()
+        ),
+        f"failed: {red}; not judged because of {len(counted)} of these: {sum(counted.values())}",
+    ]
 
 
 def standard(section: str) -> str:

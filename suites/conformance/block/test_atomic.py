@@ -13,7 +13,10 @@ import pytest
 from storagetest.agent.testlib import record_observation, skip
 from storagetest.agent.testlib.concurrent import run_threads
 
-pytestmark = [pytest.mark.needs("block"), pytest.mark.case(level="MUST", section="NVM 2.1.4, SBC-3")]
+pytestmark = [
+    pytest.mark.needs("block"),
+    pytest.mark.case(level="MUST", builds_on=("BLK-DATA-01",), section="NVM 2.1.4, SBC-3"),
+]
 
 TURNS = 60
 

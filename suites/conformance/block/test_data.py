@@ -12,7 +12,10 @@ import pytest
 
 from storagetest.agent.testlib.concurrent import run_threads
 
-pytestmark = [pytest.mark.needs("block"), pytest.mark.case(level="MUST", section="NVM 3.3.6, SBC-3 WRITE")]
+pytestmark = [
+    pytest.mark.needs("block"),
+    pytest.mark.case(level="MUST", builds_on=("BLK-DATA-01",), section="NVM 3.3.6, SBC-3 WRITE"),
+]
 
 
 @pytest.mark.case("BLK-DATA-01", kills=("zeroes-instead",))

@@ -11,7 +11,10 @@ import pytest
 from storagetest.agent.testlib import record_observation, skip
 from storagetest.agent.testlib.concurrent import run_threads
 
-pytestmark = [pytest.mark.needs("block"), pytest.mark.case(level="MUST", section="SAM-5, NVM Base 3.3.1")]
+pytestmark = [
+    pytest.mark.needs("block"),
+    pytest.mark.case(level="MUST", builds_on=("BLK-DATA-01",), section="SAM-5, NVM Base 3.3.1"),
+]
 
 
 def write_concurrently(block_range, writers, turns):

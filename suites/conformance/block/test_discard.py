@@ -11,7 +11,10 @@ import pytest
 from storagetest.agent.testlib import assert_errno, record_observation, skip
 from storagetest.agent.testlib.block_range import BLKDISCARD
 
-pytestmark = [pytest.mark.needs("block"), pytest.mark.case(level="MUST", section="NVM 3.3.3, SBC-3 UNMAP")]
+pytestmark = [
+    pytest.mark.needs("block"),
+    pytest.mark.case(level="MUST", builds_on=("BLK-DATA-01",), section="NVM 3.3.3, SBC-3 UNMAP"),
+]
 
 
 def discard(block_range, first, count):

@@ -13,7 +13,9 @@ from storagetest.agent.testlib.block_range import RWF_DSYNC
 
 pytestmark = [
     pytest.mark.needs("block"),
-    pytest.mark.case(level="MUST", section="NVM Base 7.2, SBC-3 SYNCHRONIZE CACHE"),
+    pytest.mark.case(
+        level="MUST", builds_on=("BLK-DATA-01",), section="NVM Base 7.2, SBC-3 SYNCHRONIZE CACHE"
+    ),
 ]
 
 

@@ -7,7 +7,10 @@ import pytest
 
 from storagetest.agent.testlib import assert_errno, record_observation, skip
 
-pytestmark = [pytest.mark.needs("block"), pytest.mark.case(level="MUST", section="Linux, ABI sysfs-block")]
+pytestmark = [
+    pytest.mark.needs("block"),
+    pytest.mark.case(level="MUST", builds_on=("BLK-DATA-01",), section="Linux, ABI sysfs-block"),
+]
 
 
 @pytest.mark.case("BLK-LIMIT-01", kills=("write-cut-short",))

@@ -15,7 +15,10 @@ from storagetest.agent.testlib.multipath import device_paths, wait_until
 pytestmark = [
     pytest.mark.needs("block", "multipath"),
     pytest.mark.case(
-        level="MUST", section="NVM Base 8.1.1, SPC-4 ALUA", no_mutant_reason="a loop device has one path"
+        level="MUST",
+        builds_on=("BLK-DATA-01",),
+        section="NVM Base 8.1.1, SPC-4 ALUA",
+        no_mutant_reason="a loop device has one path",
     ),
 ]
 

@@ -16,6 +16,7 @@ pytestmark = [
     pytest.mark.needs("block"),
     pytest.mark.case(
         level="MUST",
+        builds_on=("BLK-DATA-01",),
         section="NVM Base 9.6, RFC 7143 6.3.5",
         no_mutant_reason="a loop device has no connection",
     ),

@@ -10,7 +10,10 @@ from storagetest.agent.testlib.pr_ioctl import clear, preempt, register, release
 pytestmark = [
     pytest.mark.needs("block", "shared", "two_clients"),
     pytest.mark.case(
-        level="MUST", section="SPC-4 5.13, NVM Base 8.1.24", no_mutant_reason="a loop device has none"
+        level="MUST",
+        section="SPC-4 5.13, NVM Base 8.1.24",
+        no_mutant_reason="a loop device has none",
+        builds_on=("BLK-RES-24",),
     ),
 ]
 
@@ -18,6 +21,14 @@ WE, EA = "write exclusive", "exclusive access"
 WE_RO, EA_RO = "write exclusive, registrants only", "exclusive access, registrants only"
 WE_AR, EA_AR = "write exclusive, all registrants", "exclusive access, all registrants"
 WRONG = 0xBAD
+
+
+@pytest.mark.case("BLK-RES-24")
+def test_client_registers_and_reserves(both):
+    """A client registers a key and makes a reservation."""
+    a, _ = both
+    a.register_key()
+    a.assert_succeeds(reserve(a.key, WE))
 
 
 @pytest.mark.parametrize(("kind", "reads"), [
@@ -167,7 +178,10 @@ def test_reservation_survives_its_process(both):
 
 
 @pytest.mark.case(
-    "BLK-RES-23", section="NVM 3.3.6, SBC-3 WRITE", no_mutant_reason="a loop device has one initiator"
+    "BLK-RES-23",
+    section="NVM 3.3.6, SBC-3 WRITE",
+    no_mutant_reason="a loop device has one initiator",
+    builds_on=(),
 )
 def test_initiators_read_each_others_writes(both):
     """Each of two initiators reads the blocks that the other wrote."""

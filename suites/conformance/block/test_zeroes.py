@@ -12,7 +12,7 @@ from storagetest.agent.testlib.block_range import BLKZEROOUT, FALLOC_FL_PUNCH_HO
 
 pytestmark = [
     pytest.mark.needs("block"),
-    pytest.mark.case(level="MUST", section="NVM 3.3.8, SBC-3 WRITE SAME"),
+    pytest.mark.case(level="MUST", builds_on=("BLK-DATA-01",), section="NVM 3.3.8, SBC-3 WRITE SAME"),
 ]
 
 

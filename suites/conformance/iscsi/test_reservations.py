@@ -13,8 +13,11 @@ from storagetest.wire.scsi.reservations import decode_capabilities, decode_full_
 
 pytestmark = [
     pytest.mark.needs("iscsi-wire"),
-    pytest.mark.case(section="SPC-4 PERSISTENT RESERVE OUT", level="MUST"),
+    pytest.mark.case(section="SPC-4 PERSISTENT RESERVE OUT", level="MUST", builds_on=("SCS-PR-36",)),
 ]
+
+RESERVING = ("SCS-PR-36", "SCS-PR-37")
+"""The premises of a case in which an initiator registers and reserves."""
 
 KEY_A, KEY_B = 0xA1A2A3A4A5A6A7A8, 0xB1B2B3B4B5B6B7B8
 
@@ -58,8 +61,20 @@ KILLS = {
 }
 
 
+@pytest.mark.case("SCS-PR-36", section="SPC-4 REGISTER", kills=("register-refused",))
+def test_an_initiator_may_register(unreserved):
+    a, _ = unreserved
+    claim(a.register(KEY_A), allowed=True)
+
+
+@pytest.mark.case("SCS-PR-37", section="SPC-4 RESERVE", kills=("reserve-refused",))
+def test_a_registrant_may_reserve(unreserved):
+    a, _ = unreserved
+    reserved(a, PrType.WRITE_EXCLUSIVE)
+
+
 @pytest.mark.parametrize("kind", matrix("SCS-PR-WRITE"))
-@pytest.mark.case(section="SPC-4 reservations, types and WRITE", level="MUST")
+@pytest.mark.case(section="SPC-4 reservations, types and WRITE", level="MUST", builds_on=RESERVING)
 def test_an_unregistered_initiator_may_not_write(unreserved, scratch, kind):
     a, b = unreserved
     reserved(a, kind)
@@ -69,7 +84,7 @@ def test_an_unregistered_initiator_may_not_write(unreserved, scratch, kind):
 
 
 @pytest.mark.parametrize("kind", matrix("SCS-PR-READ"))
-@pytest.mark.case(section="SPC-4 reservations, types and READ", level="MUST")
+@pytest.mark.case(section="SPC-4 reservations, types and READ", level="MUST", builds_on=RESERVING)
 def test_an_unregistered_initiator_may_read_unless_access_is_exclusive(unreserved, scratch, kind):
     a, b = unreserved
     reserved(a, kind)
@@ -79,7 +94,7 @@ def test_an_unregistered_initiator_may_read_unless_access_is_exclusive(unreserve
 
 
 @pytest.mark.parametrize("kind", matrix("SCS-PR-REGW"))
-@pytest.mark.case(section="SPC-4 reservations, registrants and WRITE", level="MUST")
+@pytest.mark.case(section="SPC-4 reservations, registrants and WRITE", level="MUST", builds_on=RESERVING)
 def test_a_registered_initiator_may_write_only_under_the_registrants_types(unreserved, scratch, kind):
     a, b = unreserved
     reserved(a, kind)
@@ -88,7 +103,7 @@ def test_a_registered_initiator_may_write_only_under_the_registrants_types(unres
 
 
 @pytest.mark.parametrize("kind", matrix("SCS-PR-REGR"))
-@pytest.mark.case(section="SPC-4 reservations, registrants and READ", level="MUST")
+@pytest.mark.case(section="SPC-4 reservations, registrants and READ", level="MUST", builds_on=RESERVING)
 def test_a_registered_initiator_may_read_unless_the_holder_alone_may(unreserved, scratch, kind):
     a, b = unreserved
     reserved(a, kind)
@@ -97,7 +112,7 @@ def test_a_registered_initiator_may_read_unless_the_holder_alone_may(unreserved,
 
 
 @pytest.mark.parametrize("kind", matrix("SCS-PR-HOLD"))
-@pytest.mark.case(section="SPC-4 READ RESERVATION", level="MUST")
+@pytest.mark.case(section="SPC-4 READ RESERVATION", level="MUST", builds_on=RESERVING)
 def test_the_reservation_is_reported_as_it_was_made(unreserved, kind):
     a, b = unreserved
     reserved(a, kind)
@@ -107,7 +122,7 @@ def test_the_reservation_is_reported_as_it_was_made(unreserved, kind):
 
 
 @pytest.mark.parametrize("kind", matrix("SCS-PR-RELEASE"))
-@pytest.mark.case(section="SPC-4 RELEASE", level="MUST")
+@pytest.mark.case(section="SPC-4 RELEASE", level="MUST", builds_on=RESERVING)
 def test_a_release_lets_everybody_in_again(unreserved, scratch, kind):
     a, b = unreserved
     reserved(a, kind)
@@ -117,7 +132,7 @@ def test_a_release_lets_everybody_in_again(unreserved, scratch, kind):
 
 
 @pytest.mark.parametrize("kind", matrix("SCS-PR-AGAIN"))
-@pytest.mark.case(section="SPC-4 RESERVE", level="MUST")
+@pytest.mark.case(section="SPC-4 RESERVE", level="MUST", builds_on=RESERVING)
 def test_only_the_holder_may_repeat_a_reservation(unreserved, kind):
     a, b = unreserved
     reserved(a, kind)
@@ -151,7 +166,9 @@ def test_register_changes_ones_key(unreserved):
     assert a.keys().keys == (KEY_B,)
 
 
-@pytest.mark.case("SCS-PR-04", section="SPC-4 REGISTER AND IGNORE EXISTING KEY", kills=("registration-lost",))
+@pytest.mark.case(
+    "SCS-PR-04", section="SPC-4 REGISTER AND IGNORE EXISTING KEY", kills=("registration-lost",), builds_on=()
+)
 def test_register_and_ignore_existing_key_ignores_it(unreserved):
     a, _ = unreserved
     for key in (KEY_A, KEY_B):
@@ -168,7 +185,9 @@ def test_a_key_of_zero_unregisters(unreserved):
     assert a.keys().keys == ()
 
 
-@pytest.mark.case("SCS-PR-06", section="SPC-4 RESERVE", no_mutant_reason="LIO breaks this rule itself")
+@pytest.mark.case(
+    "SCS-PR-06", section="SPC-4 RESERVE", no_mutant_reason="LIO breaks this rule itself", builds_on=()
+)
 def test_reserve_without_a_registration_is_a_conflict(unreserved):
     a, _ = unreserved
     claim(a.reserve(PrType.WRITE_EXCLUSIVE, KEY_A), allowed=False)
@@ -183,7 +202,7 @@ def test_reserve_with_another_key_is_a_conflict(unreserved):
     assert not a.reservation().held
 
 
-@pytest.mark.case("SCS-PR-08", section="SPC-4 RESERVE", kills=("reserve-any-key",))
+@pytest.mark.case("SCS-PR-08", section="SPC-4 RESERVE", kills=("reserve-any-key",), builds_on=RESERVING)
 def test_a_second_reservation_of_another_type_is_a_conflict(unreserved):
     a, _ = unreserved
     reserved(a, PrType.WRITE_EXCLUSIVE)
@@ -201,7 +220,9 @@ def test_a_reserved_type_or_scope_is_an_invalid_field(unreserved, observe):
         assert answer.check(SenseKey.ILLEGAL_REQUEST, Asc.INVALID_FIELD_IN_CDB), answer
 
 
-@pytest.mark.case("SCS-PR-10", section="SPC-4 RELEASE", no_mutant_reason="LIO breaks this rule itself")
+@pytest.mark.case(
+    "SCS-PR-10", section="SPC-4 RELEASE", no_mutant_reason="LIO breaks this rule itself", builds_on=RESERVING
+)
 def test_a_release_with_the_wrong_type_is_an_invalid_release(unreserved):
     a, _ = unreserved
     reserved(a, PrType.WRITE_EXCLUSIVE)
@@ -211,7 +232,7 @@ def test_a_release_with_the_wrong_type_is_an_invalid_release(unreserved):
     assert a.reservation().held
 
 
-@pytest.mark.case("SCS-PR-11", section="SPC-4 RELEASE", kills=("release-foreign",))
+@pytest.mark.case("SCS-PR-11", section="SPC-4 RELEASE", kills=("release-foreign",), builds_on=RESERVING)
 def test_a_release_by_a_registrant_who_holds_nothing_is_good_and_changes_nothing(unreserved):
     a, b = unreserved
     reserved(a, PrType.WRITE_EXCLUSIVE)
@@ -220,7 +241,9 @@ def test_a_release_by_a_registrant_who_holds_nothing_is_good_and_changes_nothing
     assert a.reservation().held
 
 
-@pytest.mark.case("SCS-PR-12", section="SPC-4 RELEASE, unit attention", kills=("release-attention",))
+@pytest.mark.case(
+    "SCS-PR-12", section="SPC-4 RELEASE, unit attention", kills=("release-attention",), builds_on=RESERVING
+)
 def test_a_release_of_a_registrants_only_reservation_notifies_the_other_registrants(unreserved):
     a, b = unreserved
     reserved(a, PrType.WRITE_EXCLUSIVE_REGISTRANTS_ONLY)
@@ -232,7 +255,7 @@ def test_a_release_of_a_registrants_only_reservation_notifies_the_other_registra
     assert a.test_unit_ready().good, "the initiator that released got a unit attention"
 
 
-@pytest.mark.case("SCS-PR-13", section="SPC-4 CLEAR", kills=("clear-ignored",))
+@pytest.mark.case("SCS-PR-13", section="SPC-4 CLEAR", kills=("clear-ignored",), builds_on=RESERVING)
 def test_clear_removes_every_registration_and_the_reservation(unreserved):
     a, b = unreserved
     reserved(a, PrType.WRITE_EXCLUSIVE)
@@ -243,7 +266,9 @@ def test_clear_removes_every_registration_and_the_reservation(unreserved):
     assert not a.reservation().held
 
 
-@pytest.mark.case("SCS-PR-14", section="SPC-4 CLEAR, unit attention", kills=("clear-attention",))
+@pytest.mark.case(
+    "SCS-PR-14", section="SPC-4 CLEAR, unit attention", kills=("clear-attention",), builds_on=RESERVING
+)
 def test_clear_notifies_the_others_that_reservations_were_preempted(unreserved):
     a, b = unreserved
     reserved(a, PrType.WRITE_EXCLUSIVE)
@@ -253,7 +278,7 @@ def test_clear_notifies_the_others_that_reservations_were_preempted(unreserved):
     assert answer.check(SenseKey.UNIT_ATTENTION, Asc.RESERVATIONS_PREEMPTED), answer
 
 
-@pytest.mark.case("SCS-PR-15", section="SPC-4 PREEMPT", kills=("preempt-ignored",))
+@pytest.mark.case("SCS-PR-15", section="SPC-4 PREEMPT", kills=("preempt-ignored",), builds_on=RESERVING)
 def test_preempt_takes_the_reservation_over(unreserved, scratch):
     a, b = unreserved
     reserved(a, PrType.WRITE_EXCLUSIVE)
@@ -267,7 +292,9 @@ def test_preempt_takes_the_reservation_over(unreserved, scratch):
     claim(a.write(scratch.lba, scratch.pattern(1)), allowed=False)
 
 
-@pytest.mark.case("SCS-PR-16", section="SPC-4 PREEMPT, unit attention", kills=("preempt-attention",))
+@pytest.mark.case(
+    "SCS-PR-16", section="SPC-4 PREEMPT, unit attention", kills=("preempt-attention",), builds_on=RESERVING
+)
 def test_a_preempted_initiator_gets_a_unit_attention(unreserved):
     a, b = unreserved
     reserved(a, PrType.WRITE_EXCLUSIVE)
@@ -277,7 +304,7 @@ def test_a_preempted_initiator_gets_a_unit_attention(unreserved):
     assert answer.check(SenseKey.UNIT_ATTENTION, Asc.REGISTRATIONS_PREEMPTED), answer
 
 
-@pytest.mark.case("SCS-PR-17", section="SPC-4 PREEMPT", kills=("registration-lost",))
+@pytest.mark.case("SCS-PR-17", section="SPC-4 PREEMPT", kills=("registration-lost",), builds_on=RESERVING)
 def test_preempt_of_a_registration_leaves_the_reservation(unreserved):
     a, b = unreserved
     reserved(a, PrType.WRITE_EXCLUSIVE)
@@ -288,14 +315,16 @@ def test_preempt_of_a_registration_leaves_the_reservation(unreserved):
     assert (seen.held, seen.key) == (True, KEY_A)
 
 
-@pytest.mark.case("SCS-PR-18", section="SPC-4 PREEMPT", kills=("preempt-no-such-key",))
+@pytest.mark.case("SCS-PR-18", section="SPC-4 PREEMPT", kills=("preempt-no-such-key",), builds_on=RESERVING)
 def test_preempt_of_an_unregistered_key_is_a_conflict(unreserved):
     a, _ = unreserved
     reserved(a, PrType.WRITE_EXCLUSIVE)
     claim(a.preempt(PrType.WRITE_EXCLUSIVE, KEY_A, 0x5555), allowed=False)
 
 
-@pytest.mark.case("SCS-PR-19", section="SPC-4 PREEMPT AND ABORT", kills=("preempt-ignored",))
+@pytest.mark.case(
+    "SCS-PR-19", section="SPC-4 PREEMPT AND ABORT", kills=("preempt-ignored",), builds_on=RESERVING
+)
 def test_preempt_and_abort_takes_the_reservation_over_too(unreserved):
     a, b = unreserved
     reserved(a, PrType.WRITE_EXCLUSIVE)
@@ -305,7 +334,7 @@ def test_preempt_and_abort_takes_the_reservation_over_too(unreserved):
     assert b.reservation().key == KEY_B
 
 
-@pytest.mark.case("SCS-PR-20", section="SPC-4 PRGENERATION", kills=("generation-stuck",))
+@pytest.mark.case("SCS-PR-20", section="SPC-4 PRGENERATION", kills=("generation-stuck",), builds_on=RESERVING)
 def test_register_clear_and_preempt_count_generations_and_reserve_does_not(unreserved):
     a, b = unreserved
     seen = [a.keys().generation]
@@ -321,7 +350,7 @@ def test_register_clear_and_preempt_count_generations_and_reserve_does_not(unres
     assert seen == [first, first + 1, first + 1, first + 2, first + 3]
 
 
-@pytest.mark.case("SCS-PR-21", section="SPC-4 unregistering", kills=("release-ignored",))
+@pytest.mark.case("SCS-PR-21", section="SPC-4 unregistering", kills=("release-ignored",), builds_on=RESERVING)
 def test_the_holder_who_unregisters_gives_the_reservation_up(unreserved, scratch):
     a, b = unreserved
     reserved(a, PrType.WRITE_EXCLUSIVE)
@@ -330,7 +359,12 @@ def test_the_holder_who_unregisters_gives_the_reservation_up(unreserved, scratch
     claim(b.write(scratch.lba, scratch.pattern(1)), allowed=True)
 
 
-@pytest.mark.case("SCS-PR-22", section="SPC-4 reservations, I_T nexus loss", kills=("reservation-write",))
+@pytest.mark.case(
+    "SCS-PR-22",
+    section="SPC-4 reservations, I_T nexus loss",
+    kills=("reservation-write",),
+    builds_on=RESERVING,
+)
 def test_a_reservation_outlives_the_session_of_its_holder(unreserved, connections, facts, scratch):
     a, b = unreserved
     reserved(a, PrType.WRITE_EXCLUSIVE)
@@ -342,7 +376,12 @@ def test_a_reservation_outlives_the_session_of_its_holder(unreserved, connection
     assert again.reserve_out(PrOut.CLEAR, key=KEY_A).good
 
 
-@pytest.mark.case("SCS-PR-23", section="SPC-4 I_T nexus, RFC 7143 4.4.3.1", kills=("reservation-write",))
+@pytest.mark.case(
+    "SCS-PR-23",
+    section="SPC-4 I_T nexus, RFC 7143 4.4.3.1",
+    kills=("reservation-write",),
+    builds_on=RESERVING,
+)
 def test_a_registration_belongs_to_an_i_t_nexus_not_to_the_initiator_name(
     unreserved, connections, facts, scratch
 ):
@@ -353,7 +392,9 @@ def test_a_registration_belongs_to_an_i_t_nexus_not_to_the_initiator_name(
     claim(other.write(scratch.lba, scratch.pattern(1)), allowed=False)
 
 
-@pytest.mark.case("SCS-PR-24", section="SPC-4 allowed commands", kills=("reservation-inquiry",))
+@pytest.mark.case(
+    "SCS-PR-24", section="SPC-4 allowed commands", kills=("reservation-inquiry",), builds_on=RESERVING
+)
 def test_inquiry_is_allowed_to_all_under_exclusive_access(unreserved):
     a, b = unreserved
     reserved(a, PrType.EXCLUSIVE_ACCESS)
@@ -367,14 +408,18 @@ def test_inquiry_is_allowed_to_all_under_exclusive_access(unreserved):
         assert answer.good, answer
 
 
-@pytest.mark.case("SCS-PR-25", section="SPC-4 allowed commands", kills=("reservation-sync",))
+@pytest.mark.case(
+    "SCS-PR-25", section="SPC-4 allowed commands", kills=("reservation-sync",), builds_on=RESERVING
+)
 def test_under_exclusive_access_synchronize_cache_of_others_is_a_conflict(unreserved):
     a, b = unreserved
     reserved(a, PrType.EXCLUSIVE_ACCESS)
     claim(b.run(c.SYNCHRONIZE_CACHE_10), allowed=False)
 
 
-@pytest.mark.case("SCS-PR-26", section="SPC-4 REPORT CAPABILITIES", kills=("capabilities-length",))
+@pytest.mark.case(
+    "SCS-PR-26", section="SPC-4 REPORT CAPABILITIES", kills=("capabilities-length",), builds_on=()
+)
 def test_the_capabilities_have_their_length_and_a_type_mask(unreserved):
     a, _ = unreserved
     seen = decode_capabilities(a.reserve_in(PrIn.REPORT_CAPABILITIES).data)
@@ -392,7 +437,9 @@ def test_every_type_in_the_mask_can_be_reserved(unreserved):
             assert answer.good, answer
 
 
-@pytest.mark.case("SCS-PR-28", section="SPC-4 READ FULL STATUS", kills=("full-status-holder",))
+@pytest.mark.case(
+    "SCS-PR-28", section="SPC-4 READ FULL STATUS", kills=("full-status-holder",), builds_on=RESERVING
+)
 def test_full_status_names_holder_and_registrants_with_their_transport_ids(unreserved):
     a, b = unreserved
     reserved(a, PrType.WRITE_EXCLUSIVE)
@@ -421,7 +468,10 @@ def test_read_keys_is_cut_to_its_allocation_and_its_length_is_not(unreserved):
 
 
 @pytest.mark.case(
-    "SCS-PR-30", section="SPC-4 PERSISTENT RESERVE OUT, parameter list length", kills=("out-length-accepted",)
+    "SCS-PR-30",
+    section="SPC-4 PERSISTENT RESERVE OUT, parameter list length",
+    kills=("out-length-accepted",),
+    builds_on=(),
 )
 def test_a_parameter_list_that_is_not_24_bytes_is_refused(unreserved):
     a, _ = unreserved
@@ -430,7 +480,9 @@ def test_a_parameter_list_that_is_not_24_bytes_is_refused(unreserved):
     assert answer.check(SenseKey.ILLEGAL_REQUEST, Asc.PARAMETER_LIST_LENGTH_ERROR), answer
 
 
-@pytest.mark.case("SCS-PR-31", section="SPC-4 PERSISTENT RESERVE OUT", kills=("out-action-accepted",))
+@pytest.mark.case(
+    "SCS-PR-31", section="SPC-4 PERSISTENT RESERVE OUT", kills=("out-action-accepted",), builds_on=()
+)
 def test_a_service_action_that_is_not_defined_is_an_invalid_field(unreserved):
     a, _ = unreserved
     answer = a.run(c.PERSISTENT_RESERVE_OUT, data=out_list(0, KEY_A), service_action=0x1F, allocation=24)
@@ -450,7 +502,9 @@ def test_aptpl_is_stored_or_refused_according_to_the_capabilities(unreserved, ob
         assert answer.check(SenseKey.ILLEGAL_REQUEST, Asc.INVALID_FIELD_IN_PARAMETER_LIST), answer
 
 
-@pytest.mark.case("SCS-PR-33", section="SPC-4 preempting, all registrants", kills=("clear-ignored",))
+@pytest.mark.case(
+    "SCS-PR-33", section="SPC-4 preempting, all registrants", kills=("clear-ignored",), builds_on=RESERVING
+)
 def test_preempt_with_key_zero_removes_all_other_registrants_of_an_all_registrants_reservation(unreserved):
     a, b = unreserved
     reserved(a, PrType.WRITE_EXCLUSIVE_ALL_REGISTRANTS)
@@ -461,7 +515,9 @@ def test_preempt_with_key_zero_removes_all_other_registrants_of_an_all_registran
     assert b.reservation().type == PrType.WRITE_EXCLUSIVE
 
 
-@pytest.mark.case("SCS-PR-34", section="SPC-4 preempting", kills=("preempt-zero-accepted",))
+@pytest.mark.case(
+    "SCS-PR-34", section="SPC-4 preempting", kills=("preempt-zero-accepted",), builds_on=RESERVING
+)
 def test_preempt_with_key_zero_without_an_all_registrants_reservation_is_refused(unreserved):
     a, b = unreserved
     reserved(a, PrType.WRITE_EXCLUSIVE)
@@ -474,6 +530,7 @@ def test_preempt_with_key_zero_without_an_all_registrants_reservation_is_refused
     "SCS-PR-35",
     section="SPC-2 RESERVE(6), SPC-4 exceptions to RESERVE and RELEASE",
     kills=("reserve6-ignored",),
+    builds_on=RESERVING,
 )
 def test_reserve_6_under_a_persistent_reservation_is_a_conflict(unreserved):
     a, b = unreserved
@@ -484,7 +541,7 @@ def test_reserve_6_under_a_persistent_reservation_is_a_conflict(unreserved):
     claim(answer, allowed=False)
 
 
-@pytest.mark.case("SCS-R6-01", section="SPC-2 RESERVE(6)", kills=("reserve6-ignored",))
+@pytest.mark.case("SCS-R6-01", section="SPC-2 RESERVE(6)", kills=("reserve6-ignored",), builds_on=())
 def test_a_unit_reserved_with_reserve_6_is_the_reservers_alone_until_released(not_reserved, scratch):
     a, b = not_reserved
     answer = a.run(c.RESERVE_6)
@@ -500,7 +557,7 @@ def test_a_unit_reserved_with_reserve_6_is_the_reservers_alone_until_released(no
     claim(b.write(scratch.lba, scratch.pattern(1)), allowed=True)
 
 
-@pytest.mark.case("SCS-R6-02", section="SPC-2 RESERVE(6)", kills=("release-ignored",))
+@pytest.mark.case("SCS-R6-02", section="SPC-2 RESERVE(6)", kills=("release-ignored",), builds_on=())
 def test_a_unit_reserved_with_reserve_6_is_free_when_the_session_ends(not_reserved, scratch):
     a, b = not_reserved
     answer = a.run(c.RESERVE_6)

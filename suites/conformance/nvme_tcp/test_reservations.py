@@ -18,7 +18,13 @@ from storagetest.wire.nvme_tcp.harness import Harness, Scratch
 from storagetest.wire.nvme_tcp.session import Identity
 from storagetest.wire.nvme_tcp.undo import undo_reservations
 
-pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 8.1.24.1")]
+pytestmark = [
+    pytest.mark.needs("nvme-tcp-wire"),
+    pytest.mark.case(level="MUST", section="Base 8.1.24.1", builds_on=("NVR-REG-07",)),
+]
+
+HOLDING = ("NVR-REG-07", "NVR-ACQ-07")
+"""The premises of a case in which a host registers and acquires a reservation."""
 
 REGISTER, UNREGISTER, REPLACE = 0, 1, 2
 ACQUIRE, PREEMPT, PREEMPT_ABORT = 0, 1, 2
@@ -108,6 +114,21 @@ def allowed(done: CommandResult) -> None:
     assert done.ok, f"allowed, not {status_name(done.status)}"
 
 
+# The premises of the other cases
+
+
+@pytest.mark.case("NVR-REG-07", section="Base 7.6", kills=("register-refused",))
+def test_a_host_may_register(hosts: tuple[Host, Host]) -> None:
+    first, _ = hosts
+    allowed(first.register())
+
+
+@pytest.mark.case("NVR-ACQ-07", section="Base 7.5", kills=("acquire-refused",))
+def test_a_registrant_may_acquire(hosts: tuple[Host, Host]) -> None:
+    first, _ = hosts
+    _hold(first, WE)
+
+
 # Commands allowed to each host: the tables of 8.1.24.1
 
 WE, EA, WR, ER, WA, EALL = Rtype
@@ -136,6 +157,7 @@ def access(command: str, column: int, *, registrant: bool) -> pytest.MarkDecorat
                 marks=pytest.mark.case(
                     f"NVR-{SHORT[rtype]}-{host}-{command}",
                     kills=("reservation-too-strict",) if row[column] else ("reservation-not-enforced",),
+                    builds_on=HOLDING,
                 ),
             )
             for rtype, row in TABLE.items()
@@ -184,7 +206,9 @@ def test_another_host_does_not_write(hosts: tuple[Host, Host], rtype: int, may: 
     pytest.param(
         one,
         id=SHORT[one],
-        marks=pytest.mark.case(f"NVR-{SHORT[one]}-HOLDER", kills=("reservation-too-strict",)),
+        marks=pytest.mark.case(
+            f"NVR-{SHORT[one]}-HOLDER", kills=("reservation-too-strict",), builds_on=HOLDING
+        ),
     )
     for one in Rtype
 ])  # fmt: skip
@@ -240,7 +264,7 @@ def test_unregister_wants_the_current_key(hosts: tuple[Host, Host]) -> None:
     assert first.report().registrants == ()
 
 
-@pytest.mark.case("NVR-REG-06", section="Base 8.1.24.4", kills=("reservation-outlives",))
+@pytest.mark.case("NVR-REG-06", section="Base 8.1.24.4", kills=("reservation-outlives",), builds_on=HOLDING)
 def test_a_reservation_goes_with_its_holders_registration(hosts: tuple[Host, Host]) -> None:
     first, second = hosts
     _hold(first, WE)
@@ -258,7 +282,7 @@ def test_the_generation_counts_registrations(hosts: tuple[Host, Host]) -> None:
     assert first.report().generation == (before + 2) % 2**32, "7.8: GEN counts Register commands"
 
 
-@pytest.mark.case("NVR-GEN-02", section="Base 7.8", kills=("generation-runs",))
+@pytest.mark.case("NVR-GEN-02", section="Base 7.8", kills=("generation-runs",), builds_on=HOLDING)
 def test_the_generation_does_not_count_acquire_and_release(hosts: tuple[Host, Host]) -> None:
     first, _ = hosts
     allowed(first.register())
@@ -271,7 +295,7 @@ def test_the_generation_does_not_count_acquire_and_release(hosts: tuple[Host, Ho
 # Acquire (7.5, 8.1.24.5)
 
 
-@pytest.mark.case("NVR-ACQ-01", section="Base 8.1.24.5", kills=("reservation-not-enforced",))
+@pytest.mark.case("NVR-ACQ-01", section="Base 8.1.24.5", kills=("reservation-not-enforced",), builds_on=())
 def test_only_a_registrant_acquires(hosts: tuple[Host, Host]) -> None:
     first, _ = hosts
     refused(first.acquire(WE), StatusCode.RESERVATION_CONFLICT)
@@ -284,7 +308,7 @@ def test_acquire_wants_the_key(hosts: tuple[Host, Host]) -> None:
     refused(first.acquire(WE, key=0xDEAD), StatusCode.RESERVATION_CONFLICT)
 
 
-@pytest.mark.case("NVR-ACQ-03", section="Base 8.1.24.5", kills=("reservation-stolen",))
+@pytest.mark.case("NVR-ACQ-03", section="Base 8.1.24.5", kills=("reservation-stolen",), builds_on=HOLDING)
 def test_a_held_reservation_is_not_acquired_by_another(hosts: tuple[Host, Host]) -> None:
     first, second = hosts
     _hold(first, WE)
@@ -292,14 +316,14 @@ def test_a_held_reservation_is_not_acquired_by_another(hosts: tuple[Host, Host])
     refused(second.acquire(WE), StatusCode.RESERVATION_CONFLICT)
 
 
-@pytest.mark.case("NVR-ACQ-04", section="Base 8.1.24.5", kills=("acquire-again-refused",))
+@pytest.mark.case("NVR-ACQ-04", section="Base 8.1.24.5", kills=("acquire-again-refused",), builds_on=HOLDING)
 def test_the_holder_may_acquire_again(hosts: tuple[Host, Host]) -> None:
     first, _ = hosts
     _hold(first, WE)
     allowed(first.acquire(WE))
 
 
-@pytest.mark.case("NVR-ACQ-05", section="Base 8.1.24.5", kills=("reservation-stolen",))
+@pytest.mark.case("NVR-ACQ-05", section="Base 8.1.24.5", kills=("reservation-stolen",), builds_on=HOLDING)
 def test_the_holder_does_not_change_the_type(hosts: tuple[Host, Host]) -> None:
     first, _ = hosts
     _hold(first, WE)
@@ -313,7 +337,7 @@ def test_a_type_that_does_not_exist_is_refused(hosts: tuple[Host, Host]) -> None
     refused(first.acquire(7), StatusCode.INVALID_FIELD)
 
 
-@pytest.mark.case("NVR-REPORT-01", section="Base 7.8", kills=("report-holder-lost",))
+@pytest.mark.case("NVR-REPORT-01", section="Base 7.8", kills=("report-holder-lost",), builds_on=HOLDING)
 def test_the_holder_is_reported(hosts: tuple[Host, Host]) -> None:
     first, second = hosts
     _hold(first, ER)
@@ -323,7 +347,7 @@ def test_the_holder_is_reported(hosts: tuple[Host, Host]) -> None:
     assert {one.key: one.holds for one in status.registrants} == {first.key: True, second.key: False}
 
 
-@pytest.mark.case("NVR-REPORT-02", section="Base 7.8", kills=("report-holder-lost",))
+@pytest.mark.case("NVR-REPORT-02", section="Base 7.8", kills=("report-holder-lost",), builds_on=HOLDING)
 def test_all_registrants_hold_if_the_type_requires_it(hosts: tuple[Host, Host]) -> None:
     first, second = hosts
     _hold(first, EALL)
@@ -334,7 +358,7 @@ def test_all_registrants_hold_if_the_type_requires_it(hosts: tuple[Host, Host]) 
 # Release and Clear (7.7, 8.1.24.6, 8.1.24.8)
 
 
-@pytest.mark.case("NVR-REL-01", section="Base 8.1.24.6", kills=("release-ignored",))
+@pytest.mark.case("NVR-REL-01", section="Base 8.1.24.6", kills=("release-ignored",), builds_on=HOLDING)
 def test_a_released_reservation_binds_no_host(hosts: tuple[Host, Host]) -> None:
     first, second = hosts
     _hold(first, EA)
@@ -343,7 +367,9 @@ def test_a_released_reservation_binds_no_host(hosts: tuple[Host, Host]) -> None:
     allowed(second.write())
 
 
-@pytest.mark.case("NVR-REL-02", section="Base 7.7", level="SHOULD", kills=("release-type",))
+@pytest.mark.case(
+    "NVR-REL-02", section="Base 7.7", level="SHOULD", kills=("release-type",), builds_on=HOLDING
+)
 def test_release_wants_the_right_type(hosts: tuple[Host, Host]) -> None:
     first, _ = hosts
     _hold(first, WE)
@@ -351,7 +377,7 @@ def test_release_wants_the_right_type(hosts: tuple[Host, Host]) -> None:
     assert first.report().rtype == WE
 
 
-@pytest.mark.case("NVR-REL-03", section="Base 8.1.24.6", kills=("release-by-any-host",))
+@pytest.mark.case("NVR-REL-03", section="Base 8.1.24.6", kills=("release-by-any-host",), builds_on=HOLDING)
 def test_another_registrants_release_changes_nothing(hosts: tuple[Host, Host]) -> None:
     first, second = hosts
     _hold(first, WE)
@@ -360,14 +386,16 @@ def test_another_registrants_release_changes_nothing(hosts: tuple[Host, Host]) -
     assert first.report().rtype == WE, "8.1.24.6: only a holder's release releases"
 
 
-@pytest.mark.case("NVR-REL-04", section="Base 8.1.24.6", kills=("reservation-key-unchecked",))
+@pytest.mark.case(
+    "NVR-REL-04", section="Base 8.1.24.6", kills=("reservation-key-unchecked",), builds_on=HOLDING
+)
 def test_release_wants_the_key(hosts: tuple[Host, Host]) -> None:
     first, _ = hosts
     _hold(first, WE)
     refused(first.release(WE, key=0xDEAD), StatusCode.RESERVATION_CONFLICT)
 
 
-@pytest.mark.case("NVR-CLEAR-01", section="Base 8.1.24.8", kills=("clear-ignored",))
+@pytest.mark.case("NVR-CLEAR-01", section="Base 8.1.24.8", kills=("clear-ignored",), builds_on=HOLDING)
 def test_clear_removes_everything(hosts: tuple[Host, Host]) -> None:
     first, second = hosts
     _hold(first, WE)
@@ -382,7 +410,7 @@ def test_clear_removes_everything(hosts: tuple[Host, Host]) -> None:
 # Preempt (7.5, 8.1.24.7)
 
 
-@pytest.mark.case(section="Base 8.1.24.7")
+@pytest.mark.case(section="Base 8.1.24.7", builds_on=HOLDING)
 @pytest.mark.parametrize("action", [
     pytest.param(PREEMPT, marks=pytest.mark.case("NVR-PREEMPT-01", kills=("preempt-ignored",))),
     pytest.param(PREEMPT_ABORT, marks=pytest.mark.case("NVR-PREEMPT-02", kills=("preempt-ignored",))),
@@ -398,7 +426,7 @@ def test_preempt_takes_the_reservation_and_unregisters_holder(hosts: tuple[Host,
     refused(first.write(), StatusCode.RESERVATION_CONFLICT)
 
 
-@pytest.mark.case("NVR-PREEMPT-03", section="Base 8.1.24.7", kills=("preempt-unknown",))
+@pytest.mark.case("NVR-PREEMPT-03", section="Base 8.1.24.7", kills=("preempt-unknown",), builds_on=HOLDING)
 def test_preempt_of_an_unknown_key_is_a_conflict_where_all_registrants_hold(hosts: tuple[Host, Host]) -> None:
     first, second = hosts
     _hold(first, WA)
@@ -406,7 +434,7 @@ def test_preempt_of_an_unknown_key_is_a_conflict_where_all_registrants_hold(host
     refused(second.acquire(WA, PREEMPT, victim=0xDEAD), StatusCode.RESERVATION_CONFLICT)
 
 
-@pytest.mark.case("NVR-PREEMPT-04", section="Base 8.1.24.7", kills=("preempt-takes",))
+@pytest.mark.case("NVR-PREEMPT-04", section="Base 8.1.24.7", kills=("preempt-takes",), builds_on=HOLDING)
 def test_preempt_of_a_mere_registrant_leaves_the_reservation(hosts: tuple[Host, Host]) -> None:
     first, second = hosts
     _hold(first, WE)
@@ -416,7 +444,7 @@ def test_preempt_of_a_mere_registrant_leaves_the_reservation(hosts: tuple[Host, 
     assert [(one.key, one.holds) for one in status.registrants] == [(first.key, True)]
 
 
-@pytest.mark.case("NVR-NOTICE-01", section="Base 8.1.24.7", kills=("notice-lost",))
+@pytest.mark.case("NVR-NOTICE-01", section="Base 8.1.24.7", kills=("notice-lost",), builds_on=HOLDING)
 def test_a_preempted_host_gets_a_notification(hosts: tuple[Host, Host]) -> None:
     first, second = hosts
     waiting = first.session.admin.submit(admin.async_event())
@@ -430,7 +458,7 @@ def test_a_preempted_host_gets_a_notification(hosts: tuple[Host, Host]) -> None:
     assert page[8] == 1, "5.2.12.1.35: Registration Preempted"
 
 
-@pytest.mark.case("NVR-PERSIST-01", section="Base 8.1.24.1", kills=("registration-lost",))
+@pytest.mark.case("NVR-PERSIST-01", section="Base 8.1.24.1", kills=("registration-lost",), builds_on=HOLDING)
 def test_a_registration_outlives_the_association(hosts: tuple[Host, Host], bench: Harness) -> None:
     first, second = hosts
     _hold(first, EA)

@@ -14,7 +14,11 @@ from storagetest.agent.testlib.tmpfiles import make_file
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
-    pytest.mark.case(level="MUST", section="acl(5): ACCESS CHECK ALGORITHM"),
+    pytest.mark.case(
+        level="MUST",
+        builds_on=("PSX-DATA-NEW-FILE", "PSX-ACL-KEPT"),
+        section="acl(5): ACCESS CHECK ALGORITHM",
+    ),
 ]
 mode_bits = "acl(5): CORRESPONDENCE BETWEEN ACL ENTRIES AND FILE PERMISSION BITS"
 default = "acl(5): OBJECT CREATION AND DEFAULT ACLs"

@@ -11,7 +11,10 @@ import pytest
 from storagetest.agent.testlib import assert_errno, record_observation, run_as_user
 from storagetest.agent.testlib.tmpfiles import hard_link, make_file, wait_clock_tick
 
-pytestmark = [pytest.mark.needs("filesystem"), pytest.mark.case(level="MUST")]
+pytestmark = [
+    pytest.mark.needs("filesystem"),
+    pytest.mark.case(level="MUST", builds_on=("PSX-DATA-NEW-FILE",)),
+]
 
 USER = 54321
 

@@ -14,13 +14,21 @@ from storagetest.agent.testlib.tmpfiles import make_file, open_fd, pattern_bytes
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
-    pytest.mark.case(level="MUST", section="POSIX.1-2024 write(): DESCRIPTION"),
+    pytest.mark.case(
+        level="MUST", builds_on=("PSX-DATA-NEW-FILE",), section="POSIX.1-2024 write(): DESCRIPTION"
+    ),
 ]
 read = "POSIX.1-2024 read(): DESCRIPTION"
 lseek = "POSIX.1-2024 lseek(): DESCRIPTION"
 truncate = "POSIX.1-2024 truncate(): DESCRIPTION"
 
 USER = 54321
+
+
+@pytest.mark.case("PSX-DATA-NEW-FILE", kills=("write-not-done",))
+def test_data_of_a_new_file_are_read(client_dir):
+    """A file can be created and written, and its data are read."""
+    assert make_file(client_dir / "f", b"data").read_bytes() == b"data"
 
 
 @pytest.mark.parametrize(

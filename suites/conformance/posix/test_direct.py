@@ -11,7 +11,12 @@ import pytest
 from storagetest.agent.testlib import record_observation, skip
 from storagetest.agent.testlib.tmpfiles import make_file, open_fd, pattern_bytes, read_at
 
-pytestmark = [pytest.mark.needs("filesystem"), pytest.mark.case(level="MUST", section="open(2): O_DIRECT")]
+pytestmark = [
+    pytest.mark.needs("filesystem"),
+    pytest.mark.case(
+        level="MUST", builds_on=("PSX-DATA-NEW-FILE", "PSX-DIRECT-WRITE"), section="open(2): O_DIRECT"
+    ),
+]
 BLOCK = 4096
 SIZE = 16 * BLOCK
 

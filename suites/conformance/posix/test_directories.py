@@ -13,7 +13,9 @@ from storagetest.agent.testlib.tmpfiles import longest_name, make_file, open_fd
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
-    pytest.mark.case(level="MUST", section="POSIX.1-2024 readdir(): DESCRIPTION"),
+    pytest.mark.case(
+        level="MUST", builds_on=("PSX-DATA-NEW-FILE",), section="POSIX.1-2024 readdir(): DESCRIPTION"
+    ),
 ]
 seek = "POSIX.1-2024 seekdir(): DESCRIPTION"
 

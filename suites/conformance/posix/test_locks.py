@@ -16,7 +16,11 @@ from storagetest.agent.testlib.tmpfiles import make_file, open_fd
 
 pytestmark = [
     pytest.mark.needs("filesystem", "locks"),
-    pytest.mark.case(level="MUST", section="POSIX.1-2024 fcntl(): F_SETLK"),
+    pytest.mark.case(
+        level="MUST",
+        builds_on=("PSX-DATA-NEW-FILE", "PSX-LOCK-WRITE-WRITE"),
+        section="POSIX.1-2024 fcntl(): F_SETLK",
+    ),
 ]
 ofd = "fcntl(2): Open file description locks"
 flock_section = "flock(2): DESCRIPTION"
@@ -54,10 +58,10 @@ def can_lock(path, kind: int, start: int, length: int) -> bool:
 
 CONFLICTS = [
     # acquired, requested, whether it is granted to another process
+    ("WRITE-WRITE", WRITE, WRITE, False),
     ("READ-READ", READ, READ, True),
     ("READ-WRITE", READ, WRITE, False),
     ("WRITE-READ", WRITE, READ, False),
-    ("WRITE-WRITE", WRITE, WRITE, False),
 ]
 
 
@@ -330,7 +334,7 @@ FLOCKS = [
         for name, *rest in FLOCKS
     ],
 )
-@pytest.mark.case(section=flock_section)
+@pytest.mark.case(section=flock_section, builds_on=("PSX-DATA-NEW-FILE", "PSX-FLOCK-EX-EX"))
 def test_conflicting_flock_is_refused(client_dir, acquired, requested, granted):
     """Several processes may have a shared lock, only one an exclusive one; LOCK_NB gives EWOULDBLOCK."""
     with open_fd(make_file(client_dir / "f", bytes(10))) as descriptor:
@@ -348,7 +352,12 @@ def test_conflicting_flock_is_refused(client_dir, acquired, requested, granted):
         call_in_subprocess(attempt)
 
 
-@pytest.mark.case("PSX-FLOCK-DUP", section=flock_section, kills=("flock-ignored",))
+@pytest.mark.case(
+    "PSX-FLOCK-DUP",
+    section=flock_section,
+    kills=("flock-ignored",),
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-FLOCK-EX-EX"),
+)
 def test_flock_belongs_to_the_open_file_description(client_dir):
     """Duplicate descriptors refer to one lock, which ends when all of them are closed."""
     descriptor = os.open(make_file(client_dir / "f", bytes(10)), os.O_RDWR)

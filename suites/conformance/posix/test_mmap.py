@@ -14,7 +14,11 @@ from storagetest.agent.testlib.tmpfiles import make_file, open_fd, pattern_bytes
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
-    pytest.mark.case(level="MUST", section="POSIX.1-2024 mmap(): DESCRIPTION"),
+    pytest.mark.case(
+        level="MUST",
+        builds_on=("PSX-DATA-NEW-FILE", "PSX-MMAP-READ"),
+        section="POSIX.1-2024 mmap(): DESCRIPTION",
+    ),
 ]
 PAGE = mmap.PAGESIZE
 

@@ -16,7 +16,9 @@ from storagetest.agent.testlib.tmpfiles import make_file, open_fd, wait_clock_ti
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
-    pytest.mark.case(level="MUST", section="POSIX.1-2024 open(): DESCRIPTION"),
+    pytest.mark.case(
+        level="MUST", builds_on=("PSX-DATA-NEW-FILE",), section="POSIX.1-2024 open(): DESCRIPTION"
+    ),
 ]
 errors = "POSIX.1-2024 open(): ERRORS"
 

@@ -14,7 +14,10 @@ import pytest
 from storagetest.agent.testlib import assert_errno, run_as_user
 from storagetest.agent.testlib.tmpfiles import hard_link, make_file
 
-pytestmark = [pytest.mark.needs("filesystem"), pytest.mark.case(level="MUST")]
+pytestmark = [
+    pytest.mark.needs("filesystem"),
+    pytest.mark.case(level="MUST", builds_on=("PSX-DATA-NEW-FILE",)),
+]
 
 USER = 54321
 """A user and group that own no file of the case."""

@@ -14,7 +14,9 @@ from storagetest.agent.testlib.tmpfiles import hard_link, make_file, open_fd, wa
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
-    pytest.mark.case(level="MUST", section="POSIX.1-2024 rename(): DESCRIPTION"),
+    pytest.mark.case(
+        level="MUST", builds_on=("PSX-DATA-NEW-FILE",), section="POSIX.1-2024 rename(): DESCRIPTION"
+    ),
 ]
 errors = "POSIX.1-2024 rename(): ERRORS"
 

@@ -20,7 +20,9 @@ from storagetest.agent.testlib.tmpfiles import make_file, open_fd, pattern_bytes
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
-    pytest.mark.case(level="MUST", section="POSIX.1-2024 lseek(): SEEK_HOLE"),
+    pytest.mark.case(
+        level="MUST", builds_on=("PSX-DATA-NEW-FILE",), section="POSIX.1-2024 lseek(): SEEK_HOLE"
+    ),
 ]
 falloc = "fallocate(2): DESCRIPTION"
 falloc_errors = "fallocate(2): ERRORS"

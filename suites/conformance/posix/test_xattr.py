@@ -13,7 +13,9 @@ from storagetest.agent.testlib.tmpfiles import hard_link, make_file, open_fd, wa
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
-    pytest.mark.case(level="MUST", section="setxattr(2): DESCRIPTION"),
+    pytest.mark.case(
+        level="MUST", builds_on=("PSX-DATA-NEW-FILE", "PSX-XATTR-1"), section="setxattr(2): DESCRIPTION"
+    ),
 ]
 
 USER = 54321

@@ -13,7 +13,9 @@ mark of the function, the class or the module. Rules:
 4. A case that raises :class:`~storagetest.plugin.outcomes.Invalid` is INVALID at every level.
 5. A wire case (a need that ends in ``-wire``, such as ``needs("nvme-tcp-wire")``) connects to the target
    from the controller. It runs once per target, on its first variant, and only if that need is met.
-6. ``wire_log`` keeps the case's connections; their ladder is shown if the case fails. The ladder and a
+6. A case that ``builds_on`` others is not judged if one of them failed
+   (:mod:`storagetest.plugin.conformance.causes`).
+7. ``wire_log`` keeps the case's connections; their ladder is shown if the case fails. The ladder and a
    capture (pcap) of every case are in Allure's report. With ``--st-wire DIR`` they are written to
    ``DIR/VARIANT/CASE.txt`` and ``.pcap``; the next run of a case is ``CASE.2``: nothing is overwritten.
 """
@@ -31,11 +33,12 @@ from urllib.parse import quote
 import pytest
 
 from storagetest.errors import RemoteProtocolError
-from storagetest.plugin.items import is_worker, parameters_of, wire_needs
+from storagetest.plugin.conformance.causes import Built, Cause, Causes, NoClaim, bases_first
+from storagetest.plugin.items import is_worker, item_variant, parameters_of, wire_needs
 from storagetest.plugin.outcomes import Invalid, mark_failed
 from storagetest.plugin.run_state import KEY
 from storagetest.report.allure import reporter as allure
-from storagetest.report.coverage import CaseOutcome, CaseRecord, Level, coverage
+from storagetest.report.coverage import CaseOutcome, CaseRecord, Level, cause_lines, coverage
 from storagetest.wire.ladder import Decoder, ladder
 from storagetest.wire.pcap import pcap_of
 from storagetest.wire.tcp import RecordedConnection
@@ -45,21 +48,27 @@ _OBSERVED = pytest.StashKey[list[str]]()
 _LOG = pytest.StashKey["WireLog"]()
 _CASE = pytest.StashKey["CaseMark"]()
 _DURATION = pytest.StashKey[float]()
+_BECAUSE = pytest.StashKey[Cause | None]()
 _SHOWN_LINES = 60
 _LONGEST_NAME = 200
 """Characters of a file name without its number and suffix: file systems allow 255 bytes."""
+_MARK_KEYS = {"section", "level", "kills", "no_mutant_reason", "builds_on"}
 _STATUS_TEXTS = {"warned": ("w", "WARNED"), "observed": ("o", "OBSERVED")}
 
 
 @dataclass(frozen=True, slots=True)
 class CaseMark:
-    """The values of a ``case`` mark. ``no_mutant_reason`` explains why the case kills no mutant."""
+    """The values of a ``case`` mark. ``no_mutant_reason`` explains why the case kills no mutant.
+
+    ``builds_on`` are the ids of the cases without whose claims this one cannot be judged.
+    """
 
     id: str
     section: str
     level: Level
     kills: tuple[str, ...] = ()
     no_mutant_reason: str = ""
+    builds_on: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +124,10 @@ def case_of(item: pytest.Item) -> CaseMark | None:
         for name, value in mark.kwargs.items()
     }
     missing = [name for name in ("section", "level") if name not in values]
-    if not identifier or missing or set(values) - {"section", "level", "kills", "no_mutant_reason"}:
+    if not identifier or missing or set(values) - _MARK_KEYS:
         raise pytest.UsageError(
-            f"{item.nodeid}: expected case(id, section=…, level=…, kills=(…), no_mutant_reason=…); "
-            f"the marks have the id {identifier!r} and {', '.join(values) or 'nothing else'}"
+            f"{item.nodeid}: expected case(id, section=…, level=…, kills=(…), no_mutant_reason=…, "
+            f"builds_on=(…)); the marks have the id {identifier!r} and {', '.join(values) or 'nothing else'}"
         )
     try:
         level = Level(values["level"])
@@ -132,7 +141,15 @@ def case_of(item: pytest.Item) -> CaseMark | None:
         level,
         tuple(values.get("kills", ())),
         str(values.get("no_mutant_reason", "")),
+        _builds_on(item, str(identifier), values.get("builds_on", ())),
     )
+
+
+def _builds_on(item: pytest.Item, identifier: str, value: object) -> tuple[str, ...]:
+    """Return the ids in ``value`` without the case's own, which a mark of the whole module may contain."""
+    if not isinstance(value, (tuple, list)) or not all(isinstance(each, str) for each in value):
+        raise pytest.UsageError(f"{item.nodeid}: builds_on: expected a tuple of case ids, not {value!r}")
+    return tuple(each for each in value if each != identifier)
 
 
 def wire_log_of(item: pytest.Item) -> WireLog:
@@ -169,6 +186,7 @@ class Conformance:
         self._cases = Path(config.option.st_cases)
         self._writes = not is_worker(config)
         self._records: list[CaseRecord] = []
+        self._causes = None if config.option.st_judge_all else Causes()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -192,16 +210,24 @@ class Conformance:
         }
         if dropped:
             config.hook.pytest_deselected(items=list(dropped))
-            items[:] = [item for item in items if item not in dropped]
+        kept = [_built(item) for item in items if item not in dropped]
+        items[:] = [each.item for each in bases_first(kept)]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """Reset the log and the observations, because a case can run several times."""
+        """Reset the log and the observations, because a case can run several times; skip it for a cause."""
         item.stash[_LOG] = WireLog()
         item.stash[_OBSERVED] = []
+        item.stash[_BECAUSE] = None
         case = case_of(item)
-        if case is not None:
-            item.stash[_CASE] = case
+        if case is None:
+            return
+        item.stash[_CASE] = case
+        variant = item_variant(item) or ""
+        cause = self._causes.find(variant, case.builds_on) if self._causes is not None else None
+        if cause is not None and not item.get_closest_marker("skip"):
+            item.stash[_BECAUSE] = cause
+            raise pytest.skip.Exception(cause.reason(variant), _use_item_location=True)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(
@@ -234,8 +260,12 @@ class Conformance:
         variant = item.config.stash[KEY].variant_of(item)
         observed: list[str] = item.stash.get(_OBSERVED, [])
         seconds: float = item.stash.get(_DURATION, call.duration)
+        because = item.stash.get(_BECAUSE, None)
+        values = asdict(case)
+        del values["builds_on"]
         record = CaseRecord(
-            **asdict(case),
+            **values,
+            because=because.id if because is not None else "",
             outcome=outcome,
             target=variant.target if variant else "",
             observed=tuple(observed),
@@ -243,6 +273,9 @@ class Conformance:
             seconds=round(seconds, 4),
             nodeid=item.nodeid,
         )
+        if self._causes is not None:
+            is_claim = error is not None and not isinstance(error, NoClaim)
+            self._causes.note(variant.id if variant else "", record, because, is_claim=is_claim)
         setattr(report, _ATTRIBUTE, record.to_json())
         report.user_properties.append(
             ("case", f"{case.id} {case.section} {case.level.value} {outcome.value}")
@@ -267,8 +300,11 @@ class Conformance:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
-        """Report a violated SHOULD as WARNED, and a MAY as OBSERVED."""
-        outcome = getattr(report, _ATTRIBUTE, {}).get("outcome")
+        """Report a violated SHOULD as WARNED, a MAY as OBSERVED, a case with a cause as NOT JUDGED."""
+        document = getattr(report, _ATTRIBUTE, {})
+        if document.get("because"):
+            return "not judged", "n", "NOT JUDGED"
+        outcome = document.get("outcome")
         return (outcome, *_STATUS_TEXTS[outcome]) if outcome in _STATUS_TEXTS else None
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -293,7 +329,14 @@ class Conformance:
             if record.outcome in (CaseOutcome.WARNED, CaseOutcome.KNOWN, CaseOutcome.INVALID):
                 text = record.message.partition("\n")[0]
                 terminalreporter.write_line(f"{record.outcome.value}: {record.id} ({record.section}): {text}")
+        for line in cause_lines(self._records):
+            terminalreporter.write_line(line)
         terminalreporter.write_line(f"cases: {self._cases}")
+
+
+def _built(item: pytest.Item) -> Built:
+    variant, case = item_variant(item) or "", item.stash.get(_CASE, None)
+    return Built(item, variant) if case is None else Built(item, variant, case.id, case.builds_on)
 
 
 def _owner(item: pytest.Item) -> tuple[object, ...]:

@@ -14,7 +14,16 @@ from pathlib import Path
 from storagetest.errors import ResultError
 from storagetest.installed_suites import SUITES
 from storagetest.report import requirements_page
-from storagetest.report.coverage import CaseRecord, count_text, coverage, latest, load, sections
+from storagetest.report.coverage import (
+    CaseRecord,
+    cause_lines,
+    causes,
+    count_text,
+    coverage,
+    latest,
+    load,
+    sections,
+)
 from storagetest.report.formats.base import ReportFormat, markdown_row, register, write_output
 from storagetest.report.requirements import collect_case_ids, read_all, unknown_cases, unused_cases
 from storagetest.report.templates import render
@@ -96,6 +105,7 @@ def markdown(records: Sequence[CaseRecord], *, title: str = "Coverage") -> str:
             markdown_row(["**all**", str(len(own)), *(totals[outcome] for outcome in table.outcomes)]),
             "",
         ]
+        lines += [f"- {line}" for line in cause_lines(own)] + [""] * bool(causes(own))
         if counted.worth_reading:
             lines += [
                 markdown_row(["case", "section", "level", "outcome", "observed"]),
@@ -116,6 +126,7 @@ def html_page(records: Sequence[CaseRecord], *, title: str = "Conformance covera
             "name": target,
             "total": len(own),
             "counts": count_text(coverage(own).totals),
+            "causes": cause_lines(own),
             "table": sections(own),
         }
         for target, own in _by_target(records).items()

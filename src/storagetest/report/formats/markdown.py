@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from storagetest.report.base import Record, Status
-from storagetest.report.coverage import CaseOutcome, CaseRecord, count_text, coverage
+from storagetest.report.coverage import CaseOutcome, CaseRecord, cause_lines, count_text, coverage
 from storagetest.report.formats.base import ResultsFormat, register
 from storagetest.report.metric_values import MetricValue, case_text, metric_values
 
@@ -162,7 +162,8 @@ def _conformance(cases: Sequence[CaseRecord]) -> list[str]:
         return []
     lines = ["### Sections of the standards", ""]
     for target in sorted({case.target for case in cases}):
-        counted = coverage(case for case in cases if case.target == target)
+        own = [case for case in cases if case.target == target]
+        counted = coverage(own)
         seen = [outcome for outcome in CaseOutcome if counted.totals.get(outcome)]
         title = f"{html.escape(target or 'cases')}: {count_text(counted.totals)}"
         lines += [f"<details><summary>{title}</summary>", ""]
@@ -170,7 +171,7 @@ def _conformance(cases: Sequence[CaseRecord]) -> list[str]:
         lines.append(_row(["---", *("---:" for _ in seen)]))
         for section, counts in list(counted.by_section.items())[:_MOST_ROWS]:
             lines.append(_row([_text(section), *(str(counts.get(outcome) or "") for outcome in seen)]))
-        lines += ["", "</details>", ""]
+        lines += ["", *(f"- {_text(line)}" for line in cause_lines(own)), "", "</details>", ""]
     return lines
 
 
