@@ -105,7 +105,11 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "action": "store_true",
         "help": "judge also the cases that build on a case that failed; without it they are skipped",
     },
-    "--st-strict": {"action": "store_true", "help": "fail cases of level SHOULD too, instead of a warning"},
+    "--st-strict": {
+        "action": "store_true",
+        "help": "fail cases of level SHOULD too, instead of a warning; a gate that "
+        "is LEARNING (its baseline has too few sessions) is INVALID",
+    },
     "--st-wire": {
         "metavar": "DIR",
         "help": "write each wire case's ladder diagram and capture to DIR/VARIANT/CASE.txt and CASE.pcap",

@@ -19,13 +19,20 @@ from storagetest.verdict.base import Outcome, Verdict
 
 
 class Status(Enum):
-    """How a case ended. INVALID is neither a pass nor a fail; ERROR is a fault of our infrastructure."""
+    """How a case ended. INVALID is neither a pass nor a fail; ERROR is a fault of our infrastructure.
+
+    LEARNING: a gate's baseline has too few sessions, and no other gate is worse.
+    """
 
     PASSED = "passed"
+    LEARNING = "learning"
     FAILED = "failed"
     INVALID = "invalid"
     ERROR = "error"
     SKIPPED = "skipped"
+
+
+_WORST_OUTCOME = {Status.FAILED: Outcome.FAIL, Status.LEARNING: Outcome.LEARNING}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +61,16 @@ class Record:
             return Status.FAILED
         if Outcome.INVALID in outcomes or (self.run.invalid and not outcomes):
             return Status.INVALID
-        return Status.PASSED
+        return Status.LEARNING if Outcome.LEARNING in outcomes else Status.PASSED
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Reason why the case did not pass: its failure, else its verdicts' reasons, else the run's."""
+        """Reasons why the case did not pass: its failure, else its verdicts' reasons, else the run's."""
         if self.status in (Status.PASSED, Status.SKIPPED):
             return ()
         if self.failure:
             return (self.failure,)
-        outcome = Outcome.FAIL if self.status is Status.FAILED else Outcome.INVALID
+        outcome = _WORST_OUTCOME.get(self.status, Outcome.INVALID)
         return (
             tuple(verdict.reason for verdict in self.verdicts if verdict.outcome is outcome)
             or self.run.invalid

@@ -85,6 +85,18 @@ class BaselineFile:
     entries: Mapping[CaseKey, BaselineEntry]
     learned: bool = False
     left_out: int = 0
+    _ratios: dict[str, dict[CaseKey, float]] = field(default_factory=dict, compare=False)
+
+    def reference(self, key: CaseKey, metric: str, source: str = "") -> Reference:
+        """Return the values of ``metric`` of a case, and the session ratios of the other cases."""
+        entry = self.entries.get(key)
+        if entry is None:
+            return Reference((), source)
+        if metric not in self._ratios:
+            ratios = {each: other.reference(metric).session_ratio for each, other in self.entries.items()}
+            self._ratios[metric] = {each: ratio for each, ratio in ratios.items() if ratio is not None}
+        others = (ratio for each, ratio in self._ratios[metric].items() if each != key)
+        return replace(entry.reference(metric, source), other_ratios=tuple(others))
 
 
 def key_of(run: Run) -> CaseKey:

@@ -33,6 +33,7 @@ _HEADINGS: Mapping[str, tuple[str, Callable[[MetricValue | None], str]]] = {
 
 _WORDS_AND_COLOURS = {
     Status.PASSED: ("PASS", 32),
+    Status.LEARNING: ("LEARNING", 33),
     Status.FAILED: ("FAIL", 31),
     Status.INVALID: ("INVALID", 33),
     Status.ERROR: ("ERROR", 31),

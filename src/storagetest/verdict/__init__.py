@@ -1,14 +1,18 @@
-"""Judge a measured run against a threshold: PASS, FAIL or INVALID. Pure: nothing is run or printed."""
+"""Judge a measured run against a threshold: PASS, FAIL, LEARNING or INVALID.
+
+Pure: nothing is run or printed.
+"""
 
 from __future__ import annotations
 
 from storagetest.measure.stats import Interval
 from storagetest.verdict.base import BASELINE, Outcome, Threshold, Verdict
 from storagetest.verdict.baseline import Reference
+from storagetest.verdict.baseline_gates import describe_gate
 from storagetest.verdict.client_bottleneck import mark_client_limited
 from storagetest.verdict.formatting import MINIMUM_REPEATS
 from storagetest.verdict.judge import judge, wants_more
-from storagetest.verdict.relative_gates import judge_pair
+from storagetest.verdict.pair_gates import judge_pair
 from storagetest.verdict.sequential import ErrorPlan
 from storagetest.verdict.threshold import VariantComparison, parse_comparison, parse_threshold
 
@@ -22,6 +26,7 @@ __all__ = [
     "Threshold",
     "VariantComparison",
     "Verdict",
+    "describe_gate",
     "judge",
     "judge_pair",
     "mark_client_limited",

@@ -1,4 +1,4 @@
-"""A gate and its verdict: PASS, FAIL or INVALID, with the reason."""
+"""A gate and its verdict: PASS, FAIL, LEARNING or INVALID, with the reason."""
 
 from __future__ import annotations
 
@@ -13,10 +13,15 @@ BASELINE = "baseline"
 
 
 class Outcome(Enum):
-    """Outcome of a gate. INVALID is not a pass: the measurement allows no verdict, for a stated reason."""
+    """Outcome of a gate. INVALID is not a pass: the measurement allows no verdict, for a stated reason.
+
+    LEARNING is neither: the baseline has too few sessions for a verdict. It fails no case, unless
+    ``--st-strict``.
+    """
 
     PASS = "PASS"  # noqa: S105  # no password
     FAIL = "FAIL"
+    LEARNING = "LEARNING"
     INVALID = "INVALID"
 
 

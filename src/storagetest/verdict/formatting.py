@@ -44,7 +44,7 @@ def digits_for(bound: float, value: float, interval: Interval, unit: Unit) -> in
 
 def format_metric(value: float, unit: Unit, digits: int) -> str:
     """Format for the user; a rate of I/Os in full, because ``18,412/s`` is more exact than ``18.4k/s``."""
-    if unit is Unit.PER_SECOND and abs(value) >= 1000:
+    if unit is Unit.PER_SECOND and abs(value) >= 999.5:
         return f"{value:,.{max(0, digits - 6)}f}/s"
     return format_value(value, unit.value, digits=digits)
 

@@ -16,9 +16,9 @@ Theory and rules, for one gate of ``gates`` in a suite and a budget of ``max_rep
    than that. The power at a distance from the bound is printed by benchmarks/judging_simulation.py.
 5. An alarm that the fresh runs contradict, or do not confirm within the same budget again, is undecided.
 
-The caller chooses the test: Student's t for values against a bound (:func:`sequential_test`), a permutation
-test against the runs of a baseline (:mod:`storagetest.verdict.relative_gates`). Tests assume independent
-runs. Runs that drift together break rule 2. Source: shares of the error are alpha spending; K. K. G. Lan, D.
+Tests assume independent runs; runs that drift together break rule 2. So this judges what is measured now,
+against a bound or in pairs; against a baseline the session is the sample
+(:mod:`storagetest.verdict.baseline_gates`). Source: shares of the error are alpha spending; K. K. G. Lan, D.
 L. DeMets, "Discrete sequential boundaries for clinical trials", Biometrika 70 (1983).
 """
 
@@ -76,80 +76,68 @@ class ErrorPlan:
 
 @dataclass(frozen=True, slots=True)
 class SequentialResult:
-    """``interval`` is two-sided, at the level of the test that decided; ``runs`` were used up to then."""
+    """``interval`` is two-sided, at the level of the last test; the last of its runs is run ``runs``."""
 
     state: DecisionState
-    interval: Interval | None
+    interval: Interval
     runs: int
     alarmed_at: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class InterimTest:
-    """One test: whether the values are good or bad at the given levels, and the interval to show."""
-
-    good: bool
-    bad: bool
-    interval: Interval | None = None
+Widen: TypeAlias = Callable[[Interval], Interval]
+"""Adds the error of the values themselves (histogram bins) to an interval."""
 
 
-Test: TypeAlias = Callable[[Sequence[float], float, float], InterimTest]
-"""From values and the error levels of passing and alarming to the result."""
+def sequential_test(
+    values: Sequence[float], bound: float, *, higher: bool, plan: ErrorPlan, widen: Widen
+) -> SequentialResult:
+    """Replay the tests of ``values`` in order of measuring; runs after the decision do not change it.
 
-
-def replay_tests(values: Sequence[float], plan: ErrorPlan, test: Test) -> SequentialResult:
-    """Replay the tests of ``values`` in order of measuring; runs after the decision do not change it."""
+    The tests are one-sided t tests against ``bound``. Raises :class:`ValueError` for fewer than two values.
+    """
     alarmed_at: int | None = None
-    first = 0
-    interval: Interval | None = None
+    first, judged = 0, len(values)
+    interval = _interval(values, plan.miss, widen)
     for end in range(FIRST_TEST, len(values) + 1):
         runs = end - first
         if not FIRST_TEST <= runs <= plan.last:
             continue
-        interim = test(values[first:end], plan.miss, plan.alarm(runs))
-        interval = interim.interval
-        if interim.good:
+        judged, interval = end, _interval(values[first:end], plan.miss, widen)
+        if interval.low >= bound if higher else interval.high <= bound:
             state = DecisionState.PASSED if alarmed_at is None else DecisionState.CONTRADICTED
             return SequentialResult(state, interval, end, alarmed_at)
-        if interim.bad:
+        interval = _interval(values[first:end], plan.alarm(runs), widen)
+        if interval.high < bound if higher else interval.low > bound:
             if alarmed_at is not None:
                 return SequentialResult(DecisionState.FAILED, interval, end, alarmed_at)
             alarmed_at = first = end
-    return SequentialResult(
-        DecisionState.OPEN if alarmed_at is None else DecisionState.ALARMED, interval, len(values), alarmed_at
-    )
+    state = DecisionState.OPEN if alarmed_at is None else DecisionState.ALARMED
+    return SequentialResult(state, interval, judged, alarmed_at)
 
 
-def sequential_test(
-    values: Sequence[float], bound: float, *, higher: bool, plan: ErrorPlan, widen: float = 0.0
+def single_test(
+    values: Sequence[float], bound: float, *, higher: bool, confidence: float, widen: Widen
 ) -> SequentialResult:
-    """Replay the tests of ``values`` against ``bound``, by one-sided t tests.
-
-    ``widen`` is the relative error of each value (histogram bins), added to the interval on both sides.
-    """
-    test = interval_test(bound, higher=higher, widen=lambda interval: widened(interval, widen))
-    return replay_tests(values, plan, test)
-
-
-def interval_test(bound: float, *, higher: bool, widen: Callable[[Interval], Interval]) -> Test:
-    """Return the one-sided t tests against ``bound``, on intervals that ``widen`` returns."""
-
-    def around(values: Sequence[float], error: float) -> Interval:
-        interval = mean_interval(values, 1 - 2 * error)
-        if interval is None:
-            raise ValueError("an interval takes two runs")
-        return widen(interval)
-
-    def test(values: Sequence[float], passing: float, alarm: float) -> InterimTest:
-        interval = around(values, passing)
-        if interval.low >= bound if higher else interval.high <= bound:
-            return InterimTest(True, False, interval)
-        interval = around(values, alarm)
-        return InterimTest(False, interval.high < bound if higher else interval.low > bound, interval)
-
-    return test
+    """Test ``values`` once, and accept an alarm unconfirmed; ValueError for fewer than two values."""
+    interval = _interval(values, (1 - confidence) / 2, widen)
+    worst, best = (interval.low, interval.high) if higher else (interval.high, interval.low)
+    state = DecisionState.OPEN
+    if worst >= bound if higher else worst <= bound:
+        state = DecisionState.PASSED
+    elif best < bound if higher else best > bound:
+        state = DecisionState.FAILED
+    return SequentialResult(state, interval, len(values))
 
 
-def widened(interval: Interval, error: float) -> Interval:
-    """Return the interval of values that have this relative error."""
-    return replace(interval, low=interval.low / (1 + error), high=interval.high / (1 - error))
+def _interval(values: Sequence[float], error: float, widen: Widen) -> Interval:
+    interval = mean_interval(values, 1 - 2 * error)
+    if interval is None:
+        raise ValueError("an interval takes two runs")
+    return widen(interval)
+
+
+def widened(error: float) -> Widen:
+    """Return how to widen the interval of values that have this relative error."""
+    return lambda interval: replace(
+        interval, low=interval.low / (1 + error), high=interval.high / (1 - error)
+    )

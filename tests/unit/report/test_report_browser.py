@@ -110,7 +110,7 @@ def records(make_record, change) -> list:
         make_record(
             variant=variant, parameters={"direction": way, "block_size": size}, repeats=4, outcome=outcome
         )
-        for variant, outcome in zip(variants, [*Outcome, None, Outcome.PASS], strict=True)
+        for variant, outcome in zip(variants, [*Outcome, None], strict=True)
         for way in ("read", "write")
         for size in (4096, 65536, 1048576)
     ]

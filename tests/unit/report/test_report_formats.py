@@ -111,7 +111,15 @@ def test_every_format_is_described(kind: type[ReportFormat], capsys):
 
 
 def test_the_formats_that_there_are():
-    assert list(formats.all()) == ["allure", "coverage", "markdown", "openmetrics", "page", "table"]
+    assert list(formats.all()) == [
+        "allure",
+        "baseline",
+        "coverage",
+        "markdown",
+        "openmetrics",
+        "page",
+        "table",
+    ]
 
 
 def test_properties_of_a_gated_run(make_record):
@@ -240,7 +248,7 @@ def test_outcomes_are_state_sets_and_versions_are_info(make_record):
     status = families["storagetest_status"]
     assert status.type == "stateset"
     states = {each.labels["storagetest_status"]: each.value for each in status.samples}
-    assert states == {"passed": 0, "failed": 1, "invalid": 0, "error": 0, "skipped": 0}
+    assert states == {"passed": 0, "learning": 0, "failed": 1, "invalid": 0, "error": 0, "skipped": 0}
     assert one(families["storagetest_verdict"], gate="iops >= 20000", storagetest_verdict="FAIL").value == 1
     info = one(families["storagetest_run"])
     assert info.name == "storagetest_run_info"

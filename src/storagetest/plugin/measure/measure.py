@@ -26,7 +26,7 @@ from storagetest.report.base import Record
 from storagetest.runner import CaseInfo, Measurement, MultiClientMeasurement, ProgressEvent, run_measurement
 from storagetest.runner.data_placement import DataSharing
 from storagetest.runner.multi_client import format_client_names
-from storagetest.verdict import Outcome, Verdict
+from storagetest.verdict import BASELINE, ErrorPlan, Outcome, Reference, Threshold, Verdict, describe_gate
 from storagetest.workloads.base import LoadSize, Workload
 
 _LOG = logging.getLogger("storagetest")
@@ -85,17 +85,21 @@ class MeasureFixture:
             return run_measurement(bench, repeats=repeats, max_repeats=repeats, gates=())
         case = case_of(self._item, load, self._variant, attachments, self._state)
         gates = thresholds.gates(self._item, self._state.config, self._variant, load, options.model_dump())
+        plan = thresholds.plan(self._item, len(gates), profile.max_repeats)
+        references = thresholds.references(case, gates, load.parameters(options))
+        _log_visible_losses(case, gates, references, plan)
         try:
-            return run_measurement(
+            run, verdicts = run_measurement(
                 bench,
                 repeats=thresholds.repeats(profile.repeats, profile.max_repeats),
                 max_repeats=profile.max_repeats,
                 gates=gates,
-                plan=thresholds.plan(self._item, len(gates), profile.max_repeats),
-                references=thresholds.references(case, gates, load.parameters(options)),
+                plan=plan,
+                references=references,
             )
         except ClientLacks as lacks:
             pytest.skip(str(lacks))
+        return run, thresholds.final(verdicts)
 
 
 def make_measurement(
@@ -151,6 +155,22 @@ def case_of(
         client=format_client_names([attachment.client.name for attachment in attachments]),
         profile=state.profile.name,
     )
+
+
+def _log_visible_losses(
+    case: CaseInfo, gates: Sequence[Threshold], references: Mapping[str, Reference], plan: ErrorPlan
+) -> None:
+    """Log, before the run, which loss each gate against the baseline finds (level INFO)."""
+    for gate in gates:
+        reference = references.get(gate.metric.name) if gate.against == BASELINE else None
+        if reference is not None:
+            _LOG.info(
+                "%s on %s: %s: %s",
+                case.workload,
+                case.variant,
+                gate.text,
+                describe_gate(gate, reference, plan),
+            )
 
 
 def _progress_callback(state: RunState) -> Callable[[ProgressEvent], None]:

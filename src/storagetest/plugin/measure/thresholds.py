@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from storagetest.plugin.items import fixtures_of, parameters_of
 from storagetest.plugin.measure.error_budget import ErrorBudget, max_gates
 from storagetest.report import baseline
 from storagetest.runner import CaseInfo
-from storagetest.verdict import BASELINE, ErrorPlan, Reference, Threshold, parse_threshold
+from storagetest.verdict import BASELINE, ErrorPlan, Outcome, Reference, Threshold, Verdict, parse_threshold
 from storagetest.workloads.base import Workload
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ class ThresholdResolver:
         self.saving = Path(saving) if saving else None
         self._workers = int(getattr(config, "workerinput", {}).get("workercount", 1))
         self._budget = ErrorBudget({})
-        self._stored: Mapping[baseline.CaseKey, baseline.BaselineEntry] = {}
+        self._stored = baseline.BaselineFile({})
+        self._strict: bool = config.option.st_strict
         try:
             self._read()
         except ResultError as error:
@@ -45,7 +47,7 @@ class ThresholdResolver:
         if self.baseline_path is None:
             return
         if self.baseline_path.exists():
-            self._stored = baseline.load(self.baseline_path).entries
+            self._stored = baseline.load(self.baseline_path)
         elif self.baseline_path != self.saving:
             raise ConfigError(
                 f"--st-baseline {self.baseline_path}: no such baseline. "
@@ -108,12 +110,21 @@ class ThresholdResolver:
     ) -> dict[str, Reference]:
         """Return the case's baseline values by metric, for the ``gates`` against a baseline."""
         key = baseline.make_key(case.case, case.workload, case.variant, case.client, case.profile, parameters)
-        entry, source = self._stored.get(key), str(self.baseline_path or "")
+        source = str(self.baseline_path or "")
         return {
-            gate.metric.name: entry.reference(gate.metric.name, source) if entry else Reference((), source)
+            gate.metric.name: self._stored.reference(key, gate.metric.name, source)
             for gate in gates
             if gate.against == BASELINE
         }
+
+    def final(self, verdicts: Iterable[Verdict]) -> tuple[Verdict, ...]:
+        """Return the verdicts; with ``--st-strict``, LEARNING is INVALID."""
+        return tuple(
+            replace(verdict, outcome=Outcome.INVALID)
+            if self._strict and verdict.outcome is Outcome.LEARNING
+            else verdict
+            for verdict in verdicts
+        )
 
     def repeats(self, repeats: int, max_repeats: int) -> int:
         """Return the least number of repeats; a run that is saved as a baseline gets ``max_repeats``."""

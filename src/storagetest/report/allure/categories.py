@@ -59,7 +59,7 @@ CATEGORIES: Sequence[Category] = (
 
 
 def verdict_word(records: Iterable[Record]) -> str:
-    """Return the worst outcome of the gates: FAIL, REGRESSION, INVALID or PASS; "" without a gate."""
+    """Return the worst outcome of the gates (REGRESSION is FAIL against a baseline); "" without a gate."""
     judged = [record for record in records if record.verdicts or record.status is Status.INVALID]
     verdicts = [verdict for record in judged for verdict in record.verdicts]
     missed = [verdict for verdict in verdicts if verdict.outcome is Outcome.FAIL]
@@ -69,6 +69,8 @@ def verdict_word(records: Iterable[Record]) -> str:
         return _REGRESSION
     if any(record.status is Status.INVALID for record in judged):
         return Outcome.INVALID.value
+    if any(verdict.outcome is Outcome.LEARNING for verdict in verdicts):
+        return Outcome.LEARNING.value
     return Outcome.PASS.value if judged else ""
 
 

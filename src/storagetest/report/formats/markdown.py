@@ -25,13 +25,19 @@ _MARKS = {
     "failed": "❌",
     "error": "💥",
     "invalid": "❔",
+    "learning": "🌱",
     "warned": "⚠️",
     "passed": "✅",
     "observed": "👁️",
     "xfailed": "📌",
     "skipped": "⏭️",
 }
-_WORDS = {"invalid": "INVALID", "xfailed": "known issue", "xpassed": "known issue that passes"}
+_WORDS = {
+    "invalid": "INVALID",
+    "learning": "LEARNING",
+    "xfailed": "known issue",
+    "xpassed": "known issue that passes",
+}
 _ORDER = list(_MARKS)
 _ESCAPED = str.maketrans({letter: f"\\{letter}" for letter in "\\`*_[]|~#"})
 _ESCAPED_IN_CODE = str.maketrans({letter: f"&#{ord(letter)};" for letter in "|_*"})

@@ -21,6 +21,7 @@ _Key = TypeVar("_Key")
 
 STATUS_WORDS: Mapping[Status, str] = {
     Status.PASSED: "pass",
+    Status.LEARNING: "LEARNING",
     Status.FAILED: "fail",
     Status.INVALID: "INVALID",
     Status.ERROR: "error",
