@@ -65,13 +65,12 @@ class Record:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Reasons why the case did not pass: its failure, else its verdicts' reasons, else the run's."""
+        """Reasons why the case did not pass: its failure, else its verdicts', or the run's if it is invalid."""
         if self.status in (Status.PASSED, Status.SKIPPED):
             return ()
         if self.failure:
             return (self.failure,)
+        if self.status is Status.INVALID and self.run.invalid:
+            return self.run.invalid  # one cause, and not once for each gate
         outcome = _WORST_OUTCOME.get(self.status, Outcome.INVALID)
-        return (
-            tuple(verdict.reason for verdict in self.verdicts if verdict.outcome is outcome)
-            or self.run.invalid
-        )
+        return tuple(verdict.reason for verdict in self.verdicts if verdict.outcome is outcome)

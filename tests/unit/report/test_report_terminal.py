@@ -168,3 +168,10 @@ def test_the_interval_of_a_ratio_is_not_shown_as_the_metrics(make_record):
     assert shown.interval is not None
     assert shown.interval.low > 1000
     assert shown.gate_text == "iops >= baseline - 5 %: PASS"
+
+
+def test_why_a_run_is_invalid_is_printed_once_and_not_for_each_gate(make_record, change):
+    record = make_record(outcome=Outcome.INVALID)
+    record = change(record, invalid=("the client was busy",), verdicts=record.verdicts * 10)
+    assert record.reasons == ("the client was busy",)
+    assert "\n".join(summary_lines([record])).count("busy") == 1

@@ -211,7 +211,6 @@ def record_and_raise(item: pytest.Item, run: Run, verdicts: tuple[Verdict, ...],
     failed = [verdict.reason for verdict in verdicts if verdict.outcome is Outcome.FAIL]
     if failed:
         raise AssertionError("\n".join(f"{where}: {reason}" for reason in failed))
-    undecided = [verdict.reason for verdict in verdicts if verdict.outcome is Outcome.INVALID]
-    undecided += [] if verdicts else list(run.invalid)
+    undecided = run.invalid or [v.reason for v in verdicts if v.outcome is Outcome.INVALID]
     if undecided:
         raise Invalid("\n".join(f"{where}: {reason}" for reason in undecided))
