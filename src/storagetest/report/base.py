@@ -65,7 +65,7 @@ class Record:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Reasons why the case did not pass: its failure, else its verdicts', or the run's if it is invalid."""
+        """Reasons why the case did not pass: its failure, its verdicts', or those of an invalid run."""
         if self.status in (Status.PASSED, Status.SKIPPED):
             return ()
         if self.failure:
