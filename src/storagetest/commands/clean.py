@@ -1,34 +1,56 @@
-"""``storagetest clean``: undo the attachments that killed runs left on the clients."""
+"""``storagetest clean``: end the processes and undo the attachments that killed runs left on the clients."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from storagetest import config
 from storagetest.commands._console import add_targets_file, get_console
-from storagetest.hosts import UndoStatus, clean
+from storagetest.errors import HostError
+from storagetest.hosts import UndoResult, UndoStatus, clean, end_left_commands
 from storagetest.hosts.connect import connect
 
 if TYPE_CHECKING:
     from storagetest.commands._console import Subparsers
 
+_SUCCESS = {UndoStatus.ENDED, UndoStatus.UNDONE}
+
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add ``clean`` to the commands; it sets ``func(args) -> int``."""
-    parser = subparsers.add_parser("clean", help="undo the attachments that killed runs left on the clients")
+    parser = subparsers.add_parser(
+        "clean", help="end the processes and undo the attachments that killed runs left on the clients"
+    )
     add_targets_file(parser)
-    parser.add_argument("--force", action="store_true", help="also undo the attachments of running processes")
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="also undo the attachments of running processes, and end the processes of other machines' runs",
+    )
     parser.set_defaults(func=_clean)
 
 
 def _clean(arguments: argparse.Namespace) -> int:
     loaded = config.load(arguments.targets, arguments.overrides)
-    out, failed = get_console(), 0
+    failed = 0
     for name, machine in loaded.clients.items():
-        with connect(machine) as host:
-            for outcome in clean(host, force=arguments.force):
-                parts = filter(None, (name, outcome.description, outcome.result.value, outcome.detail))
-                out.print(": ".join(parts), soft_wrap=True)
-                failed += outcome.result is not UndoStatus.UNDONE
+        try:
+            with connect(machine) as host:
+                ended, alive = end_left_commands(host, force=arguments.force)
+                failed += _report(name, ended)
+                failed += _report(name, clean(host, force=arguments.force, alive=alive))
+        except HostError as error:
+            get_console().print(f"{name}: not cleaned: {error}", soft_wrap=True)
+            failed += 1
     return 1 if failed else 0
+
+
+def _report(name: str, outcomes: Sequence[UndoResult]) -> int:
+    """Print the results of the client ``name``; return how many are no success."""
+    out = get_console()
+    for outcome in outcomes:
+        parts = filter(None, (name, outcome.description, outcome.result.value, outcome.detail))
+        out.print(": ".join(parts), soft_wrap=True)
+    return sum(outcome.result not in _SUCCESS for outcome in outcomes)

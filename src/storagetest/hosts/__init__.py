@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from storagetest.hosts._run_mark import ATTACHING_ENV
 from storagetest.hosts.base import Completed, Host, failed
 from storagetest.hosts.interactive import InteractiveProcess
+from storagetest.hosts.left_processes import end_left_commands
 from storagetest.hosts.local import LocalHost
 from storagetest.hosts.slurm import SlurmHost
 from storagetest.hosts.undo_journal import (
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from storagetest.hosts.ssh import SshHost
 
 __all__ = [
+    "ATTACHING_ENV",
     "Completed",
     "Entry",
     "EntryHandle",
@@ -39,6 +42,7 @@ __all__ = [
     "UndoStatus",
     "UnreadableEntry",
     "clean",
+    "end_left_commands",
     "failed",
 ]
 

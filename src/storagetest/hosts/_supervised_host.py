@@ -4,8 +4,8 @@ Theory. Closing the controller's end (a pipe, a channel, a connection) does not 
 command runs on its host under a supervisor of a few lines of ``sh`` and coreutils' ``timeout``: nothing has
 to be installed, and it costs one round trip. The supervisor sends TERM to the command's process group at the
 deadline, KILL after :data:`GRACE` seconds, and then kills processes that left the group (fio's jobs, for
-example, make their own sessions). To find them, every run has a unique value of the environment variable
-:data:`MARK`, which children inherit and their user can read in ``/proc/*/environ``.
+example, make their own sessions). To find them, every run has a unique mark in its environment, which
+children inherit and their user can read in ``/proc/*/environ`` (:mod:`storagetest.hosts._run_mark`).
 
 Rules:
 
@@ -37,11 +37,11 @@ from storagetest.hosts._output import (
     OutputTooLarge,
     last_lines,
 )
+from storagetest.hosts._run_mark import MARK, MARKED, REAP, REAP_FROM_OUTSIDE, new_token
 from storagetest.hosts.base import Completed, Host, failed, format_command
 from storagetest.hosts.fast_exec import MAX_STDIN, collect_output
 from storagetest.hosts.interactive import Channel, ChannelLost, ChannelTimeout, InteractiveProcess
 
-MARK = "STORAGETEST_RUN"
 GRACE = 2.0
 """Seconds between TERM and KILL."""
 MARGIN = GRACE + 5.0
@@ -55,23 +55,6 @@ _TIMED_OUT = {124, 137}  # timeout(1): the command timed out; it had to be kille
 _CLOCK_TOLERANCE = 0.95
 
 # One line, so that it also works in a login shell that is not a POSIX shell.
-_MARKED = 'marked() { grep -lszxF "' + MARK + '=$run" /proc/[0-9]*/environ | cut -d/ -f3; }; '
-_REAP = (
-    # A process may start another before it ends, so KILL is repeated; TERM is not: for some, two are a KILL.
-    "reap() { most=$1; shift; for signal; do tries=0; "
-    'while pids=$(marked); [ -n "$pids" ]; do '
-    "[ $signal = TERM ] && [ $tries -gt 0 ] || kill -$signal $pids 2>/dev/null; "
-    "[ $tries -lt $most ] || break; tries=$((tries + 1)); sleep 0.1; "
-    'done; done; [ -z "$pids" ]; }; '
-)
-_REAP_FROM_OUTSIDE = (
-    # The supervisor, and `timeout` and `env` before the command starts, have the token in their command line.
-    # This script reads it from stdin, and no process of this function has it in its own.
-    "read -r run; "
-    + _MARKED.replace("marked()", "started()")
-    + "starting() { printf '%s\\n' $run | grep -lszF -f - /proc/[0-9]*/cmdline | cut -d/ -f3; }; "
-    "marked() { started; starting; }; " + _REAP + "reap 40 TERM KILL"
-)
 _SUPERVISE = (
     "run=$1 grace=$2 deadline=$3; shift 3; "
     "PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin; LC_ALL=C; export PATH LC_ALL; "
@@ -99,7 +82,7 @@ class _Task:
     stdin: bytes
     out: OutputBuffer
     err: OutputBuffer
-    token: str = field(default_factory=lambda: uuid.uuid4().hex)
+    token: str = field(default_factory=lambda: new_token())  # noqa: PLW0108  # looked up when it is called
 
     def tail(self) -> str:
         return last_lines(self.err.text, self.out.text)
@@ -166,7 +149,7 @@ class SupervisedHost(Host):
         self, argv: Sequence[str], *, deadline: float, first: bytes = b"", name: str = ""
     ) -> Iterator[InteractiveProcess]:
         """Start a process, as :meth:`Host.interactive_exec` describes; uses one session of the connection."""
-        token, command = uuid.uuid4().hex, name or f"`{format_command(argv)}`"
+        token, command = new_token(), name or f"`{format_command(argv)}`"
         self._kill_orphans()
         with self._session_slot(_CONNECT_TIMEOUT):
             try:
@@ -295,7 +278,7 @@ class SupervisedHost(Host):
 
     def _reap(self, token: str) -> bool | None:
         """Kill a run's remaining processes; return whether all ended. None: the host does not respond."""
-        argv = ["sh", "-c", _REAP_FROM_OUTSIDE]
+        argv = ["sh", "-c", REAP_FROM_OUTSIDE]
         stdin = f"{token}\n".encode()
         try:
             ended = self._execute(argv, stdin=stdin, out=OutputBuffer(), err=OutputBuffer(), limit=REAP_LIMIT)
@@ -331,7 +314,7 @@ class SupervisedHost(Host):
 def supervised(argv: Sequence[str], token: str, deadline: float, env: Mapping[str, str]) -> list[str]:
     """Return the command line that runs ``argv`` under the supervisor."""
     settings = [f"{name}={value}" for name, value in env.items()]
-    script = ["sh", "-c", _MARKED + _REAP + _SUPERVISE, "storagetest", token, f"{GRACE:g}", f"{deadline:.3f}"]
+    script = ["sh", "-c", MARKED + REAP + _SUPERVISE, "storagetest", token, f"{GRACE:g}", f"{deadline:.3f}"]
     return [*script, *settings, *argv]
 
 

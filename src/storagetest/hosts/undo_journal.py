@@ -23,18 +23,17 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import secrets
-import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from enum import Enum
-from pathlib import Path
 from typing import Any
 
 from storagetest.errors import HostError, StoragetestError
+from storagetest.hosts._run_mark import ATTACHING_ENV
 from storagetest.hosts.base import Host
+from storagetest.hosts.owner import Owner, in_use
 
 SCHEMA = 1
 _DEADLINE = 20.0
@@ -55,21 +54,6 @@ _LIST = (
     'for file in *.json; do [ -f "$file" ] || continue; '
     'printf "%s\\t" "${file%.json}"; tr -d "\\n\\t" <"$file"; echo; done'
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """The process that wrote an entry: machine, process id, its start in ticks after boot, boot id."""
-
-    host: str
-    pid: int
-    start_time: int
-    boot_id: str
-
-    @classmethod
-    def current(cls) -> Owner:
-        """Return this process."""
-        return cls(socket.gethostname(), os.getpid(), _start_time(os.getpid()) or 0, _boot_id())
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +96,7 @@ class UndoStatus(Enum):
     """The result of undoing an entry."""
 
     UNDONE = "undone"
+    ENDED = "ended"
     FAILED = "failed"
     IN_USE = "in use"
     UNREADABLE = "unreadable"
@@ -191,7 +176,7 @@ class Journal:
         try:
             if self._is_gone(step, deadline):
                 return ""
-            done = self._host.run(step.argv, deadline=deadline, check=False)
+            done = self._host.run(step.argv, deadline=deadline, check=False, env=ATTACHING_ENV)
             if done.ok or self._is_gone(step, deadline):
                 return ""
             return done.describe()
@@ -219,27 +204,30 @@ def agent_journal(directory: str = "") -> dict[str, Any]:
     }
 
 
-def clean(host: Host, *, force: bool = False, directory: str = "") -> list[UndoResult]:
-    """Undo the entries of dead owners on ``host``, newest first; with ``force`` those of living ones, too."""
+def clean(
+    host: Host, *, force: bool = False, directory: str = "", alive: Collection[Owner] = ()
+) -> list[UndoResult]:
+    """Undo the entries of dead owners on ``host``, newest first; with ``force`` those of living ones, too.
+
+    Entries of the owners ``alive``, whose processes cannot be ended, are treated as those of living ones.
+    """
     journal = Journal(host, directory)
     results = []
     for entry in reversed(journal.entries()):
         if isinstance(entry, UnreadableEntry):
             results.append(UndoResult(entry.id, "?", UndoStatus.UNREADABLE, entry.why))
-        elif not force and (why := in_use(entry.owner, Owner.current())):
+        elif not force and (why := _why_kept(entry.owner, alive)):
             results.append(UndoResult(entry.id, entry.description, UndoStatus.IN_USE, why))
         else:
             results.append(journal.undo(entry))
     return results
 
 
-def in_use(owner: Owner, me: Owner) -> str:
-    """Return the reason why ``me`` must not undo an entry of ``owner``, or "" if the owner is dead."""
-    if owner.host != me.host:
-        return f"it belongs to process {owner.pid} on {owner.host}; clean it from there, or by force"
-    if owner.boot_id != me.boot_id or _start_time(owner.pid) != owner.start_time:
-        return ""
-    return f"its owner, process {owner.pid}, is still running; end it first, or clean by force"
+def _why_kept(owner: Owner, alive: Collection[Owner]) -> str:
+    """Return the reason why an entry of ``owner`` must not be undone, or ""."""
+    if owner in alive:
+        return "processes of its run are left; undo it by force"
+    return in_use(owner, Owner.current())
 
 
 def parse(entry_id: str, text: str) -> Entry | UnreadableEntry:
@@ -266,19 +254,3 @@ def _step(step: StepLike) -> Step:
     if isinstance(step, str):
         raise TypeError(f"a step is an argv list, not the string {step!r}")
     return Step(tuple(step))
-
-
-def _boot_id() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-
-
-def _start_time(pid: int) -> int | None:
-    """Return the process's start in ticks after boot (proc(5), stat field 22), or None.
-
-    A zombie has None, because it has released all resources.
-    """
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] in "ZX" else int(fields[19])

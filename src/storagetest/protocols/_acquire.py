@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 from storagetest.errors import AttachError, DeadlineExceeded, StoragetestError, TargetDead
-from storagetest.hosts import Completed, Host, Journal
+from storagetest.hosts import ATTACHING_ENV, Completed, Host, Journal
 
 RUN = "/run/storagetest"
 """Directory of mount points and temporary secrets on a client. A reboot clears it, like the mounts."""
@@ -116,8 +116,8 @@ class Attaching:
         self.release_deadline = Deadline(seconds, running=False)
 
     def run(self, argv: Sequence[str], *, check: bool = False) -> Completed:
-        """Run a command on the client within the deadline."""
-        return self.client.run(argv, deadline=self.deadline.remaining(), check=check)
+        """Run a command on the client within the deadline. A daemon that it starts may stay."""
+        return self.client.run(argv, deadline=self.deadline.remaining(), check=check, env=ATTACHING_ENV)
 
     def step(self, description: str) -> AbstractContextManager[None]:
         """Turn a missed deadline into :class:`TargetDead`; see :func:`as_target_dead`."""
@@ -195,7 +195,7 @@ def release_after(release: Callable[[], None]) -> Iterator[None]:
 
 def _run_release(client: Host, release: Sequence[str], target: str, deadline: float) -> Completed:
     try:
-        return client.run(release, deadline=deadline, check=False)
+        return client.run(release, deadline=deadline, check=False, env=ATTACHING_ENV)
     except DeadlineExceeded as error:
         raise TargetDead(
             f"{target}: release on {client.name} did not finish within {deadline:g} s: {error}. "

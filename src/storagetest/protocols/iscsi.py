@@ -16,7 +16,7 @@ from pydantic import Field
 
 from storagetest.config.base import Address, BlockOptions, Items, Model, Port, Portal, SecretText
 from storagetest.errors import AttachError, ClientLacks, StoragetestError, TargetDead
-from storagetest.hosts import Completed, Host
+from storagetest.hosts import ATTACHING_ENV, Completed, Host
 from storagetest.polling import wait_until
 from storagetest.protocols._acquire import WITHIN, reject_newlines
 from storagetest.protocols._block_device import block_capabilities, required_tools
@@ -455,7 +455,7 @@ def _login_error(
         return error_from_output(done, options)
     discovery = ["iscsiadm", "-m", "discovery", "-t", "sendtargets", "-p", portal, "-o", "nonpersistent"]
     seconds = min(10.0, attaching.deadline.remaining())
-    result = attaching.client.run(discovery, deadline=seconds, check=False)
+    result = attaching.client.run(discovery, deadline=seconds, check=False, env=ATTACHING_ENV)
     return error_from_output(done, options, offered=parse_discovery(result.stdout) if result.ok else None)
 
 

@@ -174,9 +174,9 @@ def host(request: pytest.FixtureRequest) -> Host:
 @pytest.fixture
 def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let SIGKILL follow SIGTERM after half a second."""
-    reap = _supervised_host._REAP_FROM_OUTSIDE
+    reap = _supervised_host.REAP_FROM_OUTSIDE
     assert "reap 40 TERM" in reap
-    monkeypatch.setattr(_supervised_host, "_REAP_FROM_OUTSIDE", reap.replace("reap 40", "reap 5"))
+    monkeypatch.setattr(_supervised_host, "REAP_FROM_OUTSIDE", reap.replace("reap 40", "reap 5"))
     monkeypatch.setattr(_supervised_host, "GRACE", 0.5)
 
 

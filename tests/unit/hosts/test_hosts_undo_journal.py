@@ -19,7 +19,8 @@ import pytest
 from storagetest.errors import HostError
 from storagetest.hosts import Entry, Host, Journal, LocalHost, Step, UndoStatus, UnreadableEntry, clean
 from storagetest.hosts.base import Completed
-from storagetest.hosts.undo_journal import Owner, in_use, parse
+from storagetest.hosts.owner import Owner, in_use
+from storagetest.hosts.undo_journal import parse
 from storagetest.polling import wait_until
 
 
@@ -212,6 +213,8 @@ def test_which_owners_are_in_use() -> None:
     assert in_use(replace(current, boot_id="of the last boot"), current) == ""
     assert in_use(ended_owner(), current) == ""
     assert "on elsewhere; clean it from there" in in_use(replace(current, host="elsewhere"), current)
+    assert "another container; clean it from there" in in_use(replace(current, pid_namespace="1"), current)
+    assert "still running" in in_use(replace(current, pid_namespace=""), current)  # of an older version
 
 
 @pytest.mark.parametrize(
@@ -232,6 +235,17 @@ def test_an_unreadable_entry_is_reported_and_retained(directory: Path, text: str
     assert (outcome.id, outcome.result) == ("x", UndoStatus.UNREADABLE)
     assert reason in outcome.detail
     assert (directory / "x.json").read_text() == text
+
+
+def test_entries_of_owners_with_processes_are_kept(directory: Path, tmp_path: Path) -> None:
+    host, flag = LocalHost(), tmp_path / "undone"
+    entry = write_ended(Journal(host, str(directory)), Step(("touch", str(flag))))
+    [outcome] = clean(host, directory=str(directory), alive={entry.owner})
+    assert outcome.result is UndoStatus.IN_USE
+    assert "processes of its run are left" in outcome.detail
+    assert not flag.exists()
+    [outcome] = clean(host, directory=str(directory), alive={entry.owner}, force=True)
+    assert outcome.result is UndoStatus.UNDONE
 
 
 def test_the_newest_entry_is_undone_first(directory: Path, tmp_path: Path) -> None:

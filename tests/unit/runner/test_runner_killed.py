@@ -64,8 +64,9 @@ def loses(flag, **_):
 
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The directory of the journal: not that of this machine, which other runs use."""
+    """The directory of the journal: not that of this machine, which other runs use, like its processes."""
     monkeypatch.setattr(clean_command, "clean", partial(hosts.clean, directory=str(tmp_path / "journal")))
+    monkeypatch.setattr(clean_command, "end_left_commands", lambda _host, **_: ([], set()))
     return tmp_path / "journal"
 
 
