@@ -1,10 +1,12 @@
 """Every broken rule that the iSCSI cases claim to catch, by subject: importing files them."""
 
+import iscsi_block_mutants  # noqa: F401
 import iscsi_data_mutants  # noqa: F401
 import iscsi_login_mutants  # noqa: F401
 import iscsi_pdu_mutants  # noqa: F401
 import iscsi_reservation_mutants  # noqa: F401
 import iscsi_scsi_mutants  # noqa: F401
+import iscsi_session_mutants  # noqa: F401
 import iscsi_task_mutants  # noqa: F401
 from iscsi_proxy_connection import MUTANTS
 

@@ -1,5 +1,7 @@
 """The watch over a target's numbering, the login dialogue, and the ladder: without a socket."""
 
+from dataclasses import replace
+
 import pytest
 
 from storagetest.errors import RemoteProtocolError
@@ -111,6 +113,17 @@ BREAKS: list[tuple[str, Pdu, list[Pdu], dict[str, object]]] = [
         {},
     ),
     ("exp-data-sn", READ, [ScsiResponse(itt=1, stat_sn=10, exp_data_sn=3, **WINDOW)], {}),
+    (
+        "r2t-order",
+        replace(WRITE, data=bytes(1024)),
+        [ReadyToTransfer(itt=2, ttt=1, stat_sn=10, desired_length=512, **WINDOW)],
+        {},
+    ),
+    ("residual", READ, [ScsiResponse(itt=1, stat_sn=10, **WINDOW)], {}),
+    ("residual", READ, [DataIn(itt=1, data=bytes(512), has_status=True, stat_sn=10, **WINDOW)], {}),
+    ("residual", READ, [ScsiResponse(itt=1, stat_sn=10, overflow=True, underflow=True, **WINDOW)], {}),
+    ("response-code", READ, [ScsiResponse(itt=1, stat_sn=10, response=2, **WINDOW)], {}),
+    ("fixed-bit", READ, [ScsiResponse(itt=1, stat_sn=10, final=False, **WINDOW)], {}),
     ("itt", READ, [ScsiResponse(itt=9, stat_sn=10, **WINDOW)], {}),
     ("phase", READ, [LogoutResponse(itt=1, stat_sn=10, **WINDOW)], {}),
 ]
@@ -129,7 +142,8 @@ def test_a_broken_rule_is_a_violation_with_its_name(
 
 def test_reserved_bits_are_a_violation() -> None:
     watch = watched(READ)
-    raw = ScsiResponse(itt=1, stat_sn=10, **WINDOW).parts().override_bytes(8, b"\x01").bhs
+    last = ScsiResponse(itt=1, stat_sn=10, underflow=True, residual=1024, **WINDOW)
+    raw = last.parts().override_bytes(8, b"\x01").bhs
     stream = PduReceiver()
     stream.receive_data(raw)
     found = stream.next_event()

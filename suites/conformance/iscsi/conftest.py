@@ -131,6 +131,12 @@ class Facts:
         return self._provisioning.get()
 
     @property
+    def largest(self) -> int:
+        """Blocks of the largest transfer of one command that a case may use: page B0h (SBC-3), and BLOCKS."""
+        limits = self.limits
+        return min(BLOCKS, limits.max_transfer) if limits and limits.max_transfer else BLOCKS
+
+    @property
     def scratch(self) -> Scratch:
         """Blocks that may be overwritten; skip if there are none."""
         return self._scratch.get()

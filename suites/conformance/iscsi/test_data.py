@@ -7,7 +7,7 @@ import pytest
 from storagetest.wire.iscsi.codes import NO_TAG, RejectReason
 from storagetest.wire.iscsi.initiator import Initiator, ProbeOutcome, ScsiCompletion
 from storagetest.wire.iscsi.pdu import DataOut, NopIn, NopOut, ReadyToTransfer, ScsiCommand, ScsiResponse
-from storagetest.wire.scsi.cdb import INQUIRY, READ_10, WRITE_10, cdb
+from storagetest.wire.scsi.cdb import INQUIRY, MODE_SENSE_6, READ_10, READ_CAPACITY_16, WRITE_10, cdb
 from storagetest.wire.scsi.logical_unit import LogicalUnit
 
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 7143 11.7", level="MUST")]
@@ -148,6 +148,26 @@ def test_a_command_that_moves_what_was_expected_has_no_residual(connections, scr
     assert (done.overflow, done.underflow, done.residual) == (False, False, 0)
 
 
+@pytest.mark.case("ISC-DATAIN-15", section="RFC 7143 11.4.5.1", kills=("overflow-allocation",))
+def test_data_that_an_allocation_length_cuts_are_no_overflow(session):
+    """The data of a command are those that its CDB asks for: of what is cut there nothing remains."""
+    blocks = {
+        cdb(INQUIRY, allocation=16): 16,
+        cdb(INQUIRY, evpd=1, page=0x83, allocation=8): 8,
+        cdb(READ_CAPACITY_16, allocation=12): 12,
+        cdb(MODE_SENSE_6, page=0x3F, allocation=4): 4,
+    }
+    for block, length in blocks.items():
+        for expected in (length, length + 100):
+            done = session.command(block, read=expected)
+            assert done.status == 0, f"status {done.status:#04x} of CDB {block.hex()}"
+            found = (len(done.data), done.overflow, done.underflow, done.residual if done.underflow else 0)
+            assert found == (length, False, expected > length, expected - length), (
+                f"CDB {block.hex()}, of {expected}: {found[0]} bytes, O={found[1]}, U={found[2]}, "
+                f"residual {done.residual}"
+            )
+
+
 @pytest.mark.case("ISC-DATAIN-12", section="RFC 7143 11.3.4, 11.4.5", kills=("data-in-beyond",))
 def test_a_read_with_expected_length_zero_sends_no_data(connections, scratch):
     session = prepared(connections, scratch)
@@ -251,6 +271,22 @@ def test_a_write_that_is_all_immediate_needs_no_r2t(connections, scratch):
     assert read_back(session, scratch, 2) == scratch.pattern(2, seed=3)
 
 
+@pytest.mark.case("ISC-R2T-08", section="RFC 7143 11.3.4, 13.19", kills=("r2t-after-unsolicited",))
+def test_r2ts_go_on_where_unsolicited_data_end(connections, scratch):
+    for initial in ("Yes", "No"):
+        session = prepared(
+            connections, scratch, InitialR2T=initial, FirstBurstLength="4096", MaxBurstLength="16384"
+        )
+        for blocks in (4, 16, 48, 64):
+            data = scratch.pattern(blocks, seed=88)
+            done = session.command(write_cdb(scratch, blocks), data=data)
+            assert done.status == 0
+            assert read_back(session, scratch, blocks) == data
+        broken = session.validator.violations_of("r2t-order", "r2t-length", "r2t-sn")
+        assert not broken, "; ".join(broken)
+        session.logout()
+
+
 # Unsolicited and immediate data
 
 
@@ -314,6 +350,41 @@ def test_unsolicited_data_out_are_not_taken_where_initial_r2t_is_yes(connections
     not_written(connections.login("b"), scratch, 4)
 
 
+def stands(
+    connections, scratch, blocks: int, data: bytes, after: ProbeOutcome, *, whole: bool = True
+) -> None:
+    """Claim what no answer to a wrong transfer may break, by a look at the data through another session.
+
+    Each of the command's blocks is the old one or its own new one; after GOOD it is the new one, if the
+    initiator has sent the ``whole`` data. The blocks behind them are the old ones.
+    """
+    size, old = scratch.block_size, scratch.pattern(16)
+    good = any(isinstance(pdu, ScsiResponse) and not (pdu.status or pdu.response) for pdu in after.pdus)
+    good = good and whole
+    found = read_back(connections.login("z"), scratch, 16)
+    for block in range(16):
+        at = slice(block * size, (block + 1) * size)
+        legal = (
+            [data[at]] if good and block < blocks else [old[at], data[at]] if block < blocks else [old[at]]
+        )
+        assert found[at] in legal, (
+            f"block {block} holds other data than its own; the command was for {blocks} blocks"
+            f"{', and ended in GOOD' if good else ''}: {after}"
+        )
+
+
+@pytest.mark.case("ISC-UNSOL-08", section="RFC 7143 13.14, 11.7.6", kills=("first-burst-cut",))
+def test_data_over_first_burst_length_are_not_lost_in_a_write_that_is_good(connections, scratch, observe):
+    session = prepared(connections, scratch, FirstBurstLength="1024")
+    if not session.parameters.immediate_data:
+        pytest.skip("ImmediateData=No")
+    data = scratch.pattern(16, seed=5)
+    session.start(write_cdb(scratch, 8), data=data[: 8 * scratch.block_size])
+    after = session.probe_alive()
+    observe(str(after))
+    stands(connections, scratch, 8, data, after)
+
+
 # Data-Out that is wrong
 
 
@@ -360,6 +431,41 @@ def test_data_out_beyond_what_the_r2t_asked_for_are_refused(connections, scratch
     went_on = [pdu for pdu in after.pdus if isinstance(pdu, ReadyToTransfer)]
     assert not went_on, f"the overrun was taken, and the next data are asked for: {after}"
     assert not any(isinstance(pdu, ScsiResponse) and not pdu.status for pdu in after.pdus), f"taken: {after}"
+
+
+@pytest.mark.case("ISC-DATAOUT-12", section="RFC 7143 11.7.6", kills=("offset-replaced",))
+def test_data_out_of_whole_length_at_another_offset_are_not_stored_at_the_right_one(
+    connections, scratch, observe
+):
+    """The first R2T gets the data of the second one, with their own offset; further R2Ts get their own."""
+    session = prepared(connections, scratch, ImmediateData="No", InitialR2T="Yes",
+                       MaxBurstLength="2048", FirstBurstLength="2048")  # fmt: skip
+    data = scratch.pattern(16, seed=9)
+    command, r2t = first_r2t(session, scratch, 8)
+    wrong = r2t.buffer_offset + r2t.desired_length
+    session.send(DataOut(itt=command.itt, ttt=r2t.ttt, lun=r2t.lun, buffer_offset=wrong,
+                         data=data[wrong : wrong + r2t.desired_length]))  # fmt: skip
+    after = session.probe_alive()
+    observe(str(after))
+    for pdu in after.pdus:
+        if isinstance(pdu, ReadyToTransfer) and session.logged_in:
+            end = pdu.buffer_offset + pdu.desired_length
+            session.send_data(command, data, start=pdu.buffer_offset, end=end, ttt=pdu.ttt)
+            after = session.probe_alive()
+    stands(connections, scratch, 8, data, after, whole=False)
+
+
+@pytest.mark.case("ISC-DATAOUT-13", section="RFC 7143 11.7.6, 11.3.4", kills=("overrun-kept",))
+def test_data_out_beyond_the_expected_length_change_no_other_block(connections, scratch, observe):
+    session = prepared(connections, scratch, ImmediateData="No", InitialR2T="Yes")
+    size, data = scratch.block_size, scratch.pattern(16, seed=10)
+    command, r2t = first_r2t(session, scratch, 4)
+    session.send(DataOut(itt=command.itt, ttt=r2t.ttt, lun=r2t.lun, final=False, data=data[: 3 * size]))
+    session.send(DataOut(itt=command.itt, ttt=r2t.ttt, lun=r2t.lun, data_sn=1, buffer_offset=3 * size,
+                         data=data[3 * size : 6 * size]))  # fmt: skip
+    after = session.probe_alive()
+    observe(str(after))
+    stands(connections, scratch, 4, data, after)
 
 
 @pytest.mark.case(

@@ -148,3 +148,25 @@ def test_a_wrong_data_digest_harms_no_other_command(connections, observe):
     observe("closed" if after.closed else "the connection lives")
     if not after.closed:
         assert LogicalUnit(session).test_unit_ready().good
+
+
+@pytest.mark.case("ISC-DIGEST-13", section="RFC 7143 7.8, 11.17.1", kills=("data-digest-later",))
+def test_a_wrong_digest_within_a_sequence_of_data_out_is_found(connections, scratch, observe):
+    session = with_digests(connections, header="no", data="yes", ImmediateData="No", InitialR2T="Yes")
+    unit = LogicalUnit(session, block_size=scratch.block_size)
+    assert unit.write(scratch.lba, scratch.pattern(4)).good
+    data, size = scratch.pattern(4, seed=3), scratch.block_size
+    command = session.start(cdb(WRITE_10, lba=scratch.lba, blocks=4), write=len(data))
+    r2t = session.expect(ReadyToTransfer)
+    for number in range(4):
+        at = number * size
+        session.send(DataOut(itt=command.itt, ttt=r2t.ttt, lun=r2t.lun, data_sn=number, buffer_offset=at,
+                             final=number == 3, data=data[at : at + size]),
+                     data_digest_xor=1 if number == 2 else 0)  # fmt: skip
+    after = session.probe_alive()
+    observe(str(after))
+    assert not any(isinstance(pdu, ScsiResponse) and not pdu.status for pdu in after.pdus), f"taken: {after}"
+    fresh = LogicalUnit(connections.login("b"), block_size=size)
+    assert fresh.read(scratch.lba + 2).data == scratch.pattern(4)[2 * size : 3 * size], (
+        "data with a wrong digest were written"
+    )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from storagetest.wire.iscsi.codes import RejectReason, TaskFunction
+from storagetest.wire.iscsi.codes import NO_TAG, RejectReason, ServiceResponse, TaskFunction
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.initiator import Initiator
-from storagetest.wire.iscsi.pdu import NopIn, NopOut, Reject, ScsiCommand, ScsiResponse
+from storagetest.wire.iscsi.pdu import NopIn, NopOut, Reject, ScsiCommand, ScsiResponse, SnackRequest
 from storagetest.wire.iscsi.validator import before, plus
-from storagetest.wire.scsi.cdb import TEST_UNIT_READY, cdb
+from storagetest.wire.scsi.cdb import INQUIRY, READ_10, TEST_UNIT_READY, WRITE_10, cdb
 from storagetest.wire.scsi.logical_unit import LogicalUnit
 
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 7143 4.2.2.1", level="MUST")]
@@ -42,13 +42,13 @@ def test_an_immediate_command_does_not_move_exp_cmd_sn(session):
     assert session.ping(immediate=True).exp_cmd_sn == first
 
 
-@pytest.mark.case("ISC-CMDSN-03", kills=("cmd-sn-window-open",))
+@pytest.mark.case("ISC-CMDSN-03", kills=("cmd-sn-window-open", "cmd-sn-window-late"))
 def test_a_command_beyond_max_cmd_sn_is_ignored(session):
     session.ping()
     beyond = plus(session.numbers.max_cmd_sn, 1)
     out_of_order(session, 0x77, beyond)
+    after = session.probe_alive()  # it waits: the task counts as outstanding
     session.validator.forget(0x77)
-    after = session.probe_alive()
     assert not after.pdus, f"a command outside the window was answered: {after}"
     assert not after.closed
 
@@ -59,8 +59,8 @@ def test_a_command_below_exp_cmd_sn_is_ignored(session):
         session.command(READY)
     old = plus(session.numbers.cmd_sn, -2)
     out_of_order(session, 0x78, old)
-    session.validator.forget(0x78)
     after = session.probe_alive()
+    session.validator.forget(0x78)
     assert not after.pdus, f"a command below the window was answered: {after}"
     assert not after.closed, "the connection was closed, where the command was to be ignored"
 
@@ -158,6 +158,54 @@ def test_many_immediate_requests_are_each_answered_or_rejected(session, observe)
     assert {pdu.itt for pdu in came if isinstance(pdu, NopIn)} <= set(sent)
 
 
+@pytest.mark.case("ISC-CMDSN-15", no_mutant_reason="a proxy cannot make a target write what it ignores")
+def test_a_write_beyond_max_cmd_sn_is_not_executed(connections, scratch):
+    session = connections.login()
+    unit = LogicalUnit(session, block_size=scratch.block_size)
+    assert unit.write(scratch.lba, scratch.pattern(1)).good
+    beyond, data = plus(session.numbers.max_cmd_sn, 1), scratch.pattern(1, seed=15)
+    if not session.parameters.immediate_data:
+        pytest.skip("ImmediateData=No")
+    block = cdb(WRITE_10, lba=scratch.lba, blocks=1).ljust(16, b"\0")
+    write = ScsiCommand(
+        itt=0x79, lun=session.lun, cdb=block, write=True, expected_length=len(data), data=data, immediate=True
+    )
+    session.send(write, overrides={"immediate": False, "cmd_sn": beyond})
+    after = session.probe_alive()
+    session.validator.forget(0x79)
+    assert not after.pdus, f"a command outside the window was answered: {after}"
+    other = LogicalUnit(connections.login("b"), block_size=scratch.block_size)
+    assert other.read(scratch.lba).data == scratch.pattern(1), "a write outside the window was executed"
+
+
+@pytest.mark.case("ISC-CMDSN-16", kills=("nop-beyond-window",))
+def test_a_nop_out_beyond_max_cmd_sn_is_ignored(session):
+    session.ping()
+    beyond = plus(session.numbers.max_cmd_sn, 1)
+    session.send(
+        NopOut(immediate=True, itt=0x7A, data=b"beyond"), overrides={"immediate": False, "cmd_sn": beyond}
+    )
+    after = session.probe_alive()
+    session.validator.forget(0x7A)
+    assert not after.pdus, f"a NOP-Out outside the window was answered: {after}"
+    assert not after.closed, "the connection was closed, where the NOP-Out was to be ignored"
+
+
+@pytest.mark.case("ISC-CMDSN-17", kills=("cmd-sn-duplicate",))
+def test_a_second_command_with_the_same_cmd_sn_is_ignored(session):
+    number = session.numbers.cmd_sn
+    waits = out_of_order(session, 0x51, plus(number, 1))
+    out_of_order(session, 0x52, plus(number, 1))
+    first = session.send(ScsiCommand(itt=0x50, lun=session.lun, cdb=READY))
+    session.numbers.cmd_sn = plus(number, 2)
+    came = answers(session, 2)
+    assert {pdu.itt for pdu in came} == {first.itt, waits.itt}
+    after = session.probe_alive()
+    session.validator.forget(0x52)
+    assert not after.pdus, f"the duplicate was executed: {after}"
+    assert session.ping().exp_cmd_sn == plus(number, 2)
+
+
 @pytest.mark.case("ISC-STATSN-01", section="RFC 7143 4.2.2.2, 11.4.9", kills=("stat-sn-skips",))
 def test_each_response_has_the_next_stat_sn(session):
     for _ in range(4):
@@ -201,6 +249,18 @@ def test_the_logout_response_has_the_next_stat_sn(session):
     assert session.logout().stat_sn == expected
 
 
+@pytest.mark.case("ISC-STATSN-07", section="RFC 7143 4.2.2.2, 11.17", kills=("stat-sn-reject",))
+def test_a_reject_uses_a_stat_sn(session):
+    session.ping()
+    expected = session.numbers.exp_stat_sn
+    session.send(SnackRequest(kind=0, lun=session.lun, itt=NO_TAG, run_length=1))
+    after = session.probe_alive()
+    if after.reject is None:
+        pytest.skip(f"the target does not reject a SNACK but: {after}")
+    assert after.reject.stat_sn == expected, f"StatSN {after.reject.stat_sn:#x}, not {expected:#x}"
+    assert not session.validator.violations_of("stat-sn")
+
+
 @pytest.mark.case("ISC-WATCH-01", section="RFC 7143 11", kills=("reserved-set",))
 def test_the_target_sets_no_bit_that_is_not_defined(session, unit, scratch):
     unit.write(scratch.lba, scratch.pattern(4))
@@ -209,6 +269,41 @@ def test_the_target_sets_no_bit_that_is_not_defined(session, unit, scratch):
     session.task(TaskFunction.ABORT_TASK, referenced_itt=0x5555)
     session.logout()
     assert not session.validator.violations_of("reserved")
+
+
+@pytest.mark.case(
+    "ISC-WATCH-03", section="RFC 7143 11.4.3", kills=("response-code-reserved", "response-failure-good")
+)
+def test_a_completed_command_has_the_response_of_one(session, unit, scratch):
+    session.command(READY)
+    session.command(bytes((0xFF, *bytes(15))))
+    unit.write(scratch.lba, scratch.pattern(4))
+    unit.read(scratch.lba, 4)
+    for frame in session.frames:
+        if isinstance(frame.pdu, ScsiResponse):
+            assert frame.pdu.response == ServiceResponse.COMPLETED, (
+                f"{frame.pdu.summary()}: the command was completed"
+            )
+
+
+@pytest.mark.case(
+    "ISC-WATCH-04",
+    section="RFC 7143 11.4, 11.4.5, 11.8",
+    kills=("response-final", "r2t-final", "both-residuals"),
+)
+def test_fixed_bits_are_set_and_flags_that_exclude_each_other_are_not(connections, scratch):
+    session = connections.login(offer={"ImmediateData": "No", "InitialR2T": "Yes"})
+    unit = LogicalUnit(session, block_size=scratch.block_size)
+    assert unit.write(scratch.lba, scratch.pattern(4)).good
+    assert unit.read(scratch.lba, 4).good
+    session.command(cdb(INQUIRY, allocation=36), read=4096)
+    session.command(cdb(READ_10, lba=scratch.lba, blocks=2), read=scratch.block_size)
+    session.command(bytes((0xFF, *bytes(15))), read=512)
+    session.ping(b"x")
+    session.task(TaskFunction.ABORT_TASK, referenced_itt=0x5555)
+    session.logout()
+    broken = session.validator.violations_of("fixed-bit", "residual", "response-code")
+    assert not broken, "; ".join(broken)
 
 
 @pytest.mark.case("ISC-WATCH-02", section="RFC 7143 11.2.1.8", kills=("itt-unknown",))

@@ -7,7 +7,15 @@ import pytest
 from storagetest.wire.iscsi.codes import NO_TAG, Attribute, RejectReason
 from storagetest.wire.iscsi.encoding import AHS_BIDIRECTIONAL, Ahs, flat_lun
 from storagetest.wire.iscsi.initiator import ProbeOutcome
-from storagetest.wire.iscsi.pdu import NopIn, NopOut, ScsiCommand, ScsiResponse, TextRequest
+from storagetest.wire.iscsi.pdu import (
+    NopIn,
+    NopOut,
+    Reject,
+    ScsiCommand,
+    ScsiResponse,
+    SnackRequest,
+    TextRequest,
+)
 from storagetest.wire.scsi.cdb import INQUIRY, TEST_UNIT_READY, WRITE_10, cdb
 from storagetest.wire.scsi.codes import Asc, SenseKey
 from storagetest.wire.scsi.logical_unit import LogicalUnit
@@ -70,6 +78,30 @@ def test_a_reject_carries_the_header_of_what_it_rejects(connections, session, ob
         pytest.skip(f"the target does not reject but: {after}")
     assert after.reject.data[:48] == parts.bhs
     assert after.reject.itt == NO_TAG
+
+
+@pytest.mark.case("ISC-PDU-33", section="RFC 7143 11.17, 11.17.1", kills=("reject-reason-reserved",))
+def test_every_reject_has_a_defined_reason(connections, observe):
+    """Each provocation has a session of its own: the target may end it instead."""
+    defined = set(RejectReason) - {RejectReason.RESERVED}
+    rejects = []
+    for letter, pdu, overrides in (
+        ("a", NopOut(immediate=True, itt=0x43), {"opcode": 0x07}),
+        ("b", SnackRequest(kind=0, itt=NO_TAG, run_length=1), {}),
+        ("c", TextRequest(ttt=0x1234, data=b"X-a=1\0"), {}),
+        ("d", ScsiCommand(itt=0x44, cdb=READY, immediate=True), {}),
+        ("e", NopOut(immediate=True, itt=0x45, ttt=0x1234), {}),
+    ):
+        session = connections.login(letter)
+        session.send(pdu, overrides=overrides)
+        after = session.probe_alive()
+        rejects += [pdu for pdu in after.pdus if isinstance(pdu, Reject)]
+    observe(f"{len(rejects)} Rejects, of reasons {sorted({pdu.reason for pdu in rejects})}")
+    if not rejects:
+        pytest.skip("the target rejects none of them")
+    for pdu in rejects:
+        assert pdu.reason in defined, f"{pdu.summary()}: the reason is reserved"
+        assert pdu.itt == NO_TAG, f"{pdu.summary()}: its task tag is not the reserved one"
 
 
 @pytest.mark.case("ISC-PDU-08", section="RFC 7143 11.2.2, 7.7", no_mutant_reason=NO_CRASH)

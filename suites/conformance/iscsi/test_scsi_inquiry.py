@@ -16,6 +16,7 @@ from storagetest.wire.scsi.data import (
     decode_mode6,
     decode_vpd,
 )
+from storagetest.wire.scsi.logical_unit import LogicalUnit
 from storagetest.wire.scsi.sense import decode_sense
 
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="SPC-4 INQUIRY", level="MUST")]
@@ -74,6 +75,49 @@ def test_vendor_and_product_are_printable_ascii(unit):
     data = decode_inquiry(unit.inquiry().data)
     for text in (data.vendor, data.product, data.revision):
         assert all(" " <= letter <= "~" for letter in text), repr(text)
+
+
+@pytest.mark.case("SCS-INQ-08", section="SPC-4 INQUIRY, SAM-5 5.14", kills=("attention-on-first-inquiry",))
+def test_inquiry_and_report_luns_are_good_as_the_first_commands_of_a_session(connections):
+    """A new I_T nexus may have a unit attention, which neither of them reports."""
+    for letter, reads in (("a", LogicalUnit.inquiry), ("b", LogicalUnit.luns)):
+        unit = LogicalUnit(connections.login(letter, clear=False))
+        for answer in (reads(unit), reads(unit)):
+            assert answer.good, f"{answer}, as the first command of a session"
+
+
+@pytest.mark.case("SCS-INQ-09", section="SPC-4 INQUIRY", kills=("vpd-device-type",))
+def test_every_page_has_the_qualifier_and_device_type_of_the_standard_data(unit, facts):
+    standard = unit.inquiry().data[0]
+    for page in sorted(facts.pages):
+        answer = unit.inquiry(page)
+        assert answer.good, answer
+        assert answer.data[0] == standard, (
+            f"byte 0 of page {page:02x}h is {answer.data[0]:#04x}, not {standard:#04x}"
+        )
+
+
+@pytest.mark.case(
+    "SCS-VPD-10", section="SPC-4 Device Identification", kills=("designator-changes", "serial-per-session")
+)
+def test_every_page_is_the_same_each_time_and_for_each_initiator(two, facts):
+    first = {page: two[0].inquiry(page).data for page in sorted(facts.pages)}
+    for unit in (*two, *two):
+        for page, data in first.items():
+            again = unit.inquiry(page).data
+            assert again == data, f"page {page:02x}h: {again.hex()}, and before {data.hex()}"
+
+
+@pytest.mark.case("SCS-VPD-11", section="SPC-4 INQUIRY", kills=("vpd-page-cut",))
+def test_every_page_is_cut_to_each_allocation_length(unit, facts):
+    for page in sorted(facts.pages):
+        whole = unit.inquiry(page, allocation=4096).data
+        for allocation in (4, 5, 12, len(whole) - 1, len(whole), len(whole) + 1, 0xFFFF):
+            answer = unit.inquiry(page, allocation=allocation)
+            assert answer.good, answer
+            assert answer.data == whole[:allocation], (
+                f"{answer}: {len(answer.data)} bytes, which are not the first of the {len(whole)} of the page"
+            )
 
 
 @pytest.mark.case("SCS-VPD-01", section="SPC-4 Supported VPD Pages", kills=("vpd-order",))
@@ -174,6 +218,18 @@ def test_an_lba_without_pmi_is_an_invalid_field(unit, observe):
     assert invalid_field(answer), answer
 
 
+@pytest.mark.case("SCS-CAP-04", section="SBC-3 READ CAPACITY (16)", kills=("capacity-any-action",))
+def test_a_service_action_that_is_not_defined_is_refused(session):
+    for action in (0x00, 0x01, 0x0F, 0x1F):
+        block = bytes((0x9E, action, *bytes(8), 0, 0, 0, 32, 0, 0))
+        answer = LogicalUnit.result(
+            session.command(block, read=32), f"SERVICE ACTION IN(16), action {action:02x}h"
+        )
+        refused = (Asc.INVALID_FIELD_IN_CDB, Asc.INVALID_COMMAND_OPERATION_CODE)
+        assert answer.check(SenseKey.ILLEGAL_REQUEST, *refused), answer
+        assert answer.data == b"", f"{answer}, with {len(answer.data)} bytes"
+
+
 @pytest.mark.case("SCS-LUN-01", section="SPC-4 REPORT LUNS", kills=("lun-not-reported",))
 def test_report_luns_lists_the_unit(unit, session):
     assert session.lun in decode_luns(unit.luns().data)
@@ -238,6 +294,133 @@ def test_mode_sense_10_has_the_same_pages(unit):
     answer = unit.run(c.MODE_SENSE_10, read=255, page=0x3F, dbd=1, allocation=255)
     assert answer.good, answer
     assert int.from_bytes(answer.data[:2], "big") + 2 == len(answer.data)
+
+
+def mode_pages(data: bytes, *, ten: bool) -> list[tuple[int, bytes]]:
+    """Return the pages of MODE SENSE data in their order, with headers; a sub-page has a code over 63."""
+    rest = data[8 + int.from_bytes(data[6:8], "big") :] if ten else data[4 + data[3] :]
+    pages = []
+    while rest:
+        sub = bool(rest[0] & 0x40)
+        length = 4 + int.from_bytes(rest[2:4], "big") if sub else 2 + rest[1]
+        assert len(rest) >= length, f"a mode page of {length} bytes in {len(rest)}: {rest.hex()}"
+        pages.append((rest[0] & 0x3F | (rest[1] << 8 if sub else 0), rest[:length]))
+        rest = rest[length:]
+    return pages
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(c.MODE_SENSE_6, marks=pytest.mark.case("SCS-MODE-05", kills=("mode-page-code",))),
+        pytest.param(c.MODE_SENSE_10, marks=pytest.mark.case("SCS-MODE-06", kills=("mode10-page-code",))),
+    ],
+)
+@pytest.mark.case(section="SPC-4 MODE SENSE, mode pages", level="MUST")
+def test_each_mode_page_alone_has_its_code_and_is_as_among_all(unit, command):
+    ten = command is c.MODE_SENSE_10
+    every = unit.run(command, read=255, page=0x3F, dbd=1, allocation=255)
+    assert every.good, every
+    for code, page in mode_pages(every.data, ten=ten):
+        if code > 0x3F:
+            continue
+        alone = unit.run(command, read=255, page=code, dbd=1, allocation=255)
+        assert alone.good, alone
+        assert mode_pages(alone.data, ten=ten) == [(code, page)], (
+            f"{alone}: {alone.data.hex()}; among all pages it is {page.hex()}"
+        )
+
+
+@pytest.mark.case("SCS-MODE-07", section="SPC-4 MODE SENSE, DBD", kills=("mode-dbd-ignored",))
+def test_dbd_leaves_the_block_descriptor_out(unit):
+    for command, at in ((c.MODE_SENSE_6, slice(3, 4)), (c.MODE_SENSE_10, slice(6, 8))):
+        answer = unit.run(command, read=255, page=0x3F, dbd=1, allocation=255)
+        assert answer.good, answer
+        length = int.from_bytes(answer.data[at], "big")
+        assert length == 0, f"{answer}: BLOCK DESCRIPTOR LENGTH is {length}, although DBD is 1"
+
+
+@pytest.mark.case(
+    "SCS-MODE-08", section="SBC-3 mode parameter block descriptors", kills=("mode-block-length",)
+)
+def test_a_block_descriptor_has_the_block_length_of_the_unit(unit, facts):
+    answer = unit.run(c.MODE_SENSE_6, read=255, page=0x3F, allocation=255)
+    assert answer.good, answer
+    if answer.data[3] != 8:
+        pytest.skip(f"BLOCK DESCRIPTOR LENGTH is {answer.data[3]}: no short block descriptor")
+    length = int.from_bytes(answer.data[9:12], "big")
+    assert length == facts.capacity.block_size, (
+        f"LOGICAL BLOCK LENGTH {length}, READ CAPACITY {facts.capacity.block_size}"
+    )
+
+
+@pytest.mark.case("SCS-MODE-09", section="SPC-4 MODE SENSE, PC", kills=("mode-changeable-differs",))
+def test_changeable_and_default_values_have_the_pages_of_the_current_ones(unit):
+    current = unit.run(c.MODE_SENSE_6, read=255, page=0x3F, dbd=1, allocation=255)
+    shape = [(code, len(page)) for code, page in mode_pages(current.data, ten=False)]
+    for control in (1, 2):
+        answer = unit.run(c.MODE_SENSE_6, read=255, page=0x3F, page_control=control, dbd=1, allocation=255)
+        if answer.check(SenseKey.ILLEGAL_REQUEST):
+            continue
+        assert answer.good, answer
+        found = [(code, len(page)) for code, page in mode_pages(answer.data, ten=False)]
+        assert found == shape, f"{answer}: pages and lengths {found}; those of the current values are {shape}"
+
+
+@pytest.mark.case("SCS-MODE-10", section="SPC-4 MODE SENSE", kills=("mode-cut",))
+def test_mode_sense_is_cut_to_its_allocation_length(unit):
+    for command in (c.MODE_SENSE_6, c.MODE_SENSE_10):
+        whole = unit.run(command, read=255, page=0x3F, allocation=255).data
+        for allocation in (3, 8, 12, len(whole) - 1):
+            answer = unit.run(command, read=allocation, page=0x3F, allocation=allocation)
+            assert answer.good, answer
+            assert answer.data == whole[:allocation], (
+                f"{answer}: {answer.data.hex()}; the whole is {whole.hex()}"
+            )
+
+
+@pytest.mark.case("SCS-MODE-11", section="SPC-4 MODE SENSE, allocation length", kills=("mode-zero-refused",))
+def test_mode_sense_with_an_allocation_length_of_zero_is_no_error(unit):
+    for command in (c.MODE_SENSE_6, c.MODE_SENSE_10):
+        answer = unit.run(command, page=0x3F, allocation=0)
+        assert answer.good, answer
+        assert answer.data == b"", answer
+
+
+@pytest.mark.case("SCS-SENSE-05", section="SPC-4 sense data", kills=("sense-deferred",))
+def test_sense_data_of_a_failed_command_are_those_of_a_current_error(unit, facts, session):
+    for answer in (
+        LogicalUnit.result(session.command(bytes((0xFF, *bytes(15)))), "operation code FFh"),
+        unit.read(facts.capacity.blocks),
+        unit.inquiry(0xAB),
+    ):
+        assert answer.sense is not None, answer
+        assert not answer.sense.deferred, f"{answer}: a deferred error; the command itself is wrong"
+
+
+@pytest.mark.case("SCS-SENSE-06", section="SPC-4 Control mode page, D_SENSE", kills=("sense-other-format",))
+def test_sense_data_have_the_format_of_d_sense(session, unit):
+    answer = unit.run(c.MODE_SENSE_6, read=255, page=0x0A, dbd=1, allocation=255)
+    pages = dict(mode_pages(answer.data, ten=False)) if answer.good else {}
+    if 0x0A not in pages or len(pages[0x0A]) < 3:
+        pytest.skip(f"no Control mode page: {answer}")
+    descriptor = bool(pages[0x0A][2] & 0x04)
+    sense = decode_sense(session.command(bytes((0xFF, *bytes(15)))).sense)
+    assert sense.descriptor == descriptor, (
+        f"D_SENSE is {descriptor:d}; the sense data begin with {'72h' if sense.descriptor else '70h'}"
+    )
+
+
+@pytest.mark.case("SCS-SENSE-07", section="SAM-5 5.13, SPC-4 REQUEST SENSE", kills=("sense-again",))
+def test_sense_data_that_came_with_the_status_are_not_returned_again(unit, facts):
+    for failed in (unit.read(facts.capacity.blocks), unit.inquiry(0xAB)):
+        assert failed.check(SenseKey.ILLEGAL_REQUEST), failed
+        answer = unit.run(c.REQUEST_SENSE, read=252, allocation=252)
+        assert answer.good, answer
+        sense = decode_sense(answer.data)
+        assert sense.key == SenseKey.NO_SENSE, (
+            f"REQUEST SENSE: {sense}, which came with the status of: {failed}"
+        )
 
 
 @pytest.mark.case("SCS-SENSE-01", section="SPC-4 sense data, SAM-5 5.13", kills=("sense-lost",))

@@ -148,6 +148,18 @@ def test_a_unit_attention_is_reported_once(two):
     assert second.test_unit_ready().good, "the same unit attention was reported twice"
 
 
+@pytest.mark.case("ISC-TMF-26", section="SAM-5 5.14", kills=("attention-for-one",))
+def test_a_reset_is_reported_to_each_of_the_other_initiators(two, connections):
+    first, second = two
+    third = LogicalUnit(connections.login("c"))
+    assert first.runner.task(TaskFunction.LOGICAL_UNIT_RESET).response == TaskResult.COMPLETE
+    answers = [unit.test_unit_ready() for unit in (second, third)]
+    if all(answer.good for answer in answers):
+        pytest.skip("the target reports no unit attention for a reset (ISC-TMF-06)")
+    for answer in answers:
+        assert answer.check(SenseKey.UNIT_ATTENTION), f"{answer}; another initiator got a unit attention"
+
+
 @pytest.mark.case("ISC-TMF-08", section="SAM-5 5.14, SPC-4 INQUIRY", kills=("attention-on-inquiry",))
 def test_inquiry_and_report_luns_neither_report_nor_clear_a_unit_attention(two):
     first, second = two

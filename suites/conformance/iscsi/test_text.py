@@ -135,6 +135,24 @@ def test_a_key_that_is_not_known_is_answered_not_understood(session):
     assert dict(session.text(("X-org.storagetest.key", "1"))) == {"X-org.storagetest.key": NOT_UNDERSTOOD}
 
 
+@pytest.mark.parametrize(
+    "final",
+    [
+        pytest.param(False, marks=pytest.mark.case("ISC-TEXT-10", kills=("text-c-answered",))),
+        pytest.param(True, marks=pytest.mark.case("ISC-TEXT-11", kills=("text-c-answered",))),
+    ],
+)
+@pytest.mark.case(section="RFC 7143 6.2, 11.10.2", level="MUST")
+def test_text_that_goes_on_is_not_answered_before_its_end(session, observe, final):
+    """6.2: the response to a request with C has no data. With F and C the request contradicts itself."""
+    session.send(TextRequest(final=final, continues=True, data=b"X-org.storagetest.key=1\0"))
+    after = session.probe_alive()
+    observe(str(after))
+    for pdu in after.pdus:
+        if isinstance(pdu, TextResponse):
+            assert not pdu.data, f"answered {parse_text(pdu.data)} while the text goes on (C)"
+
+
 @pytest.mark.case("ISC-TEXT-04", section="RFC 7143 11.11.3", kills=("text-itt",))
 def test_a_text_response_has_the_task_tag_of_its_request(discovery):
     sent = discovery.send(TextRequest(data=b"SendTargets=All\0"))

@@ -15,6 +15,8 @@ Rules by name:
 - ``data-order``, ``data-length``, ``data-burst``, ``data-status``: Data-In (11.7, 13.12, 13.13, 13.18)
 - ``r2t-order``, ``r2t-length``, ``r2t-outstanding``: R2T (11.8, 13.13, 13.17, 13.19)
 - ``exp-data-sn``: a response counts the Data-In of its command (11.4.8; RFC 3720 also counted the R2Ts)
+- ``residual``: not O and U together; after GOOD, data and residual make up the expected length (11.4.5)
+- ``response-code``: not a reserved one (11.4.3); ``fixed-bit``: bit 0 of byte 1 is 1 (11.4, 11.6, 11.8, …)
 - ``itt``: a response is to a task that is outstanding (11.2.1.8); ``reserved``: undefined bits are zero (11)
 - ``phase``: a PDU that may be sent in this phase (4.2.4, 8.1.1)
 """
@@ -54,6 +56,10 @@ from storagetest.wire.iscsi.pdu import (
 )
 
 _WRAP = 2**32
+_VENDOR_RESPONSE = 0x80
+"""The first response code that is a vendor's own (RFC 7143 11.4.3)."""
+_FIXED_BIT = (AsyncMessage, LogoutResponse, NopIn, ReadyToTransfer, Reject, ScsiResponse, TaskResponse)
+"""PDUs whose bit 0 of byte 1 is fixed to 1 (RFC 7143 11.4, 11.6, 11.8, 11.9, 11.15, 11.17, 11.19)."""
 
 
 def plus(number: int, step: int) -> int:
@@ -171,6 +177,8 @@ class _Task:
 
     read: int = 0
     write: int = 0
+    received: int = 0
+    unsolicited: int = 0
     next_data_sn: int = 0
     next_r2t_sn: int = 0
     next_offset: int = 0
@@ -211,7 +219,9 @@ class SessionValidator:
         match pdu:
             case ScsiCommand():
                 size = pdu.expected_length
-                self._tasks[pdu.itt] = _Task(read=size if pdu.read else 0, write=size if pdu.write else 0)
+                self._tasks[pdu.itt] = _Task(
+                    read=size if pdu.read else 0, write=size if pdu.write else 0, unsolicited=len(pdu.data)
+                )
             case TaskRequest() | TextRequest() | LoginRequest():
                 self._tasks[pdu.itt] = _Task()
             case NopOut() if pdu.itt != NO_TAG:
@@ -219,8 +229,11 @@ class SessionValidator:
             case LogoutRequest():
                 self._tasks[pdu.itt] = _Task()
                 self.phase = ConnectionPhase.LOGOUT
-            case DataOut() if pdu.final and pdu.itt in self._tasks:
-                self._tasks[pdu.itt].outstanding.pop(pdu.ttt, None)
+            case DataOut() if pdu.itt in self._tasks:
+                if pdu.ttt == NO_TAG:
+                    self._tasks[pdu.itt].unsolicited = pdu.buffer_offset + len(pdu.data)
+                elif pdu.final:
+                    self._tasks[pdu.itt].outstanding.pop(pdu.ttt, None)
 
     def forget(self, itt: int) -> None:
         """Expect no more responses to this task (it was aborted)."""
@@ -245,6 +258,8 @@ class SessionValidator:
                 "11",
                 f"{type(pdu).__name__} sets reserved bits: {set_reserved_bits(event.frame.bhs).hex()}",
             )
+        if isinstance(pdu, _FIXED_BIT) and not pdu.final:
+            self._note("fixed-bit", "11", f"{type(pdu).__name__}: bit 0 of byte 1 is 0; it is fixed to 1")
         self._stat_sn(pdu)
         self._window(pdu)
         if isinstance(pdu, DataIn):
@@ -298,13 +313,30 @@ class SessionValidator:
         task = self._tasks.pop(pdu.itt, None)
         if task is None:
             self._note("itt", "11.2.1.8", f"{pdu.summary()}: no task with this tag is outstanding")
+        elif isinstance(pdu, ScsiResponse) and 1 < pdu.response < _VENDOR_RESPONSE:
+            self._note("response-code", "11.4.3", f"the response {pdu.response:#04x} is reserved")
         elif isinstance(pdu, ScsiResponse) and pdu.response == 0:
+            self._residual(pdu, task)
             count = task.next_data_sn + task.next_r2t_sn
             if pdu.exp_data_sn not in ({count, 0} if task.write and not task.read else {count}):
                 self._note(
                     "exp-data-sn",
                     "11.4.8",
                     f"ExpDataSN is {pdu.exp_data_sn} after {count} Data-In and R2T PDUs",
+                )
+
+    def _residual(self, pdu: ScsiResponse | DataIn, task: _Task) -> None:
+        """Check the residual of a command that ended in GOOD, by the Data-In that came."""
+        if pdu.overflow and pdu.underflow:
+            self._note("residual", "11.4.5", f"{type(pdu).__name__}: O and U are both set")
+        elif pdu.status == 0 and task.read and not task.write and not pdu.overflow:
+            missing = task.read - task.received
+            stated = pdu.residual if pdu.underflow else 0
+            if missing != stated:
+                self._note(
+                    "residual",
+                    "11.4.5.1",
+                    f"{task.received} of {task.read} bytes came, and the residual is {stated}",
                 )
 
     def _data_in(self, pdu: DataIn) -> None:
@@ -334,8 +366,10 @@ class SessionValidator:
                 "data-status", "11.7.3", f"a Data-In carries status {pdu.status:#04x}, which needs a response"
             )
         task.burst = 0 if pdu.final else task.burst
+        task.received += len(pdu.data)
         task.next_data_sn, task.next_offset = pdu.data_sn + 1, pdu.buffer_offset + len(pdu.data)
         if pdu.has_status:
+            self._residual(pdu, task)
             del self._tasks[pdu.itt]
 
     def _r2t(self, pdu: ReadyToTransfer) -> None:
@@ -352,9 +386,9 @@ class SessionValidator:
             )
         if pdu.buffer_offset + pdu.desired_length > task.write:
             self._note("r2t-length", "11.8.4", f"an R2T beyond the expected {task.write} bytes")
-        in_order = self.parameters.data_sequence_in_order and task.r2t_offset is not None
-        if in_order and pdu.buffer_offset != task.r2t_offset:
-            self._note("r2t-order", "13.19", f"an R2T at offset {pdu.buffer_offset}, not {task.r2t_offset}")
+        due = task.unsolicited if task.r2t_offset is None else task.r2t_offset
+        if self.parameters.data_sequence_in_order and pdu.buffer_offset != due:
+            self._note("r2t-order", "13.19", f"an R2T at offset {pdu.buffer_offset}, not {due}")
         if pdu.ttt == NO_TAG:
             self._note("r2t-length", "11.8.5", "an R2T with the reserved Target Transfer Tag")
         task.outstanding[pdu.ttt] = pdu.desired_length
