@@ -22,9 +22,8 @@ from storagetest.wire.nvme_tcp.pdu import Fes
 
 NN = 4  # NSIDs 1 and 2 are there, 3 and 4 are inactive
 AERL = 3
-ONCS = (
-    1 << 0 | 1 << 2 | 1 << 3 | 1 << 5 | 1 << 7 | 1 << 8
-)  # Compare, DSM, Write Zeroes, Reservations, Verify, Copy
+ONCS = 0b1_1011_1111
+"""All but Timestamp (bit 6)."""
 RESCAP = 0b1111_1111
 
 
@@ -55,6 +54,7 @@ class Namespace:
     registrants: dict[bytes, int] = field(default_factory=dict)  # Host Identifier → key
     holder: bytes | None = None
     rtype: int = 0
+    uncorrectable: set[int] = field(default_factory=set)  # LBAs
 
     def __post_init__(self) -> None:
         self.identifier = uuid.UUID(f"22222222-2222-4222-8222-2222222222{self.nsid:02d}")
@@ -68,6 +68,14 @@ class Namespace:
         if lba + blocks > self.blocks:
             raise CommandFailed(StatusCode.LBA_OUT_OF_RANGE)
         return slice(lba * self.block_size, (lba + blocks) * self.block_size)
+
+    def check_readable(self, span: slice) -> None:
+        """Unrecovered Read Error if Write Uncorrectable has marked a block (NVM 3.3.7)."""
+        if self.uncorrectable.intersection(self.lbas(span)):
+            raise CommandFailed(StatusCode.UNRECOVERED_READ_ERROR)
+
+    def lbas(self, span: slice) -> range:
+        return range(span.start // self.block_size, span.stop // self.block_size)
 
     def all_registrants(self) -> bool:
         return self.rtype in (Rtype.WRITE_EXCLUSIVE_ALL_REGISTRANTS, Rtype.EXCLUSIVE_ACCESS_ALL_REGISTRANTS)
@@ -126,6 +134,8 @@ class ControllerConfig:
     wzsl: int = 0
     dmrl: int = 0
     dmrsl: int = 0
+    oncs: int = ONCS
+    nsids: tuple[int, ...] = (1, 2)
     unknown_ttag: Fes = Fes.INVALID_HEADER_FIELD
     pads_term_data: bool = False  # the header in error has HLEN bytes, however few of them came
     joins_any_host: bool = False  # not legal: an I/O queue of another host is accepted
@@ -139,7 +149,7 @@ class Subsystem:
         self.personality = personality or ControllerConfig()
         self.lock = threading.RLock()
         size = self.personality.block_size
-        self.namespaces = {nsid: Namespace(nsid, block_size=size) for nsid in (1, 2)}
+        self.namespaces = {nsid: Namespace(nsid, block_size=size) for nsid in self.personality.nsids}
         self.controllers: dict[int, Controller] = {}
         self._next = 0
 
@@ -307,11 +317,11 @@ class Controller:
         put(77, "BHI", self.traits.mdts, self.cntlid, 0x00020000)
         put(92, "II", 0 if self.discovery else 0x100, 1)
         raw[111] = 2 if self.discovery else 1
-        put(258, "BBBB", 3, AERL, 2, 0b100)  # ACL, AERL, FRMW, LPA: extended data
+        put(258, "BBBB", 3, AERL, 2, 0b110)  # ACL, AERL, FRMW, LPA: effects log, extended data
         put(320, "H", 1)  # KAS: units of 100 ms
         put(512, "BBH", 0x66, 0x44, self.traits.mqes + 1)
         if not self.discovery:
-            put(516, "IH", NN, ONCS)
+            put(516, "IH", NN, self.traits.oncs)
             raw[525] = 1
             put(343, "BII", 1, 1, 1)  # ANACAP: optimized; ANAGRPMAX, NANAGRPID
             put(534, "H", 1)  # OCFS: copy format 0
@@ -395,8 +405,11 @@ class Controller:
             return Answer(result=self.masks.get(command.nsid, 0))
         if fid not in values:
             raise CommandFailed(StatusCode.INVALID_FIELD)
+        changeable = fid in _CHANGEABLE
         if select == 3:
-            return Answer(result=4 if fid in (Feature.ASYNC_EVENT, Feature.KATO) else 0)
+            return Answer(result=4 * changeable)
+        if select and changeable:  # the default value, which is the saved one of a feature that is not saved
+            return Answer(result=_CHANGEABLE[fid])
         return Answer(result=values[fid])  # type: ignore[index]
 
     def _set_features(self, command: Command) -> Answer:
@@ -438,7 +451,10 @@ class Controller:
     def io(self, command: Command, data: bytes) -> Answer:
         if not self.csts & 1:
             raise CommandFailed(StatusCode.COMMAND_SEQUENCE_ERROR)
-        if command.opcode not in _IO_OPCODES:
+        optional = _ONCS.get(command.opcode)
+        if command.opcode not in _IO_OPCODES or (
+            optional is not None and not self.traits.oncs >> optional & 1
+        ):
             raise CommandFailed(StatusCode.INVALID_OPCODE)
         if command.flags & 3:
             raise CommandFailed(StatusCode.INVALID_FIELD)  # fused operations are not there (FUSES 0)
@@ -485,6 +501,13 @@ class Controller:
         if command.opcode == Io.COPY:
             return self._copy(namespace, command, data)
         span = namespace.span(command)
+        if command.opcode == Io.WRITE_UNCORRECTABLE:
+            namespace.uncorrectable.update(namespace.lbas(span))
+            return Answer()
+        if command.opcode in (Io.READ, Io.COMPARE, Io.VERIFY):
+            namespace.check_readable(span)
+        else:
+            namespace.uncorrectable.difference_update(namespace.lbas(span))
         if command.opcode == Io.READ:
             return Answer(bytes(namespace.data[span]))
         if command.opcode == Io.WRITE:
@@ -511,6 +534,7 @@ class Controller:
             namespace.extent(lba, blocks)
         if command.cdw11 & 4:
             for _, blocks, lba in ranges:
+                namespace.uncorrectable.difference_update(range(lba, lba + blocks))
                 namespace.data[namespace.extent(lba, blocks)] = bytes(blocks * namespace.block_size)
         return Answer()
 
@@ -522,8 +546,12 @@ class Controller:
         traits = self.traits
         if len(entries) > traits.msrc + 1 or max(sizes) > traits.mssrl or sum(sizes) > traits.mcl:
             raise CommandFailed(StatusCode.COMMAND_SIZE_LIMIT_EXCEEDED)
-        source = b"".join(bytes(namespace.data[namespace.extent(lba, count + 1)]) for lba, count in entries)
-        namespace.data[namespace.extent(command.cdw10 | command.cdw11 << 32, sum(sizes))] = source
+        target = namespace.extent(command.cdw10 | command.cdw11 << 32, sum(sizes))
+        spans = [namespace.extent(lba, count + 1) for lba, count in entries]
+        for span in spans:
+            namespace.check_readable(span)
+        namespace.data[target] = b"".join(bytes(namespace.data[span]) for span in spans)
+        namespace.uncorrectable.difference_update(namespace.lbas(target))
         return Answer()
 
     # Reservations (7.5 to 7.8, 8.1.24)
@@ -623,6 +651,9 @@ class Controller:
                 any(send(event) for send in list(controller.notify))
 
 
+_CHANGEABLE = {Feature.ASYNC_EVENT: 0, Feature.KATO: 120_000, Feature.NUMBER_OF_QUEUES: 0}
+"""Features that Set Features changes, and their default values; none is saveable."""
+
 _ADMIN_OPCODES = (
     Admin.GET_LOG_PAGE,
     Admin.IDENTIFY,
@@ -638,11 +669,12 @@ _RESERVATION = {
     Io.RESERVATION_ACQUIRE,
     Io.RESERVATION_RELEASE,
 }
-_WRITING = {Io.WRITE, Io.WRITE_ZEROES, Io.DATASET_MANAGEMENT, Io.COPY, Io.FLUSH}
+_WRITING = {Io.WRITE, Io.WRITE_UNCORRECTABLE, Io.WRITE_ZEROES, Io.DATASET_MANAGEMENT, Io.COPY, Io.FLUSH}
 _IO_OPCODES = {
     Io.FLUSH,
     Io.WRITE,
     Io.READ,
+    Io.WRITE_UNCORRECTABLE,
     Io.COMPARE,
     Io.WRITE_ZEROES,
     Io.DATASET_MANAGEMENT,
@@ -650,6 +682,15 @@ _IO_OPCODES = {
     Io.COPY,
 }
 _IO_OPCODES |= _RESERVATION
+_ONCS = {
+    Io.COMPARE: 0,
+    Io.WRITE_UNCORRECTABLE: 1,
+    Io.DATASET_MANAGEMENT: 2,
+    Io.WRITE_ZEROES: 3,
+    Io.VERIFY: 7,
+    Io.COPY: 8,
+} | dict.fromkeys(_RESERVATION, 5)
+"""The bit of ONCS for the support of a command (5.2.13.2.1)."""
 
 
 def _namespace_data(namespace: Namespace, traits: ControllerConfig) -> bytes:

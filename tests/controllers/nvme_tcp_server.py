@@ -71,6 +71,7 @@ class Connection:
         self.events: list[int] = []
         self._ttag = 0
         self._write = threading.Lock()
+        self._closing = threading.Lock()
 
     def serve(self) -> None:
         """Process PDUs until the host closes or breaks a rule."""
@@ -137,9 +138,10 @@ class Connection:
 
     def drop_connection(self) -> None:
         """Close, from any thread."""
-        with contextlib.suppress(OSError):
-            self.sock.shutdown(socket.SHUT_RDWR)
-        self.sock.close()
+        with self._closing:  # so that no thread shuts down a descriptor that is another connection's by now
+            with contextlib.suppress(OSError):
+                self.sock.shutdown(socket.SHUT_RDWR)
+            self.sock.close()
 
     # Initialisation (3.1)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 
 import pytest
@@ -13,6 +13,7 @@ from storagetest.errors import RemoteProtocolError
 from storagetest.plugin.conformance.cases import WireLog
 from storagetest.plugin.conformance.first_look import Look
 from storagetest.plugin.conformance.known_issues import apply_reported
+from storagetest.plugin.conformance.seen import unseen
 from storagetest.wire.nvme.structures import ControllerData
 from storagetest.wire.nvme_tcp import PORT, ControllerSession, Queue, SubsystemEndpoint, decoder
 from storagetest.wire.nvme_tcp.harness import Harness, Scratch, data_signature, implementation, wwids
@@ -23,6 +24,17 @@ ANSWER = 5.0
 
 REGION = 256
 """Blocks of one case's scratch."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """Fail the case after its own claims if a reserved field was set in any PDU, as the first that saw it."""
+    result = yield
+    bench = pyfuncitem.funcargs.get("bench")
+    if isinstance(bench, Harness):
+        faults = unseen(pyfuncitem.config, bench.faults)
+        assert not faults, f"{'; '.join(faults)}. Later cases of this run do not report it again"
+    return result
 
 
 @pytest.fixture(scope="session")

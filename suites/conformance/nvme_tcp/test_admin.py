@@ -13,20 +13,14 @@ from storagetest.wire.nvme import admin
 from storagetest.wire.nvme.codes import Cns, Feature, LogPage, Property, StatusCode, status_name
 from storagetest.wire.nvme.command import Command
 from storagetest.wire.nvme.structures import active_namespaces, ana_groups, descriptors
-from storagetest.wire.nvme_tcp import CommandResult, ControllerSession
-from storagetest.wire.nvme_tcp.harness import Harness
+from storagetest.wire.nvme_tcp import ControllerSession
+from storagetest.wire.nvme_tcp.harness import Harness, refused
 from storagetest.wire.nvme_tcp.session import CSTS_FATAL
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 5.2.13")]
 
 Observe = Callable[[str], None]
 ALL_NAMESPACES = 0xFFFFFFFF
-
-
-def refused(done: CommandResult, *wanted: StatusCode) -> None:
-    """The claim that a command was refused, and by which status."""
-    names = " or ".join(status_name(one) for one in wanted)
-    assert done.status in wanted, f"refused by {names}, not {status_name(done.status)}"
 
 
 # Identify (5.2.13)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,7 @@ from storagetest.wire.nvme import admin, fabrics, io
 from storagetest.wire.nvme.codes import Cns, Property, StatusCode, status_name
 from storagetest.wire.nvme.command import Cqe
 from storagetest.wire.nvme_tcp import CommandResult, ControllerSession, Queue, override_field
-from storagetest.wire.nvme_tcp.harness import Harness, Scratch
+from storagetest.wire.nvme_tcp.harness import Harness, Scratch, block_data
 from storagetest.wire.nvme_tcp.pdu import R2T, C2HData, CapsuleResp, H2CData, ICReq
 from storagetest.wire.tcp import PeerClosed
 
@@ -89,7 +90,7 @@ def test_data_written_is_data_read(bench: Harness, icreq: ICReq, scratch: Scratc
     needs_digests(queue)
     blocks = scratch.blocks_of(queue.in_capsule_limit + 4096)  # so much that it is asked for by R2T
     size = blocks * scratch.block_size
-    data = _pattern(size, 7)
+    data = block_data(size, 7)
     assert queue.run(io.write(scratch.nsid, scratch.lba, blocks), data=data, inside=False).ok
     assert queue.run(io.read(scratch.nsid, scratch.lba, blocks), reads=size).data == data
 
@@ -112,7 +113,7 @@ def test_damaged_data_in_a_capsule_is_not_written(bench: Harness, scratch: Scrat
         assert not _write(queue, scratch, 2, damaged=True).ok, "3.5: a data digest error is a failed command"
     again = bench.session().io_queue()
     done = again.run(io.read(scratch.nsid, scratch.lba, 1), reads=scratch.block_size)
-    assert done.data == _pattern(scratch.block_size, 1), "3.5: what failed its digest reached the medium"
+    assert done.data == block_data(scratch.block_size, 1), "3.5: what failed its digest reached the medium"
 
 
 @pytest.mark.case("NVT-DGST-CAPSULE-LIVES", section="NVMe/TCP 3.5", kills=("ddgst-fatal",))
@@ -129,6 +130,30 @@ def test_h2cdata_that_is_damaged_is_a_transient_transport_error(bench: Harness, 
     needs_digests(queue)
     cqe = _write_damaged(queue, scratch)
     assert cqe.status == StatusCode.TRANSIENT_TRANSPORT_ERROR, f"3.5: not {status_name(cqe.status)}"
+
+
+@pytest.mark.case("NVT-DGST-DATA-LATER", section="NVMe/TCP 3.5", kills=("ddgst-later-unchecked",))
+def test_damage_of_a_later_h2cdata_is_a_transient_transport_error(bench: Harness, scratch: Scratch) -> None:
+    queue = bench.session(icreq=ICReq(header_digest=True, data_digest=True)).io_queue()
+    needs_digests(queue)
+    cqe = _write_damaged(queue, scratch, later=True)
+    assert cqe.status == StatusCode.TRANSIENT_TRANSPORT_ERROR, f"3.5: not {status_name(cqe.status)}"
+
+
+@pytest.mark.case(
+    "NVT-DGST-DATA-NOT-WRITTEN", section="NVMe/TCP 3.5", level="SHOULD", kills=("ddgst-data-written",)
+)
+def test_damaged_h2cdata_is_not_written(bench: Harness, scratch: Scratch) -> None:
+    """A write that fails leaves its blocks undefined, but data known to be damaged has no use there."""
+    queue = bench.session(icreq=ICReq(data_digest=True)).io_queue()
+    needs_digests(queue)
+    size = scratch.block_size
+    before = queue.run(io.read(scratch.nsid, scratch.lba, 1), reads=size).data
+    with contextlib.suppress(PeerClosed):  # which breaks another rule
+        _write_damaged(queue, scratch)
+    again = bench.session().io_queue()
+    done = again.run(io.read(scratch.nsid, scratch.lba, 1), reads=size)
+    assert done.data == before, "3.5: data that failed their digest reached the medium"
 
 
 @pytest.mark.case("NVT-DGST-DATA-LIVES", section="NVMe/TCP 3.5", kills=("ddgst-fatal",))
@@ -151,11 +176,9 @@ def test_each_connection_negotiates_for_itself(session: ControllerSession) -> No
     queue = session.io_queue(icreq=ICReq(header_digest=True, data_digest=True))
     needs_digests(queue)
     assert not session.admin.digests.header
-    assert queue.run(io.flush(1)).pdus_of(CapsuleResp)[0].header_digest_ok, "3.3.1.1: of this connection"
-
-
-def _pattern(size: int, seed: int) -> bytes:
-    return bytes((at * 31 + seed) & 0xFF for at in range(256)) * (size // 256)
+    assert queue.run(io.flush(session.namespaces()[0])).pdus_of(CapsuleResp)[0].header_digest_ok, (
+        "3.3.1.1: of this connection"
+    )
 
 
 def _write(queue: Queue, scratch: Scratch, seed: int, *, damaged: bool = False) -> CommandResult:
@@ -164,17 +187,24 @@ def _write(queue: Queue, scratch: Scratch, seed: int, *, damaged: bool = False) 
         pytest.skip(f"IOCCSZ allows {queue.in_capsule_limit} bytes of in-capsule data: less than a block")
     cid = queue.submit(
         io.write(scratch.nsid, scratch.lba, 1),
-        data=_pattern(scratch.block_size, seed),
+        data=block_data(scratch.block_size, seed),
         inside=True if damaged else None,
         override=override,
     )
     return queue.wait(cid)
 
 
-def _write_damaged(queue: Queue, scratch: Scratch) -> Cqe:
-    """Write by R2T and H2CData, one of them with a wrong DDGST; return the completion."""
+PIECES = 4
+"""H2CData PDUs of each R2T of a damaged write (chosen)."""
+
+
+def _write_damaged(queue: Queue, scratch: Scratch, *, later: bool = False) -> Cqe:
+    """Write by R2T and H2CData, the first with a wrong DDGST, or a ``later`` one; return the completion."""
     blocks = scratch.blocks_of(queue.in_capsule_limit + 4096)
-    data = _pattern(blocks * scratch.block_size, 9)
+    data = block_data(blocks * scratch.block_size, 9)
+    queue.icresp = replace(
+        queue.icresp, maxh2cdata=min(queue.icresp.maxh2cdata, len(data) // PIECES // 4 * 4)
+    )
     queue.submit(io.write(scratch.nsid, scratch.lba, blocks), data=data, inside=False)
     while True:
         received = queue.receive()
@@ -184,7 +214,7 @@ def _write_damaged(queue: Queue, scratch: Scratch) -> Cqe:
         r2t = received.pdu
         for pdu in queue.split_data(r2t, data[r2t.offset : r2t.offset + r2t.length]):
             assert isinstance(pdu, H2CData)
-            damaged = pdu.offset == 0
+            damaged = pdu.offset == 0 if not later else pdu.last
             queue.send(
                 pdu, override=(lambda raw: override_field(raw, "DDGST", 0xDEADBEEF)) if damaged else None
             )

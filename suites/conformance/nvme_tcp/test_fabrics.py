@@ -14,7 +14,7 @@ from storagetest.wire.nvme.codes import Cns, Fctype, Property, StatusCode, statu
 from storagetest.wire.nvme.fabrics import DISCOVERY_NQN, ConnectData
 from storagetest.wire.nvme.structures import Cap
 from storagetest.wire.nvme_tcp import CommandResult, ControllerSession, Identity, Queue
-from storagetest.wire.nvme_tcp.harness import Harness
+from storagetest.wire.nvme_tcp.harness import Harness, refused
 from storagetest.wire.nvme_tcp.session import CC_ENABLE, CSTS_READY, CSTS_SHUTDOWN_DONE, KATO, connect_queue
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 6.3")]
@@ -23,12 +23,6 @@ Observe = Callable[[str], None]
 
 IN_DATA = 1 << 16
 """IATTR: the offset in the result of a refused Connect counts from the start of its data."""
-
-
-def refused(done: CommandResult, *wanted: StatusCode) -> None:
-    """The claim that a command was refused, and by which status."""
-    names = " or ".join(status_name(one) for one in wanted)
-    assert done.status in wanted, f"refused by {names}, not {status_name(done.status)}"
 
 
 QUEUE_EXISTS = (
@@ -348,10 +342,10 @@ def test_a_shutdown_completes(session: ControllerSession) -> None:
 
 @pytest.mark.case("NVF-RESET-01", section="Base 3.7.2", kills=("reset-ignored",))
 def test_a_reset_ends_the_io_queues(session: ControllerSession) -> None:
-    queue = session.io_queue()
+    queue, nsid = session.io_queue(), session.namespaces()[0]
     session.disable()
     try:
-        alive = queue.wait(queue.submit(io.flush(1)), deadline=1.0).ok
+        alive = queue.wait(queue.submit(io.flush(nsid)), deadline=1.0).ok
     except RemoteProtocolError:
         alive = False
     assert not alive, "3.7.2: a reset deletes the I/O queues"

@@ -20,8 +20,9 @@ import pytest
 from storagetest.errors import RemoteProtocolError
 from storagetest.wire.nvme import fabrics, io
 from storagetest.wire.nvme.codes import Property
+from storagetest.wire.nvme.command import in_capsule
 from storagetest.wire.nvme_tcp import ConnectionEnd, ControllerSession, Queue, encode, override_field
-from storagetest.wire.nvme_tcp.harness import Harness, Scratch
+from storagetest.wire.nvme_tcp.harness import Harness, Scratch, block_data
 from storagetest.wire.nvme_tcp.pdu import (
     KINDS,
     R2T,
@@ -35,6 +36,7 @@ from storagetest.wire.nvme_tcp.pdu import (
     ICReq,
     PduType,
 )
+from storagetest.wire.tcp import PeerClosed
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST")]
 
@@ -119,6 +121,9 @@ def with_flipped_bit(at: Stage) -> bytes:
 def data_past_the_end(at: Stage) -> bytes:
     return data(at, offset=at.r2t.offset + at.r2t.length)
 
+
+SILENCE = 0.1
+"""Seconds in which no PDU may follow a C2HTermReq (chosen)."""
 
 UNCUT = "behind a PLEN of 4 GiB the proxy finds no PDU that it could answer"
 """Why no mutant ignores such a PLEN."""
@@ -260,6 +265,7 @@ def term_req_mutants(broken: Violation) -> tuple[str, ...]:
         names.append("term-fei")
     if broken.name in ("ICREQ-PFV", "TYPE-08", "CMD-HLEN", "DATA-TTAG"):
         names += ["term-no-header", "term-other-header", "term-long"]
+        names += ["term-then-response", "term-twice", "term-reserved"]
     return tuple(names)
 
 
@@ -308,6 +314,8 @@ def test_a_fatal_error_causes_a_c2htermreq(prepared: Stage, broken: Violation) -
     )
     assert ending.term is not None
     assert len(ending.term.raw) <= 152, f"PLEN is {len(ending.term.raw)}; 3.6.2.5: 152 at most"
+    after = prepared.queue.what_follows(deadline=SILENCE)
+    assert not after, f"after the C2HTermReq came {after}; 3.5: it is the last PDU"
 
 
 @pytest.mark.case("NVT-FATAL-ISOLATED", section="NVMe/TCP 3.2", kills=("fatal-takes-all",))
@@ -386,3 +394,33 @@ def test_nothing_is_processed_after_a_fatal_error(session: ControllerSession) ->
     queue.send_raw(of_type(0x08)(Stage(queue)) + good)
     ending = queue.wait_for_close()
     assert not responses(ending), f"3.5: PDUs after the one in error are not processed; but: {ending}"
+
+
+@pytest.mark.case("NVT-AFTER-END-02", section="NVMe/TCP 3.5", kills=("writes-after-fatal",))
+def test_a_write_after_a_fatal_error_is_not_carried_out(
+    bench: Harness, session: ControllerSession, scratch: Scratch
+) -> None:
+    queue, size = session.io_queue(), scratch.block_size
+    before = queue.run(io.read(scratch.nsid, scratch.lba, 1), reads=size).data
+    if queue.in_capsule_limit < size:
+        pytest.skip(f"IOCCSZ allows {queue.in_capsule_limit} bytes of in-capsule data: less than a block")
+    write = replace(io.write(scratch.nsid, scratch.lba, 1), cid=900, dptr=in_capsule(size))
+    data = block_data(size, 40)
+    queue.send_raw(of_type(0x08)(Stage(queue)) + queue.encode(CapsuleCmd(write.encode(), data)))
+    queue.wait_for_close()
+    again = bench.session().io_queue()
+    seen = again.run(io.read(scratch.nsid, scratch.lba, 1), reads=size).data
+    assert seen == before, "3.5: a write after the PDU in error was carried out"
+
+
+@pytest.mark.slow
+@pytest.mark.case("NVT-TERM-CLOSES", section="NVMe/TCP 3.5", level="SHOULD", kills=("term-never-closes",))
+def test_a_controller_closes_if_the_host_does_not(bench: Harness) -> None:
+    queue = bench.queue()
+    queue.send_raw(of_type(0x07)(Stage(queue)))
+    ending = queue.wait_for_close(deadline=GRACE * queue.close_timeout)
+    if ending.request is not None:
+        with pytest.raises(PeerClosed):
+            queue.receive(deadline=(GRACE + 1) * queue.close_timeout)
+    else:
+        assert ending.closed, f"3.5: the connection is terminated within 30 s; but: {ending}"

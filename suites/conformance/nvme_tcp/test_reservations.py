@@ -5,16 +5,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
 from storagetest.plugin.conformance.leftovers import stop_run
 from storagetest.wire.nvme import admin, io
-from storagetest.wire.nvme.codes import LogPage, Rtype, StatusCode, status_name
+from storagetest.wire.nvme.codes import Io, LogPage, Rtype, StatusCode, status_name
 from storagetest.wire.nvme.structures import ReservationStatus, reservation_status
 from storagetest.wire.nvme_tcp import CommandResult, ControllerSession, Queue
-from storagetest.wire.nvme_tcp.harness import Harness, Scratch
+from storagetest.wire.nvme_tcp.harness import Harness, Scratch, refused
 from storagetest.wire.nvme_tcp.session import Identity
 from storagetest.wire.nvme_tcp.undo import undo_reservations
 
@@ -101,12 +101,6 @@ def hosts(
             f"namespace {scratch.nsid} of {bench.endpoint.subnqn}: its reservations cannot be undone after "
             f"{request.node.name} ({left}): clear them on the target, or restart it, and run again",
         )
-
-
-def refused(done: CommandResult, *wanted: StatusCode) -> None:
-    """The claim that a command was refused, and by which status."""
-    names = " or ".join(status_name(one) for one in wanted)
-    assert done.status in wanted, f"refused by {names}, not {status_name(done.status)}"
 
 
 def allowed(done: CommandResult) -> None:
@@ -467,6 +461,140 @@ def test_a_registration_outlives_the_association(hosts: tuple[Host, Host], bench
     session = bench.session(identity=first.session.identity)
     first.session, first.queue = session, session.io_queue()
     allowed(first.read())
+
+
+# Further commands (8.1.24.1): what writes is excluded as Write is, what reads as Read is
+
+ONCS = {
+    Io.COMPARE: 0,
+    Io.WRITE_UNCORRECTABLE: 1,
+    Io.DATASET_MANAGEMENT: 2,
+    Io.WRITE_ZEROES: 3,
+    Io.VERIFY: 7,
+    Io.COPY: 8,
+}
+FURTHER = {
+    Io.WRITE_ZEROES: (WE, "zeroes"),
+    Io.DATASET_MANAGEMENT: (WE, "dsm"),
+    Io.COPY: (WE, "copy"),
+    Io.FLUSH: (WE, "flush"),
+    Io.WRITE_UNCORRECTABLE: (WE, "uncorrectable"),
+    Io.COMPARE: (EA, "compare"),
+    Io.VERIFY: (EA, "verify"),
+}
+"""Commands, the type of reservation that excludes them for other hosts, and the name of their mutant."""
+
+
+@pytest.mark.parametrize(
+    "opcode",
+    [
+        pytest.param(
+            opcode,
+            marks=pytest.mark.case(
+                f"NVR-{SHORT[kind]}-{opcode.name}", kills=(f"reservation-{name}",), builds_on=HOLDING
+            ),
+        )
+        for opcode, (kind, name) in FURTHER.items()
+    ],
+)
+def test_another_host_is_excluded_from_further_commands(hosts: tuple[Host, Host], opcode: Io) -> None:
+    first, second = hosts
+    if opcode in ONCS and not second.session.controller["oncs"] >> ONCS[opcode] & 1:
+        pytest.skip(f"ONCS: {opcode.name} is not supported")
+    nsid, lba = second.nsid, second.scratch.lba
+    commands = {
+        Io.WRITE_ZEROES: (io.write_zeroes(nsid, lba, 1), b""),
+        Io.DATASET_MANAGEMENT: (io.dataset_management(nsid, 1), io.dsm_ranges([(lba, 1)])),
+        Io.COPY: (io.copy(nsid, lba + 1, 1), io.copy_ranges([(lba, 1)])),
+        Io.FLUSH: (io.flush(nsid), b""),
+        Io.WRITE_UNCORRECTABLE: (replace(io.verify(nsid, lba, 1), opcode=Io.WRITE_UNCORRECTABLE), b""),
+        Io.COMPARE: (io.compare(nsid, lba, 1), bytes(second.scratch.block_size)),
+        Io.VERIFY: (io.verify(nsid, lba, 1), b""),
+    }
+    _hold(first, FURTHER[opcode][0])
+    command, data = commands[opcode]
+    refused(second.queue.run(command, data=data), StatusCode.RESERVATION_CONFLICT)
+
+
+# Fields of the commands that have reserved values (7.5 to 7.8)
+
+RESERVED_ACTION = 7
+
+
+@pytest.mark.case("NVR-REG-08", section="Base 7.6", kills=("register-any-action",), builds_on=())
+def test_a_reserved_register_action_is_refused(hosts: tuple[Host, Host]) -> None:
+    first, _ = hosts
+    refused(first.register(RESERVED_ACTION), StatusCode.INVALID_FIELD)
+
+
+@pytest.mark.case("NVR-ACQ-08", section="Base 7.5", kills=("acquire-any-action",))
+def test_a_reserved_acquire_action_is_refused(hosts: tuple[Host, Host]) -> None:
+    first, _ = hosts
+    allowed(first.register())
+    refused(first.acquire(WE, RESERVED_ACTION), StatusCode.INVALID_FIELD)
+
+
+@pytest.mark.case("NVR-REL-05", section="Base 7.7", kills=("release-any-action",), builds_on=HOLDING)
+def test_a_reserved_release_action_is_refused(hosts: tuple[Host, Host]) -> None:
+    first, _ = hosts
+    _hold(first, WE)
+    refused(first.release(WE, RESERVED_ACTION), StatusCode.INVALID_FIELD)
+
+
+@pytest.mark.case("NVR-REPORT-03", section="Base 7.8", kills=("report-one",))
+def test_all_registrants_are_reported(hosts: tuple[Host, Host]) -> None:
+    for host in hosts:
+        allowed(host.register())
+    seen = {(one.hostid, one.key) for one in hosts[0].report().registrants}
+    wanted = {(host.session.identity.hostid, host.key) for host in hosts}
+    assert seen == wanted, f"7.8: two hosts are registered, but {len(seen)} are reported with their keys"
+
+
+@pytest.mark.case("NVR-REPORT-04", section="Base 7.8", kills=("report-not-extended",), builds_on=())
+def test_a_report_without_the_extended_structure_is_refused(hosts: tuple[Host, Host]) -> None:
+    """Over fabrics the Host Identifier has 128 bits, which the other structure cannot hold."""
+    first, _ = hosts
+    done = first.queue.run(io.report(first.nsid, 64, extended=False), reads=64)
+    refused(done, StatusCode.HOST_IDENTIFIER_INCONSISTENT)
+
+
+@pytest.mark.case("NVR-REPORT-05", section="Base 7.8", kills=("report-short",))
+def test_a_part_of_the_report_is_its_beginning(hosts: tuple[Host, Host]) -> None:
+    for host in hosts:
+        allowed(host.register())
+    first = hosts[0]
+    whole = first.queue.run(io.report(first.nsid, 1024), reads=1024).data
+    for size in (8, 24, 64, 100):
+        done = first.queue.run(io.report(first.nsid, size), reads=size)
+        assert done.ok, f"7.8: NUMD of {size} bytes is not {status_name(done.status)}"
+        assert done.data == whole[:size], f"7.8: {size} bytes are not the beginning of the report"
+
+
+@pytest.mark.case("NVR-AGAIN-01", section="Base 8.1.24.6", kills=("reserve-once",), builds_on=HOLDING)
+def test_a_namespace_is_reserved_by_one_host_after_the_other(hosts: tuple[Host, Host]) -> None:
+    first, second = hosts
+    for host in hosts:
+        allowed(host.register())
+    for _ in range(2):
+        for holder, other in ((first, second), (second, first)):
+            allowed(holder.acquire(EA))
+            refused(other.read(), StatusCode.RESERVATION_CONFLICT)
+            allowed(holder.release(EA))
+            allowed(other.read())
+
+
+@pytest.mark.case("NVR-GEN-03", section="Base 7.8", kills=("generation-of-clear",), builds_on=HOLDING)
+def test_the_generation_counts_preempt_and_clear(hosts: tuple[Host, Host]) -> None:
+    first, second = hosts
+    _hold(first, WE)
+    allowed(second.register())
+    before = second.report().generation
+    allowed(second.acquire(WE, PREEMPT, victim=first.key))
+    preempted = second.report().generation
+    assert preempted == before + 1, f"7.8: GEN was {before}, and is {preempted} after Preempt"
+    allowed(second.release(WE, CLEAR))
+    cleared = second.report().generation
+    assert cleared == preempted + 1, f"7.8: GEN was {preempted}, and is {cleared} after Clear"
 
 
 def _hold(host: Host, rtype: int) -> None:

@@ -13,7 +13,7 @@ from storagetest.wire.nvme import admin, fabrics, io
 from storagetest.wire.nvme.codes import Cns, Property, StatusCode, status_name
 from storagetest.wire.nvme.command import Command, Cqe, in_capsule, sgl, transport_sgl
 from storagetest.wire.nvme_tcp import CommandResult, ControllerSession, Queue
-from storagetest.wire.nvme_tcp.harness import Harness, Scratch
+from storagetest.wire.nvme_tcp.harness import Harness, Scratch, block_data
 from storagetest.wire.nvme_tcp.pdu import R2T, C2HData, CapsuleCmd, CapsuleResp, H2CData, ICReq
 from storagetest.wire.nvme_tcp.queue import Terminated
 from storagetest.wire.tcp import PeerClosed, ResponseTimeout
@@ -24,14 +24,10 @@ Observe = Callable[[str], None]
 DISABLE_FLOW_CONTROL = 0x04
 
 
-def pattern(size: int, seed: int = 1) -> bytes:
-    return bytes((at * 37 + seed) & 0xFF for at in range(256)) * (size // 256)
-
-
 def asked_for(queue: Queue, scratch: Scratch, size: int) -> tuple[int, R2T]:
     """Submit a write of ``size`` bytes outside the capsule; return its CID and the first R2T."""
     cid = queue.submit(
-        io.write(scratch.nsid, scratch.lba, size // scratch.block_size), data=pattern(size), inside=False
+        io.write(scratch.nsid, scratch.lba, size // scratch.block_size), data=block_data(size), inside=False
     )
     received = queue.receive()
     assert isinstance(received.pdu, R2T), f"3.3.2.2: data is asked for by R2T, not {received.pdu}"
@@ -56,11 +52,11 @@ def needs_outstanding(scratch: Scratch, count: int) -> None:
 def test_a_read_returns_every_byte_in_order(queue: Queue, scratch: Scratch) -> None:
     blocks = scratch.blocks_of(32768)
     size = blocks * scratch.block_size
-    assert queue.run(io.write(scratch.nsid, scratch.lba, blocks), data=pattern(size)).ok
+    assert queue.run(io.write(scratch.nsid, scratch.lba, blocks), data=block_data(size)).ok
     done = queue.run(io.read(scratch.nsid, scratch.lba, blocks), reads=size)
     assert done.ok
     assert len(done.data) == size, f"3.3.2.1: {len(done.data)} bytes of {size} came"
-    assert done.data == pattern(size)
+    assert done.data == block_data(size)
 
 
 @pytest.mark.case("NVT-C2H-02", kills=("c2h-last-missing", "c2h-last-early"))
@@ -139,10 +135,10 @@ def test_data_of_two_commands_is_distinguished(queue: Queue, scratch: Scratch) -
     needs_outstanding(scratch, 2)
     size = scratch.block_size
     for at in (0, 1):
-        queue.run(io.write(scratch.nsid, scratch.lba + at, 1), data=pattern(size, at))
+        queue.run(io.write(scratch.nsid, scratch.lba + at, 1), data=block_data(size, at))
     cids = [queue.submit(io.read(scratch.nsid, scratch.lba + at, 1), reads=size) for at in (0, 1)]
     for at, cid in reversed(list(enumerate(cids))):
-        assert queue.wait(cid).data == pattern(size, at), "3.3.2.1: CCCID identifies the data's command"
+        assert queue.wait(cid).data == block_data(size, at), "3.3.2.1: CCCID identifies the data's command"
 
 
 @pytest.mark.case("NVT-C2H-09", level="MAY")
@@ -158,7 +154,7 @@ def test_a_read_that_fails_may_have_returned_data(queue: Queue, scratch: Scratch
 def test_r2ts_cover_the_data_once_and_in_order(queue: Queue, scratch: Scratch) -> None:
     size = bulk(queue, scratch)
     done = queue.run(
-        io.write(scratch.nsid, scratch.lba, size // scratch.block_size), data=pattern(size), inside=False
+        io.write(scratch.nsid, scratch.lba, size // scratch.block_size), data=block_data(size), inside=False
     )
     assert done.ok
     covered = [(one.pdu.offset, one.pdu.length) for one in done.pdus_of(R2T) if isinstance(one.pdu, R2T)]
@@ -192,7 +188,7 @@ def test_outstanding_r2ts_do_not_exceed_maxr2t(bench: Harness, scratch: Scratch,
 def test_reserved_fields_of_r2t_are_zero(queue: Queue, scratch: Scratch) -> None:
     size = bulk(queue, scratch)
     done = queue.run(
-        io.write(scratch.nsid, scratch.lba, size // scratch.block_size), data=pattern(size), inside=False
+        io.write(scratch.nsid, scratch.lba, size // scratch.block_size), data=block_data(size), inside=False
     )
     for one in done.pdus_of(R2T):
         assert one.raw[20:24] == bytes(4), "Base 1.4.1.6: reserved fields are 0h"
@@ -204,7 +200,7 @@ def test_an_r2t_may_be_answered_in_many_small_pdus(queue: Queue, scratch: Scratc
     size = bulk(queue, scratch)
     cid, r2t = asked_for(queue, scratch, size)
     while True:
-        whole = pattern(size)[r2t.offset : r2t.offset + r2t.length]
+        whole = block_data(size)[r2t.offset : r2t.offset + r2t.length]
         for at in range(0, r2t.length, 1024):
             piece = whole[at : at + 1024]
             last = at + len(piece) == r2t.length
@@ -217,13 +213,13 @@ def test_an_r2t_may_be_answered_in_many_small_pdus(queue: Queue, scratch: Scratc
     assert Cqe.decode(received.pdu.cqe).ok
     queue.forget(cid)
     done = queue.run(io.read(scratch.nsid, scratch.lba, size // scratch.block_size), reads=size)
-    assert done.data == pattern(size)
+    assert done.data == block_data(size)
 
 
 @pytest.mark.case("NVT-R2T-04", section="NVMe/TCP 3.3.2", kills=("r2t-small-never",))
 def test_a_small_write_by_transport_sgl_is_asked_for(queue: Queue, scratch: Scratch) -> None:
     size = scratch.block_size
-    done = queue.run(io.write(scratch.nsid, scratch.lba, 1), data=pattern(size, 5), inside=False)
+    done = queue.run(io.write(scratch.nsid, scratch.lba, 1), data=block_data(size, 5), inside=False)
     assert done.ok
     assert done.pdus_of(R2T), "3.3.2: data of a Transport SGL is asked for by R2T, however little it is"
 
@@ -234,15 +230,15 @@ def test_two_writes_are_asked_for_apart(queue: Queue, scratch: Scratch) -> None:
     size = bulk(queue, scratch)
     blocks = min(size // scratch.block_size, scratch.blocks // 2)
     size = blocks * scratch.block_size
-    first = queue.submit(io.write(scratch.nsid, scratch.lba, blocks), data=pattern(size, 1), inside=False)
+    first = queue.submit(io.write(scratch.nsid, scratch.lba, blocks), data=block_data(size, 1), inside=False)
     second = queue.submit(
-        io.write(scratch.nsid, scratch.lba + blocks, blocks), data=pattern(size, 2), inside=False
+        io.write(scratch.nsid, scratch.lba + blocks, blocks), data=block_data(size, 2), inside=False
     )
     assert queue.wait(second).ok
     assert queue.wait(first).ok
     for at, seed in ((0, 1), (blocks, 2)):
         done = queue.run(io.read(scratch.nsid, scratch.lba + at, blocks), reads=size)
-        assert done.data == pattern(size, seed), "3.3.2.2: each R2T's data belongs to its command"
+        assert done.data == block_data(size, seed), "3.3.2.2: each R2T's data belongs to its command"
 
 
 @pytest.mark.case("NVT-R2T-06", section="NVMe/TCP 3.3.2.2", kills=("maxh2cdata-not-checked",))
@@ -272,7 +268,7 @@ def test_data_over_maxh2cdata_is_not_taken(queue: Queue, scratch: Scratch) -> No
 def test_data_after_the_last_is_fatal(queue: Queue, scratch: Scratch) -> None:
     size = bulk(queue, scratch)
     cid, r2t = asked_for(queue, scratch, size)
-    for pdu in queue.split_data(r2t, pattern(size)[: r2t.length]):
+    for pdu in queue.split_data(r2t, block_data(size)[: r2t.length]):
         queue.send(pdu)
     queue.send(H2CData(cid, r2t.ttag, 0, bytes(512)))
     assert queue.wait_for_close().ended, "3.3.2.2: H2CData that no R2T asks for"
@@ -287,10 +283,10 @@ def test_in_capsule_data_up_to_the_limit_is_taken(queue: Queue, scratch: Scratch
         pytest.skip(f"IOCCSZ allows {queue.in_capsule_limit} bytes of in-capsule data: less than a block")
     blocks = scratch.fit(queue.in_capsule_limit // scratch.block_size)
     size = blocks * scratch.block_size
-    done = queue.run(io.write(scratch.nsid, scratch.lba, blocks), data=pattern(size, 3), inside=True)
+    done = queue.run(io.write(scratch.nsid, scratch.lba, blocks), data=block_data(size, 3), inside=True)
     assert done.ok
     assert not done.pdus_of(R2T), "3.3.1: what is in the capsule is not asked for"
-    assert queue.run(io.read(scratch.nsid, scratch.lba, blocks), reads=size).data == pattern(size, 3)
+    assert queue.run(io.read(scratch.nsid, scratch.lba, blocks), reads=size).data == block_data(size, 3)
 
 
 @pytest.mark.case("NVT-SGL-02", section="NVMe/TCP 3.3.1", level="SHOULD", kills=("capsule-over-taken",))

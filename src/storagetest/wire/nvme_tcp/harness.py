@@ -5,6 +5,8 @@ It closes them at the end of the case, whatever the outcome, so that nothing sta
 
 from __future__ import annotations
 
+import random
+import secrets
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -14,7 +16,7 @@ from storagetest.wire.nvme.codes import Cns, StatusCode, status_name
 from storagetest.wire.nvme.limits import Limits
 from storagetest.wire.nvme.structures import ControllerData, NamespaceData, descriptors
 from storagetest.wire.nvme_tcp.pdu import ICReq
-from storagetest.wire.nvme_tcp.queue import Queue
+from storagetest.wire.nvme_tcp.queue import CommandResult, Queue
 from storagetest.wire.nvme_tcp.session import (
     KATO,
     ConnectionCallback,
@@ -28,6 +30,24 @@ from storagetest.wire.tcp import RecordedConnection
 
 DESCRIPTORS_SINCE = 0x00010300
 """The first version (VER) of which the Namespace Identification Descriptor list is part: NVMe 1.3."""
+
+
+_SALT = secrets.randbits(64)
+
+
+def block_data(size: int, seed: int = 1) -> bytes:
+    """Return ``size`` bytes without any period; other bytes for each seed, and in each process.
+
+    So no block is mistaken for another, nor for what an earlier run has left on the target.
+    """
+    return random.Random(_SALT + seed).randbytes(size)  # noqa: S311  # data, no secret
+
+
+def refused(done: CommandResult, *wanted: StatusCode) -> None:
+    """Raise :class:`AssertionError` unless the command ended with one of the statuses ``wanted``."""
+    if done.status not in wanted:
+        names = " or ".join(status_name(one) for one in wanted)
+        raise AssertionError(f"the command ended with {status_name(done.status)}; required: {names}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +84,14 @@ class Harness:
         self.endpoint = endpoint
         self._note = note
         self._stack = ExitStack()
+        self._queues: list[Queue] = []
+        self._sessions: list[ControllerSession] = []
+
+    @property
+    def faults(self) -> list[str]:
+        """A sentence for each reserved field that was set, in any PDU on any connection."""
+        queues = [*self._queues, *(one for session in self._sessions for one in session.queues)]
+        return [fault for queue in queues for fault in queue.faults]
 
     def link(self, name: str = "link") -> RecordedConnection:
         """Return a TCP connection on which nothing was sent."""
@@ -80,12 +108,14 @@ class Harness:
         """Return a connection on which nothing was sent, not even an ICReq."""
         queue = Queue(self.link(name), icreq or ICReq(), deadline=self.endpoint.deadline)
         queue.close_timeout = self.endpoint.close_timeout
+        self._queues.append(queue)
         return queue
 
     def queue(self, icreq: ICReq | None = None, *, name: str = "queue") -> Queue:
         """Return a connection after ICReq and ICResp, before Connect."""
         queue = open_queue(self.endpoint, icreq, name=name, note=self._note)
         self._stack.callback(queue.close)
+        self._queues.append(queue)
         return queue
 
     def session(
@@ -102,11 +132,13 @@ class Harness:
         endpoint = self.endpoint
         if subnqn is not None:
             endpoint = replace(endpoint, subnqn=subnqn)
-        return self._stack.enter_context(
+        session = self._stack.enter_context(
             ControllerSession.connect(
                 endpoint, identity=identity, icreq=icreq, kato=kato, enable=enable, note=self._note, name=name
             )
         )
+        self._sessions.append(session)
+        return session
 
     def close(self) -> None:
         """Close all connections and sessions."""

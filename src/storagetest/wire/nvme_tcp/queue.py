@@ -14,6 +14,7 @@ Rules that are always checked:
   the transfer; LAST_PDU on the last and on none before; SUCCESS only with LAST_PDU. (SUCCESS requires a
   controller that supports disabling SQ flow control, which one command does not show; a case checks it.)
 - CapsuleResp (3.6.2.7): of a command that is outstanding, once.
+- Reserved fields of every PDU are noted in :attr:`Queue.faults`, because no command fails of them.
 """
 
 from __future__ import annotations
@@ -36,8 +37,10 @@ from storagetest.wire.nvme_tcp.pdu import (
     ICReq,
     ICResp,
     Pdu,
+    PduError,
     encode,
 )
+from storagetest.wire.nvme_tcp.reserved import completion_faults, pdu_faults
 from storagetest.wire.nvme_tcp.stream import Digests, EndOfStream, NeedData, Stream, StreamRole
 from storagetest.wire.tcp import PeerClosed, RecordedConnection, ResponseTimeout
 
@@ -115,6 +118,7 @@ class ConnectionEnd:
 class _Transfer:
     """A command that is outstanding."""
 
+    command: Command
     to_send: bytes
     expected: int
     requested: int = 0  # bytes, by R2T
@@ -137,6 +141,10 @@ class Queue:
         self.stream.alignment = icreq.hpda
         self.icresp = ICResp()
         self.qid = 0
+        self.sqsize: int | None = None
+        """Entries of the submission queue, zero's based, after its Connect."""
+        self.faults: list[str] = []
+        """A sentence for each reserved field that the controller has set, in any PDU (:mod:`.reserved`)."""
         self.in_capsule_limit = ADMIN_IN_CAPSULE
         self.sq_flow_control = True
         self._cids = 0
@@ -216,7 +224,7 @@ class Queue:
         elif data or reads:
             pointer = transport_sgl(len(data) or reads)
         command = replace(command, cid=cid, dptr=pointer if dptr is None else dptr)
-        self._open[cid] = _Transfer(to_send=b"" if inside else data, expected=reads)
+        self._open[cid] = _Transfer(command, to_send=b"" if inside else data, expected=reads)
         self.send(CapsuleCmd(command.encode(), data if inside else b""), override=override)
         return cid
 
@@ -228,6 +236,7 @@ class Queue:
         while True:
             event = self.stream.next_event()
             if isinstance(event, DecodedPdu):
+                self._look_at(event)
                 return event
             if isinstance(event, EndOfStream):
                 unfinished = f"; unfinished: {hex_short(event.leftover)}" if event.leftover else ""
@@ -253,6 +262,16 @@ class Queue:
     ) -> CommandResult:
         """Submit a command and wait for its completion."""
         return self.wait(self.submit(command, data=data, reads=reads, inside=inside))
+
+    def what_follows(self, *, deadline: float) -> str:
+        """Return what comes after a C2HTermReq within ``deadline`` seconds; "" for nothing, or the close."""
+        try:
+            received = self.receive(deadline=deadline)
+        except (PeerClosed, ResponseTimeout):
+            return ""
+        except PduError as error:  # the stream's table lets no PDU through
+            return str(error)
+        return type(received.pdu).__name__
 
     def wait_for_close(self, *, deadline: float | None = None) -> ConnectionEnd:
         """Wait for the controller to end the connection, with a C2HTermReq or without."""
@@ -286,6 +305,16 @@ class Queue:
         self.link.close()
 
     # Checks of the controller's PDUs
+
+    def _look_at(self, received: DecodedPdu) -> None:
+        """Note what is set in a reserved field of a PDU or of its completion queue entry."""
+        self.faults += pdu_faults(received)
+        if isinstance(received.pdu, CapsuleResp):
+            cqe = Cqe.decode(received.pdu.cqe)
+            transfer = self._open.get(cqe.cid)
+            command = transfer.command if transfer else None
+            size = self.sqsize if self.sq_flow_control else None
+            self.faults += completion_faults(cqe, command, qid=self.qid, sqsize=size)
 
     def _handle(self, received: DecodedPdu) -> None:
         match received.pdu:

@@ -119,6 +119,7 @@ def connect_queue(
     result = queue.run(command, data=data, inside=True)
     if result.ok:
         queue.qid = qid
+        queue.sqsize = sqsize
         queue.sq_flow_control = result.cqe.sqhd != 0xFFFF
     return result
 
@@ -163,6 +164,11 @@ class ControllerSession:
             queue.close()
             raise
         return session
+
+    @property
+    def queues(self) -> list[Queue]:
+        """The admin queue and every I/O queue, also those that are closed."""
+        return [self.admin, *self.io_queues]
 
     # Properties (Base 3.1.4, 6.5, 6.6)
 

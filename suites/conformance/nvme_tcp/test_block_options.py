@@ -1,0 +1,230 @@
+"""I/O commands further on (NVM 3.3): Compare, large Write Zeroes, DSM without AD, Copy, hints, marks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from storagetest.wire.nvme import io
+from storagetest.wire.nvme.codes import Io, StatusCode, status_name
+from storagetest.wire.nvme_tcp import ControllerSession, Queue
+from storagetest.wire.nvme_tcp.harness import Scratch, block_data, refused
+
+pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="NVM 3.3")]
+
+ONCS = {Io.COMPARE: 0, Io.WRITE_UNCORRECTABLE: 1, Io.DATASET_MANAGEMENT: 2, Io.WRITE_ZEROES: 3, Io.COPY: 8}
+"""The bit of ONCS for support of an optional command (Base 5.2.13.2.1)."""
+
+LIMITED_RETRY = 1 << 31
+
+Supports = Callable[[Io], None]
+
+
+@pytest.fixture
+def supports(session: ControllerSession) -> Supports:
+    """Return a function that skips the case if a command is not supported."""
+
+    def check(command: Io) -> None:
+        if not session.controller["oncs"] >> ONCS[command] & 1:
+            pytest.skip(f"ONCS: {command.name} is not supported")
+
+    return check
+
+
+def put(queue: Queue, scratch: Scratch, blocks: int, seed: int, *, at: int = 0) -> bytes:
+    """Write blocks of one command or more, and return their data."""
+    size, data = scratch.block_size, block_data(blocks * scratch.block_size, seed)
+    for first, count in scratch.limits.pieces(0, blocks):
+        piece = data[first * size : (first + count) * size]
+        done = queue.run(io.write(scratch.nsid, scratch.lba + at + first, count), data=piece)
+        assert done.ok, f"a write ended with {status_name(done.status)}"
+    return data
+
+
+def get(queue: Queue, scratch: Scratch, blocks: int, *, at: int = 0) -> bytes:
+    """Read blocks by one command or more."""
+    data = b""
+    for lba, count in scratch.limits.pieces(scratch.lba + at, blocks):
+        done = queue.run(io.read(scratch.nsid, lba, count), reads=count * scratch.block_size)
+        assert done.ok, f"a read ended with {status_name(done.status)}"
+        data += done.data
+    return data
+
+
+# Compare (3.3.1)
+
+
+@pytest.mark.case("NVB-COMPARE-03", section="NVM 3.3.1", kills=("compare-last-only",))
+def test_compare_looks_at_every_block(supports: Supports, queue: Queue, scratch: Scratch) -> None:
+    supports(Io.COMPARE)
+    blocks, size = scratch.fit(8), scratch.block_size
+    data = put(queue, scratch, blocks, 1)
+    command = io.compare(scratch.nsid, scratch.lba, blocks)
+    for at in sorted({0, 1, size - 1, size // 2, len(data) // 2, len(data) - size, len(data) - 1}):
+        wrong = data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :]
+        done = queue.run(command, data=wrong)
+        assert done.status == StatusCode.COMPARE_FAILURE, (
+            f"3.3.1: byte {at} of {len(data)} differs, but Compare ended with {status_name(done.status)}"
+        )
+    assert queue.run(command, data=data).ok, "3.3.1: equal data compare after failures"
+    assert get(queue, scratch, blocks) == data, "3.3.1: Compare changes no data"
+
+
+@pytest.mark.case("NVB-COMPARE-04", section="NVM 3.3.1", kills=("compare-always", "compare-never"))
+def test_compare_of_data_outside_the_capsule(supports: Supports, queue: Queue, scratch: Scratch) -> None:
+    supports(Io.COMPARE)
+    blocks = scratch.blocks_of(queue.in_capsule_limit + 32768)
+    data = put(queue, scratch, blocks, 2)
+    command = io.compare(scratch.nsid, scratch.lba, blocks)
+    assert queue.run(command, data=data, inside=False).ok, "3.3.1: equal data"
+    for at in (0, len(data) // 2, len(data) - 1):
+        wrong = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+        refused(queue.run(command, data=wrong, inside=False), StatusCode.COMPARE_FAILURE)
+
+
+@pytest.mark.case(section="NVM 3.3.1")
+@pytest.mark.parametrize(("start", "blocks"), [
+    pytest.param(0, 1, marks=pytest.mark.case("NVB-COMPARE-AT-END", kills=("compare-range",))),
+    pytest.param(-1, 2, marks=pytest.mark.case("NVB-COMPARE-ACROSS-END", kills=("compare-range",))),
+    pytest.param(1 << 40, 1, marks=pytest.mark.case("NVB-COMPARE-FAR", kills=("compare-range",))),
+])  # fmt: skip
+def test_compare_past_the_end_is_refused(
+    supports: Supports, queue: Queue, scratch: Scratch, start: int, blocks: int
+) -> None:
+    supports(Io.COMPARE)
+    data = bytes(blocks * scratch.block_size)
+    done = queue.run(io.compare(scratch.nsid, scratch.end + start, blocks), data=data)
+    refused(done, StatusCode.LBA_OUT_OF_RANGE)
+
+
+# Write Zeroes (3.3.8), Dataset Management (3.3.3), Copy (3.3.2)
+
+
+@pytest.mark.case("NVB-ZEROES-03", section="NVM 3.3.8", kills=("zeroes-64-blocks",))
+def test_many_blocks_are_zeroed_by_one_command(supports: Supports, queue: Queue, scratch: Scratch) -> None:
+    supports(Io.WRITE_ZEROES)
+    data, size = put(queue, scratch, scratch.blocks, 3), scratch.block_size
+    blocks = min(scratch.blocks - 2, scratch.limits.zeroes)
+    done = queue.run(io.write_zeroes(scratch.nsid, scratch.lba + 1, blocks))
+    assert done.ok, f"3.3.8: {blocks} blocks, which WZSL allows, ended with {status_name(done.status)}"
+    expected = data[:size] + bytes(blocks * size) + data[(blocks + 1) * size :]
+    assert get(queue, scratch, scratch.blocks) == expected, f"3.3.8: {blocks} blocks are zeroes, and no other"
+
+
+@pytest.mark.case("NVB-DSM-04", section="NVM 3.3.3", kills=("dsm-without-ad",))
+def test_without_ad_no_block_is_deallocated(supports: Supports, queue: Queue, scratch: Scratch) -> None:
+    supports(Io.DATASET_MANAGEMENT)
+    blocks = min(8, scratch.limits.discard)
+    data = put(queue, scratch, 8, 4)
+    ranges = io.dsm_ranges([(scratch.lba, blocks)])
+    for attributes in (0, 1, 2):  # none; Integral Dataset for Read, for Write
+        command = replace(io.dataset_management(scratch.nsid, 1, deallocate=False), cdw11=attributes)
+        done = queue.run(command, data=ranges)
+        assert done.ok, f"3.3.3: attributes {attributes:x}h are hints, not {status_name(done.status)}"
+        assert get(queue, scratch, 8) == data, f"3.3.3: attributes {attributes:x}h without AD changed data"
+
+
+@pytest.mark.case("NVB-COPY-05", section="NVM 3.3.2", kills=("copy-to-past-end",))
+def test_copy_to_past_the_end_is_refused(supports: Supports, queue: Queue, scratch: Scratch) -> None:
+    supports(Io.COPY)
+    if not scratch.limits.copied([(0, 1)]):
+        pytest.skip("MSSRL or MCL is 0: no block may be copied")
+    sources = io.copy_ranges([(scratch.lba, 1)])
+    refused(queue.run(io.copy(scratch.nsid, scratch.end, 1), data=sources), StatusCode.LBA_OUT_OF_RANGE)
+
+
+@pytest.mark.case("NVB-COPY-06", section="NVM 3.3.2", kills=("copy-any-format",))
+def test_a_copy_of_a_format_that_does_not_exist_is_refused(
+    supports: Supports, queue: Queue, scratch: Scratch
+) -> None:
+    supports(Io.COPY)
+    command = io.copy(scratch.nsid, scratch.lba + 8, 1)
+    command = replace(command, cdw12=command.cdw12 | 0xF << 8)
+    refused(queue.run(command, data=io.copy_ranges([(scratch.lba, 1)])), StatusCode.INVALID_FIELD)
+
+
+@pytest.mark.case("NVB-COPY-07", section="NVM 3.3.2", kills=("copy-ignored",))
+def test_a_copy_keeps_its_source_and_its_neighbours(
+    supports: Supports, queue: Queue, scratch: Scratch
+) -> None:
+    supports(Io.COPY)
+    data, size = put(queue, scratch, 64, 5), scratch.block_size
+    ranges = scratch.limits.copied([(0, 16)])
+    if not ranges:
+        pytest.skip("MSSRL or MCL is 0: no block may be copied")
+    blocks = ranges[0][1]
+    done = queue.run(io.copy(scratch.nsid, scratch.lba + 33, 1), data=io.copy_ranges([(scratch.lba, blocks)]))
+    assert done.ok, f"3.3.2: a copy of {blocks} blocks ended with {status_name(done.status)}"
+    expected = data[: 33 * size] + data[: blocks * size] + data[(33 + blocks) * size :]
+    assert get(queue, scratch, 64) == expected, "3.3.2: the destination is written, and no other block"
+
+
+# Fields that are hints (3.3.4, 3.3.6)
+
+
+@pytest.mark.case("NVB-RW-HINTS", section="NVM 3.3.4", kills=("hints-refused",))
+def test_dataset_management_hints_are_taken(queue: Queue, scratch: Scratch) -> None:
+    """Access frequency and latency, a sequential request, incompressible data: DSM of dword 13."""
+    data = block_data(scratch.block_size, 6)
+    for hint in (0x01, 0x15, 0x40, 0x80):
+        done = queue.run(replace(io.write(scratch.nsid, scratch.lba, 1), cdw13=hint), data=data)
+        assert done.ok, f"3.3.6: DSM {hint:02x}h of a write is a hint, not {status_name(done.status)}"
+        command = replace(io.read(scratch.nsid, scratch.lba, 1), cdw13=hint)
+        done = queue.run(command, reads=scratch.block_size)
+        assert done.ok, f"3.3.4: DSM {hint:02x}h of a read is a hint, not {status_name(done.status)}"
+        assert done.data == data
+
+
+@pytest.mark.case("NVB-RW-LR", section="NVM 3.3.4", kills=("limited-retry-refused",))
+def test_limited_retry_is_taken(queue: Queue, scratch: Scratch) -> None:
+    data = block_data(scratch.block_size, 7)
+    command = io.write(scratch.nsid, scratch.lba, 1)
+    assert queue.run(replace(command, cdw12=command.cdw12 | LIMITED_RETRY), data=data).ok, "3.3.6: LR is set"
+    command = io.read(scratch.nsid, scratch.lba, 1)
+    done = queue.run(replace(command, cdw12=command.cdw12 | LIMITED_RETRY), reads=scratch.block_size)
+    assert done.ok, f"3.3.4: LR is set, not {status_name(done.status)}"
+    assert done.data == data
+
+
+# Write Uncorrectable (3.3.7)
+
+
+def mark(queue: Queue, scratch: Scratch, at: int, blocks: int) -> None:
+    """Mark blocks by Write Uncorrectable."""
+    command = replace(io.verify(scratch.nsid, scratch.lba + at, blocks), opcode=Io.WRITE_UNCORRECTABLE)
+    done = queue.run(command)
+    assert done.ok, f"3.3.7: Write Uncorrectable ended with {status_name(done.status)}"
+
+
+@pytest.mark.case("NVB-UNC-01", section="NVM 3.3.7", kills=("uncorrectable-ignored", "uncorrectable-data"))
+def test_a_marked_block_is_not_read(supports: Supports, queue: Queue, scratch: Scratch) -> None:
+    supports(Io.WRITE_UNCORRECTABLE)
+    data, size = put(queue, scratch, 3, 8), scratch.block_size
+    mark(queue, scratch, 1, 1)
+    try:
+        done = queue.run(io.read(scratch.nsid, scratch.lba + 1, 1), reads=size)
+        refused(done, StatusCode.UNRECOVERED_READ_ERROR)
+        for at in (0, 2):
+            assert get(queue, scratch, 1, at=at) == data[at * size : (at + 1) * size], "3.3.7: its neighbours"
+    finally:
+        put(queue, scratch, 3, 9)
+
+
+@pytest.mark.case("NVB-UNC-02", section="NVM 3.3.7", kills=("uncorrectable-stays",))
+def test_a_marked_block_is_read_after_it_is_written(
+    supports: Supports, queue: Queue, scratch: Scratch
+) -> None:
+    supports(Io.WRITE_UNCORRECTABLE)
+    put(queue, scratch, 2, 10)
+    mark(queue, scratch, 0, 2)
+    data = put(queue, scratch, 2, 11)
+    assert get(queue, scratch, 2) == data, "3.3.7: a write clears the mark"
+
+
+@pytest.mark.case("NVB-UNC-03", section="NVM 3.3.7", kills=("lba-not-checked",))
+def test_a_mark_past_the_end_is_refused(supports: Supports, queue: Queue, scratch: Scratch) -> None:
+    supports(Io.WRITE_UNCORRECTABLE)
+    command = replace(io.verify(scratch.nsid, scratch.end, 1), opcode=Io.WRITE_UNCORRECTABLE)
+    refused(queue.run(command), StatusCode.LBA_OUT_OF_RANGE)

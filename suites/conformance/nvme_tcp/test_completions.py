@@ -1,0 +1,98 @@
+"""Completions (Base 4.2): their reserved fields, SQHD and CID, on every queue and with every outcome.
+
+The fields of all other cases' completions are looked at, too (conftest.py); these cases name the rule.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from storagetest.wire.nvme import admin, io
+from storagetest.wire.nvme.codes import Cns
+from storagetest.wire.nvme.command import Command, Cqe
+from storagetest.wire.nvme_tcp import ControllerSession, Queue
+from storagetest.wire.nvme_tcp.harness import Scratch, block_data
+from storagetest.wire.nvme_tcp.pdu import CapsuleCmd, CapsuleResp, ICReq
+
+pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 4.2.2")]
+
+INVALID_NSID = 0xFFFFFFFE
+UNKNOWN_OPCODE = 0x7C
+
+
+@pytest.mark.case("NVT-CQE-IO", kills=("io-resp-phase", "io-resp-flags", "io-resp-result"))
+def test_reserved_fields_of_completions_of_an_io_queue_are_zero(queue: Queue, scratch: Scratch) -> None:
+    size = scratch.block_size
+    for inside in (None, False):
+        data = block_data(size, 1)
+        assert queue.run(io.write(scratch.nsid, scratch.lba, 1), data=data, inside=inside).ok
+    assert queue.run(io.read(scratch.nsid, scratch.lba, 1), reads=size).ok
+    assert queue.run(io.flush(scratch.nsid)).ok
+    assert not queue.faults, "; ".join(queue.faults)
+
+
+@pytest.mark.case("NVT-CQE-IO-FAILED", kills=("error-resp-sqid", "error-resp-crd"))
+def test_reserved_fields_of_completions_of_failed_io_commands_are_zero(
+    queue: Queue, scratch: Scratch
+) -> None:
+    size = scratch.block_size
+    for command in (io.read(scratch.nsid, scratch.end, 1), io.read(INVALID_NSID, 0, 1)):
+        assert not queue.run(command, reads=size).ok
+    assert not queue.run(Command(UNKNOWN_OPCODE, nsid=scratch.nsid)).ok
+    assert not queue.faults, "; ".join(queue.faults)
+
+
+@pytest.mark.case("NVT-CQE-ADMIN-FAILED", kills=("error-resp-crd",))
+def test_reserved_fields_of_completions_of_failed_admin_commands_are_zero(session: ControllerSession) -> None:
+    assert not session.admin.run(admin.identify(0x0F), reads=4096).ok
+    assert not session.admin.run(Command(UNKNOWN_OPCODE)).ok
+    assert not session.admin.faults, "; ".join(session.admin.faults)
+
+
+@pytest.mark.case("NVT-CQE-SQHD", section="Base 4.2.1", kills=("sqhd-not-wrapped",))
+def test_sqhd_stays_within_the_queue(session: ControllerSession, scratch: Scratch) -> None:
+    queue = session.io_queue(sqsize=7)
+    heads = [queue.run(io.flush(scratch.nsid)).cqe.sqhd for _ in range(20)]
+    assert queue.sqsize is not None
+    assert max(heads) <= queue.sqsize, f"4.2.1: a queue of {queue.sqsize + 1} entries, but SQHD was {heads}"
+
+
+@pytest.mark.case("NVT-CQE-SQHD-ADMIN", section="Base 4.2.1", kills=("sqhd-stuck",))
+def test_sqhd_of_the_admin_queue_wraps(session: ControllerSession) -> None:
+    heads = [session.admin.run(admin.keep_alive()).cqe.sqhd for _ in range(70)]
+    assert session.admin.sqsize is not None
+    assert max(heads) <= session.admin.sqsize, f"4.2.1: SQHD was {heads}"
+    assert len(set(heads)) > 2, f"4.2.1: SQHD is the queue's head, but was {sorted(set(heads))}"
+
+
+@pytest.mark.case(section="Base 4.1.1")
+@pytest.mark.parametrize("cid", [
+    pytest.param(0, marks=pytest.mark.case("NVT-CID-0", kills=("cid-0-lost",))),
+    pytest.param(0x7FFF, marks=pytest.mark.case("NVT-CID-7FFF", kills=("resp-wrong-cid",))),
+    pytest.param(0x8000, marks=pytest.mark.case("NVT-CID-8000", kills=("cid-high-cut",))),
+    pytest.param(0xFFFE, marks=pytest.mark.case("NVT-CID-FFFE", kills=("cid-high-cut",))),
+])  # fmt: skip
+def test_every_cid_is_returned(queue: Queue, scratch: Scratch, cid: int) -> None:
+    queue.send(CapsuleCmd(replace(io.flush(scratch.nsid), cid=cid).encode()))
+    pdu = queue.receive().pdu
+    assert isinstance(pdu, CapsuleResp), f"4.1.1: a completion is due, not {pdu}"
+    assert Cqe.decode(pdu.cqe).cid == cid, f"4.2.1: CID {Cqe.decode(pdu.cqe).cid:#x} is not the command's"
+
+
+@pytest.mark.case("NVT-CID-REUSED", section="Base 4.1.1", kills=("cid-reuse-refused",))
+def test_a_cid_is_used_again_after_its_completion(queue: Queue, scratch: Scratch) -> None:
+    command = replace(io.flush(scratch.nsid), cid=5)
+    for _ in range(3):
+        assert queue.run(command).ok, "4.1.1: a CID is free when its command is complete"
+
+
+@pytest.mark.case("NVT-CQE-ADMIN-DIGEST", section="NVMe/TCP 3.6.2.7", kills=("io-resp-flags",))
+def test_reserved_fields_are_zero_with_digests(session: ControllerSession, scratch: Scratch) -> None:
+    queue = session.io_queue(icreq=ICReq(header_digest=True, data_digest=True))
+    size = scratch.block_size
+    assert queue.run(io.write(scratch.nsid, scratch.lba, 1), data=block_data(size), inside=False).ok
+    assert queue.run(io.read(scratch.nsid, scratch.lba, 1), reads=size).ok
+    assert session.identify(Cns.CONTROLLER)
+    assert not queue.faults, "; ".join(queue.faults)

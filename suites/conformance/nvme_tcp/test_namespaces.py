@@ -1,0 +1,141 @@
+"""Namespaces (Base 3.2.1): Identify of each, and commands of others than the one that is overwritten."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from storagetest.wire.nvme import io
+from storagetest.wire.nvme.codes import StatusCode, status_name
+from storagetest.wire.nvme.command import Command
+from storagetest.wire.nvme_tcp import ControllerSession, Queue
+from storagetest.wire.nvme_tcp.harness import Scratch, block_data, refused
+
+pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 3.2.1")]
+
+CNTRLTYPE_SINCE = 0x00010400
+MOST = 8
+"""Namespaces that a case looks at (chosen)."""
+
+INVALID = 0xFFFFFFFE
+"""An NSID beyond any NN."""
+
+
+@pytest.mark.case("NVA-ID-NN", section="Base 5.2.13.2.1", kills=("identify-nn",))
+def test_nn_is_no_less_than_an_active_nsid(session: ControllerSession) -> None:
+    active = session.namespaces()
+    nn = session.controller["nn"]
+    assert max(active) <= nn, f"5.2.13.2.1: NN is {nn}, the largest valid NSID, but {max(active)} is active"
+
+
+@pytest.mark.case("NVA-ID-CNTRLTYPE", section="Base 5.2.13.2.1", kills=("identify-cntrltype",))
+def test_cntrltype_is_io_controller(session: ControllerSession) -> None:
+    if session.controller["ver"] < CNTRLTYPE_SINCE:
+        pytest.skip("CNTRLTYPE is reserved before revision 1.4")
+    kind = session.controller["cntrltype"]
+    assert kind == 1, f"5.2.13.2.1: CNTRLTYPE of an I/O controller is 1h, not {kind:x}h"
+
+
+@pytest.mark.case("NVA-ID-CNTLID", section="Base 5.2.13.2.1", kills=("identify-other-cntlid",))
+def test_cntlid_is_the_same_in_each_identify(session: ControllerSession) -> None:
+    seen = [int.from_bytes(session.identify(1)[78:80], "little") for _ in range(3)]
+    assert set(seen) == {session.cntlid}, f"5.2.13.2.1: CNTLID is {session.cntlid}, but Identify has {seen}"
+
+
+@pytest.mark.case("NVA-ID-NS-04", section="Base 4.7.1.4", kills=("identify-nguid-same",))
+def test_nguid_and_eui64_of_namespaces_differ(session: ControllerSession) -> None:
+    names = [
+        name
+        for nsid in session.namespaces()[:MOST]
+        for name in (session.namespace(nsid).nguid, session.namespace(nsid).eui64)
+        if any(name)
+    ]
+    assert len(set(names)) == len(names), f"4.7.1.4: two namespaces have one identifier: {names}"
+
+
+@pytest.mark.case("NVA-ID-NS-05", section="NVM 4.1.5.1", kills=("identify-ns-sizes", "identify-flbas"))
+def test_every_active_namespace_has_sizes_and_a_format(session: ControllerSession) -> None:
+    for nsid in session.namespaces()[:MOST]:
+        data = session.namespace(nsid)
+        assert data["nsze"] >= data["ncap"] >= data["nuse"], f"4.1.5.1: NSZE >= NCAP >= NUSE of NSID {nsid}"
+        assert data["nsze"] > 0, f"4.1.5.1: NSID {nsid} is active, but has no blocks"
+        assert data["flbas"] & 0xF <= data["nlbaf"], (
+            f"4.1.5.1: FLBAS of NSID {nsid} names a format of the list"
+        )
+
+
+@pytest.mark.case("NVB-NS-READ", kills=("namespace-other-refused",))
+def test_every_active_namespace_is_read(session: ControllerSession, queue: Queue) -> None:
+    for nsid in session.namespaces()[:MOST]:
+        data = session.namespace(nsid)
+        for lba in (0, data["nsze"] - 1):
+            done = queue.run(io.read(nsid, lba, 1), reads=data.block_size)
+            assert done.ok, (
+                f"3.2.1: a read of block {lba} of NSID {nsid} ended with {status_name(done.status)}"
+            )
+
+
+@pytest.mark.case("NVB-NS-OWN", kills=("namespace-alias",))
+def test_a_write_reaches_its_own_namespace_alone(
+    session: ControllerSession, queue: Queue, scratch: Scratch
+) -> None:
+    others = [nsid for nsid in session.namespaces()[:MOST] if nsid != scratch.nsid]
+    if not others:
+        pytest.skip("the subsystem has one namespace")
+    written = block_data(scratch.block_size, 1)
+    assert queue.run(io.write(scratch.nsid, scratch.lba, 1), data=written).ok
+    for nsid in others:
+        data = session.namespace(nsid)
+        lba = scratch.lba * scratch.block_size // data.block_size
+        if lba >= data["nsze"]:
+            continue
+        done = queue.run(io.read(nsid, lba, 1), reads=data.block_size)
+        common = min(len(written), len(done.data))
+        assert not done.ok or done.data[:common] != written[:common], (
+            f"3.2.1: what was written to NSID {scratch.nsid} is read from NSID {nsid}"
+        )
+
+
+@pytest.mark.case("NVB-NS-INACTIVE", section="Base 3.2.1.5", kills=("namespace-inactive-used",))
+def test_commands_of_an_inactive_namespace_are_refused(session: ControllerSession, queue: Queue) -> None:
+    """Invalid Field, or Invalid Namespace, which refuses the command as well."""
+    active = session.namespaces()
+    inactive = next(
+        (one for one in range(1, min(session.controller["nn"], 4096) + 1) if one not in active), None
+    )
+    if inactive is None:
+        pytest.skip("every NSID up to NN is active")
+    for command, reads in ((io.read(inactive, 0, 1), 512), (io.flush(inactive), 0)):
+        refused(queue.run(command, reads=reads), StatusCode.INVALID_FIELD, StatusCode.INVALID_NAMESPACE)
+
+
+WITH_NSID: dict[str, tuple[Callable[[], Command], bytes, int | None]] = {
+    "WRITE": (lambda: io.write(INVALID, 0, 1), bytes(512), None),
+    "COMPARE": (lambda: io.compare(INVALID, 0, 1), bytes(512), 0),
+    "ZEROES": (lambda: io.write_zeroes(INVALID, 0, 1), b"", 3),
+    "DSM": (lambda: io.dataset_management(INVALID, 1), io.dsm_ranges([(0, 1)]), 2),
+    "VERIFY": (lambda: io.verify(INVALID, 0, 1), b"", 7),
+}
+"""Commands of an invalid NSID: the command, its data, and the bit of ONCS for its support."""
+
+
+@pytest.mark.case(section="Base 3.2.1.5")
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name,
+            marks=pytest.mark.case(
+                f"NVB-NSID-{name}",
+                kills=("nsid-not-checked",) if name in ("WRITE", "VERIFY") else ("optional-nsid",),
+            ),
+        )
+        for name in WITH_NSID
+    ],
+)
+def test_a_command_of_an_invalid_nsid_is_refused(session: ControllerSession, queue: Queue, name: str) -> None:
+    make, data, bit = WITH_NSID[name]
+    if bit is not None and not session.controller["oncs"] >> bit & 1:
+        pytest.skip(f"ONCS bit {bit}: {name} is not supported")
+    refused(queue.run(make(), data=data), StatusCode.INVALID_NAMESPACE)
