@@ -1,6 +1,8 @@
 """Conformance cases: ids, levels, records, and the report of a failure."""
 
 import json
+import re
+import socket
 
 import pytest
 from output_files import case_outcomes, read_cases
@@ -328,3 +330,78 @@ targets:
 def test_two_names_of_one_machine_are_one_client(run, pytester):
     pytester.path.joinpath("targets.yaml").write_text(ONE_MACHINE)
     assert_result(run(TWO_CLIENTS, "-rs"), "*SKIPPED*disk has no two_clients*", skipped=1)
+
+
+UNREADABLE = """
+import socket, struct
+from storagetest.plugin.conformance.first_look import Look
+from storagetest.wire.tcp import RecordedConnection
+
+pytestmark = pytest.mark.needs("nvme-tcp-wire")
+
+@pytest.fixture
+def reply(wire_log, variant):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        with RecordedConnection.connect(*listener.getsockname(), deadline=5) as link:
+            peer, _ = listener.accept()
+            wire_log.add(link, name="greeting", decoder=lambda: lambda outgoing, data: [], port=4420)
+            peer.sendall(b"x")
+            data = link.receive(deadline=5)
+            peer.close()
+    return data
+
+@pytest.fixture
+def number(reply): return struct.unpack(">I", reply)
+
+@pytest.mark.case("KEY", section="1", level="MUST")
+def test_key(reply): {"y": 1}[reply.decode()]
+
+@pytest.mark.case("INT", section="1", level="MUST")
+def test_int(reply): int(reply)
+
+@pytest.mark.case("NONE", section="1", level="MUST")
+def test_none(reply): None.digest
+
+@pytest.mark.case("FIXTURE", section="1", level="MUST")
+def test_fixture(number): pass
+
+@pytest.mark.case("SHOULD", section="1", level="SHOULD")
+def test_should(reply): [][0]
+
+@pytest.mark.case("SILENT", section="1", level="MUST")
+def test_silent(): {}["no reply"]
+
+def look(): return b"x"[5]
+LOOK = Look("the page", look)
+
+@pytest.mark.case("LOOK-1", section="1", level="MUST")
+def test_look(): LOOK.get()
+
+@pytest.mark.case("LOOK-2", section="1", level="MUST")
+def test_look_again(): LOOK.get()
+"""
+
+
+def test_what_cannot_be_read_is_a_failure_of_the_target(run_on_target, pytester):
+    pytester.makepyfile(test_cases=HEAD + UNREADABLE)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        target = {"protocol": "nvme-tcp", "port": listener.getsockname()[1], "nqn": "nqn.2026-11.org.x:y"}
+        _, outcomes = run_on_target(target, str(pytester.path / "test_cases.py"))
+    assert outcomes == {
+        "KEY": "failed",
+        "INT": "failed",
+        "NONE": "failed",
+        "FIXTURE": "failed",
+        "SHOULD": "warned",
+        "SILENT": "error",
+        "LOOK-1": "failed",
+        "LOOK-2": "skipped",
+    }
+    records = read_cases(pytester.path)
+    line = '{"y": 1}[reply.decode()]'
+    wanted = rf"what the target sent cannot be read: KeyError: 'x', at test_cases.py:\d+: .*{re.escape(line)}"
+    assert re.fullmatch(wanted, records["KEY"]["message"])
+    assert records["FIXTURE"]["message"].startswith(
+        "what the target sent cannot be read: error: unpack requires"
+    )
+    assert records["LOOK-1"]["message"].startswith("the page cannot be read: IndexError")

@@ -54,7 +54,7 @@ class CaseGuard:
         try:
             yield
         except StoragetestError:
-            self._state.check_alive(variant, attachment.client)
+            self._state.check_alive(variant, attachment)
             raise
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)

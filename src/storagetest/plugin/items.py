@@ -40,3 +40,18 @@ def needs_of(item: pytest.Item) -> set[str]:
 def wire_needs(item: pytest.Item) -> set[str]:
     """Return those of :func:`needs_of` that a wire case has."""
     return {need for need in needs_of(item) if need.endswith("-wire")}
+
+
+def release_variant(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """End the session-scoped fixtures of the item's variant if the next item has another one.
+
+    pytest ends them only when the next item sets up the other variant, and reports what fails then at that
+    item.
+    """
+    variant = item_variant(item)
+    if variant is None or not isinstance(item, pytest.Function):
+        return
+    if nextitem is not None and item_variant(nextitem) == variant:
+        return
+    for definition in item._fixtureinfo.name2fixturedefs.get("variant", ()):  # noqa: SLF001  # pytest has no public way
+        definition.finish(item._request)  # type: ignore[arg-type]  # noqa: SLF001  # any request does

@@ -12,20 +12,20 @@ from typing import Any
 
 import pytest
 
-from storagetest.errors import ConfigError, StoragetestError, TargetDead
+from storagetest.errors import ConfigError, StoragetestError
 from storagetest.plugin import outcomes, parametrize, session_verdict
 from storagetest.plugin.case_guard import CaseGuard
-from storagetest.plugin.conformance import cases, client_cases, known_issues, leftovers
+from storagetest.plugin.conformance import cases, client_cases, crash_watch, known_issues, leftovers, odd_data
 from storagetest.plugin.external import mount_item
 from storagetest.plugin.fixtures import deprecated
-from storagetest.plugin.items import is_worker, item_variant
+from storagetest.plugin.items import is_worker, item_variant, release_variant
 from storagetest.plugin.mark_check import check_marks
 from storagetest.plugin.output import diagnostics, junit, markdown, pytest_benchmark, record_transport
 from storagetest.plugin.output.results import Reporting
 from storagetest.plugin.progress.plugin import ProgressPlugin, forward_progress
 from storagetest.plugin.run_state import KEY, RunState
 
-_MODULES = (sys.modules[__name__], cases, known_issues, leftovers, mount_item, client_cases)
+_MODULES = (sys.modules[__name__], cases, known_issues, leftovers, mount_item, client_cases, odd_data)
 """The modules with hooks. pluggy calls hooks of one name in reverse order of registration."""
 
 
@@ -98,18 +98,21 @@ def pytest_runtest_makereport(
         record_transport.attach_records(report, item)
     state = item.config.stash[KEY]
     variant = state.variant_of(item)
-    if variant is not None and call.excinfo is not None and isinstance(call.excinfo.value, TargetDead):
-        state.mark_failed(variant, call.excinfo.value)
+    if variant is not None:
+        crash_watch.after_phase(item, report, call.excinfo.value if call.excinfo else None, variant, state)
     if variant is not None and (report.when == "call" or report.failed):
         diagnostics.attach_diagnostics(item, report, variant, state)
     return report
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
-    """After the fixtures have ended, refuse gates of a case that measured nothing."""
+def pytest_runtest_teardown(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, object, object]:
+    """After the fixtures have ended, release a variant, and refuse gates of a case that measured nothing."""
     result = yield
     session_verdict.refuse_unused_gates(item)
+    release_variant(item, nextitem)
     return result
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from itertools import compress
 from pathlib import Path
@@ -14,12 +14,13 @@ import pytest
 from storagetest import config as targets_file
 from storagetest.config.client_counts import asked_counts
 from storagetest.config.variant_filter import matches_name
-from storagetest.errors import ConfigError, OptionRefused, StoragetestError, TargetDead
+from storagetest.errors import ConfigError, DeadlineExceeded, OptionRefused, StoragetestError, TargetDead
 from storagetest.hosts.connect import connect
 from storagetest.plugin.items import item_variant
 from storagetest.plugin.measure.thresholds import ThresholdResolver
 from storagetest.plugin.progress.model import silent
-from storagetest.protocols.base import Attachment, Protocol, protocols
+from storagetest.polling import wait_until
+from storagetest.protocols.base import Attachment, AttachmentKind, Protocol, protocols
 from storagetest.runner import PrefillCache
 from storagetest.runner.locks import machine_id
 
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from storagetest.workloads.base import Workload
 
 KEY = pytest.StashKey["RunState"]()
+
+_ATTACHMENT_TIMEOUT = 30.0
+"""Timeout in seconds of one access to a file system or device that may be lost (chosen)."""
 
 CONFIGURED_CAPABILITIES = ("two_clients", "same_data", "resize", "isolation")
 """The capabilities of a variant by its clients, its ``same_data`` and its controls in the targets file."""
@@ -193,15 +197,34 @@ class RunState:
             self.mark_failed(variant, error)
             raise
 
-    def check_alive(self, variant: Variant, client: Host) -> None:
-        """Probe the target after an error of a case. Raises :class:`TargetDead`, and records it."""
+    def check_alive(self, variant: Variant, attachment: Attachment) -> None:
+        """Probe the target after an error of a case, and wait for it, at most its deadline.
+
+        Raises :class:`TargetDead`, and records it, if the target does not respond by then, or the attachment
+        is lost: no case of the target can run.
+        """
+        with suppress(DeadlineExceeded):
+            wait_until(
+                lambda: self._responds(variant, attachment.client), variant.options.deadline, "the target"
+            )
         try:
-            self.protocol(variant).probe(client, variant.options)
+            self.protocol(variant).probe(attachment.client, variant.options)
+            _check_attachment(attachment)
         except TargetDead as error:
             self.mark_failed(variant, error)
             raise
         except StoragetestError:
             return  # the case's own error is more specific
+
+    def _responds(self, variant: Variant, client: Host) -> bool:
+        """Whether the target responds, or the reason why the probe failed is another one."""
+        try:
+            self.protocol(variant).probe(client, variant.options)
+        except TargetDead:
+            return False
+        except StoragetestError:
+            return True
+        return True
 
     def _check_selection(self) -> None:
         _ = self.profile
@@ -211,3 +234,19 @@ class RunState:
         for glob in self._options.st_target:
             if not any(matches_name(variant, [glob]) for variant in self.config.variants):
                 raise ConfigError(f"--st-target {glob}: matches no variant. `storagetest targets` lists them")
+
+
+def _check_attachment(attachment: Attachment) -> None:
+    """Raise :class:`TargetDead` if the client reports the attachment's path as lost, or does not respond."""
+    path, client = attachment.path, attachment.client
+    if attachment.kind is AttachmentKind.FILESYSTEM:
+        argv = ["stat", "--file-system", "--", path]
+    else:
+        argv = ["dd", f"if={path}", "of=/dev/null", "bs=4096", "count=1", "iflag=direct", "status=none"]
+    try:
+        done = client.run(argv, deadline=_ATTACHMENT_TIMEOUT, check=False)
+    except DeadlineExceeded as error:
+        raise TargetDead(f"{client.name}: {path} does not respond: {error}") from None
+    if not done.ok:
+        reason = done.stderr.strip().rpartition(": ")[2] or f"status {done.status}"
+        raise TargetDead(f"{client.name}: {path} is lost: {reason}")

@@ -131,11 +131,17 @@ class ClientCaseBatch:
         return case in self._pending
 
     def wait_result(self, case: str) -> ClientCaseResult:
-        """Wait for the result of ``case`` and return it."""
+        """Wait for the result of ``case`` and return it; it is then no longer in the batch."""
+        result = self.peek(case)
+        self._pending.discard(case)
+        self._results.pop(case, None)
+        return result
+
+    def peek(self, case: str) -> ClientCaseResult:
+        """Wait for the result of ``case`` and return it; it stays in the batch."""
         while case not in self._results and self._process is not None:
             self._read_line(self._process)
-        self._pending.discard(case)
-        return self._results.pop(case, None) or ClientCaseResult(case, ClientCaseStatus.ERROR, self._reason)
+        return self._results.get(case) or ClientCaseResult(case, ClientCaseStatus.ERROR, self._reason)
 
     def _read_line(self, process: InteractiveProcess) -> None:
         """Read one line of the agent's output."""

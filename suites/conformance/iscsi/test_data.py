@@ -225,9 +225,10 @@ def test_r2ts_ask_for_the_data_in_order_without_gap_or_overlap(connections, scra
         connections, scratch, ImmediateData="No", MaxBurstLength="1024", FirstBurstLength="512"
     )
     done = session.command(write_cdb(scratch, 16), data=scratch.pattern(16, seed=2))
+    assert done.r2ts, "no R2T came, although neither immediate nor unsolicited data hold 16 blocks"
     asked = sum(pdu.desired_length for pdu in done.r2ts)
     first = min(pdu.buffer_offset for pdu in done.r2ts)
-    assert first + asked == 16 * scratch.block_size
+    assert first + asked == 16 * scratch.block_size, f"the R2Ts ask for {asked} bytes from {first}"
     assert not session.validator.violations_of("r2t-order")
 
 

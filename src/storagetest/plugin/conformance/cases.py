@@ -101,6 +101,10 @@ class WireLog:
         port = self._links[0].port if self._links else 0
         return pcap_of([logged.link.transcript for logged in self._links], server_port=port)
 
+    def has_received(self) -> bool:
+        """Whether the target sent anything on one of the connections."""
+        return any(not chunk.outgoing for logged in self._links for chunk in logged.link.transcript)
+
     def __bool__(self) -> bool:
         return bool(self._links)
 

@@ -29,6 +29,8 @@ _RED = {CaseOutcome.FAILED, CaseOutcome.ERROR}
 class NoClaim(pytest.fail.Exception):  # type: ignore[misc,name-defined]  # made by a decorator
     """A failure that is not of the target: the case passes, and an entry of known issues is outdated."""
 
+    __module__, __qualname__ = "builtins", "Failed"  # how pytest shows its own
+
 
 @dataclass(frozen=True, slots=True)
 class Cause:

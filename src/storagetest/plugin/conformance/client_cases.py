@@ -25,7 +25,8 @@ from typing import Any
 
 import pytest
 
-from storagetest.errors import WorkloadError
+from storagetest.agent.testlib.fixtures.client_dir import CONCURRENCY
+from storagetest.errors import TargetDead, WorkloadError
 from storagetest.plugin.conformance import cases
 from storagetest.plugin.fixtures import core, deprecated
 from storagetest.plugin.items import item_variant, parameters_of
@@ -77,6 +78,17 @@ class ClientCaseRunner:
             calls = [call for sent_item in sent if (call := client_call(sent_item)) is not None]
             self._under_way = ClientCaseBatch(self.attachment.client, calls, path=self.attachment.path)
         return self._under_way.wait_result(item.nodeid)
+
+    def suspects(self, item: pytest.Item) -> list[str]:
+        """Return the names of the cases that ran at the same time as ``item`` and did not pass."""
+        if self._under_way is None:
+            return []
+        first = self._items.index(item) + 1
+        near = [
+            other for other in self._items[first : first + CONCURRENCY] if other.nodeid in self._under_way
+        ]
+        done = (ClientCaseStatus.PASSED, ClientCaseStatus.SKIPPED)
+        return [other.name for other in near if self._under_way.peek(other.nodeid).status not in done]
 
     def close(self) -> None:
         """End the batch."""
@@ -223,14 +235,27 @@ def _report_result(item: pytest.Function, result: ClientCaseResult, attachment: 
     if result.status is ClientCaseStatus.SKIPPED:
         # As pytest's marks do: the skip is reported at the test, not at this line.
         raise pytest.skip.Exception(result.message, _use_item_location=True)
-    if result.status is ClientCaseStatus.FAILED:
-        if result.errno in _LOST:
-            state = item.config.stash[KEY]
-            state.check_alive(state.variants[item_variant(item) or ""], attachment.client)
-        pytest.fail(f"{result.message}\n{_source_lines(item, result)}\n{where}", pytrace=False)
-    if result.status is not ClientCaseStatus.PASSED:
-        shown = f"\n{_source_lines(item, result)}" if result.lines else ""
-        raise WorkloadError(f"{item.originalname}: {result.message}{shown}\n{where}")
+    if result.status is ClientCaseStatus.PASSED:
+        return
+    failed = result.status is ClientCaseStatus.FAILED
+    death = "" if failed and result.errno not in _LOST else _death(item, attachment)
+    shown = f"{result.message}\n{_source_lines(item, result)}\n{where}"
+    if failed or death:
+        pytest.fail(f"{death}\n{shown}" if death else shown, pytrace=False)
+    raise WorkloadError(f"{item.originalname}: {shown}")
+
+
+def _death(item: pytest.Item, attachment: Attachment) -> str:
+    """Return that the target died, and which cases ran at the same time; "" if it responds."""
+    state = item.config.stash[KEY]
+    try:
+        state.check_alive(state.variants[item_variant(item) or ""], attachment)
+    except TargetDead as dead:
+        runner = item.config.stash.get(_UNDER_WAY, None)
+        others = runner.suspects(item) if runner is not None else []
+        among = f" (or in a case that ran at the same time: {', '.join(others)})" if others else ""
+        return f"the target died in this case{among}: {dead}"
+    return ""
 
 
 def _source_lines(item: pytest.Item, result: ClientCaseResult) -> str:

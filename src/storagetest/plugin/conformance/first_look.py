@@ -14,6 +14,9 @@ from typing import Any, Generic, TypeVar
 
 import pytest
 
+from storagetest.errors import RemoteProtocolError
+from storagetest.plugin.conformance.odd_data import UNREADABLE, describe
+
 T = TypeVar("T")
 
 
@@ -37,6 +40,8 @@ class Look(Generic[T]):
             self._result = (look(),)
         except pytest.skip.Exception as skip:
             self._skip_reason = str(skip)
+        except UNREADABLE as error:
+            self._error = RemoteProtocolError(f"{subject} {describe(error)}")
         except Exception as error:  # raised in the first case that needs the result
             self._error = error
 

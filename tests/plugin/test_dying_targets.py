@@ -1,0 +1,248 @@
+"""Targets that die in the middle of a run: one failure, at the case that did it."""
+
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from output_files import case_outcomes, read_cases
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "mutants"))
+import fuse_mount
+
+RELEASE = """\
+import storagetest.protocols.local as local
+from contextlib import contextmanager
+from storagetest.errors import TargetDead
+from storagetest.protocols.base import register
+
+
+@register
+class Stubborn(local.Local):
+    name = "stubborn"
+
+    class Options(local.Local.Options):
+        pass
+
+    @contextmanager
+    def acquire(self, attaching, options):
+        with super().acquire(attaching, options) as attachment:
+            yield attachment
+        raise TargetDead(f"{options.path}: gocryptfs could not be released")
+"""
+TARGETS = """\
+version: 1
+clients:
+  here: {transport: local}
+targets:
+  disk: {protocol: stubborn, path: DIRECTORY/disk, clients: [here]}
+  other: {protocol: local, path: DIRECTORY/other, clients: [here]}
+"""
+TWO_CASES = """\
+import pytest
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_case(attachment, number):
+    pass
+"""
+
+
+def test_a_failing_release_is_blamed_on_its_own_variant(run_pytest, pytester):
+    pytester.makeconftest(RELEASE)
+    result = run_pytest("-v", suite=TWO_CASES, targets=TARGETS)
+    result.assert_outcomes(passed=4, errors=1)
+    result.stdout.fnmatch_lines(["*ERROR at teardown of test_case?disk-2?*"])
+    result.stdout.no_fnmatch_line("*other is dead*")
+    result.stdout.fnmatch_lines(["*test_case?other-1? PASSED*", "*test_case?other-2? PASSED*"])
+
+
+CRASH = """\
+import os
+import signal
+
+import pytest
+
+pytestmark = [pytest.mark.needs("filesystem"), pytest.mark.case(section="X 1", level="MUST")]
+
+
+def cases(prefix, count):
+    return pytest.mark.parametrize(
+        "number", [pytest.param(n, marks=pytest.mark.case(f"{prefix}-{n}")) for n in range(count)]
+    )
+
+
+@cases("BEFORE", 6)
+def test_before(client_dir, number):
+    (client_dir / "f").write_bytes(b"x")
+
+
+@pytest.mark.exclusive
+@pytest.mark.case("CRASH")
+def test_crash(client_dir):
+    try:
+        os.kill(SERVER, signal.SIGKILL)
+    except ProcessLookupError:  # on the other target
+        pass
+    (client_dir / "f").write_bytes(b"x")
+
+
+@cases("AFTER", 40)
+def test_after(client_dir, number):
+    (client_dir / "f").write_bytes(b"x")
+"""
+
+
+@pytest.fixture
+def fuse_disk(pytester, tmp_path) -> Iterator[int]:
+    """Mount a file system on ``disk``; yield the process id of its server."""
+    if (why := fuse_mount.why_not()) is not None:
+        pytest.skip(why)
+    (tmp_path / "below").mkdir()
+    disk = pytester.path / "disk"
+    disk.mkdir()
+    with fuse_mount.mounted("fuse_passthrough:PassThrough", tmp_path / "below", disk):
+        (line,) = [line for line in Path("/proc/mounts").read_text().splitlines() if f" {disk} " in line]
+        yield int(line.split()[0].rpartition(":")[2])
+
+
+def test_a_file_system_that_crashes_is_one_failure(run_pytest, pytester, fuse_disk: int):
+    result = run_pytest(suite=CRASH.replace("SERVER", str(fuse_disk)))
+    outcomes = case_outcomes(pytester.path, "disk")
+    assert [name for name, outcome in outcomes.items() if outcome in ("failed", "error")] == ["CRASH"]
+    assert {outcomes[f"AFTER-{number}"] for number in range(40)} == {"skipped"}
+    records = read_cases(pytester.path, "disk")
+    assert "disk is dead" in records["AFTER-7"]["message"]
+    assert "is lost: Transport endpoint is not connected" in records["CRASH"]["message"]
+    assert set(case_outcomes(pytester.path, "other").values()) == {"passed"}
+    result.assert_outcomes(failed=1, passed=6 + 47, skipped=40)
+
+
+def test_a_crash_among_other_cases_is_one_failure_that_names_those_at_the_same_time(
+    run_pytest, pytester, fuse_disk: int
+):
+    suite = CRASH.replace("SERVER", str(fuse_disk)).replace("@pytest.mark.exclusive\n", "")
+    run_pytest(suite=suite)
+    records = read_cases(pytester.path, "disk")
+    (red,) = [record for record in records.values() if record["outcome"] in ("failed", "error")]
+    assert red["outcome"] == "failed"
+    assert red["message"].startswith("the target died in this case")
+    assert red["id"] == "CRASH" or "test_crash[disk]" in red["message"].splitlines()[0]
+
+
+WIRE = """\
+import os
+import signal
+
+import pytest
+from storagetest.wire.tcp import RecordedConnection
+
+pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(section="X 1", level="MUST")]
+
+
+@pytest.fixture
+def connection(variant):
+    options = variant.options
+    with RecordedConnection.connect(options.address, options.port, deadline=2) as link:
+        yield link
+
+
+@pytest.fixture
+def undone(variant):
+    yield
+    RecordedConnection.connect(variant.options.address, variant.options.port, deadline=2).close()
+
+
+@pytest.mark.case("BEFORE")
+def test_before(connection):
+    pass
+
+
+@pytest.mark.case("CRASH")
+def test_crash(undone, connection):
+    os.kill(SERVER, signal.SIGKILL)
+    connection.receive(deadline=5)
+    assert connection.closed_how is None, "the target closed the connection"
+
+
+@pytest.mark.case("AFTER-1")
+def test_after(connection):
+    pass
+
+
+@pytest.mark.case("AFTER-2")
+def test_later(connection):
+    pass
+"""
+SERVER = Path(__file__).parents[1] / "controllers" / "nvme_tcp_server.py"
+
+
+def start_server(port: int = 0) -> tuple[subprocess.Popen[str], int]:
+    argv = [sys.executable, str(SERVER), str(port)]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    return process, int(process.stdout.readline())
+
+
+@pytest.fixture
+def run_crash(run_on_target, pytester):
+    """Return a function that runs WIRE on a server that it kills; the server may be started again."""
+    processes = []
+
+    def run(suite: str = WIRE, *, restarts: bool):
+        first, port = start_server()
+        processes.append(first)
+
+        def restart() -> None:
+            first.wait()
+            if restarts:
+                processes.append(start_server(port)[0])
+
+        restarting = threading.Thread(target=restart)
+        restarting.start()
+        pytester.makepyfile(test_wire=suite.replace("SERVER", str(first.pid)))
+        target = {"protocol": "nvme-tcp", "port": port, "nqn": "nqn.2026-11.org.storagetest:x"}
+        try:
+            result, outcomes = run_on_target(target, str(pytester.path / "test_wire.py"))
+        finally:
+            first.kill()
+            restarting.join()
+        return result, outcomes, read_cases(pytester.path)
+
+    yield run
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def test_a_wire_target_that_is_restarted_is_waited_for(run_crash):
+    result, outcomes, records = run_crash(restarts=True)
+    assert outcomes == {"BEFORE": "passed", "CRASH": "failed", "AFTER-1": "passed", "AFTER-2": "passed"}
+    (observed,) = records["CRASH"]["observed"]
+    assert re.fullmatch(
+        r"127.0.0.1:\d+ accepted no connection in or after this case, for \d+\.\d s", observed
+    )
+    result.assert_outcomes(passed=3, failed=1)
+
+
+def test_a_wire_target_that_stays_dead_is_one_failure(run_crash):
+    result, outcomes, records = run_crash(restarts=False)
+    assert outcomes == {"BEFORE": "passed", "CRASH": "failed", "AFTER-1": "skipped", "AFTER-2": "skipped"}
+    assert re.search(
+        r"disk is dead: 127.0.0.1:\d+ accepts no connection since test_crash.disk., for 2 s",
+        records["AFTER-2"]["message"],
+    )
+    result.assert_outcomes(passed=1, failed=1, skipped=2)
+
+
+def test_a_target_that_died_before_a_case_is_not_blamed_on_that_case_alone(run_crash):
+    suite = WIRE.replace("def test_crash(undone, ", "def test_crash(")
+    suite = suite.replace("    connection.receive(deadline=5)\n", "").replace(
+        '    assert connection.closed_how is None, "the target closed the connection"\n', ""
+    )
+    result, outcomes, records = run_crash(suite, restarts=False)
+    assert outcomes == {"BEFORE": "passed", "CRASH": "passed", "AFTER-1": "error", "AFTER-2": "skipped"}
+    assert records["AFTER-1"]["observed"][0].endswith("; the case before it was test_crash[disk]")
+    result.assert_outcomes(passed=2, errors=1, skipped=1)
