@@ -6,5 +6,15 @@ from posix_rules import MUTANTS
 
 __all__ = ["MUTANTS"]
 
-for _area in ("attribute", "data", "directory", "lock", "name", "open", "permission", "xattr"):
+for _area in (
+    "again",
+    "attribute",
+    "data",
+    "directory",
+    "lock",
+    "name",
+    "open",
+    "permission",
+    "xattr",
+):
     importlib.import_module(f"posix_{_area}_mutants")
