@@ -13,7 +13,7 @@ from posix_rules import Keeping, mutant, opens_with
 
 
 class _Counting(Keeping):
-    """``again`` tells whether something was done before."""
+    """``again`` counts an event and returns whether it happened before."""
 
     def __init__(self, below: Path) -> None:
         super().__init__(below)
