@@ -25,7 +25,7 @@ from nvme_tcp_rules import (
 
 from storagetest.wire.nvme.codes import Admin, Cns, Io, LogPage, StatusCode
 from storagetest.wire.nvme.command import Command, Cqe
-from storagetest.wire.nvme_tcp.pdu import CapsuleCmd, DecodedPdu
+from storagetest.wire.nvme_tcp.pdu import C2HData, CapsuleCmd, DecodedPdu
 
 # Identify (Base 5.2.13)
 
@@ -56,6 +56,14 @@ def _again(through: ProxyConnection, what: str) -> bool:
     return through.memory[what] > 1
 
 
+target(
+    "identify-nguid-changes | NVM 4.1.5.1 | NGUID is another in each Identify",
+    patch(
+        lambda raw: raw[:104] + bytes([raw[104] ^ 1]) + raw[105:],
+        when=lambda t, c: identify(Cns.NAMESPACE)(t, c) and _again(t, "nguid"),
+    ),
+)
+
 # Log pages (Base 5.2.12)
 
 OTHER_PAGES = lambda t, c: log()(t, c) and c.cdw10 & 0xFF != LogPage.FIRMWARE_SLOT  # noqa: E731
@@ -70,6 +78,13 @@ target(
 target(
     "log-smart-range | Base 5.2.12.1.3 | Available Spare of the SMART log is 255 percent",
     patch(lambda raw: raw[:3] + b"\xff" + raw[4:] if len(raw) > 3 else raw, when=log(LogPage.SMART)),
+)
+
+target(
+    "discovery-entry | Base 5.2.12.3.3 | TRSVCID of an entry is no port",
+    patch(
+        lambda raw: raw[:1056] + b"nvme" + raw[1060:] if len(raw) > 1056 else raw, when=log(LogPage.DISCOVERY)
+    ),
 )
 
 # Features (Base 5.2.11, 5.2.26)
@@ -139,6 +154,19 @@ host(
         when=lambda t, c: on_io(Io.DATASET_MANAGEMENT)(t, c) and not c.cdw11 & 4,
     ),
 )
+
+
+def unsteady(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+    """Read blocks that are zeroes as zeroes and as ones, in turn."""
+    command = through.command_of(got)
+    if not isinstance(got.pdu, C2HData) or not command or not on_io(Io.READ)(through, command):
+        return None
+    if any(got.pdu.data) or not _again(through, "zeroes") or through.memory["zeroes"] % 2:
+        return None
+    return [replace(got.pdu, data=b"\xff" * len(got.pdu.data))]
+
+
+target("dsm-unsteady | NVM 3.3.3.2.1 | deallocated blocks read as zeroes and as ones in turn", unsteady)
 target(
     "copy-to-past-end | NVM 3.3.2 | Copy to blocks past the end is accepted",
     accepts(StatusCode.LBA_OUT_OF_RANGE, when=lambda t, c: on_io(Io.COPY)(t, c) and c.cdw10 >= 2048 - 64),

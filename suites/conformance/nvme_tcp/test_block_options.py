@@ -14,7 +14,14 @@ from storagetest.wire.nvme_tcp.harness import Scratch, block_data, refused
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="NVM 3.3")]
 
-ONCS = {Io.COMPARE: 0, Io.WRITE_UNCORRECTABLE: 1, Io.DATASET_MANAGEMENT: 2, Io.WRITE_ZEROES: 3, Io.COPY: 8}
+ONCS = {
+    Io.COMPARE: 0,
+    Io.WRITE_UNCORRECTABLE: 1,
+    Io.DATASET_MANAGEMENT: 2,
+    Io.WRITE_ZEROES: 3,
+    Io.VERIFY: 7,
+    Io.COPY: 8,
+}
 """The bit of ONCS for support of an optional command (Base 5.2.13.2.1)."""
 
 LIMITED_RETRY = 1 << 31
@@ -126,6 +133,57 @@ def test_without_ad_no_block_is_deallocated(supports: Supports, queue: Queue, sc
         assert get(queue, scratch, 8) == data, f"3.3.3: attributes {attributes:x}h without AD changed data"
 
 
+@pytest.mark.case("NVB-ZEROES-04", section="NVM 3.3.8", kills=("write-lost",))
+def test_zeroed_blocks_are_written_again(supports: Supports, queue: Queue, scratch: Scratch) -> None:
+    supports(Io.WRITE_ZEROES)
+    put(queue, scratch, 4, 20)
+    done = queue.run(io.write_zeroes(scratch.nsid, scratch.lba, min(4, scratch.limits.zeroes)))
+    assert done.ok, f"Write Zeroes ended with {status_name(done.status)}"
+    data = put(queue, scratch, 4, 21)
+    assert get(queue, scratch, 4) == data, "3.3.8: a block that was zeroed holds what is written to it"
+
+
+def deallocate(queue: Queue, scratch: Scratch, blocks: int) -> None:
+    """Deallocate blocks from the start of the scratch, within DMRSL."""
+    for lba, count in scratch.limits.pieces(scratch.lba, blocks, most=scratch.limits.discard):
+        done = queue.run(io.dataset_management(scratch.nsid, 1), data=io.dsm_ranges([(lba, count)]))
+        assert done.ok, f"Dataset Management ended with {status_name(done.status)}"
+
+
+@pytest.mark.case("NVB-DSM-05", section="NVM 3.3.3.2.1", kills=("dsm-unsteady",))
+def test_a_deallocated_block_reads_the_same_each_time(
+    supports: Supports, queue: Queue, scratch: Scratch
+) -> None:
+    supports(Io.DATASET_MANAGEMENT)
+    put(queue, scratch, 8, 22)
+    deallocate(queue, scratch, 8)
+    first = get(queue, scratch, 8)
+    for _ in range(3):
+        assert get(queue, scratch, 8) == first, "3.3.3.2.1: the values of a deallocated block do not change"
+
+
+@pytest.mark.case("NVB-DSM-06", section="NVM 3.3.3.2.1", kills=("write-lost",))
+def test_deallocated_blocks_are_written_again(supports: Supports, queue: Queue, scratch: Scratch) -> None:
+    supports(Io.DATASET_MANAGEMENT)
+    put(queue, scratch, 8, 23)
+    deallocate(queue, scratch, 8)
+    data = put(queue, scratch, 8, 24)
+    assert get(queue, scratch, 8) == data, "3.3.3.2.1: a write allocates the block"
+
+
+@pytest.mark.case("NVB-COPY-08", section="NVM 3.3.2", kills=("copy-limits",))
+def test_a_copy_over_mcl_is_refused(supports: Supports, queue: Queue, scratch: Scratch) -> None:
+    """More blocks together than MCL, in ranges that MSSRL and MSRC allow."""
+    supports(Io.COPY)
+    limits = scratch.limits
+    if not limits.copy_range or limits.copy_ranges * limits.copy_range <= limits.copy_total:
+        pytest.skip("MSRC and MSSRL allow no more blocks than MCL")
+    count = limits.copy_total // limits.copy_range + 1
+    ranges = io.copy_ranges([(0, limits.copy_range)] * count)
+    done = queue.run(io.copy(scratch.nsid, scratch.lba, count), data=ranges)
+    refused(done, StatusCode.COMMAND_SIZE_LIMIT_EXCEEDED)
+
+
 @pytest.mark.case("NVB-COPY-05", section="NVM 3.3.2", kills=("copy-to-past-end",))
 def test_copy_to_past_the_end_is_refused(supports: Supports, queue: Queue, scratch: Scratch) -> None:
     supports(Io.COPY)
@@ -228,3 +286,16 @@ def test_a_mark_past_the_end_is_refused(supports: Supports, queue: Queue, scratc
     supports(Io.WRITE_UNCORRECTABLE)
     command = replace(io.verify(scratch.nsid, scratch.end, 1), opcode=Io.WRITE_UNCORRECTABLE)
     refused(queue.run(command), StatusCode.LBA_OUT_OF_RANGE)
+
+
+@pytest.mark.case("NVB-UNC-04", section="NVM 3.3.5", kills=("uncorrectable-data",))
+def test_a_marked_block_does_not_verify(supports: Supports, queue: Queue, scratch: Scratch) -> None:
+    supports(Io.WRITE_UNCORRECTABLE)
+    supports(Io.VERIFY)
+    put(queue, scratch, 2, 12)
+    mark(queue, scratch, 1, 1)
+    try:
+        done = queue.run(io.verify(scratch.nsid, scratch.lba + 1, 1))
+        refused(done, StatusCode.UNRECOVERED_READ_ERROR)
+    finally:
+        put(queue, scratch, 2, 13)

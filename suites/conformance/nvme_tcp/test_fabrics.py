@@ -12,7 +12,7 @@ from storagetest.errors import RemoteProtocolError
 from storagetest.wire.nvme import admin, fabrics, io
 from storagetest.wire.nvme.codes import Cns, Fctype, Property, StatusCode, status_name
 from storagetest.wire.nvme.fabrics import DISCOVERY_NQN, ConnectData
-from storagetest.wire.nvme.structures import Cap
+from storagetest.wire.nvme.structures import Cap, discovery_entries
 from storagetest.wire.nvme_tcp import CommandResult, ControllerSession, Identity, Queue
 from storagetest.wire.nvme_tcp.harness import Harness, refused
 from storagetest.wire.nvme_tcp.session import CC_ENABLE, CSTS_READY, CSTS_SHUTDOWN_DONE, KATO, connect_queue
@@ -24,6 +24,9 @@ Observe = Callable[[str], None]
 IN_DATA = 1 << 16
 """IATTR: the offset in the result of a refused Connect counts from the start of its data."""
 
+
+TRTYPE_TCP = 3
+"""Transport Type of TCP in the Discovery log page (Base 5.2.12.3.3)."""
 
 QUEUE_EXISTS = (
     StatusCode.COMMAND_SEQUENCE_ERROR,
@@ -414,8 +417,6 @@ def test_the_discovery_subsystem_identifies_itself(bench: Harness) -> None:
 
 @pytest.mark.case("NVF-DISCOVERY-02", section="Base 5.2.12.3.3", kills=("discovery-empty",))
 def test_the_discovery_log_names_the_subsystem(bench: Harness) -> None:
-    from storagetest.wire.nvme.structures import discovery_entries  # noqa: PLC0415  # needed here alone
-
     discovery = _discovery(bench)
     _, count, _ = discovery_entries(discovery.log_page(0x70, 1024))
     length = 1024 * (count + 1)
@@ -437,6 +438,33 @@ def test_the_discovery_subsystem_has_no_io_queues(bench: Harness) -> None:
         cntlid=discovery.cntlid,
     )
     assert not done.ok, "3.1.3.3: a discovery controller supports no I/O queues"
+
+
+@pytest.mark.case("NVF-DISCOVERY-04", section="Base 5.2.12.3.3", kills=("log-offset-other",))
+def test_the_discovery_log_is_read_in_parts(bench: Harness) -> None:
+    discovery = _discovery(bench)
+    if not discovery.controller["lpa"] & 4:
+        pytest.skip("LPA bit 2: the log page offset is not supported")
+    whole = discovery.log_page(0x70, 2048)
+    for offset, size in ((1024, 1024), (1024, 256), (1280, 512), (8, 16)):
+        done = discovery.admin.run(admin.get_log_page(0x70, size, offset=offset), reads=size)
+        assert done.ok, f"5.2.12: {size} bytes from LPO {offset} is not {status_name(done.status)}"
+        assert done.data == whole[offset : offset + size], (
+            f"5.2.12: {size} bytes from LPO {offset} are others"
+        )
+
+
+@pytest.mark.case("NVF-DISCOVERY-05", section="Base 5.2.12.3.3", kills=("discovery-entry",))
+def test_the_entries_of_the_discovery_log_are_well_formed(bench: Harness) -> None:
+    discovery = _discovery(bench)
+    _, count, _ = discovery_entries(discovery.log_page(0x70, 1024))
+    _, _, entries = discovery_entries(discovery.log_page(0x70, 1024 * (count + 1)))
+    for entry in (one for one in entries if one.trtype == TRTYPE_TCP):
+        kind = "a discovery subsystem" if entry.subnqn == DISCOVERY_NQN else "an NVM subsystem"
+        legal = (1, 3) if entry.subnqn == DISCOVERY_NQN else (1, 2)
+        assert entry.subtype in legal, f"5.2.12.3.3: SUBTYPE of {kind} is {entry.subtype}: {entry.subnqn}"
+        assert entry.adrfam in (1, 2), f"5.2.12.3.3: ADRFAM of TCP is IPv4 or IPv6, not {entry.adrfam}"
+        assert entry.trsvcid.isdecimal(), f"5.2.12.3.3: TRSVCID of TCP is a port, not {entry.trsvcid!r}"
 
 
 # Losing a connection (3.3.2.4)

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from storagetest.wire.nvme import io
-from storagetest.wire.nvme.codes import StatusCode, status_name
+from storagetest.wire.nvme import admin, io
+from storagetest.wire.nvme.codes import Cns, StatusCode, status_name
 from storagetest.wire.nvme.command import Command
 from storagetest.wire.nvme_tcp import ControllerSession, Queue
-from storagetest.wire.nvme_tcp.harness import Scratch, block_data, refused
+from storagetest.wire.nvme_tcp.harness import Harness, Scratch, block_data, refused, wwids
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 3.2.1")]
 
@@ -63,6 +63,20 @@ def test_every_active_namespace_has_sizes_and_a_format(session: ControllerSessio
         assert data["flbas"] & 0xF <= data["nlbaf"], (
             f"4.1.5.1: FLBAS of NSID {nsid} names a format of the list"
         )
+
+
+@pytest.mark.case("NVA-ID-NS-06", section="NVM 4.1.5.1", kills=("identify-nguid-changes",))
+def test_identifiers_are_the_same_for_each_controller(session: ControllerSession, bench: Harness) -> None:
+    other = bench.session()
+    for nsid in session.namespaces()[:MOST]:
+        names = [wwids(one, nsid) for one in (session, other, session)]
+        assert names[0] == names[1] == names[2], f"4.1.5.1: the identifiers of NSID {nsid} change: {names}"
+
+
+@pytest.mark.case("NVA-ID-DESC-03", section="Base 3.2.1.5", kills=("nsid-not-checked",))
+def test_descriptors_of_an_invalid_nsid_are_refused(session: ControllerSession) -> None:
+    done = session.admin.run(admin.identify(Cns.DESCRIPTORS, nsid=INVALID), reads=4096)
+    refused(done, StatusCode.INVALID_NAMESPACE)
 
 
 @pytest.mark.case("NVB-NS-READ", kills=("namespace-other-refused",))
