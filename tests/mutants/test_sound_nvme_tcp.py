@@ -47,8 +47,9 @@ SOUND = {
 """Legal choices by name. The first has those of SPDK."""
 
 SKIPPED = {
-    "4-kib-blocks": {"NVB-ZEROES-02"},
+    "4-kib-blocks": {"NVB-COPY-08", "NVB-ZEROES-02"},
     "least-limits": {
+        "NVB-COPY-08",
         "NVB-RW-04",
         "NVB-RW-07",
         "NVT-AFTER-END-02",
