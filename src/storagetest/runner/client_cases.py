@@ -143,6 +143,10 @@ class ClientCaseBatch:
             self._read_line(self._process)
         return self._results.get(case) or ClientCaseResult(case, ClientCaseStatus.ERROR, self._reason)
 
+    def arrived(self) -> list[ClientCaseResult]:
+        """Return the results that have arrived and are still in the batch, in the order of their arrival."""
+        return list(self._results.values())
+
     def _read_line(self, process: InteractiveProcess) -> None:
         """Read one line of the agent's output."""
         try:

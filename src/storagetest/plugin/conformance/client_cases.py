@@ -80,15 +80,19 @@ class ClientCaseRunner:
         return self._under_way.wait_result(item.nodeid)
 
     def suspects(self, item: pytest.Item) -> list[str]:
-        """Return the names of the cases that ran at the same time as ``item`` and did not pass."""
+        """Return the names of the cases that ended without success as ``item`` did, the first ones to end.
+
+        As many cases run at the same time, so the case in which the target died is one of them.
+        """
         if self._under_way is None:
             return []
         first = self._items.index(item) + 1
-        near = [
-            other for other in self._items[first : first + CONCURRENCY] if other.nodeid in self._under_way
-        ]
+        for other in self._items[first : first + CONCURRENCY]:
+            if other.nodeid in self._under_way:
+                self._under_way.peek(other.nodeid)
+        names = {other.nodeid: other.name for other in self._items}
         done = (ClientCaseStatus.PASSED, ClientCaseStatus.SKIPPED)
-        return [other.name for other in near if self._under_way.peek(other.nodeid).status not in done]
+        return [names[each.id] for each in self._under_way.arrived() if each.status not in done][:CONCURRENCY]
 
     def close(self) -> None:
         """End the batch."""
