@@ -82,7 +82,7 @@ def test_the_level_determines_the_outcome(run, pytester):
     assert records["A-1"]["kills"] == ["m"]
     assert (records["A-2"]["section"], records["A-1"]["section"]) == ("X 2", "X 1")
     assert records["A-3"]["observed"] == ["first", "second"]
-    assert records["A-7"]["message"] == "the bytes: 0102"
+    assert records["A-7"]["message"] == "the bytes: 0102; required: remote (X 1)"
     assert records["A-7"]["no_mutant_reason"] == "no mutant"
     result.stdout.fnmatch_lines(["X 2 *1 warned", "warned: A-2 (X 2): not satisfied*"])
     result.stdout.fnmatch_lines(
@@ -399,9 +399,53 @@ def test_what_cannot_be_read_is_a_failure_of_the_target(run_on_target, pytester)
     }
     records = read_cases(pytester.path)
     line = '{"y": 1}[reply.decode()]'
-    wanted = rf"what the target sent cannot be read: KeyError: 'x', at test_cases.py:\d+: .*{re.escape(line)}"
+    wanted = (
+        rf"what the target sent cannot be read: KeyError: 'x', at test_cases.py:\d+: .*{re.escape(line)}.*"
+    )
     assert re.fullmatch(wanted, records["KEY"]["message"])
     assert records["FIXTURE"]["message"].startswith(
         "what the target sent cannot be read: error: unpack requires"
     )
     assert records["LOOK-1"]["message"].startswith("the page cannot be read: IndexError")
+
+
+FINDINGS = """
+pytestmark = pytest.mark.case(section="RFC 1 2.3", level="MUST")
+
+@pytest.mark.case("BARE")
+def test_a_reply_is_good():
+    status = 2
+    assert status == 0
+
+@pytest.mark.case("RULE")
+def test_rule():
+    \'\'\'The reservation ends.
+
+    More about it.
+    \'\'\'
+    held = 3
+    assert held == 0, "2.3: it is released"
+
+@pytest.mark.case("SENTENCE")
+def test_sentence():
+    assert False, "status 2; GOOD was expected"
+
+@pytest.mark.case("SHOULD", level="SHOULD")
+def test_a_should():
+    assert not [1], "left"
+"""
+
+
+def test_a_message_is_what_was_found_and_then_what_is_required(run, pytester):
+    result = run(FINDINGS.replace("\\'", "'"))
+    messages = {name: record["message"].splitlines()[0] for name, record in read_cases(pytester.path).items()}
+    assert messages == {
+        "BARE": "`status == 0` is false: 2 == 0; required: a reply is good (RFC 1 2.3)",
+        "RULE": "2.3: it is released (found: 3 == 0); required: The reservation ends (RFC 1 2.3)",
+        "SENTENCE": "status 2; GOOD was expected; required: sentence (RFC 1 2.3)",
+        "SHOULD": "left (found: not [1]); required: a should (RFC 1 2.3)",
+    }
+    result.stdout.fnmatch_lines(["*- required -*", "a reply is good (RFC 1 2.3)"])
+    result.stdout.fnmatch_lines(
+        ["FAILED test_cases.py::test_a_reply_is_good - `status == 0` is false: 2 ==*"]
+    )

@@ -105,7 +105,7 @@ def hosts(
 
 def allowed(done: CommandResult) -> None:
     """The claim that a command succeeded."""
-    assert done.ok, f"allowed, not {status_name(done.status)}"
+    assert done.ok, f"{status_name(done.status)}; success was expected"
 
 
 # The premises of the other cases

@@ -33,6 +33,7 @@ from urllib.parse import quote
 import pytest
 
 from storagetest.errors import RemoteProtocolError
+from storagetest.plugin.conformance import findings
 from storagetest.plugin.conformance.causes import Built, Cause, Causes, NoClaim, bases_first
 from storagetest.plugin.items import is_worker, item_variant, parameters_of, wire_needs
 from storagetest.plugin.outcomes import Invalid, mark_failed
@@ -264,6 +265,14 @@ class Conformance:
         variant = item.config.stash[KEY].variant_of(item)
         observed: list[str] = item.stash.get(_OBSERVED, [])
         seconds: float = item.stash.get(_DURATION, call.duration)
+        message = "" if error is None else str(error) or type(error).__name__
+        if (
+            outcome in (CaseOutcome.FAILED, CaseOutcome.WARNED)
+            and report.when == "call"
+            and error is not None
+        ):
+            message = findings.message_of(item, case.section, call)
+            findings.show(report, message)
         because = item.stash.get(_BECAUSE, None)
         values = asdict(case)
         del values["builds_on"]
@@ -273,7 +282,7 @@ class Conformance:
             outcome=outcome,
             target=variant.target if variant else "",
             observed=tuple(observed),
-            message="" if error is None else str(error) or type(error).__name__,
+            message=message,
             seconds=round(seconds, 4),
             nodeid=item.nodeid,
         )

@@ -27,7 +27,7 @@ import pytest
 
 from storagetest.agent.testlib.fixtures.client_dir import CONCURRENCY
 from storagetest.errors import TargetDead, WorkloadError
-from storagetest.plugin.conformance import cases
+from storagetest.plugin.conformance import cases, findings
 from storagetest.plugin.fixtures import core, deprecated
 from storagetest.plugin.items import item_variant, parameters_of
 from storagetest.plugin.run_state import KEY
@@ -244,6 +244,8 @@ def _report_result(item: pytest.Function, result: ClientCaseResult, attachment: 
     failed = result.status is ClientCaseStatus.FAILED
     death = "" if failed and result.errno not in _LOST else _death(item, attachment)
     shown = f"{result.message}\n{_source_lines(item, result)}\n{where}"
+    if failed and not death and result.lines and not result.errno:
+        findings.note_assertion(item, result.lines[-1])
     if failed or death:
         pytest.fail(f"{death}\n{shown}" if death else shown, pytrace=False)
     raise WorkloadError(f"{item.originalname}: {shown}")
