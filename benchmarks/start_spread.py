@@ -114,8 +114,8 @@ def _ours(gates: Sequence[StartBarrier], jobs: Mapping[Path, FioJob]) -> tuple[f
     run_synchronized(
         gates, [partial(_load, gate, *one) for gate, one in zip(gates, jobs.items(), strict=True)]
     )
-    return _spread(home / f"{ALL}_clat.log" for home in jobs), _spread(
-        home / f"{FIRST}_clat.log" for home in jobs
+    return _spread(home / f"{ALL}_lat.log" for home in jobs), _spread(
+        home / f"{FIRST}_lat.log" for home in jobs
     )
 
 
@@ -161,7 +161,7 @@ def _by_client_server(jobs: Mapping[Path, FioJob], addresses: Sequence[str], pla
         file.write_text(f"[load]\n{lines}\n")
         command += [f"--client={address},{PORT}", str(file)]
     done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=DEADLINE, check=False)
-    found = [*place.glob(f"{ALL}_clat*")]
+    found = [*place.glob(f"{ALL}_lat*")]
     if len(found) < len(jobs):
         raise StoragetestError(
             f"fio's client/server left {len(found)} logs of {len(jobs)}: {done.stderr[-500:]}"

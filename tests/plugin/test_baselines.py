@@ -16,7 +16,7 @@ def test_a_baseline_is_saved_compared_and_extended(run_with_fake_metrics, pytest
     # Gates against a baseline are not judged while the first one is saved.
     assert_result(saved, "baseline: base.json: 2 cases saved", passed=2)
     document = json.loads((pytester.path / "base.json").read_text())
-    assert document["schema"] == "storagetest.baseline/1"
+    assert document["schema"] == "storagetest.baseline/2"
     assert [case["variant"] for case in document["cases"]] == ["disk", "other"]
     assert len(document["cases"][0]["sessions"][0]["values"]["iops"]) == 10  # the whole budget
     assert document["cases"][0]["noise_floors"] == {}

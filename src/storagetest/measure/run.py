@@ -62,7 +62,7 @@ METRICS: Mapping[str, Metric] = {
         Metric("client_cpu", Unit.RATIO, Better.LOWER),
     )
 }
-"""The metrics of any I/O workload: completion latency; ``client_cpu`` is the busy share of all cores."""
+"""The metrics of any I/O workload: total latency of I/Os; ``client_cpu`` is the busy share of all cores."""
 
 HEADLINE = ("bandwidth", "iops", "latency_mean", "p99")
 """The most significant metrics of an I/O workload; see :attr:`Run.headline`."""
@@ -73,7 +73,7 @@ class Sample:
     """One repeat.
 
     ``values`` maps a metric's name to its value in the metric's base unit. ``latency`` is the histogram of
-    completion latencies, from which the percentiles were computed; ``operations`` are histograms by kind of
+    total latencies, from which the percentiles were computed; ``operations`` are histograms by kind of
     operation, if the load has several. ``seconds`` is the measured time, ``ios`` the I/Os completed in it.
     ``evidence`` is attached to the report: name → text (argv, the load generator's own output). ``invalid``
     states why this repeat has no verdict (empty: it has one). ``series`` are values over time: the load

@@ -3,7 +3,9 @@
 A baseline is a JSON document of cases, or a directory of such documents with one case each, for version
 control: a changed case changes one small file. Rules:
 
-1. ``schema`` leads the document; another version is refused by name.
+1. ``schema`` leads the document; another version is refused by name. Of version 1 the latencies are left out:
+   they were completion latencies, which are not compared with total ones. Gates on them state that there is
+   none.
 2. A case is identified by its node id, workload, variant, client, profile and parameters. The key contains no
    address and no time, so a target keeps its baseline if its address changes.
 3. Each save appends one session with all the runs' values by metric. The latest 20 sessions are stored. A
@@ -19,20 +21,23 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from storagetest.errors import ResultError
 from storagetest.files import replace_file
-from storagetest.measure.run import Metric, Run
+from storagetest.measure.run import METRICS, Metric, Run
+from storagetest.measure.unit import Unit
 from storagetest.report import jsonl
 from storagetest.report.base import Record, Status
 from storagetest.verdict import BASELINE, Outcome
 from storagetest.verdict.baseline import Reference
 
-SCHEMA = "storagetest.baseline/1"
+SCHEMA = "storagetest.baseline/2"
+_PREVIOUS_SCHEMA = "storagetest.baseline/1"
+_COMPLETION_LATENCIES = {name for name, metric in METRICS.items() if metric.unit is Unit.SECONDS}
 MOST_SESSIONS = 20
 
 Object = dict[str, Any]
@@ -241,10 +246,13 @@ def _read(path: Path, text: str) -> list[BaselineEntry]:
     except ValueError as error:
         raise ResultError(f"{path}: damaged: {error}") from None
     schema = document.get("schema") if isinstance(document, dict) else None
-    if schema != SCHEMA:
-        raise ResultError(f"{path}: schema is {schema!r}; this version reads {SCHEMA!r}")
+    if schema not in (SCHEMA, _PREVIOUS_SCHEMA):
+        raise ResultError(
+            f"{path}: schema is {schema!r}; this version reads {SCHEMA!r} and {_PREVIOUS_SCHEMA!r}"
+        )
+    left_out = _COMPLETION_LATENCIES if schema == _PREVIOUS_SCHEMA else frozenset[str]()
     try:
-        return [_from_json(each) for each in document["cases"]]
+        return [_from_json(each, left_out) for each in document["cases"]]
     except KeyError as error:
         raise ResultError(f"{path}: member {error} is missing") from None
     except (TypeError, ValueError, AttributeError) as error:
@@ -258,7 +266,7 @@ _RENAMED = {
 """Earlier → current node ids of storagetest's suites, to read baselines of earlier versions."""
 
 
-def _from_json(document: Mapping[str, Any]) -> BaselineEntry:
+def _from_json(document: Mapping[str, Any], left_out: Set[str]) -> BaselineEntry:
     case, workload, variant, client, profile = (
         str(document[name]) for name in ("case", "workload", "variant", "client", "profile")
     )
@@ -268,10 +276,18 @@ def _from_json(document: Mapping[str, Any]) -> BaselineEntry:
     sessions = tuple(
         BaselineSession(
             float(session["started"]),
-            {str(name): tuple(map(float, values)) for name, values in session["values"].items()},
+            {
+                str(name): tuple(map(float, values))
+                for name, values in session["values"].items()
+                if name not in left_out
+            },
             dict(session.get("versions", {})),
         )
         for session in document["sessions"]
     )
-    metrics = {str(name): jsonl.metric_from_json(each) for name, each in document["metrics"].items()}
+    metrics = {
+        str(name): jsonl.metric_from_json(each)
+        for name, each in document["metrics"].items()
+        if name not in left_out
+    }
     return BaselineEntry(key, metrics, sessions)

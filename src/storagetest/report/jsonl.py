@@ -22,7 +22,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +30,23 @@ from storagetest.errors import ResultError
 from storagetest.measure.bottleneck import Bottleneck, Limiter, Utilisation
 from storagetest.measure.common_window import ClientSummary, ConcurrencySummary
 from storagetest.measure.histogram import Histogram
-from storagetest.measure.run import HEADLINE, Better, Metric, Run, Sample
+from storagetest.measure.run import HEADLINE, METRICS, Better, Metric, Run, Sample
 from storagetest.measure.series import Series
 from storagetest.measure.stats import Interval
 from storagetest.measure.unit import Unit
 from storagetest.report.base import Record, Status
 from storagetest.verdict.base import Outcome, Threshold, Verdict
 
-SCHEMA = "storagetest.result/2"
+SCHEMA = "storagetest.result/3"
 
-_PREVIOUS_SCHEMA = "storagetest.result/1"
+_PREVIOUS_SCHEMAS = ("storagetest.result/1", "storagetest.result/2")
+_COMPLETION = {
+    name: f"completion_{name.removeprefix('latency_')}"
+    for name, metric in METRICS.items()
+    if metric.unit is Unit.SECONDS
+}
+"""Up to version 2 these metrics of fio's loads were completion latencies; they are read as what they are."""
+
 _RENAMED_MEMBERS = {"headroom": "utilisation", "together": "concurrency"}
 """Members of a sample in version 1, with their names in version 2."""
 
@@ -48,7 +55,7 @@ _RUN_TEXTS = ("case", "workload", "target", "variant", "protocol", "client", "ti
 
 Object = dict[str, Any]
 
-_STARTS = tuple(f'{{"schema":"{version}"'.encode() for version in (SCHEMA, _PREVIOUS_SCHEMA))
+_STARTS = tuple(f'{{"schema":"{version}"'.encode() for version in (SCHEMA, *_PREVIOUS_SCHEMAS))
 
 
 def to_json(record: Record) -> Object:
@@ -68,11 +75,13 @@ def to_json(record: Record) -> Object:
 def from_json(document: Mapping[str, Any]) -> Record:
     """Return the record that :func:`to_json` was given. Raises :class:`ResultError`."""
     schema = document.get("schema")
-    if schema not in (SCHEMA, _PREVIOUS_SCHEMA):
-        raise ResultError(f"schema is {schema!r}; this version reads {SCHEMA!r} and {_PREVIOUS_SCHEMA!r}")
+    if schema != SCHEMA and schema not in _PREVIOUS_SCHEMAS:
+        older = " and ".join(map(repr, _PREVIOUS_SCHEMAS))
+        raise ResultError(f"schema is {schema!r}; this version reads {SCHEMA!r}, and {older}")
     try:
+        run = _run_from_json(document["run"])
         return Record(
-            run=_run_from_json(document["run"]),
+            run=run if schema == SCHEMA else _with_completion_latencies(run),
             verdicts=tuple(_verdict_from_json(each) for each in document["verdicts"]),
             ended=Status(document["ended"]) if document["ended"] is not None else None,
             failure=document["failure"],
@@ -183,6 +192,26 @@ def _run_from_json(document: Mapping[str, Any]) -> Run:
         headline=tuple(document.get("headline", HEADLINE)),
         limited_by=_bottleneck_from_json(document.get("limited_by")),
         samples=tuple(_sample_from_json(sample) for sample in document["samples"]),
+    )
+
+
+def _with_completion_latencies(run: Run) -> Run:
+    """Return a run of an earlier version with its completion latencies named so."""
+    if not any("fio.json" in sample.evidence for sample in run.samples):
+        return run
+    return replace(
+        run,
+        metrics={
+            _COMPLETION.get(name, name): replace(metric, name=_COMPLETION.get(name, name))
+            for name, metric in run.metrics.items()
+        },
+        headline=tuple(_COMPLETION.get(name, name) for name in run.headline),
+        samples=tuple(
+            replace(
+                sample, values={_COMPLETION.get(name, name): value for name, value in sample.values.items()}
+            )
+            for sample in run.samples
+        ),
     )
 
 

@@ -65,6 +65,15 @@ def latency_values(operation: str, latency: Histogram) -> dict[str, float]:
     return {f"{operation}_mean": latency.mean, **values}
 
 
+parts_of_latency: Mapping[str, Metric] = latencies("completion", "submission")
+"""Latency from the end of an I/O's submission on, and of its submission; fio's workloads have them."""
+
+
+def latency_parts(parts: Mapping[str, Histogram]) -> dict[str, float]:
+    """Return the values of :data:`parts_of_latency`, of the parts that there are."""
+    return {name: value for part in parts for name, value in latency_values(part, parts[part]).items()}
+
+
 def percentiles(latency: Histogram) -> dict[str, float]:
     """Return the values of the usual metrics that are percentiles: ``p50``, ``p99`` …"""
     return {

@@ -169,6 +169,16 @@ def test_the_key_holds_no_address_and_no_time_and_the_order_of_parameters_is_not
         assert key_of(record.run) != key_of(replace(record.run, **change))
 
 
+def test_completion_latencies_of_an_earlier_version_are_not_compared_with_total_ones(make_record, tmp_path):
+    path = tmp_path / "base.json"
+    save(path, [make_record()])
+    path.write_text(path.read_text().replace("storagetest.baseline/2", "storagetest.baseline/1"))
+    (old,) = load(path).entries.values()
+    assert len(old.reference("iops").values) == 3
+    assert old.reference("p99").values == ()
+    assert {"latency_mean", "p99"}.isdisjoint(old.metrics)
+
+
 def test_saves_append_sessions_and_the_floor_is_learned_from_them(make_record, tmp_path):
     path = tmp_path / "base.json"
     for day in range(3):
@@ -216,7 +226,7 @@ def test_a_results_file_stands_in_for_a_baseline(make_record, write_results):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (b'{"schema": "storagetest.baseline/2"}', "schema is 'storagetest.baseline/2'; this version"),
+        (b'{"schema": "storagetest.baseline/3"}', "schema is 'storagetest.baseline/3'; this version"),
         (b'{"schema": "storagetest.baseline/1"}', "member 'cases' is missing"),
         (b'{"schema": "storagetest.baseline/1", "cases": [{}]}', "member 'case' is missing"),
         (b'{"schema": "storagetest.baseline/1", "cases": 5}', "not a baseline"),

@@ -136,6 +136,20 @@ def test_a_file_of_the_previous_version_is_read(record):
     assert from_json(old) == record
 
 
+def test_completion_latencies_of_an_earlier_version_are_read_as_such(make_record):
+    new = make_record()
+    new = replace(
+        new,
+        run=replace(new.run, samples=tuple(replace(s, evidence={"fio.json": "{}"}) for s in new.run.samples)),
+    )
+    old = from_json({**to_json(new), "schema": "storagetest.result/2"}).run
+    assert old.samples[0].values["completion_p99"] == new.run.samples[0].values["p99"]
+    assert {"p99", "latency_mean"}.isdisjoint(old.samples[0].values)
+    assert set(old.headline) <= set(old.metrics)
+    assert old.metrics["completion_mean"].name == "completion_mean"
+    assert from_json(to_json(new)) == new
+
+
 @given(records)
 def test_the_published_schema_describes_what_is_written(record):
     jsonschema = pytest.importorskip("jsonschema")
@@ -189,7 +203,7 @@ def test_a_torn_line_is_reported_and_the_rest_is_read(write_results, make_record
         ('{"other": 1', "damaged"),
         ("[]", "not a JSON object"),
         ("{}", "schema is None"),
-        ('{"schema": "storagetest.result/3"}', r"schema is 'storagetest\.result/3'; this version reads"),
+        ('{"schema": "storagetest.result/4"}', r"schema is 'storagetest\.result/4'; this version reads"),
         ('{"schema": "storagetest.result/2"}', "member 'run' is missing"),
         ('{"schema": "storagetest.result/2", "run": 3}', "not a result"),
         ("\x00\x01", "damaged"),

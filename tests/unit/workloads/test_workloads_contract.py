@@ -173,7 +173,7 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"cache": "hot", "direct": False}, "cold"),
     ],
     "small-random-write": [
-        ({"direct": False}, "completion latency is wrong"),
+        ({"direct": False}, "has one I/O in flight"),
         ({"engine": "psync"}, "psync has one I/O in flight a job, not 8"),
         ({"block_size": 1000}, "is not a multiple of 512"),
         ({"block_size": 0}, "is not a multiple of 512"),

@@ -74,7 +74,7 @@ def test_what_it_prints_besides_changes_no_number(directory, programs, script):
         ("echo \"fio: unrecognized option '--allow_file_create=0'\" >&2; exit 1",
          r"gave no report(.|\n)*unrecognized option"),
         ("""printf '{\\n  "fio version" : "fio-2.16",\\n  "jobs" : []\\n}\\n'""",
-         "fio-2.16 is too old: fio 3.7 or newer"),
+         "fio-2.16 is too old: fio 3.19 or newer"),
     ],
 )  # fmt: skip
 def test_faulty_fio_is_an_error(directory, programs, script, message):

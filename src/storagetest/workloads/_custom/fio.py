@@ -18,9 +18,17 @@ from storagetest.workloads._custom.base import CustomWorkload, register
 from storagetest.workloads._custom.job_file import CustomJob, read_jobs
 from storagetest.workloads._fio.base import SLACK, FioOptions, FioWorkload, Pattern, first_ios, utilisation
 from storagetest.workloads._fio.job import FioJob, argv_of, barrier_option, first_io_job
-from storagetest.workloads._fio.parse import ExpectedReport, FioResult
+from storagetest.workloads._fio.parse import ExpectedReport, FioResult, merge_parts
 from storagetest.workloads._fio.run import FIRST_IO_REPORT, run_command
-from storagetest.workloads._metrics import bandwidth, latencies, latency_values, percentiles, rate
+from storagetest.workloads._metrics import (
+    bandwidth,
+    latencies,
+    latency_parts,
+    latency_values,
+    parts_of_latency,
+    percentiles,
+    rate,
+)
 from storagetest.workloads.base import LoadSize
 
 _LARGEST = 1 << 20
@@ -51,7 +59,7 @@ class CustomFioWorkload(CustomWorkload):
         path = entry.fio or Path()
         text = _read(path, place)
         jobs = read_jobs(text, str(path))
-        metrics = dict(METRICS)
+        metrics = {**METRICS, **parts_of_latency}
         for job in jobs if len(jobs) > 1 else ():
             metrics |= rate(f"{job.name}_iops") | bandwidth(f"{job.name}_bandwidth") | latencies(job.name)
         doc = f"The load of the job file {path.name}."
@@ -96,7 +104,10 @@ class CustomFioWorkload(CustomWorkload):
             ios=sum(result.ios for result in done.results),
             latency=whole,
             evidence={**done.evidence, "job file": self.text, "size": format_size(place.size)},
-            operations={name: result.latency for name, result in named.items()} if len(named) > 1 else {},
+            operations={
+                **merge_parts(done.results),
+                **({name: result.latency for name, result in named.items()} if len(named) > 1 else {}),
+            },
             began=done.began,
             utilisation=utilisation(done),
             first_ios=first_ios(done),
@@ -142,6 +153,7 @@ def _values(named: Mapping[str, FioResult]) -> dict[str, float]:
         "iops": sum(each.ios / each.seconds for each in results),
         "latency_mean": sum(each.latency_mean * each.ios for each in results) / ios,
         **percentiles(merge(each.latency for each in results)),
+        **latency_parts(merge_parts(results)),
     }
     for name, each in named.items() if len(named) > 1 else ():
         values[f"{name}_iops"] = each.ios / each.seconds

@@ -182,7 +182,7 @@ def _problems(rw: str, engine: str, options: Mapping[str, str]) -> Iterator[str]
             yield f"{key}={options[key]}: expected a number from 1 to 9999"
     if engine == "libaio" and options.get("direct", "0") == "0":
         yield (
-            "libaio without direct=1 waits in the submission, so its completion latency means nothing: use "
+            "libaio without direct=1 waits in the submission and has one I/O in flight: use "
             "ioengine=psync or io_uring"
         )
     if len(_DIRECTIONS[rw]) > 1 and options.get("rwmixread", "50") in {"0", "100"}:

@@ -24,13 +24,13 @@ from storagetest.counters.nic import Nic, traffic
 from storagetest.errors import DeadlineExceeded, WorkloadError
 from storagetest.measure.bottleneck import Utilisation
 from storagetest.measure.cache import Cache, why_cache_state_unproven
-from storagetest.measure.run import Sample
+from storagetest.measure.run import METRICS, Metric, Sample
 from storagetest.polling import wait_until
 from storagetest.protocols.base import Attachment, AttachmentKind
 from storagetest.units import format_size
 from storagetest.workloads._fio.job import FioJob
 from storagetest.workloads._fio.run import FioOutcome, check_engine, run_fio
-from storagetest.workloads._metrics import describe_cpu, percentiles
+from storagetest.workloads._metrics import describe_cpu, latency_parts, parts_of_latency, percentiles
 from storagetest.workloads.base import LoadSize, Workload
 
 _MIB = 1 << 20
@@ -73,7 +73,7 @@ class FioOptions(WorkloadOptions):
     def _possible(self) -> Self:
         if self.engine == "libaio" and not self.direct:
             raise ValueError(
-                "libaio with direct: false waits in the submission, so its completion latency is wrong: "
+                "libaio with direct: false waits in the submission and has one I/O in flight: "
                 "use engine: psync or io_uring"
             )
         if self.engine == "mmap" and (self.direct or self.sync != "none"):
@@ -110,6 +110,7 @@ class FioWorkload(Workload[O]):
     """A load that fio runs on a file or a device. Subclasses define :meth:`pattern`."""
 
     tools: ClassVar[Mapping[str, tuple[str, ...]]] = {"fio": ("fio", "--version")}
+    metrics: ClassVar[Mapping[str, Metric]] = {**METRICS, **parts_of_latency}
 
     @abstractmethod
     def pattern(self, options: O) -> Pattern:
@@ -222,6 +223,7 @@ def _sample(done: FioOutcome, evidence: Mapping[str, str]) -> Sample:
         "iops": result.ios / result.seconds,
         "latency_mean": result.latency_mean,
         **percentiles(result.latency),
+        **latency_parts(result.parts),
     }
     notes = dict(evidence)
     if done.cpu is not None:
@@ -233,6 +235,7 @@ def _sample(done: FioOutcome, evidence: Mapping[str, str]) -> Sample:
         result.ios,
         result.latency,
         {**done.evidence, **notes},
+        operations=result.parts,
         series=done.series,
         began=done.began,
         utilisation=utilisation(done),

@@ -62,7 +62,10 @@ class FioJob:
         return ("read",) if self.rw.endswith("read") else ("write",)
 
 
-_REPORT = ("--lat_percentiles=0", "--clat_percentiles=1", "--percentile_list=50:95:99:99.9")
+_REPORT = (
+    *(f"--{kind}_percentiles=1" for kind in ("lat", "clat", "slat")),
+    "--percentile_list=50:95:99:99.9",
+)
 
 
 def argv(*jobs: FioJob, barrier: str = "") -> tuple[str, ...]:
@@ -118,7 +121,7 @@ def _options(job: FioJob, *, at_once: bool = False) -> list[str]:
     """Return one job's options.
 
     Buffers are refilled with random (incompressible) data before every write. Workers are summed up by fio
-    (``group_reporting``); percentiles are of completion latency (clat), and json+ has its bins.
+    (``group_reporting``); json+ has the bins of total, completion and submission latency.
     """
     options = [
         f"--name={job.name}",

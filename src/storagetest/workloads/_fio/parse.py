@@ -28,9 +28,11 @@ from typing import Any
 from storagetest.errors import WorkloadError
 from storagetest.measure.histogram import Histogram, merge
 
-MINIMUM_VERSION = (3, 7)
-"""The bins are where we read them, in nanoseconds, from 3.2 on; 3.7 is the oldest in use."""
+MINIMUM_VERSION = (3, 19)
+"""It gives the bins of total, completion and submission latency at once."""
 
+_NEWEST_OPTION = "slat_percentiles"
+_PARTS = {"completion": "clat_ns", "submission": "slat_ns"}
 _START = re.compile(r"(\S.*)?\{\s*")  # a diagnostic may come right before it, on the same line
 _JSON_IN_LINE = re.compile(r'" :|[\[\]{},]\s*$')
 _VERSION = re.compile(r"fio-(\d+)\.(\d+)[\w.+~-]*")
@@ -42,7 +44,12 @@ _MILLISECOND = 1e-3  # fio gives its runtime in whole ones
 
 @dataclass(frozen=True, slots=True)
 class FioResult:
-    """What fio's one job did: bytes, I/Os, seconds, completion latency; of a mix both directions together."""
+    """What fio's one job did: bytes, I/Os, seconds, latencies; of a mix both directions together.
+
+    ``latency`` is the total one, from the begin of an I/O's submission to its completion. ``parts`` are its
+    ``completion`` and ``submission`` (empty with an engine that waits in the submission), of which fio
+    measures the first from the end of the submission on (fio(1), ``clat`` and ``slat``).
+    """
 
     version: str
     bytes: int
@@ -50,6 +57,7 @@ class FioResult:
     seconds: float
     latency_mean: float
     latency: Histogram
+    parts: Mapping[str, Histogram] = field(default_factory=dict)
     read: int = 0
     """Bytes that were read; the others were written."""
 
@@ -100,7 +108,10 @@ def parse_all(stdout: str, stderr: str, expected: Sequence[ExpectedReport]) -> t
             if one.directions
         )
     except _ImplausibleReport as doubt:
-        raise WorkloadError(f"{doubt}{_tail(stdout, stderr)}") from None
+        reason = str(doubt)
+        if _NEWEST_OPTION in stderr:  # which fio does not know, and ended
+            reason = f"this fio is too old: {_wanted()} is needed"
+        raise WorkloadError(f"{reason}{_tail(stdout, stderr)}") from None
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         what = f"fio's report cannot be trusted ({type(error).__name__}: {error})"
         raise WorkloadError(f"{what}{_tail(stdout, stderr)}") from None
@@ -141,9 +152,12 @@ def _version(report: Mapping[str, Any]) -> str:
     if match is None:
         raise ValueError(f"fio version is {text!r}")
     if (int(match[1]), int(match[2])) < MINIMUM_VERSION:
-        wanted = ".".join(map(str, MINIMUM_VERSION))
-        raise _ImplausibleReport(f"{text} is too old: fio {wanted} or newer is needed for latency histograms")
+        raise _ImplausibleReport(f"{text} is too old: {_wanted()} is needed")
     return text
+
+
+def _wanted() -> str:
+    return f"fio {'.'.join(map(str, MINIMUM_VERSION))} or newer, for the histograms of all latencies,"
 
 
 def _ended(report: Mapping[str, Any]) -> float | None:
@@ -178,17 +192,20 @@ def _result(section: Mapping[str, Any], version: str, runtime: float | None, in_
         asked = f" of {runtime:g} s" if runtime is not None else ""
         raise _ImplausibleReport(f"fio ended early: it measured {milliseconds / 1000:g} s{asked}")
     seconds = milliseconds / 1000
-    completion = section["clat_ns"]
-    if "bins" not in completion:
+    total_latency = section["lat_ns"]
+    if "bins" not in total_latency:
         raise _ImplausibleReport(f"{version} gives no latency bins")
-    latency = _latency(completion)
-    mean = _number(completion, "mean") * 1e-9
+    latency = _latency(total_latency)
+    mean = _number(total_latency, "mean") * 1e-9
+    parts = {name: _latency(section[key]) for name, key in _PARTS.items() if _count(section[key], "N")}
     _agree("I/O rate", _number(section, "iops"), ios / seconds, slack=0)
     _agree("bandwidth", _number(section, "bw_bytes"), total / seconds, slack=1)
     _agree("count of latencies", latency.count, ios, slack=2 * in_flight)
     if not latency.saturated:
         _agree("mean latency", latency.mean, mean, slack=1e-9)
-    return FioResult(version, total, ios, seconds, mean, latency)
+    for name, part in parts.items():
+        _agree(f"count of {name} latencies", part.count, latency.count, slack=2 * in_flight)
+    return FioResult(version, total, ios, seconds, mean, latency, parts)
 
 
 def _pool(results: Sequence[FioResult]) -> FioResult:
@@ -201,21 +218,28 @@ def _pool(results: Sequence[FioResult]) -> FioResult:
         seconds=max(one.seconds for one in results),
         latency_mean=sum(one.latency_mean * one.ios for one in results) / ios,
         latency=merge(one.latency for one in results),
+        parts=merge_parts(results),
     )
 
 
-def _latency(completion: Mapping[str, Any]) -> Histogram:
+def merge_parts(results: Sequence[FioResult]) -> dict[str, Histogram]:
+    """Return the parts of the latency that any of ``results`` has, each over all of them."""
+    names = dict.fromkeys(name for one in results for name in one.parts)
+    return {name: merge(one.parts.get(name, Histogram()) for one in results) for name in names}
+
+
+def _latency(section: Mapping[str, Any]) -> Histogram:
     """Return the histogram, if fio's own order, count and percentiles are those of its bins."""
-    keys = [int(key) for key in completion["bins"]]
+    keys = [int(key) for key in section["bins"]]
     if keys != sorted(keys):
         raise _ImplausibleReport("fio's report is damaged: its latency bins are not in order")
-    latency = Histogram.from_fio_bins(completion["bins"])
-    count = completion.get("N", latency.count)  # old versions have no N
+    latency = Histogram.from_fio_bins(section["bins"])
+    count = _count(section, "N")
     if latency.count != count:
         raise _ImplausibleReport(
             f"fio's report contradicts itself: {count} latencies, {latency.count} in bins"
         )
-    for percent, ns in completion.get("percentile", {}).items():
+    for percent, ns in section.get("percentile", {}).items():
         # fio's rank may be the next one where ours is whole, because it computes it in floats.
         low, high = (
             latency.percentile(min(1.0, float(percent) / 100 * near)) for near in (1 - 1e-9, 1 + 1e-9)

@@ -21,7 +21,7 @@ from storagetest.workloads._metrics import cpu_between
 
 _BEFORE, _FIO, _AFTER = "@@ storagetest: before", "@@ storagetest: fio", "@@ storagetest: after"
 _MISSING = "@@ storagetest: fio is missing"
-_LOGS = " ".join((*(f"{LOG}_{kind}.log" for kind in ("bw", "iops", "clat")), f"{FIRST}_clat.log"))
+_LOGS = " ".join((*(f"{LOG}_{kind}.log" for kind in ("bw", "iops", "lat")), f"{FIRST}_lat.log"))
 _PROBE_TIMEOUT = 30.0
 _UPTIME = re.compile(r"^(\d+\.\d\d)$", re.MULTILINE)
 

@@ -27,7 +27,7 @@ class _Slot:
 
     bw: list[float] = field(default_factory=list)
     iops: list[float] = field(default_factory=list)
-    clat: list[float] = field(default_factory=list)
+    lat: list[float] = field(default_factory=list)
 
 
 def timeline(text: str, host: str, *, start: float, interval: float) -> tuple[Series, ...]:
@@ -59,7 +59,7 @@ def first_io(text: str) -> float | None:
     """
     for line in text.splitlines():
         name, _, rest = line.partition("\0")
-        if name == f"{FIRST}_clat.log":
+        if name == f"{FIRST}_lat.log":
             time, took, *_ = rest.split(",")
             return int(time) / 1000 - int(took) * _NANOSECOND
     return None
@@ -73,11 +73,11 @@ def _series(slots: Mapping[int, _Slot], direction: str, host: str, interval: flo
             points[f"{direction} bandwidth", Unit.BYTES_PER_SECOND].append((at, sum(slot.bw) * _KIB))
         if slot.iops:
             points[f"{direction} IOPS", Unit.PER_SECOND].append((at, sum(slot.iops)))
-        if slot.clat:
+        if slot.lat:
             # Workers log all their kinds in the same order, so equal places belong together.
-            fitting = len(slot.iops) == len(slot.clat) and sum(slot.iops) > 0
-            weights = slot.iops if fitting else [1.0] * len(slot.clat)
-            pairs = zip(slot.clat, weights, strict=True)
+            fitting = len(slot.iops) == len(slot.lat) and sum(slot.iops) > 0
+            weights = slot.iops if fitting else [1.0] * len(slot.lat)
+            pairs = zip(slot.lat, weights, strict=True)
             mean = sum(value * weight for value, weight in pairs) / sum(weights)
             points[f"{direction} latency", Unit.SECONDS].append((at, mean * _NANOSECOND))
     for (name, unit), pairs_ in points.items():
@@ -90,7 +90,7 @@ def _lines(text: str) -> Iterable[tuple[str, float, float, str]]:
         name, _, rest = line.partition("\0")
         kind = name.removeprefix(f"{LOG}_").removesuffix(".log")
         columns = [column.strip() for column in rest.split(",")]
-        if kind not in {"bw", "iops", "clat"} or len(columns) < 4 or columns[2] not in _DIRECTIONS:
+        if kind not in {"bw", "iops", "lat"} or len(columns) < 4 or columns[2] not in _DIRECTIONS:
             continue
         try:
             yield kind, int(columns[0]) / 1000, float(columns[1]), _DIRECTIONS[columns[2]]
