@@ -47,7 +47,7 @@ def add_parser(subparsers: Subparsers) -> None:
         help="write a first targets.yaml for your storage",
         description="Write a first targets.yaml. The client connects to the given address, and to no other, "
         "on the ports of the known protocols. On a terminal the command asks for missing values. "
-        "Exit status: 0 written, 1 not written, 2 wrong usage.",
+        "Exit status: 0 written, 1 not written, 2 wrong usage, 4 a wrong value.",
     )
     parser.add_argument("address", nargs="?", metavar="ADDRESS", help="the storage's name or IP address")
     parser.add_argument("-o", "--output", type=Path, default=Path("targets.yaml"), metavar="FILE",
