@@ -14,7 +14,9 @@ for _area in (
     "lock",
     "name",
     "open",
+    "pair",
     "permission",
+    "size",
     "xattr",
 ):
     importlib.import_module(f"posix_{_area}_mutants")

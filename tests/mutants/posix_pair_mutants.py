@@ -1,16 +1,15 @@
 """Two operations that each work, and fail together; and calls that few programs make."""
 
 import errno
-import fcntl
 import os
 import stat
 from collections.abc import Hashable
 from dataclasses import replace
 from pathlib import Path
 
-from fuse_locks import FREE, READ, WRITE, Held, Locking
-from fuse_passthrough import Attributes, Bending, Entries, PassThrough
-from fuse_protocol import Call, Later, Opened
+from fuse_locks import FREE, LAST, READ, WRITE, Held, Locking
+from fuse_passthrough import Attributes, Entries, PassThrough
+from fuse_protocol import Call, Created, Later, Opened
 from posix_rules import Keeping, mutant, size_of
 
 
@@ -148,6 +147,14 @@ class WriteBelowEndCuts(PassThrough):
         return done
 
 
+@mutant("write-after-chmod-refused | chmod(3p) | a file that was open for writing is refused after a chmod")
+class WriteAfterChmodRefused(PassThrough):
+    def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
+        if call.uid and not os.fstat(handle).st_mode & 0o222:
+            raise PermissionError(errno.EACCES, "write")
+        return super().write(call, node, handle, offset, data)
+
+
 @mutant("unlink-needs-write-bit | unlink(3p) | a file without write permission bits cannot be removed")
 class UnlinkNeedsWriteBit(PassThrough):
     def unlink(self, call: Call, parent: int, name: bytes) -> None:
@@ -187,7 +194,7 @@ class ProgramAfterRewriteStale(Keeping):
     def open(self, call: Call, node: int, flags: int) -> Opened:
         opened = super().open(call, node, flags)
         self.runs.discard(opened.handle)
-        if flags & 0x20:
+        if flags & 0x20:  # FMODE_EXEC
             self.runs.add(opened.handle)
             self.first.setdefault(self.nodes[node].key, Path(self.nodes[node].path).read_bytes())
         return opened
@@ -209,12 +216,22 @@ class ReaddirTypeLinkIsFile(PassThrough):
 
 
 @mutant("stamp-nanoseconds-small | XBD 4.12, File Times Update | stamped nanoseconds are microseconds")
-class StampNanosecondsSmall(Bending):
-    def bend(self, found: Attributes) -> None:
-        for name in ("mtime", "ctime"):
-            second, rest = divmod(getattr(found, name), 10**9)
-            if rest % 1000:
+class StampNanosecondsSmall(Keeping):
+    def __init__(self, below: Path) -> None:
+        super().__init__(below)
+        self.set: set[Hashable] = set()
+
+    def utimens(self, call: Call, node: int, atime: int | str | None, mtime: int | str | None) -> None:
+        super().utimens(call, node, atime, mtime)
+        self.set.add(self.nodes[node].key)
+
+    def getattr(self, call: Call, node: int, handle: int | None) -> Attributes:
+        found = super().getattr(call, node, handle)
+        if self.nodes[node].key not in self.set:
+            for name in ("atime", "mtime", "ctime"):
+                second, rest = divmod(getattr(found, name), 10**9)
                 setattr(found, name, second * 10**9 + rest // 1000)
+        return found
 
 
 @mutant("getlk-hides-readers | fcntl(3p) F_GETLK | F_GETLK does not report a read lock")
@@ -273,15 +290,60 @@ class FlockUpgradeIgnored(Locking):
         super().put(replace(asked, kind=READ) if asked.whole and held and asked.kind == WRITE else asked)
 
 
-@mutant("locks-of-both-kinds-conflict | flock(2) NOTES | an unlock by fcntl releases a lock by flock")
-class LocksOfBothKindsConflict(Locking):
-    def put(self, asked: Held) -> None:
-        super().put(asked)
-        if asked.kind == fcntl.F_UNLCK and not asked.whole:
-            self.held = [one for one in self.held if not (one.whole and one.node == asked.node)]
-
-
 @mutant("lock-wait-hangs | fcntl(3p) F_SETLKW | a process that waits for a lock is not woken")
 class LockWaitHangs(Locking):
     def grant(self) -> None:
         """Wake no process."""
+
+
+@mutant("lock-to-size-only | fcntl(3p) l_len 0 | a lock to the end ends at the file's present size")
+class LockToSizeOnly(Locking):
+    def put(self, asked: Held) -> None:
+        if asked.end == LAST and asked.kind != FREE and not asked.whole and asked.start:
+            size = size_of(self.fd(asked.node))
+            asked = replace(asked, end=max(asked.start, size - 1)) if size > asked.start else asked
+        super().put(asked)
+
+
+@mutant("renamed-directory-refuses | rename(3p) | no file can be made in a directory that was renamed")
+class RenamedDirectoryRefuses(Keeping):
+    def __init__(self, below: Path) -> None:
+        super().__init__(below)
+        self.moved: set[Hashable] = set()
+
+    def rename(self, call: Call, parent: int, old: bytes, where: int, new: bytes, flags: int) -> None:
+        one = os.stat(old, dir_fd=self.fd(parent), follow_symlinks=False)
+        super().rename(call, parent, old, where, new, flags)
+        if stat.S_ISDIR(one.st_mode):
+            self.moved.add((one.st_dev, one.st_ino))
+
+    def create(self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int) -> Created:
+        if self.nodes[parent].key in self.moved:
+            raise OSError(errno.ESTALE, "create")
+        return super().create(call, parent, name, flags, mode, umask)
+
+
+@mutant("write-in-hole-lost | fallocate(2) FALLOC_FL_PUNCH_HOLE | data written into a punched hole is lost")
+class WriteInHoleLost(Keeping):
+    def __init__(self, below: Path) -> None:
+        super().__init__(below)
+        self.holes: dict[Hashable, tuple[int, int]] = {}
+
+    def fallocate(self, call: Call, node: int, handle: int, offset: int, length: int, mode: int) -> None:
+        super().fallocate(call, node, handle, offset, length, mode)
+        if mode & 2:
+            self.holes[self.nodes[node].key] = offset, offset + length
+
+    def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
+        start, end = self.holes.get(self.nodes[node].key, (0, 0))
+        inside = start <= offset and offset + len(data) <= end
+        return super().write(call, node, handle, offset, bytes(len(data)) if inside else data)
+
+
+@mutant("execute-without-permission | exec(3p) [EACCES] | a program is executed by every user")
+class ExecuteWithoutPermission(PassThrough):
+    def open(self, call: Call, node: int, flags: int) -> Opened:
+        if not flags & 0x20:  # FMODE_EXEC
+            return super().open(call, node, flags)
+        self.reset_ids()
+        return Opened(os.open(self.nodes[node].path, os.O_RDONLY))

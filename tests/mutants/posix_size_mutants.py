@@ -1,12 +1,12 @@
 """What works for small sizes, numbers and counts, and fails for large ones."""
 
+import fcntl
 import os
-from pathlib import Path
 
 from fuse_locks import LAST, Held, Locking
 from fuse_passthrough import Entries, PassThrough
 from fuse_protocol import Attributes, Call
-from posix_directory_mutants import DOTS, counted, whole
+from posix_directory_mutants import DOTS, whole
 from posix_rules import mutant, size_of
 
 GIB = 1 << 30
@@ -37,6 +37,13 @@ class LargeFileNotShrunk(PassThrough):
 class LargeWriteLost(PassThrough):
     def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
         lost = 16 << 20 <= offset < 2 * GIB
+        return super().write(call, node, handle, offset, bytes(len(data)) if lost else data)
+
+
+@mutant("large-append-lost | open(3p) O_APPEND | data appended to a file over 4 GiB is stored as zeroes")
+class LargeAppendLost(PassThrough):
+    def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
+        lost = offset > 4 * GIB and fcntl.fcntl(handle, fcntl.F_GETFL) & os.O_APPEND
         return super().write(call, node, handle, offset, bytes(len(data)) if lost else data)
 
 
@@ -113,10 +120,11 @@ class SymlinkTarget1024(PassThrough):
         return super().symlink(call, parent, name, target[:1024])
 
 
-@mutant("directory-of-1000 | readdir(3p) | the entries of a directory after the 1,000th are not listed")
-class DirectoryOf1000(PassThrough):
+@mutant("directory-of-500 | readdir(3p) | the entries of a directory after the 500th are not listed")
+class DirectoryOf500(PassThrough):
     def readdir(self, call: Call, node: int, handle: int, offset: int, size: int) -> Entries:
-        return counted(whole(handle)[:1002], offset) if offset < 1002 else []
+        shown = {name for *_, name in whole(handle)[:502]}
+        return [one for one in super().readdir(call, node, handle, offset, size) if one[3] in shown]
 
 
 @mutant("readdir-loses-far-entry | readdir(3p) | one entry in the middle of a directory of 300 is not listed")
@@ -146,9 +154,6 @@ class XattrListCut(PassThrough):
 
 @mutant("vector-of-many-cut | writev(3p) | nothing is stored of a write after its first 512 KiB")
 class VectorOfManyCut(PassThrough):
-    def __init__(self, below: Path) -> None:
-        super().__init__(below)
-
     def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
         kept = data[: 512 << 10]
         return super().write(call, node, handle, offset, kept + bytes(len(data) - len(kept)))

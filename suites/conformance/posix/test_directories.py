@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import stat
 
 import pytest
 
@@ -54,6 +55,13 @@ class Stream:
             assert ctypes.get_errno() == 0, os.strerror(ctypes.get_errno())
             return None
         return os.fsdecode(entry.contents.name)
+
+    def read_types(self) -> dict:
+        """Return name and d_type of the entries from the current position to the end."""
+        found = {}
+        while entry := self._c.readdir(self._stream):
+            found[os.fsdecode(entry.contents.name)] = entry.contents.kind
+        return found
 
     def read_all(self) -> list:
         """Return the names from the current position to the end."""
@@ -114,6 +122,35 @@ def test_d_type_is_the_files_type(client_dir):
     with os.scandir(client_dir) as entries:
         seen = {entry.name: (entry.is_file(), entry.is_dir()) for entry in entries}
     assert seen == {"file": (True, False), "directory": (False, True), "fifo": (False, False)}
+
+
+@pytest.mark.case("PSX-DIR-TYPES-ALL", section="readdir(3): d_type", kills=("readdir-type-link-is-file",))
+def test_d_type_of_every_kind_of_file(client_dir):
+    """d_type is DT_REG, DT_DIR, DT_LNK, DT_FIFO, DT_SOCK, DT_CHR or DT_BLK, as st_mode is, or DT_UNKNOWN."""
+    make_file(client_dir / "file")
+    (client_dir / "directory").mkdir()
+    os.symlink("file", client_dir / "link-to-file")
+    os.symlink("directory", client_dir / "link-to-directory")
+    os.symlink("absent", client_dir / "dangling")
+    makers = (
+        ("fifo", stat.S_IFIFO),
+        ("socket", stat.S_IFSOCK),
+        ("character", stat.S_IFCHR),
+        ("block", stat.S_IFBLK),
+    )
+    for name, kind in makers:
+        try:
+            os.mknod(client_dir / name, kind | 0o600, os.makedev(1, 3))
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.EINVAL, errno.EOPNOTSUPP):
+                raise
+            record_observation(f"no {name} can be made: {errno.errorcode[error.errno]}")
+    with Stream(client_dir) as stream:
+        found = stream.read_types()
+    wanted = {name: stat.S_IFMT(os.lstat(client_dir / name).st_mode) >> 12 for name in os.listdir(client_dir)}
+    unknown = 0
+    wrong = {name: found[name] for name in wanted if found[name] not in (wanted[name], unknown)}
+    assert wrong == {}, f"d_type differs from st_mode: {wrong}"
 
 
 @pytest.mark.case(

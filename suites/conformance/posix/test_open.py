@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from storagetest.agent.testlib import assert_errno, call_in_subprocess, record_observation, run_as_user
+from storagetest.agent.testlib import assert_errno, call_in_subprocess, record_observation, run_as_user, skip
 from storagetest.agent.testlib.tmpfiles import make_file, open_fd, wait_clock_tick
 
 pytestmark = [
@@ -242,6 +242,37 @@ def test_fifo_transfers_data_between_processes(client_dir):
     assert call_in_subprocess(write) == 5
     assert os.read(reader, 10) == b"hello"
     os.close(reader)
+
+
+def _is_unchecked_fuse(path) -> bool:
+    """Whether the kernel checks no permission here: FUSE without ``default_permissions`` (mount.fuse(8))."""
+    device = os.stat(path).st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+        fields, _, rest = line.partition(" - ")
+        if fields.split()[2] == number:
+            return rest.startswith("fuse") and "default_permissions" not in rest
+    return False
+
+
+@pytest.mark.case(
+    "PSX-OPEN-FIFO-EACCES", section=errors, no_mutant_reason="the kernel of the client checks the permission"
+)
+def test_fifo_is_opened_with_permission_only(client_dir):
+    """[EACCES] The FIFO exists, and the permissions specified by the flags are denied."""
+    if _is_unchecked_fuse(client_dir):
+        skip("the kernel leaves permissions to this FUSE file system, and asks it for none of a FIFO")
+    client_dir.chmod(0o777)
+    for mode, flags in ((0o600, os.O_RDONLY), (0o622, os.O_RDONLY), (0o644, os.O_WRONLY)):
+        os.mkfifo(client_dir / "fifo")
+        os.chmod(client_dir / "fifo", mode)
+        with run_as_user(USER, USER):
+            assert_errno(errno.EACCES, os.open, client_dir / "fifo", flags | os.O_NONBLOCK)
+        os.unlink(client_dir / "fifo")
+    os.mkfifo(client_dir / "fifo")
+    os.chmod(client_dir / "fifo", 0o604)
+    with run_as_user(USER, USER):
+        os.close(os.open(client_dir / "fifo", os.O_RDONLY | os.O_NONBLOCK))
 
 
 @pytest.mark.case("PSX-OPEN-SOCKET", section=errors)

@@ -326,3 +326,67 @@ def test_times_of_a_new_file_are_equal(client_dir):
     accessed, modified, changed = times(make_file(client_dir / "f"))
     assert modified == changed
     assert abs(accessed - modified) <= SECOND
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        pytest.param(second, id=str(second), marks=pytest.mark.case(f"PSX-UTIMENS-LATE-{second}"))
+        for second in (2**31 + 1, 2**32 + 1)
+    ],
+)
+@pytest.mark.case(kills=("time-after-2038-wraps",))
+def test_late_time_is_the_greatest_that_is_supported(client_dir, second):
+    """A time is set to the greatest value supported that is not greater than it, or refused."""
+    make_file(client_dir / "f")
+    try:
+        os.utime(client_dir / "f", ns=(0, second * SECOND))
+    except OSError as error:
+        assert error.errno in (errno.EINVAL, errno.EOVERFLOW, errno.ERANGE)
+        return
+    got = times(client_dir / "f")[1] // SECOND
+    assert 2**31 - 2 <= got <= second, f"set to {second} s, the time is {got} s"
+
+
+@pytest.mark.case("PSX-UTIMENS-EARLY-NANOSECONDS", kills=("time-before-1970-nanoseconds",))
+def test_nanoseconds_of_an_early_time_are_rounded_down(client_dir):
+    """A time before 1970 that is supported is rounded down to the same resolution as a later one."""
+    make_file(client_dir / "f")
+    part = 123_456_789
+    os.utime(client_dir / "f", ns=(SOME_DAY, SOME_DAY + part))
+    step = max((each for each in (1, 100, 1000, SECOND // 1000, SECOND, 2 * SECOND)
+                if (SOME_DAY + part) // each * each == times(client_dir / "f")[1]), default=0)  # fmt: skip
+    assert step, "no resolution explains a time after 1970: see PSX-UTIMENS-RESOLUTION"
+    early = -86_400 * SECOND + part
+    try:
+        os.utime(client_dir / "f", ns=(SOME_DAY, early))
+    except OSError as error:
+        assert error.errno in (errno.EINVAL, errno.EOVERFLOW, errno.ERANGE)
+        record_observation("a time before 1970 is refused")
+        return
+    got = times(client_dir / "f")[1]
+    if got >= 0:
+        record_observation("a time before 1970 becomes a later one")
+        return
+    assert got == early // step * step, (
+        f"set to {early} ns, the time is {got} ns at a resolution of {step} ns"
+    )
+
+
+@pytest.mark.case("PSX-TIME-STAMP", section=stamps, kills=("stamp-nanoseconds-small",))
+def test_stamps_advance_as_the_clock_does(client_dir):
+    """Time stamps of files made one after the other are apart as the calls were, whatever the clock is."""
+    low, high = [], []
+    for number in range(4):
+        before = time.time_ns()
+        modified = times(make_file(client_dir / str(number), b"x"))[1]
+        after = time.time_ns()
+        low.append(modified - after)
+        high.append(modified - before)
+        time.sleep(0.22)
+    modified = [times(client_dir / str(number))[1] for number in range(4)]
+    coarse = all(each % SECOND == 0 for each in modified)
+    tolerance = 2 * SECOND if coarse else SECOND // 10  # a clock of 100 Hz, and one that is being adjusted
+    assert max(low) - tolerance <= min(high) + tolerance, (
+        f"calls 0.22 s or more apart have the time stamps {modified}, whose distance is another"
+    )

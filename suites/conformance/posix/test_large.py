@@ -1,0 +1,365 @@
+"""Large sizes, offsets, counts and names behave as small ones. Large files are sparse: they cost little."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import struct
+import time
+
+import pytest
+
+from storagetest.agent.testlib import call_in_subprocess, record_observation, skip
+from storagetest.agent.testlib.libc import FALLOC_KEEP_SIZE, FALLOC_PUNCH_HOLE, fallocate
+from storagetest.agent.testlib.tmpfiles import hard_link, make_file, open_fd, pattern_bytes
+
+pytestmark = [
+    pytest.mark.needs("filesystem"),
+    pytest.mark.case(level="MUST", builds_on=("PSX-DATA-NEW-FILE",)),
+]
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+
+
+def put(descriptor: int, data: bytes, offset: int) -> None:
+    """Write at a large offset; skip the case if no such file can be made."""
+    try:
+        assert os.pwrite(descriptor, data, offset) == len(data)
+    except OSError as error:
+        refuse(descriptor, offset + len(data), error)
+
+
+def resize(descriptor: int, size: int) -> None:
+    """Set a large size, or skip the case as :func:`put` does."""
+    try:
+        os.ftruncate(descriptor, size)
+    except OSError as error:
+        refuse(descriptor, size, error)
+
+
+def refuse(descriptor: int, size: int, error: OSError) -> None:
+    """Skip the case if the error is a limit that the file system reports; raise it otherwise."""
+    space = os.fstatvfs(descriptor)
+    full = error.errno == errno.ENOSPC and space.f_bavail * space.f_frsize <= size
+    bits = os.fpathconf(descriptor, "PC_FILESIZEBITS") if error.errno == errno.EFBIG else 64
+    if not full and error.errno != errno.EDQUOT and not 0 < bits <= size.bit_length():
+        raise error
+    skip(f"no file of {size} bytes, holes included, can be made: {error.strerror}")
+
+
+def differences(path, expected: dict[int, bytes]) -> list[int]:
+    """Return the offsets at which a new open of the file does not read the expected data."""
+    with open_fd(path, os.O_RDONLY) as descriptor:
+        return [
+            offset for offset, data in expected.items() if os.pread(descriptor, len(data), offset) != data
+        ]
+
+
+@pytest.mark.case(
+    "PSX-LARGE-READ",
+    section="POSIX.1-2024 pread(): DESCRIPTION",
+    kills=("large-read-wraps", "large-write-lost"),
+)
+def test_data_at_large_offsets_are_read_by_a_new_open(client_dir):
+    """Any read() from each position shall return the data written there: at 17 MiB, 2, 4, 6 and 8 GiB."""
+    offsets = [5, 17 * MIB, 2 * GIB - 3, 4 * GIB - 30, 4 * GIB + 5, 6 * GIB + 7, 8 * GIB + 5]
+    expected = {offset: b"at %015d" % offset for offset in offsets}
+    with open_fd(client_dir / "f", os.O_CREAT | os.O_RDWR) as descriptor:
+        for offset, data in expected.items():
+            put(descriptor, data, offset)
+        assert os.fstat(descriptor).st_size == 8 * GIB + 5 + 18
+    assert differences(client_dir / "f", expected) == []
+    with open_fd(client_dir / "f") as descriptor:
+        os.pwrite(descriptor, b"new", 5)
+    assert differences(client_dir / "f", expected | {5: b"new000000000000005"}) == []
+
+
+@pytest.mark.case(
+    "PSX-LARGE-TRUNCATE",
+    section="POSIX.1-2024 ftruncate(): DESCRIPTION",
+    kills=("large-truncate-wraps", "large-file-not-shrunk"),
+)
+def test_large_sizes_are_set(client_dir):
+    """The size is as given, to larger and to smaller sizes, around 2 and 4 GiB; data before it are kept."""
+    with open_fd(make_file(client_dir / "f", b"begin")) as descriptor:
+        sizes = (
+            2 * GIB - 1,
+            2 * GIB,
+            4 * GIB - 1,
+            4 * GIB,
+            4 * GIB + 7,
+            6 * GIB,
+            4 * GIB + 1,
+            2 * GIB + 3,
+            7,
+        )
+        for size in sizes:
+            resize(descriptor, size)
+            assert os.fstat(descriptor).st_size == size
+            assert os.stat(client_dir / "f").st_size == size
+    assert (client_dir / "f").read_bytes() == b"begin\0\0"
+
+
+@pytest.mark.case(
+    "PSX-LARGE-CUT", section="POSIX.1-2024 ftruncate(): DESCRIPTION", kills=("large-truncate-wraps",)
+)
+def test_large_file_is_cut_at_its_new_size(client_dir):
+    """Data beyond the new size are discarded, also beyond 4 GiB; data before it are kept."""
+    with open_fd(client_dir / "f", os.O_CREAT | os.O_RDWR) as descriptor:
+        for offset in (100, 4 * GIB + 100, 5 * GIB):
+            put(descriptor, b"data", offset)
+        resize(descriptor, 4 * GIB + 102)
+        assert os.fstat(descriptor).st_size == 4 * GIB + 102
+        resize(descriptor, 5 * GIB + 4)
+    wanted = {100: b"data", 4 * GIB + 100: b"da\0\0", 5 * GIB: bytes(4)}
+    assert differences(client_dir / "f", wanted) == []
+
+
+@pytest.mark.case(
+    "PSX-LARGE-WRITE",
+    section="POSIX.1-2024 write(): DESCRIPTION",
+    kills=("large-overwrite-lost", "vector-of-many-cut"),
+)
+def test_large_write_is_stored_completely(client_dir):
+    """A write of several MiB, by one buffer or by many, stores all its bytes; so does one over it."""
+    data = pattern_bytes(3 * MIB + 17)
+    with open_fd(client_dir / "f", os.O_CREAT | os.O_RDWR) as descriptor:
+        assert os.pwrite(descriptor, data, 11) == len(data)
+        assert (client_dir / "f").read_bytes() == bytes(11) + data, "written by one buffer"
+        parts = [data[::-1][start : start + 50_021] for start in range(0, len(data), 50_021)]
+        assert os.pwritev(descriptor, parts, 11) == len(data)
+        assert (client_dir / "f").read_bytes() == bytes(11) + data[::-1], f"written by {len(parts)} buffers"
+
+
+@pytest.mark.case(
+    "PSX-LARGE-OVERWRITE", section="POSIX.1-2024 write(): DESCRIPTION", kills=("large-overwrite-lost",)
+)
+def test_large_overwrite_changes_all_its_bytes_and_no_others(client_dir):
+    """A write of 1 MiB into a file replaces exactly those bytes."""
+    data, patch = pattern_bytes(2 * MIB), b"\xa5" * MIB
+    make_file(client_dir / "f", data)
+    with open_fd(client_dir / "f") as descriptor:
+        assert os.pwrite(descriptor, patch, 300_001) == MIB
+    assert (client_dir / "f").read_bytes() == data[:300_001] + patch + data[300_001 + MIB :]
+
+
+@pytest.mark.case("PSX-LARGE-APPEND", section="POSIX.1-2024 open(): O_APPEND", kills=("large-append-lost",))
+def test_append_to_a_large_file_is_at_its_end(client_dir):
+    """If O_APPEND is set, the file offset shall be set to the end of the file, beyond 4 GiB, too."""
+    with open_fd(make_file(client_dir / "f", b"begin")) as descriptor:
+        resize(descriptor, 4 * GIB + 10)
+    with open_fd(client_dir / "f", os.O_WRONLY | os.O_APPEND) as descriptor:
+        for part in (b"one,", b"two"):
+            assert os.write(descriptor, part) == len(part)
+    assert os.stat(client_dir / "f").st_size == 4 * GIB + 17
+    assert differences(client_dir / "f", {0: b"begin" + bytes(20), 4 * GIB: bytes(10) + b"one,two"}) == []
+
+
+@pytest.mark.case(
+    "PSX-LARGE-SEEK",
+    section="POSIX.1-2024 lseek(): SEEK_HOLE",
+    kills=("large-seek-wraps",),
+)
+def test_data_beyond_4_gib_are_found(client_dir):
+    """SEEK_DATA skips no data and SEEK_HOLE stops in none, beyond 4 GiB, too."""
+    with open_fd(client_dir / "f", os.O_CREAT | os.O_RDWR) as descriptor:
+        put(descriptor, b"x" * 4096, 5 * GIB)
+        os.fsync(descriptor)
+        assert os.lseek(descriptor, 4 * GIB, os.SEEK_DATA) in range(4 * GIB, 5 * GIB + 1)
+        assert os.lseek(descriptor, 5 * GIB + 5, os.SEEK_DATA) == 5 * GIB + 5
+        assert os.lseek(descriptor, 5 * GIB, os.SEEK_HOLE) == 5 * GIB + 4096
+        assert os.lseek(descriptor, 0, os.SEEK_END) == 5 * GIB + 4096
+
+
+@pytest.mark.case(
+    "PSX-LARGE-PUNCH", section="fallocate(2): FALLOC_FL_PUNCH_HOLE", kills=("large-punch-ignored",)
+)
+def test_hole_beyond_4_gib_reads_as_zeroes(client_dir):
+    """The range reads as zeroes, at any offset, and the same range of the lower 32 bits is kept."""
+    with open_fd(client_dir / "f", os.O_CREAT | os.O_RDWR) as descriptor:
+        for offset in (GIB, 5 * GIB):
+            put(descriptor, b"x" * 12_288, offset)
+        fallocate(descriptor, FALLOC_PUNCH_HOLE | FALLOC_KEEP_SIZE, 5 * GIB + 4096, 4096)
+    expected = {GIB: b"x" * 12_288, 5 * GIB: b"x" * 4096 + bytes(4096) + b"x" * 4096}
+    assert differences(client_dir / "f", expected) == []
+
+
+@pytest.mark.case("PSX-LARGE-COPY", section="copy_file_range(2): DESCRIPTION", kills=("large-copy-wraps",))
+def test_range_beyond_4_gib_is_copied(client_dir):
+    """copy_file_range() copies from the given offset, beyond 4 GiB, too."""
+    if not hasattr(os, "copy_file_range"):
+        skip("the client's Python has no copy_file_range()")
+    with (
+        open_fd(client_dir / "a", os.O_CREAT | os.O_RDWR) as source,
+        open_fd(make_file(client_dir / "b")) as target,
+    ):
+        put(source, b"low!" * 1024, GIB)
+        put(source, b"high" * 1024, 5 * GIB)
+        done = 0
+        while done < 4096:
+            step = os.copy_file_range(source, target, 4096 - done, 5 * GIB + done, done)
+            assert step > 0
+            done += step
+    assert (client_dir / "b").read_bytes() == b"high" * 1024
+
+
+@pytest.mark.case(
+    "PSX-LARGE-MMAP", section="POSIX.1-2024 mmap(): DESCRIPTION", kills=("write-at-wrong-offset",)
+)
+def test_page_beyond_4_gib_is_mapped(client_dir):
+    """References within the mapping are to the file at the offset, beyond 4 GiB, too."""
+    page = mmap.PAGESIZE
+    with open_fd(client_dir / "f", os.O_CREAT | os.O_RDWR) as descriptor:
+        put(descriptor, b"low", GIB)
+        put(descriptor, b"high" + bytes(page), 5 * GIB)
+        assert os.fstat(descriptor).st_size == 5 * GIB + 4 + page
+        with mmap.mmap(descriptor, page, offset=5 * GIB) as mapped:
+            assert mapped[:4] == b"high"
+            mapped[4:10] = b"mapped"
+            mapped.flush()
+    assert differences(client_dir / "f", {GIB: b"low", 5 * GIB: b"highmapped"}) == []
+
+
+@pytest.mark.needs("locks")
+@pytest.mark.case("PSX-LARGE-LOCK", section="POSIX.1-2024 fcntl(): F_SETLK", kills=("large-lock-wraps",))
+def test_locks_beyond_2_and_4_gib_are_apart(client_dir):
+    """A lock covers its bytes and no others: not those at the lower 31 or 32 bits of its offset."""
+    flock = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux: type, whence, start, len, pid
+
+    def lock(descriptor, start):
+        fcntl.fcntl(descriptor, fcntl.F_SETLK, flock.pack(fcntl.F_WRLCK, os.SEEK_SET, start, 10, 0))
+
+    def locked(starts):
+        refused = []
+        with open_fd(client_dir / "f") as mine:
+            for start in starts:
+                try:
+                    lock(mine, start)
+                except OSError as error:
+                    assert error.errno in (errno.EAGAIN, errno.EACCES), error
+                    refused.append(start)
+        return refused
+
+    starts = [100, 2 * GIB + 100, 4 * GIB + 100, 4 * GIB + 105, 6 * GIB + 100, (1 << 40) + 100]
+    with open_fd(make_file(client_dir / "f", b"x")) as descriptor:
+        lock(descriptor, 4 * GIB + 100)
+        assert call_in_subprocess(locked, starts) == [4 * GIB + 100, 4 * GIB + 105]
+
+
+@pytest.mark.case(
+    "PSX-LARGE-SYMLINK", section="POSIX.1-2024 readlink(): DESCRIPTION", kills=("symlink-target-1024",)
+)
+def test_long_contents_of_a_link_are_kept_or_refused(client_dir):
+    """Contents of up to {SYMLINK_MAX} bytes are returned unchanged; longer ones are [ENAMETOOLONG]."""
+    for length in (255, 1023, 1025, 2048, 4000, 4095):
+        contents = "".join(f"/{number:07}" for number in range(512))[:length]
+        try:
+            os.symlink(contents, client_dir / "link")
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG or length <= 255:  # _POSIX_SYMLINK_MAX
+                raise
+            record_observation(f"contents of {length} bytes are refused")
+            return
+        assert os.readlink(client_dir / "link") == contents
+        assert os.lstat(client_dir / "link").st_size == length
+        os.unlink(client_dir / "link")
+
+
+@pytest.mark.case("PSX-LARGE-LINKS", section="POSIX.1-2024 link(): DESCRIPTION", kills=("links-in-a-byte",))
+def test_three_hundred_links_are_counted(client_dir):
+    """The link count is incremented by each link; [EMLINK] beyond {LINK_MAX}."""
+    make_file(client_dir / "a", b"x")
+    hard_link(client_dir / "a", client_dir / "2")
+    count = 2
+    try:
+        while count < 300:
+            os.link(client_dir / "a", client_dir / str(count + 1))
+            count += 1
+    except OSError as error:
+        if error.errno != errno.EMLINK:
+            raise
+        record_observation(f"a file has at most {count} links")
+    assert os.stat(client_dir / "a").st_nlink == count >= 8, "_POSIX_LINK_MAX"
+    os.unlink(client_dir / "2")
+    assert os.stat(client_dir / "a").st_nlink == count - 1
+
+
+@pytest.mark.case("PSX-LARGE-XATTR-LIST", section="listxattr(2): DESCRIPTION", kills=("xattr-list-cut",))
+def test_long_list_of_attributes_is_complete(client_dir):
+    """listxattr() retrieves all names, also if the list has several KiB; space for them may be limited."""
+    make_file(client_dir / "f")
+    wanted = set()
+    for number in range(40):
+        name = f"user.{number:02}-{'n' * 60}"
+        try:
+            os.setxattr(client_dir / "f", name, b"v")
+        except OSError as error:
+            if error.errno == errno.EOPNOTSUPP and not wanted:
+                skip("this file system has no user.* attributes, or they are disabled (setxattr(2), ENOTSUP)")
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.E2BIG):
+                raise
+            break
+        wanted.add(name)
+    assert {name for name in os.listxattr(client_dir / "f") if name.startswith("user.")} == wanted
+
+
+@pytest.mark.case("PSX-LARGE-OWNER", section="POSIX.1-2024 chown(): DESCRIPTION", kills=("owner-in-16-bits",))
+def test_large_ids_are_kept(client_dir):
+    """The user and group ID are set as given, beyond 16 and 31 bits, of files and directories."""
+    (client_dir / "d").mkdir()
+    for path in (make_file(client_dir / "f", b"data"), client_dir / "d"):
+        for number in (65_535 + 7, 1 << 24, (1 << 31) + 5):
+            os.chown(path, number, number + 1)
+            found = os.stat(path)
+            assert (found.st_uid, found.st_gid) == (number, number + 1)
+
+
+def fill(directory, count: int, seconds: float) -> list[str]:
+    """Make ``count`` entries, or what can be made in ``seconds`` but at least 600; return the names."""
+    directory.mkdir()
+    names = []
+    until = time.monotonic() + seconds
+    while len(names) < count and (len(names) < 600 or time.monotonic() < until):
+        names.append(f"e{len(names):05}")
+        os.mknod(directory / names[-1])
+    return names
+
+
+@pytest.mark.exclusive
+@pytest.mark.case(
+    "PSX-LARGE-DIRECTORY", section="POSIX.1-2024 readdir(): DESCRIPTION", kills=("directory-of-500",)
+)
+def test_directory_of_up_to_20000_entries(client_dir):
+    """Each entry is returned once: of a large directory, of what removals leave, and of none at the end."""
+    names = fill(client_dir / "d", 20_000, 1.0)
+    found = os.listdir(client_dir / "d")
+    assert len(found) == len(names), f"{len(found)} entries are listed of {len(names)}"
+    assert sorted(found) == names
+    with os.scandir(client_dir / "d") as entries:
+        for entry in entries:  # as rm -r does
+            os.unlink(entry.path)
+    assert os.listdir(client_dir / "d") == []
+    os.rmdir(client_dir / "d")
+
+
+@pytest.mark.exclusive
+@pytest.mark.case(
+    "PSX-LARGE-DIRECTORY-300",
+    section="POSIX.1-2024 readdir(): DESCRIPTION",
+    kills=("readdir-loses-far-entry",),
+)
+def test_directory_of_300_entries_after_removals_and_additions(client_dir):
+    """Each entry is returned once, in each of several listings between which entries come and go."""
+    names = {f"entry-{number:03}" for number in range(300)}
+    (client_dir / "d").mkdir()
+    for name in sorted(names):
+        os.mknod(client_dir / "d" / name)
+    for turn in range(3):
+        assert sorted(os.listdir(client_dir / "d")) == sorted(names), f"listing {turn + 1}"
+        gone = sorted(names)[turn::40]
+        for name in gone:
+            os.unlink(client_dir / "d" / name)
+            os.mknod(client_dir / "d" / f"new-{turn}-{name}")
+        names = names.difference(gone) | {f"new-{turn}-{name}" for name in gone}
