@@ -69,6 +69,13 @@ def test_a_client_without_the_program_is_a_skip_that_names_the_package(run_suite
     assert_result(result, message, skipped=4)
 
 
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "workers"])
+def test_a_suite_that_is_absent_is_named_in_every_summary(run_suite, workers: tuple[str, ...]):
+    result = run_suite("-r", "N", *workers, more='program = "/opt/no-such-program"\n')
+    line = "/opt/no-such-program is not installed on here: dash (Debian) (4 skipped)"
+    assert result.stdout.str().count(line) == 1
+
+
 def test_the_file_may_name_the_program(run_suite):
     run_suite("-k", "passes", more='program = "/bin/sh"\n').assert_outcomes(passed=1, deselected=3)
 

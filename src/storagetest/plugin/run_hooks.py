@@ -16,7 +16,7 @@ from storagetest.errors import ConfigError, StoragetestError
 from storagetest.plugin import outcomes, parametrize, session_verdict
 from storagetest.plugin.case_guard import CaseGuard
 from storagetest.plugin.conformance import cases, client_cases, crash_watch, known_issues, leftovers, odd_data
-from storagetest.plugin.external import mount_item
+from storagetest.plugin.external import absence, mount_item
 from storagetest.plugin.fixtures import deprecated
 from storagetest.plugin.items import is_worker, item_variant, release_variant
 from storagetest.plugin.mark_check import check_marks
@@ -34,7 +34,7 @@ def start(config: pytest.Config) -> None:
     plugins = config.pluginmanager
     for module in _MODULES:
         plugins.register(module, module.__name__)
-    for part in (markdown, junit, known_issues, cases):
+    for part in (markdown, junit, known_issues, cases, absence):
         part.register(config)
     try:
         config.stash[KEY] = RunState(config)

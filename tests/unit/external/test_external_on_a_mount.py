@@ -1,6 +1,9 @@
 """Foreign suites on a mount: what they are started with, and what their words mean (real ones, cut)."""
 
+import shutil
+import subprocess
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -137,3 +140,22 @@ def test_fsstress_passes_with_what_is_done_afterwards():
     )
     assert verdict(127, "")[0] is ItemOutcome.BROKEN
     assert verdict(1, "Usage: fsstress -d dir\n")[0] is ItemOutcome.BROKEN
+
+
+def test_pjdfstest_runs_below_a_name_that_leaves_space_for_a_socket(tmp_path: Path):
+    """sun_path holds 107 bytes (unix(7)); the tests' own part of a name is 55 bytes long."""
+    place = tmp_path / ("x" * 120)
+    place.mkdir()
+    program = tmp_path / "program"
+    program.write_text('#!/bin/sh\necho "$4" "$6"; cd "$4" && touch made\n')
+    program.chmod(0o755)
+    scratch = subprocess.check_output(["mktemp", "-d", "/tmp/storagetest-external-XXXXXX"], text=True).strip()
+    try:
+        run = Pjdfstest().invocation("chmod", program=str(program), place=str(place), scratch=scratch)
+        path, pattern = subprocess.check_output(run.argv, text=True).split()
+        assert Path(scratch).stat().st_mode & 0o005 == 0o005, "the tests' users cannot reach it"
+    finally:
+        shutil.rmtree(scratch)
+    assert len(path) + 55 <= 107
+    assert pattern == "chmod::"
+    assert (place / "made").exists()

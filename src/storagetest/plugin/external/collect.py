@@ -41,6 +41,7 @@ from storagetest.external.base import ClientSuite, ControllerSuite, Suite, suite
 from storagetest.hosts import LocalHost
 from storagetest.plugin.conformance.known_issues import apply_known_issues
 from storagetest.plugin.conformance.known_issues_table import read_toml, take_known_issues
+from storagetest.plugin.external.absence import skip_absent
 from storagetest.plugin.external.host_item import ControllerItem
 from storagetest.plugin.external.item import ExternalItem, SuiteSelection
 from storagetest.plugin.external.mount_item import MountItem
@@ -97,7 +98,7 @@ class _MissingSuiteItem(pytest.Item):
 
     def runtest(self) -> None:
         """Skip."""
-        pytest.skip(self._reason)
+        skip_absent(self, self._reason)
 
 
 def _read(path: Path) -> SuiteSelection:

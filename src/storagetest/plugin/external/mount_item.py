@@ -19,6 +19,7 @@ from storagetest.errors import HostError
 from storagetest.external.base import ClientSuite
 from storagetest.hosts import Completed, Host
 from storagetest.plugin.attach import attach_or_skip
+from storagetest.plugin.external.absence import skip_absent
 from storagetest.plugin.external.item import ExternalItem, report_result
 from storagetest.plugin.run_state import KEY, RunState
 from storagetest.protocols.base import Attachment
@@ -40,7 +41,7 @@ class MountItem(ExternalItem):
         state = self.config.stash[KEY]
         client = state.host(state.client(self.variant))
         if not self._present(client):
-            pytest.skip(f"{self.program} is not installed on {client.name}: {self.suite.package}")
+            skip_absent(self, f"{self.program} is not installed on {client.name}: {self.suite.package}")
         self.funcargs = {"attachment": self._attach(state, client)}
 
     def runtest(self) -> None:
