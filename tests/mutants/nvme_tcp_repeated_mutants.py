@@ -106,6 +106,10 @@ target(
     response(lambda t, c, cqe: replace(cqe, phase=True) if t.qid else None),
 )
 target(
+    "io-resp-sqid | Base 4.2.2 | SQID is that of the queue in completions of I/O queues",
+    response(lambda t, c, cqe: replace(cqe, sqid=t.qid) if t.qid else None),
+)
+target(
     "error-resp-sqid | Base 4.2.2 | SQID is set in completions of I/O commands that fail",
     response(lambda t, c, cqe: replace(cqe, sqid=t.qid) if t.qid and not cqe.ok else None),
 )

@@ -76,7 +76,7 @@ OK = Cqe(7, sqhd=3)
         (OK, READ, 1, 0),
         (OK, None, 1, 0),
         (replace(OK, phase=True), READ, 1, 1),
-        (replace(OK, sqid=1), None, 1, 1),
+        (replace(OK, sqid=1), None, 1, 0),
         (replace(OK, crd=2), READ, 1, 1),
         (replace(OK, sqhd=31), READ, 1, 0),
         (replace(OK, sqhd=32), READ, 1, 1),

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from storagetest.wire.nvme import admin, io
-from storagetest.wire.nvme.codes import Cns
+from storagetest.wire.nvme.codes import Cns, status_name
 from storagetest.wire.nvme.command import Command, Cqe
 from storagetest.wire.nvme_tcp import ControllerSession, Queue
 from storagetest.wire.nvme_tcp.harness import Scratch, block_data
@@ -22,26 +22,55 @@ INVALID_NSID = 0xFFFFFFFE
 UNKNOWN_OPCODE = 0x7C
 
 
+def use(queue: Queue, scratch: Scratch) -> list[Cqe]:
+    """Run commands that succeed: two writes, one by R2T, a read and Flush; return their completions."""
+    size, many = scratch.block_size, scratch.blocks_of(queue.in_capsule_limit + 4096)
+    done = [
+        queue.run(io.write(scratch.nsid, scratch.lba, 1), data=block_data(size, 1)),
+        queue.run(io.write(scratch.nsid, scratch.lba, many), data=block_data(many * size, 2)),
+        queue.run(io.read(scratch.nsid, scratch.lba, 1), reads=size),
+        queue.run(io.flush(scratch.nsid)),
+    ]
+    assert all(one.ok for one in done), [status_name(one.status) for one in done]
+    return [one.cqe for one in done]
+
+
+def failed(queue: Queue, scratch: Scratch) -> list[Cqe]:
+    """Run commands that fail: past the end, of an invalid NSID, of an unknown opcode."""
+    size = scratch.block_size
+    done = [
+        queue.run(io.read(scratch.nsid, scratch.end, 1), reads=size),
+        queue.run(io.read(INVALID_NSID, 0, 1), reads=size),
+        queue.run(Command(UNKNOWN_OPCODE, nsid=scratch.nsid)),
+    ]
+    assert not any(one.ok for one in done), [status_name(one.status) for one in done]
+    return [one.cqe for one in done]
+
+
 @pytest.mark.case("NVT-CQE-IO", kills=("io-resp-phase", "io-resp-flags", "io-resp-result"))
 def test_reserved_fields_of_completions_of_an_io_queue_are_zero(queue: Queue, scratch: Scratch) -> None:
-    size = scratch.block_size
-    for inside in (None, False):
-        data = block_data(size, 1)
-        assert queue.run(io.write(scratch.nsid, scratch.lba, 1), data=data, inside=inside).ok
-    assert queue.run(io.read(scratch.nsid, scratch.lba, 1), reads=size).ok
-    assert queue.run(io.flush(scratch.nsid)).ok
+    use(queue, scratch)
     assert not queue.faults, "; ".join(queue.faults)
 
 
-@pytest.mark.case("NVT-CQE-IO-FAILED", kills=("error-resp-sqid", "error-resp-crd"))
+@pytest.mark.case("NVT-CQE-IO-FAILED", kills=("error-resp-crd",))
 def test_reserved_fields_of_completions_of_failed_io_commands_are_zero(
     queue: Queue, scratch: Scratch
 ) -> None:
-    size = scratch.block_size
-    for command in (io.read(scratch.nsid, scratch.end, 1), io.read(INVALID_NSID, 0, 1)):
-        assert not queue.run(command, reads=size).ok
-    assert not queue.run(Command(UNKNOWN_OPCODE, nsid=scratch.nsid)).ok
+    failed(queue, scratch)
     assert not queue.faults, "; ".join(queue.faults)
+
+
+@pytest.mark.case("NVT-CQE-SQID", kills=("io-resp-sqid",))
+def test_sqid_is_reserved_in_completions_of_an_io_queue(queue: Queue, scratch: Scratch) -> None:
+    sqids = {cqe.sqid for cqe in use(queue, scratch)}
+    assert sqids == {0}, f"4.2.2: SQID of completions over fabrics is reserved, but was {sorted(sqids)}"
+
+
+@pytest.mark.case("NVT-CQE-SQID-FAILED", kills=("error-resp-sqid",))
+def test_sqid_is_reserved_in_completions_of_failed_io_commands(queue: Queue, scratch: Scratch) -> None:
+    sqids = {cqe.sqid for cqe in failed(queue, scratch)}
+    assert sqids == {0}, f"4.2.2: SQID of completions over fabrics is reserved, but was {sorted(sqids)}"
 
 
 @pytest.mark.case("NVT-CQE-ADMIN-FAILED", kills=("error-resp-crd",))
@@ -91,8 +120,6 @@ def test_a_cid_is_used_again_after_its_completion(queue: Queue, scratch: Scratch
 @pytest.mark.case("NVT-CQE-ADMIN-DIGEST", section="NVMe/TCP 3.6.2.7", kills=("io-resp-flags",))
 def test_reserved_fields_are_zero_with_digests(session: ControllerSession, scratch: Scratch) -> None:
     queue = session.io_queue(icreq=ICReq(header_digest=True, data_digest=True))
-    size = scratch.block_size
-    assert queue.run(io.write(scratch.nsid, scratch.lba, 1), data=block_data(size), inside=False).ok
-    assert queue.run(io.read(scratch.nsid, scratch.lba, 1), reads=size).ok
+    use(queue, scratch)
     assert session.identify(Cns.CONTROLLER)
     assert not queue.faults, "; ".join(queue.faults)

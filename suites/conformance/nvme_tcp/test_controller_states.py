@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from storagetest.errors import RemoteProtocolError
+from storagetest.polling import wait_until
 from storagetest.wire.nvme import fabrics, io
 from storagetest.wire.nvme.codes import Property, StatusCode, status_name
-from storagetest.wire.nvme_tcp import CommandResult, ControllerSession, Identity
+from storagetest.wire.nvme_tcp import CommandResult, ControllerSession, Identity, Queue
 from storagetest.wire.nvme_tcp.harness import Harness, Scratch, block_data, refused
 from storagetest.wire.nvme_tcp.session import (
     CC_ENABLE,
@@ -73,23 +75,42 @@ def test_each_reset_is_like_the_first(session: ControllerSession) -> None:
         assert session.namespaces(), f"3.5.1: commands are executed after reset {number}"
 
 
+def reset(session: ControllerSession) -> None:
+    """Close the I/O queues, as a host does, and reset and enable the controller."""
+    for queue in session.io_queues:
+        queue.close()
+    session.disable()
+    session.enable()
+
+
+def io_queue(session: ControllerSession) -> Queue:
+    """Connect I/O queue 1; the end of an earlier one may take its time."""
+
+    def connected() -> Queue | None:
+        try:
+            return session.io_queue(qid=1)
+        except RemoteProtocolError:
+            return None
+
+    what = "a Connect of I/O queue 1 that is not refused (Base 3.7.2: a reset deletes the I/O queues)"
+    return wait_until(connected, session.endpoint.deadline, what, interval=0.05, error=RemoteProtocolError)
+
+
 @pytest.mark.case("NVF-RESET-03", section="Base 3.7.2", kills=("reset-ends-io",))
 def test_io_queues_are_connected_after_a_reset(session: ControllerSession) -> None:
     nsid = session.namespaces()[0]
     for number in (1, 2):
-        assert session.io_queue(qid=1).run(io.flush(nsid)).ok, f"6.3: I/O queue 1 before reset {number}"
-        session.disable()
-        session.enable()
-    assert session.io_queue(qid=1).run(io.flush(nsid)).ok, "3.7.2: QID 1 is free after a reset"
+        assert io_queue(session).run(io.flush(nsid)).ok, f"6.3: I/O queue 1 before reset {number}"
+        reset(session)
+    assert io_queue(session).run(io.flush(nsid)).ok, "3.7.2: QID 1 is free after a reset"
 
 
 @pytest.mark.case("NVF-RESET-04", section="Base 3.7.2", kills=("write-lost",))
 def test_data_outlive_a_reset(session: ControllerSession, scratch: Scratch) -> None:
     data, size = block_data(scratch.block_size, 1), scratch.block_size
-    assert session.io_queue(qid=1).run(io.write(scratch.nsid, scratch.lba, 1), data=data).ok
-    session.disable()
-    session.enable()
-    done = session.io_queue(qid=1).run(io.read(scratch.nsid, scratch.lba, 1), reads=size)
+    assert io_queue(session).run(io.write(scratch.nsid, scratch.lba, 1), data=data).ok
+    reset(session)
+    done = io_queue(session).run(io.read(scratch.nsid, scratch.lba, 1), reads=size)
     assert done.data == data, "3.7.2: a controller reset changes no user data"
 
 

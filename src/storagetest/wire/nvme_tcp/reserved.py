@@ -37,12 +37,11 @@ def pdu_faults(received: DecodedPdu) -> Iterator[str]:
 def completion_faults(cqe: Cqe, command: Command | None, *, qid: int, sqsize: int | None) -> Iterator[str]:
     """Yield a sentence for each field of a completion that its queue does not allow (Base 4.2).
 
-    ``command`` is None if it is unknown; ``sqsize`` (zero's based) is None if SQHD is not used.
+    ``command`` is None if it is unknown; ``sqsize`` (zero's based) is None if SQHD is not used. SQID has
+    cases of its own, because controllers are known that set it in each completion of an I/O queue.
     """
     if cqe.phase:
         yield "a completion has the phase tag set, which is reserved over fabrics (Base 4.2.2)"
-    if cqe.sqid:
-        yield "SQID of a completion is not 0; it is reserved over fabrics (Base 4.2.2)"
     if cqe.crd:
         yield "CRD of a completion is not 0; the host has not enabled it (Base 4.2.3)"
     if sqsize is not None and cqe.sqhd > sqsize:
