@@ -66,6 +66,7 @@ class Connection:
         self.sqsize = 0
         self.sqhd = 0
         self.flow_control = True
+        self.disconnected = False
         self.transfers: dict[int, Transfer] = {}
         self.waiting: list[int] = []  # CIDs of Asynchronous Event Requests
         self.events: list[int] = []
@@ -161,6 +162,8 @@ class Connection:
     # Commands
 
     def _capsule(self, capsule: pdus.CapsuleCmd, event: pdus.DecodedPdu) -> None:
+        if self.disconnected:
+            return
         command = Command.decode(capsule.sqe)
         self.sqhd = (self.sqhd + 1) % (self.sqsize + 1 or 1)
         if self.controller is not None and self.qid == 0:
@@ -332,6 +335,7 @@ class Connection:
                 raise CommandFailed(StatusCode.CONNECT_INCOMPATIBLE_FORMAT)
             if not self.qid:
                 raise CommandFailed(StatusCode.DISCONNECT_INVALID_QUEUE_TYPE)
+            self.disconnected = True  # the response is the last entry of the queue (6.4)
             threading.Timer(0.01, self.drop_connection).start()
             return Answer()
         raise CommandFailed(StatusCode.INVALID_FIELD)  # Base 4.1.2

@@ -224,6 +224,44 @@ def swaps_pieces(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | 
 
 
 host("write-pieces-swapped | NVMe/TCP 3.3.2.2 | the first two H2CData of a write change places", swaps_pieces)
+
+
+def mixes_writes(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+    """Data that come between the data of another write are lost."""
+    if not isinstance(got.pdu, H2CData):
+        return None
+    current = through.memory.get("current")
+    through.memory["current"] = None if got.pdu.last else got.pdu.ttag
+    if current in (None, got.pdu.ttag):
+        return None
+    return [replace(got.pdu, data=bytes(len(got.pdu.data)))]
+
+
+host("two-writes-mixed | NVMe/TCP 3.3.2.2 | H2CData between those of another write are lost", mixes_writes)
+
+
+def mixes_reads(through: ProxyConnection, pdu: C2HData) -> Iterable[Item]:
+    """The data of a read are garbled while another read is outstanding."""
+    reads = [one for one in through.commands.values() if on_io(Io.READ)(through, one)]
+    if len(reads) > 1 and pdu.offset:
+        return [replace(pdu, data=pdu.data[::-1])]
+    return [pdu]
+
+
+target("two-reads-mixed | NVMe/TCP 3.3.2.1 | data of a read are garbled during another", data(mixes_reads))
+
+
+def first_in_capsule(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+    """Take in-capsule data from the start, whatever the offset of the SGL."""
+    if not isinstance(got.pdu, CapsuleCmd) or not got.pdu.data:
+        return None
+    command = Command.decode(got.pdu.sqe)
+    if not on_io(Io.WRITE)(through, command) or command.dptr[15] != 1:
+        return None
+    return [replace(got.pdu, sqe=replace(command, dptr=bytes(8) + command.dptr[8:]).encode())]
+
+
+host("sgl-offset-ignored | Base 3.3.2.1.3 | the offset of an in-capsule SGL is ignored", first_in_capsule)
 host(
     "write-far-lost | NVM 3.3.6 | data beyond 64 KiB of a write are lost",
     lambda t, got: (

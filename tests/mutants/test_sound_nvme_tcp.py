@@ -47,7 +47,7 @@ SOUND = {
 """Legal choices by name. The first has those of SPDK."""
 
 SKIPPED = {
-    "4-kib-blocks": {"NVB-COPY-08", "NVB-ZEROES-02"},
+    "4-kib-blocks": {"NVB-COPY-08", "NVB-ZEROES-02", "NVT-SGL-06"},
     "least-limits": {
         "NVB-COPY-08",
         "NVB-RW-04",
@@ -61,7 +61,11 @@ SKIPPED = {
         "NVT-R2T-05",
         "NVT-SGL-01",
         "NVT-SGL-05",
+        "NVT-SGL-06",
         "NVT-TWO-LARGE",
+        "NVT-TWO-QUEUES",
+        "NVT-TWO-READS",
+        "NVT-TWO-WRITES",
     },
     "large-capsules": set(),
     "no-options": {"NVA-ID-DESC-02", "NVB-NS-OWN"},

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from storagetest.errors import RemoteProtocolError
-from storagetest.wire.nvme import admin
+from storagetest.wire.nvme import admin, io
 from storagetest.wire.nvme.codes import Cns, Feature, LogPage, Property, StatusCode, status_name
 from storagetest.wire.nvme.command import Command
 from storagetest.wire.nvme.structures import active_namespaces, ana_groups, descriptors
@@ -383,6 +383,16 @@ def test_abort_of_an_event_request_reports_its_result(session: ControllerSession
         return
     observe("aborted")
     refused(session.admin.wait(cid), StatusCode.ABORTED_BY_REQUEST)
+
+
+@pytest.mark.case("NVA-ABORT-03", section="Base 5.2.1.2", kills=("abort-unknown",))
+def test_a_completed_io_command_is_not_aborted(session: ControllerSession) -> None:
+    queue = session.io_queue(qid=1)
+    cid = queue.submit(io.flush(session.namespaces()[0]))
+    assert queue.wait(cid).ok
+    done = session.admin.run(admin.abort(sqid=1, cid=cid))
+    assert done.ok, f"5.2.1: Abort itself succeeds, not {status_name(done.status)}"
+    assert done.cqe.dw0 & 1, "5.2.1.2: bit 0 is set if nothing was aborted"
 
 
 # Keep Alive (5.2.14, 3.9)

@@ -385,6 +385,17 @@ def test_a_disconnected_queue_may_be_connected_again(session: ControllerSession)
     assert _works(session, session.io_queue(qid=1)), "6.4: the QID is free again"
 
 
+@pytest.mark.case("NVF-DISCONNECT-04", section="Base 6.4", kills=("disconnect-ignored",))
+def test_no_command_is_carried_out_after_disconnect(session: ControllerSession, queue: Queue) -> None:
+    _needs_disconnect(session)
+    assert queue.run(fabrics.disconnect()).ok
+    try:
+        alive = queue.run(io.flush(session.namespaces()[0])).ok
+    except RemoteProtocolError:
+        alive = False
+    assert not alive, "6.4: a queue that was disconnected carried out a command"
+
+
 # Linux and SPDK agree on Invalid Command Opcode, but Base 4.1.2 leaves no choice for a reserved FCTYPE: it
 # "shall be aborted with a status code of Invalid Field in Command". Both are known deviations.
 @pytest.mark.case(section="Base 4.1.2")

@@ -5,16 +5,22 @@ The blocks have data without a period, so that a block of another place, PDU or 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from storagetest.wire.nvme import io
 from storagetest.wire.nvme.codes import status_name
-from storagetest.wire.nvme.command import Cqe
+from storagetest.wire.nvme.command import Cqe, in_capsule
 from storagetest.wire.nvme_tcp import ControllerSession, Queue
 from storagetest.wire.nvme_tcp.harness import Harness, Scratch, block_data
 from storagetest.wire.nvme_tcp.pdu import R2T, CapsuleCmd, CapsuleResp, H2CData, ICReq, encode
+from storagetest.wire.tcp import ResponseTimeout
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="NVM 3.3.4")]
+
+SECOND_R2T = 0.3
+"""Seconds to wait for the R2T of a second write before the first is served (chosen)."""
 
 SMALL = 8
 """Blocks of a small transfer (chosen)."""
@@ -128,8 +134,7 @@ def test_writes_of_every_size_change_their_blocks_alone(queue: Queue, scratch: S
     "NVT-TWO-LARGE", section="NVMe/TCP 3.3.2.2", kills=("write-pieces-swapped", "r2t-wrong-cid")
 )
 def test_a_large_write_and_a_large_read_at_the_same_time(queue: Queue, scratch: Scratch) -> None:
-    if scratch.limits.outstanding < 2:
-        pytest.skip(f"CAP.MQES or MAXCMD allows {scratch.limits.outstanding} commands at once, not 2")
+    needs_two(scratch)
     blocks = min(scratch.fit(scratch.blocks), scratch.blocks // 2)
     size = blocks * scratch.block_size
     old, new = block_data(size, 7), block_data(size, 8)
@@ -140,6 +145,129 @@ def test_a_large_write_and_a_large_read_at_the_same_time(queue: Queue, scratch: 
     same(queue.wait(reading).data, old, scratch.block_size, "3.3.2: a read during a write of other blocks")
     done = queue.run(io.read(scratch.nsid, scratch.lba + blocks, blocks), reads=size)
     same(done.data, new, scratch.block_size, "3.3.2: a write during a read of other blocks")
+
+
+def needs_two(scratch: Scratch) -> None:
+    """Skip if the controller takes only one command at a time on a queue."""
+    if scratch.limits.outstanding < 2:
+        pytest.skip(f"CAP.MQES or MAXCMD allows {scratch.limits.outstanding} commands at once, not 2")
+
+
+@pytest.mark.case("NVT-TWO-READS", section="NVMe/TCP 3.3.2.1", kills=("two-reads-mixed",))
+def test_two_large_reads_at_the_same_time(queue: Queue, scratch: Scratch) -> None:
+    needs_two(scratch)
+    blocks = min(scratch.fit(scratch.blocks), scratch.blocks // 2)
+    size = blocks * scratch.block_size
+    data = block_data(2 * size, 13)
+    write(queue, scratch, data)
+    cids = [queue.submit(io.read(scratch.nsid, scratch.lba + at, blocks), reads=size) for at in (0, blocks)]
+    for at, cid in ((size, cids[1]), (0, cids[0])):
+        same(
+            queue.wait(cid).data, data[at : at + size], scratch.block_size, "3.3.2.1: each read has its data"
+        )
+
+
+@pytest.mark.case("NVT-TWO-WRITES", section="NVMe/TCP 3.3.2.2", kills=("two-writes-mixed",))
+def test_h2cdata_of_two_writes_are_interleaved(queue: Queue, scratch: Scratch) -> None:
+    needs_two(scratch)
+    blocks = min(scratch.blocks_of(queue.in_capsule_limit + 8192), scratch.blocks // 2)
+    size = blocks * scratch.block_size
+    data = {}
+    for seed, at in ((14, 0), (15, blocks)):
+        command, payload = io.write(scratch.nsid, scratch.lba + at, blocks), block_data(size, seed)
+        data[queue.submit(command, data=payload, inside=False)] = payload
+    pending: list[R2T] = []
+    left = set(data)
+    while left:
+        try:
+            pdu = queue.receive(deadline=SECOND_R2T if pending else None).pdu
+        except ResponseTimeout:  # a controller may serve one write after the other
+            assert pending, "3.3.2.2: neither an R2T nor a response came for a write"
+            send_in_turn(queue, pending, data)
+            pending = []
+            continue
+        if isinstance(pdu, CapsuleResp):
+            cqe = Cqe.decode(pdu.cqe)
+            assert cqe.ok, f"3.3.2.2: a write ended with {status_name(cqe.status)}"
+            left.discard(cqe.cid)
+            queue.forget(cqe.cid)
+        else:
+            assert isinstance(pdu, R2T), f"3.3.2.2: not {pdu}"
+            pending.append(pdu)
+        if len(pending) == len(left):
+            send_in_turn(queue, pending, data)
+            pending = []
+    done = queue.run(io.read(scratch.nsid, scratch.lba, blocks), reads=size)
+    first, second = data.values()
+    same(done.data, first, scratch.block_size, "3.3.2.2: TTAG names the write that the data is of")
+    done = queue.run(io.read(scratch.nsid, scratch.lba + blocks, blocks), reads=size)
+    same(done.data, second, scratch.block_size, "3.3.2.2: TTAG names the write that the data is of")
+
+
+def send_in_turn(queue: Queue, r2ts: list[R2T], data: dict[int, bytes]) -> None:
+    """Send the first half of each R2T's data, and then the second halves."""
+    pieces = [_halves(one, data[one.cccid]) for one in r2ts]
+    for piece in (one for half in zip(*pieces, strict=True) for one in half):
+        for part in _within(piece, queue.icresp.maxh2cdata):
+            queue.send(part)
+
+
+def _halves(r2t: R2T, data: bytes) -> tuple[H2CData, H2CData]:
+    """Return the data of an R2T as two PDUs."""
+    middle = r2t.offset + r2t.length // 8 * 4
+    end = r2t.offset + r2t.length
+    return (
+        H2CData(r2t.cccid, r2t.ttag, r2t.offset, data[r2t.offset : middle], last=False),
+        H2CData(r2t.cccid, r2t.ttag, middle, data[middle:end], last=True),
+    )
+
+
+def _within(pdu: H2CData, most: int) -> list[H2CData]:
+    """Return ``pdu`` as PDUs of at most ``most`` bytes of data."""
+    return [
+        H2CData(
+            pdu.cccid,
+            pdu.ttag,
+            pdu.offset + at,
+            pdu.data[at : at + most],
+            last=pdu.last and at + most >= len(pdu.data),
+        )
+        for at in range(0, len(pdu.data), most)
+    ]
+
+
+@pytest.mark.case("NVT-TWO-QUEUES", section="NVM 3.3.6", kills=("second-queue-loses",))
+def test_two_queues_write_at_the_same_time(session: ControllerSession, scratch: Scratch) -> None:
+    first = session.io_queue()
+    if session.io_queues_granted < 2:
+        pytest.skip("the controller grants one I/O queue (Base 5.2.26.2.1)")
+    second = session.io_queue()
+    blocks = min(scratch.fit(scratch.blocks), scratch.blocks // 2)
+    size = blocks * scratch.block_size
+    data = block_data(2 * size, 16)
+    one = first.submit(io.write(scratch.nsid, scratch.lba, blocks), data=data[:size])
+    two = second.submit(io.write(scratch.nsid, scratch.lba + blocks, blocks), data=data[size:])
+    assert second.wait(two).ok
+    assert first.wait(one).ok
+    same(read(first, scratch, 2 * blocks), data, scratch.block_size, "3.3.6: each queue's write is kept")
+
+
+@pytest.mark.case("NVT-SGL-06", section="Base 3.3.2.1.3", kills=("sgl-offset-ignored",))
+def test_data_are_taken_from_the_offset_in_the_capsule(
+    session: ControllerSession, queue: Queue, scratch: Scratch
+) -> None:
+    if not session.controller["sgls"] >> 20 & 1:
+        pytest.skip("SGLS bit 20: offsets in the capsule are not supported")
+    size = scratch.block_size
+    if queue.in_capsule_limit < 2 * size:
+        pytest.skip(f"IOCCSZ allows {queue.in_capsule_limit} bytes of in-capsule data: less than two blocks")
+    data = block_data(2 * size, 17)
+    command = replace(io.write(scratch.nsid, scratch.lba, 1), cid=901, dptr=in_capsule(size, offset=size))
+    queue.send(CapsuleCmd(command.encode(), data))
+    pdu = queue.receive().pdu
+    assert isinstance(pdu, CapsuleResp), f"3.3.2.1.3: not {pdu}"
+    assert Cqe.decode(pdu.cqe).ok, f"3.3.2.1.3: SGLS allows offsets, not {Cqe.decode(pdu.cqe)}"
+    same(read(queue, scratch, 1), data[size:], size, "3.3.2.1.3: the data begin at the offset of the SGL")
 
 
 @pytest.mark.case("NVB-RW-07", section="NVM 3.3.6", kills=("second-queue-loses",))
