@@ -27,6 +27,7 @@ class Completion:
 
 
 Fault = Callable[[bytes, Completion], Completion]
+WRITE_10, PERSISTENT_RESERVE_IN, PERSISTENT_RESERVE_OUT = 0x2A, 0x5E, 0x5F
 BUSY, CONFLICT, REFUSED = Completion(status=0x08), Completion(status=0x18), Completion(status=0x02)
 
 
@@ -156,3 +157,31 @@ def test_an_empty_unit_is_written(run_suite: RunCases, target: Target) -> None:
     _, outcomes = run_suite()
     assert target.written
     assert "passed" in outcomes.values()
+
+
+def test_reservations_that_are_refused_are_one_red_line(
+    run_on_target, target: Target, monkeypatch: pytest.MonkeyPatch
+):
+    """The target lists no key, and refuses every PERSISTENT RESERVE OUT."""
+    command = Connection.command
+
+    def with_reservations(self: Connection, pdu: ScsiCommand) -> None:
+        if pdu.cdb[0] == PERSISTENT_RESERVE_IN:
+            self.answer(pdu, bytes(8))
+        elif pdu.cdb[0] == PERSISTENT_RESERVE_OUT:
+            sense = fixed_sense(5, 0x2400)
+            data = struct.pack(">H", len(sense)) + sense
+            self.respond(ScsiResponse(itt=pdu.itt, status=REFUSED.status, data=data))
+        elif pdu.cdb[0] == WRITE_10 and pdu.cdb[7:9] == bytes(2):
+            self.respond(ScsiResponse(itt=pdu.itt))
+        else:
+            command(self, pdu)
+
+    monkeypatch.setattr(Connection, "command", with_reservations)
+    disk = {"protocol": "iscsi", "port": target.port, "iqn": IQN, "erase": f"naa.{NAA.hex()}"}
+    result, outcomes = run_on_target(disk, str(SUITE / "test_reservations.py"), "-k", "not reserve_6")
+    red = [name for name, outcome in outcomes.items() if outcome in ("failed", "error")]
+    assert red[0] == "SCS-PR-36"
+    assert set(red) <= {"SCS-PR-36", "SCS-PR-04", "SCS-PR-06", "SCS-PR-26", "SCS-PR-30", "SCS-PR-31"}
+    assert len(outcomes) > 60
+    result.stdout.fnmatch_lines(["SCS-PR-36 on disk failed: * that build on it were not judged"])
