@@ -154,7 +154,7 @@ def cuts_again(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
     if over >= len(pdu.data):
         talk.memory["dropped", pdu.ttt] = talk.memory.get(("dropped", pdu.ttt), 0) + 1
         return None
-    number = pdu.data_sn - talk.memory.get(("dropped", pdu.ttt), 0)
+    number = max(0, pdu.data_sn - talk.memory.get(("dropped", pdu.ttt), 0))
     return replace(pdu, buffer_offset=pdu.buffer_offset + over, data=pdu.data[over:], data_sn=number)
 
 

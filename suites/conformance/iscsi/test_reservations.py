@@ -649,8 +649,6 @@ def test_a_registrant_with_another_key_changes_nothing(unreserved, action, key):
     assert b.register(KEY_B).good
     before = a.keys()
     claim(b.reserve_out(action, key=key, action_key=KEY_A, type=PrType.WRITE_EXCLUSIVE), allowed=False)
-    if action is PrOut.RELEASE:
-        claim(a.reserve_out(action, key=key, type=PrType.WRITE_EXCLUSIVE), allowed=False)
     assert a.keys() == before, "a refused service action changed the registrations or PRGENERATION"
     assert a.reservation().held
 
@@ -671,6 +669,16 @@ def test_an_initiator_without_a_registration_changes_nothing(unreserved, action)
     claim(answer, allowed=False)
     assert a.reservation().held, f"{answer}: it ended the reservation"
     assert a.keys().keys == (KEY_A,)
+
+
+@pytest.mark.case(
+    "SCS-PR-77", section="SPC-4 reservation key", kills=("release-any-key",), builds_on=RESERVING
+)
+def test_the_holder_does_not_release_with_another_key(unreserved):
+    a, _ = unreserved
+    reserved(a, PrType.WRITE_EXCLUSIVE)
+    claim(a.release(PrType.WRITE_EXCLUSIVE, 0x77), allowed=False)
+    assert a.reservation().held, "the reservation was released with another key"
 
 
 @pytest.mark.case(

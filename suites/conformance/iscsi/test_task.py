@@ -275,6 +275,27 @@ def test_i_t_nexus_reset_without_protocol_level_two_is_not_done(session, observe
         assert answer.response in UNSUPPORTED, result(answer)
 
 
+@pytest.mark.case(
+    "ISC-TMF-27",
+    section="RFC 7144 6.3, 7.1.1",
+    no_mutant_reason="the mutants' target has protocol level 1: it is skipped there",
+)
+def test_i_t_nexus_reset_at_protocol_level_two_spares_the_tasks_of_others(connections, scratch, observe):
+    session, command, r2t = waiting_write(connections, scratch)
+    other = connections.login("b", offer={"iSCSIProtocolLevel": "2"})
+    if other.parameters.protocol_level < 2:
+        pytest.skip(f"iSCSIProtocolLevel is {other.parameters.protocol_level}")
+    other.send(TaskRequest(function=TaskFunction.I_T_NEXUS_RESET, lun=other.lun))
+    answer = other.receive()
+    observe("closed" if answer is None else answer.summary())
+    if isinstance(answer, TaskResponse):
+        allowed = (TaskResult.COMPLETE, TaskResult.AUTHORIZATION_FAILED, *UNSUPPORTED)
+        assert answer.response in allowed, result(answer)
+    data = scratch.pattern(4, seed=27)
+    session.send_data(command, data, start=r2t.buffer_offset, end=len(data), ttt=r2t.ttt)
+    assert session.finish(command, data).status == 0, "a write of another initiator was ended"
+
+
 @pytest.mark.case("ISC-TMF-22", section="RFC 7143 11.6", kills=("task-itt",))
 def test_the_response_has_the_task_tag_of_the_request(session):
     sent = session.send(TaskRequest(function=TaskFunction.ABORT_TASK, lun=session.lun, referenced_itt=0x7001))
