@@ -7,7 +7,15 @@ import pytest
 from storagetest.wire.iscsi.codes import NO_TAG, RejectReason, ServiceResponse, TaskFunction
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.initiator import Initiator
-from storagetest.wire.iscsi.pdu import NopIn, NopOut, Reject, ScsiCommand, ScsiResponse, SnackRequest
+from storagetest.wire.iscsi.pdu import (
+    NopIn,
+    NopOut,
+    Reject,
+    ScsiCommand,
+    ScsiResponse,
+    SnackRequest,
+    TextRequest,
+)
 from storagetest.wire.iscsi.validator import before, plus
 from storagetest.wire.scsi.cdb import INQUIRY, READ_10, TEST_UNIT_READY, WRITE_10, cdb
 from storagetest.wire.scsi.logical_unit import LogicalUnit
@@ -251,15 +259,23 @@ def test_the_logout_response_has_the_next_stat_sn(session):
 
 
 @pytest.mark.case("ISC-STATSN-07", section="RFC 7143 4.2.2.2, 11.17", kills=("stat-sn-reject",))
-def test_a_reject_uses_a_stat_sn(session):
-    session.ping()
-    expected = session.numbers.exp_stat_sn
-    session.send(SnackRequest(kind=0, lun=session.lun, itt=NO_TAG, run_length=1))
-    after = session.probe_alive()
-    if after.reject is None:
-        pytest.skip(f"the target does not reject a SNACK but: {after}")
-    assert after.reject.stat_sn == expected, f"StatSN {after.reject.stat_sn:#x}, not {expected:#x}"
-    assert not session.validator.violations_of("stat-sn")
+def test_a_reject_uses_a_stat_sn(connections):
+    """What a target rejects, and what ends its connection, differs: the first Reject is taken."""
+    for letter, provocation in (
+        ("a", SnackRequest(kind=0, itt=NO_TAG, run_length=1)),
+        ("b", ScsiCommand(cdb=READY, immediate=True)),
+        ("c", TextRequest(ttt=0x1234, data=b"X-a=1\0")),
+    ):
+        session = connections.login(letter)
+        session.ping()
+        expected = session.numbers.exp_stat_sn
+        session.send(provocation)
+        after = session.probe_alive()
+        if after.reject is not None and after.pdus[0] is after.reject:
+            assert after.reject.stat_sn == expected, f"StatSN {after.reject.stat_sn:#x}, not {expected:#x}"
+            assert not session.validator.violations_of("stat-sn")
+            return
+    pytest.skip("the target rejects none of the provocations")
 
 
 @pytest.mark.case("ISC-WATCH-01", section="RFC 7143 11", kills=("reserved-set",))

@@ -80,7 +80,9 @@ def test_a_reject_carries_the_header_of_what_it_rejects(connections, session, ob
     assert after.reject.itt == NO_TAG
 
 
-@pytest.mark.case("ISC-PDU-33", section="RFC 7143 11.17, 11.17.1", kills=("reject-reason-reserved",))
+@pytest.mark.case(
+    "ISC-PDU-33", section="RFC 7143 11.17, 11.17.1", kills=("reject-reason-reserved", "reject-tag")
+)
 def test_every_reject_has_a_defined_reason(connections, observe):
     """Each provocation has a session of its own: the target may end it instead."""
     defined = set(RejectReason) - {RejectReason.RESERVED}
