@@ -16,6 +16,7 @@ from enum import Enum
 
 from storagetest.measure.run import Run
 from storagetest.verdict.base import Outcome, Verdict
+from storagetest.verdict.baseline_gates import format_share, loss_word
 
 
 class Status(Enum):
@@ -62,6 +63,18 @@ class Record:
         if Outcome.INVALID in outcomes or (self.run.invalid and not outcomes):
             return Status.INVALID
         return Status.LEARNING if Outcome.LEARNING in outcomes else Status.PASSED
+
+    @property
+    def insensitive(self) -> tuple[str, ...]:
+        """A sentence for each gate that passed and finds only a loss of more than twice its margin."""
+        return tuple(
+            f"{verdict.threshold.text}: passed, and finds only {loss_word(verdict.threshold)} of"
+            f" {format_share(verdict.visible_loss)} or more"
+            for verdict in self.verdicts
+            if verdict.outcome is Outcome.PASS
+            and verdict.visible_loss is not None
+            and verdict.visible_loss > 2 * abs(1 - verdict.threshold.bound)
+        )
 
     @property
     def reasons(self) -> tuple[str, ...]:

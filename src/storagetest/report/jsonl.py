@@ -319,6 +319,7 @@ def _verdict_to_json(verdict: Verdict) -> Object:
             "bound": _number(threshold.bound),
         },
         "interval": None if interval is None else plain(asdict(interval)),
+        "visible_loss": verdict.visible_loss,
     }
 
 
@@ -336,6 +337,7 @@ def _verdict_from_json(document: Mapping[str, Any]) -> Verdict:
             threshold.get("against", ""),
         ),
         interval=None if interval is None else _interval_from_json(interval),
+        visible_loss=document.get("visible_loss"),
     )
 
 

@@ -197,12 +197,13 @@ def _searches(rows: Sequence[Record], *, width: int) -> list[str]:
 def _reasons(rows: Sequence[Record], *, width: int, colour: bool) -> list[str]:
     lines: list[str] = []
     for record in rows:
-        if not record.reasons:
+        reasons = record.reasons or record.insensitive
+        if not reasons:
             continue
         run = record.run
         word = _painted(_word(record), record.status, colour=colour)
         lines += ["", f"{word} {run.variant} on {run.client}: {case_text(run)}"]
-        for reason in record.reasons:
+        for reason in reasons:
             for paragraph in reason.splitlines():
                 lines += _wrapped(paragraph, width, indent="    ")
     return lines

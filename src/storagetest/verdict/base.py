@@ -48,7 +48,8 @@ class Verdict:
 
     ``interval`` is the metric's, in its base unit; if the threshold is relative, it is the ratio's.
     ``alarmed_at`` is the number of runs after which a gate first alarmed. ``final`` means that no further run
-    changes an INVALID. Both serve the decision on further runs and are not stored.
+    changes an INVALID. Both serve the decision on further runs and are not stored. ``visible_loss`` is the
+    loss that a gate against a baseline finds, as a share of the baseline (0.18 is 18 % worse).
     """
 
     outcome: Outcome
@@ -57,3 +58,4 @@ class Verdict:
     reason: str
     alarmed_at: int | None = field(default=None, compare=False)
     final: bool = field(default=False, compare=False)
+    visible_loss: float | None = None

@@ -17,6 +17,8 @@ quantiles t:
    LEARNING instead of PASS. From two sessions on it can FAIL by rule 4; with one,
    only if less than half of the performance is left.
 
+6. A gate that would not find half of the performance lost, beyond its margin, is INVALID where it would pass.
+
 A slowdown that is smaller than the visible loss is found less often. More sessions, longer runs and a quieter
 machine lower it; more runs only where runs, and not days, are what differs. benchmarks/judging_simulation.py
 prints what this costs and finds.
@@ -40,6 +42,7 @@ from storagetest.verdict.sequential import FIRST_TEST, ErrorPlan
 MINIMUM_SESSIONS = 5
 """With fewer a gate does not pass: it is LEARNING."""
 
+_BLIND = "the sessions differ so much that it would not find half of the performance lost"
 GROSS_LOSS = math.log(2)
 """What no two sessions of an unchanged target differ by: the limit where there is only one."""
 
@@ -101,9 +104,11 @@ def describe_gate(threshold: Threshold, reference: Reference, plan: ErrorPlan) -
         return (
             f"learning: {sessions} of {MINIMUM_SESSIONS}; nothing is known of what differs between sessions"
         )
-    found = f"finds a loss of {_share(loss_limits(threshold, reference, plan).visible, threshold)} or more"
-    learning = f"learning: {count} of {MINIMUM_SESSIONS} sessions; " * (count < MINIMUM_SESSIONS)
-    return f"{learning}{found} in {plan.last} runs ({sessions})"
+    limits = loss_limits(threshold, reference, plan)
+    found = f"finds {_loss(limits.visible, threshold)} or more in {plan.last} runs ({sessions})"
+    if count < MINIMUM_SESSIONS:
+        return f"learning: {count} of {MINIMUM_SESSIONS} sessions; {found}"
+    return f"{found}: {_BLIND}" if _is_blind(limits, threshold) else found
 
 
 def _compare_session(
@@ -127,13 +132,22 @@ def _compare_session(
     )
     if outcome is Outcome.PASS and len(reference.sessions) < MINIMUM_SESSIONS:
         outcome, summary = Outcome.LEARNING, _learning(reference)
+    blind = outcome is Outcome.PASS and _is_blind(limits, threshold)
+    if blind:
+        outcome, summary = Outcome.INVALID, f"no verdict: {_BLIND}"
     low, high = _percent(interval.low).removesuffix(" %"), _percent(interval.high)
     reason = (
         f"{required}, {_measured(threshold.metric, here, ahead.centre, reference)}:"
         f" {_percent(interval.mean)} ({interval.confidence * 100:.4g} % interval {low}..{high}, {runs} runs;"
-        f" a loss of {_share(limits.visible, threshold)} is found): {summary}{_remarks(logs, reference)}"
+        f" {_loss(limits.visible, threshold)} is found): {summary}{_remarks(logs, reference)}"
     )
-    return Verdict(outcome, threshold, interval, reason)
+    return Verdict(
+        outcome, threshold, interval, reason, final=blind, visible_loss=_share(limits.visible, threshold)
+    )
+
+
+def _is_blind(limits: LossLimits, threshold: Threshold) -> bool:
+    return limits.visible > abs(math.log(threshold.bound)) + GROSS_LOSS
 
 
 def _first_comparison(
@@ -162,13 +176,28 @@ def _learning(reference: Reference) -> str:
 
 
 def _failure(threshold: Threshold, limits: LossLimits) -> str:
-    return f"worse than required, and by more than the sessions differ ({_share(limits.limit, threshold)})"
+    limit = format_share(_share(limits.limit, threshold))
+    return f"worse than required, and by more than the sessions differ ({limit})"
 
 
-def _share(loss: float, threshold: Threshold) -> str:
+def _share(loss: float, threshold: Threshold) -> float:
     """Return the logarithm of a loss as a share of the baseline."""
-    share = -math.expm1(-loss) if threshold.op == ">=" else math.expm1(min(loss, 50.0))
-    return f"{share * 100:.2g} %"
+    return -math.expm1(-loss) if threshold.op == ">=" else math.expm1(min(loss, 50.0))
+
+
+def _loss(loss: float, threshold: Threshold) -> str:
+    """Return the logarithm of a loss in words."""
+    return f"{loss_word(threshold)} of {format_share(_share(loss, threshold))}"
+
+
+def loss_word(threshold: Threshold) -> str:
+    """Return what a change for the worse is called."""
+    return "a loss" if threshold.op == ">=" else "a rise"
+
+
+def format_share(share: float) -> str:
+    """Return a share in percent: two digits, or whole numbers."""
+    return f"{share * 100:,.0f} %" if share >= 1 else f"{share * 100:.2g} %"
 
 
 def _remarks(logs: Sequence[float], reference: Reference) -> str:

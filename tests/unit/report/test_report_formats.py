@@ -14,6 +14,7 @@ from storagetest.errors import ResultError
 from storagetest.measure.run import Better, Metric
 from storagetest.measure.stats import estimate
 from storagetest.measure.unit import Unit
+from storagetest.report.baseline import save
 from storagetest.report.coverage import CaseOutcome, CaseRecord, Level
 from storagetest.report.formats.base import ReportFormat, formats
 from storagetest.report.formats.markdown import MOST_BYTES, FailedCase, SessionSummary, markdown
@@ -299,3 +300,31 @@ def test_the_command_prints_or_writes(tmp_path, write_results, make_record, caps
     assert printed.endswith("# EOF\n")
     assert main(["report", "openmetrics", str(path), "-o", str(tmp_path / "deep" / "st.prom")]) == 0
     assert (tmp_path / "deep" / "st.prom").read_text() == printed
+
+
+def test_the_baseline_format_prints_what_gates_find(make_record, tmp_path, capsys):
+    path = tmp_path / "base.json"
+    for factor in (1, 1.01, 0.99, 1.02, 0.98, 1.0):
+        record = make_record()
+        samples = tuple(
+            replace(each, values={"iops": each.values["iops"] * factor, "p99": each.values["p99"]})
+            for each in record.run.samples
+        )
+        save(path, [replace(record, run=replace(record.run, samples=samples))])
+    assert main(["report", "baseline", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert re.search(
+        r"^  iops >= baseline - 5 %: finds a loss of \d+ % or more in 3 runs \(6 sessions\)$",
+        out,
+        re.MULTILINE,
+    )
+    assert "p99" not in out
+    assert main(["report", "baseline", str(path), "--metric", "p99", "--margin", "10"]) == 0
+    assert "  p99 <= baseline + 10 %: finds a rise of " in capsys.readouterr().out
+    for wrong, message in (
+        (["--gates", "0"], "--gates is at least 1"),
+        (["--margin", "100"], "between 0 and 100"),
+        (["--metric", "iop"], "has no metric iop; it has "),
+    ):
+        assert main(["report", "baseline", str(path), *wrong]) == 1
+        assert message in capsys.readouterr().err

@@ -175,3 +175,12 @@ def test_why_a_run_is_invalid_is_printed_once_and_not_for_each_gate(make_record,
     record = change(record, invalid=("the client was busy",), verdicts=record.verdicts * 10)
     assert record.reasons == ("the client was busy",)
     assert "\n".join(summary_lines([record])).count("busy") == 1
+
+
+def test_a_gate_that_passes_and_finds_little_is_named(make_record, change):
+    record = make_record(outcome=Outcome.PASS)
+    gate = Threshold(METRICS["iops"], ">=", 0.95, "iops >= baseline - 5 %", "", BASELINE)
+    for share, named in ((0.18, True), (0.09, False)):
+        verdict = Verdict(Outcome.PASS, gate, None, "", visible_loss=share)
+        lines = "\n".join(summary_lines([change(record, verdicts=(verdict,))]))
+        assert ("iops >= baseline - 5 %: passed, and finds only a loss of 18 % or more" in lines) is named

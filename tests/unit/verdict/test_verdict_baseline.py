@@ -127,6 +127,15 @@ def test_slow_runs_now_and_then_move_nothing():
     assert measured(lambda: one(900), FIVE_PERCENT, stored)[0].outcome is Outcome.FAIL
 
 
+def test_a_gate_that_would_not_find_half_of_the_performance_lost_passes_nothing():
+    wild = sessions([1000, 700, 1400, 850, 1200])
+    assert "would not find half of the performance lost" in describe_gate(gate(FIVE_PERCENT), wild, PLAN)
+    verdict, runs = measured(around(1000), FIVE_PERCENT, wild)
+    assert (verdict.outcome, verdict.final, runs) == (Outcome.INVALID, True, 3)
+    assert verdict.reason.endswith("would not find half of the performance lost")
+    assert measured(around(10), FIVE_PERCENT, wild)[0].outcome is Outcome.FAIL
+
+
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_with_few_sessions_a_gate_is_learning(count):
     stored = Reference(STEADY.sessions[:count])
@@ -200,7 +209,8 @@ def test_a_percentile_has_the_error_of_its_bins_on_top():
         describe_gate(gate(f"{metric} <= baseline + 10 %"), Reference(stored), PLAN)
         for metric in ("latency_mean", "p99")
     )
-    assert (fine.split()[4], coarse.split()[4]) == ("10", "13")  # twice 1/128 on each of two values
+    assert (fine.split()[4], coarse.split()[4]) == ("10", "13")
+    assert fine.startswith("finds a rise of")  # twice 1/128 on each of two values
 
 
 def test_relative_gate_on_a_missing_metric_is_a_configuration_error():

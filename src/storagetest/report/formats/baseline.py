@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from storagetest.errors import StoragetestError
 from storagetest.measure.run import Better, Metric
 from storagetest.report import baseline
 from storagetest.report.formats.base import ReportFormat, register
@@ -29,14 +30,22 @@ class BaselineFormat(ReportFormat):
         parser.add_argument("--gates", metavar="N", type=int, default=20,
                             help="number of gates of the suite (default: 20)")  # fmt: skip
         parser.add_argument("--metric", metavar="NAME", action="append",
-                            help="only this metric; may be repeated (default: the headline's)")  # fmt: skip
+                            help="only this metric; may be repeated (default: no percentiles)")  # fmt: skip
 
     def write(self, args: argparse.Namespace) -> None:
         """Print the list."""
+        if args.gates < 1 or not 0 < args.margin < 100:
+            raise StoragetestError("--gates is at least 1, and --margin lies between 0 and 100 (percent)")
         stored = baseline.load(args.baseline)
+        known = {name for entry in stored.entries.values() for name in entry.metrics}
+        if unknown := sorted(set(args.metric or ()) - known):
+            names = ", ".join(unknown)
+            raise StoragetestError(
+                f"{args.baseline} has no metric {names}; it has {', '.join(sorted(known))}"
+            )
         for key, entry in sorted(stored.entries.items()):
             sys.stdout.write(f"{key.workload} on {key.variant} ({key.case}, {key.profile})\n")
-            runs = max(len(values) for session in entry.sessions for values in session.values.values())
+            runs = max((len(values) for each in entry.sessions for values in each.values.values()), default=0)
             plan = ErrorPlan(gates=args.gates, max_repeats=runs)
             for metric in _chosen(entry, args.metric):
                 gate = _gate(metric, args.margin / 100)
