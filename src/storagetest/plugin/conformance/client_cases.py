@@ -57,6 +57,10 @@ _LOST = {"EIO", "ENOTCONN", "EHOSTDOWN", "EHOSTUNREACH", "ETIMEDOUT", "ESTALE", 
 """Errors after which the plugin checks whether the target is dead."""
 
 
+_NEAR = 2 * CONCURRENCY
+"""Cases that are named as those in which a target may have died (chosen)."""
+
+
 class ClientCaseRunner:
     """The value of the fixtures ``client_dir`` and ``block_range``: runs cases on the client, in batches."""
 
@@ -80,19 +84,19 @@ class ClientCaseRunner:
         return self._under_way.wait_result(item.nodeid)
 
     def suspects(self, item: pytest.Item) -> list[str]:
-        """Return the names of the cases that ended without success as ``item`` did, the first ones to end.
+        """Return the names of the cases that ended without success near ``item``, the first ones to end.
 
-        As many cases run at the same time, so the case in which the target died is one of them.
+        The case in which the target died is among them, unless many others ended before it did.
         """
         if self._under_way is None:
             return []
         first = self._items.index(item) + 1
-        for other in self._items[first : first + CONCURRENCY]:
+        for other in self._items[first : first + _NEAR]:
             if other.nodeid in self._under_way:
                 self._under_way.peek(other.nodeid)
         names = {other.nodeid: other.name for other in self._items}
         done = (ClientCaseStatus.PASSED, ClientCaseStatus.SKIPPED)
-        return [names[each.id] for each in self._under_way.arrived() if each.status not in done][:CONCURRENCY]
+        return [names[each.id] for each in self._under_way.arrived() if each.status not in done][:_NEAR]
 
     def close(self) -> None:
         """End the batch."""
