@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -211,6 +212,25 @@ class WritesAreWholePages(RemembersContent):
     def read(self, call: Call, node: int, handle: int, offset: int, size: int) -> bytes:
         self.remember(node)
         return super().read(call, node, handle, offset, size)
+
+
+@mutant(
+    "writes-rewrite-the-block | RFC 8881 18.32.3 | "
+    "a write reads its block, and writes the whole block back a moment later"
+)
+class WritesRewriteTheBlock(PassThrough):
+    BLOCK = 1 << 16
+
+    def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
+        start = offset // self.BLOCK * self.BLOCK
+        end = -(-(offset + len(data)) // self.BLOCK) * self.BLOCK
+        with Path(self.nodes[node].path).open("r+b", buffering=0) as file:
+            block = bytearray(os.pread(file.fileno(), end - start, start))
+            block.extend(bytes(max(0, offset - start + len(data) - len(block))))
+            time.sleep(0.002)  # the other client's server writes meanwhile
+            block[offset - start : offset - start + len(data)] = data
+            os.pwrite(file.fileno(), block, start)
+        return len(data)
 
 
 @mutant(
