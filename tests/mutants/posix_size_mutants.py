@@ -120,10 +120,10 @@ class SymlinkTarget1024(PassThrough):
         return super().symlink(call, parent, name, target[:1024])
 
 
-@mutant("directory-of-500 | readdir(3p) | the entries of a directory after the 500th are not listed")
-class DirectoryOf500(PassThrough):
+@mutant("directory-of-250 | readdir(3p) | the entries of a directory after the 250th are not listed")
+class DirectoryOf250(PassThrough):
     def readdir(self, call: Call, node: int, handle: int, offset: int, size: int) -> Entries:
-        shown = {name for *_, name in whole(handle)[:502]}
+        shown = {name for *_, name in whole(handle)[:252]}
         return [one for one in super().readdir(call, node, handle, offset, size) if one[3] in shown]
 
 
