@@ -189,6 +189,7 @@ NO_WARNING = ("-W", "ignore::pytest.PytestUnknownMarkWarning")
     [
         ('gates("iops >= 1")', "@pytest.mark.gates is not a registered mark; did you mean 'gate'?"),
         ('need("block")', "@pytest.mark.need is not a registered mark; did you mean 'needs'?"),
+        ("needs()", "@pytest.mark.needs names no capability, such as 'filesystem'"),
         ("gate()", "@pytest.mark.gate has no threshold, such as 'iops >= 20000'"),
         ('needs("filesytem")', "no protocol has the capability 'filesytem'; did you mean 'filesystem'?"),
     ],

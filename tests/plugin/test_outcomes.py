@@ -130,6 +130,127 @@ def test_failed_gate_is_red_however_the_test_ends(run_with_fake_metrics, suite):
     result.stdout.fnmatch_lines([HIDDEN])
 
 
+THREAD = (
+    "import threading\n"
+    + GATE
+    + """def test_metrics(measure):
+    thread = threading.Thread(target=measure, args=["fake-metrics"])
+    thread.start()
+    thread.join()
+"""
+)
+STILL_RUNNING = """
+import threading
+import fake_metrics
+
+started, end, threads = threading.Event(), threading.Event(), []
+
+def slow(*arguments):
+    started.set()
+    end.wait(60)
+
+def test_metrics(measure, monkeypatch):
+    monkeypatch.setattr(fake_metrics.FakeMetrics, "measure", slow)
+    threads.append(threading.Thread(target=measure, args=["fake-metrics"]))
+    threads[0].start()
+    assert started.wait(60)
+
+def test_after(variant):
+    end.set()
+    threads[0].join()
+"""
+AFTER_ITS_TEST = """
+calls = []
+def test_metrics(measure): calls.append(measure)
+def test_after(variant): calls[0]("fake-metrics")
+"""
+EXPECTED_ERRORS = """
+import pytest
+from storagetest.errors import HostError
+
+@pytest.fixture
+def broken(): raise HostError("connection lost")
+
+@pytest.mark.xfail
+def test_setup(broken): pass
+
+@pytest.mark.xfail
+def test_call(variant): raise HostError("connection lost")
+
+@pytest.mark.xfail(raises=HostError)
+def test_named(variant): raise HostError("connection lost")
+
+@pytest.mark.xfail
+@pytest.mark.gate("p99 <= 1s")
+def test_invalid(measure): measure("fake-metrics", ios=10)
+"""
+IMPOSSIBLE = """
+import fake_metrics
+import pytest
+from storagetest.measure.run import Sample
+
+@pytest.mark.parametrize("value", [{values}])
+def test_metrics(measure, monkeypatch, value):
+    sample = lambda *_: Sample({{"{metric}": value}}, 1.0, 100000)
+    monkeypatch.setattr(fake_metrics.FakeMetrics, "measure", sample)
+    measure("fake-metrics")
+"""
+
+
+def test_failed_gate_in_a_thread_of_the_test_is_red(run_with_fake_metrics):
+    result = run_with_fake_metrics("--st-target", "disk", "-W", "ignore", suite=THREAD, disk=100)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines([HIDDEN])
+
+
+def test_measurement_that_outlives_its_test_is_an_error(run_with_fake_metrics):
+    result = run_with_fake_metrics("--st-target", "disk", "-W", "ignore", suite=STILL_RUNNING)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["*ConfigError: a measurement still runs in a thread of the test*"])
+
+
+def test_measurement_after_its_test_is_refused(run_with_fake_metrics):
+    result = run_with_fake_metrics("--st-target", "disk", suite=AFTER_ITS_TEST)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["*test_metrics*: a measurement started after the end of its test*"])
+
+
+def test_thresholds_are_unused_if_no_test_calls_its_fixture_measure(run_with_fake_metrics):
+    suite = "def test_metrics(measure): pass\n"
+    result = run_with_fake_metrics(suite=suite, more='thresholds: {fake-metrics: ["iops >= 1"]}')
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["threshold at *targets.yaml:* judged nothing: 'iops >= 1'*"])
+
+
+def test_expected_failure_is_no_error_and_no_invalid(run_with_fake_metrics):
+    """They say nothing about the target, unless the mark names the exception."""
+    result = run_with_fake_metrics("--st-target", "disk", "-v", suite=EXPECTED_ERRORS)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    lines = ("*test_setup*ERROR*", "*test_call*ERROR*", "*test_named*XFAIL*", "*test_invalid*INVALID*")
+    result.stdout.fnmatch_lines(lines)
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "flaws"),
+    [
+        ("iops", "-5.0, float('nan'), float('inf')", ["-5 /s, which is negative", "nan /s*", "inf /s*"]),
+        ("bandwidth", "-1.0", ["-1 B/s, which is negative"]),
+        ("p99", "-1.0", ["-1 s, which is negative"]),
+        ("client_cpu", "1.3, -0.1", ["1.3 ratio, and a share is at most 1", "-0.1 ratio, which is negative"]),
+    ],
+)
+def test_impossible_value_is_invalid(run_with_fake_metrics, metric, values, flaws):
+    suite = IMPOSSIBLE.format(metric=metric, values=values)
+    result = run_with_fake_metrics("--st-target", "disk", suite=suite)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines([f"INVALID: *impossible value: {metric} is {flaw}" for flaw in flaws])
+
+
+def test_least_and_greatest_values_are_possible(run_with_fake_metrics):
+    suite = IMPOSSIBLE.format(metric="client_cpu", values="0.0, 1.0")
+    assert run_with_fake_metrics("--st-target", "disk", suite=suite).ret == pytest.ExitCode.OK
+
+
 def test_failed_gate_of_a_failed_test_is_reported_once(run_with_fake_metrics):
     suite = GATE + "def test_metrics(measure): measure('fake-metrics')\n"
     result = run_with_fake_metrics("--st-target", "disk", suite=suite, disk=100)

@@ -34,7 +34,7 @@ class CustomMetric(Model):
     """A metric that a Python function returns."""
 
     unit: Literal["B/s", "/s", "s", "ratio", "count"]
-    """The base unit that the function returns it in."""
+    """The base unit that the function returns it in. A `ratio` is a share from 0 to 1."""
 
     better: Literal["higher", "lower"]
     """Which way is good."""

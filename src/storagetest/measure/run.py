@@ -6,7 +6,8 @@ is the sample of statistics, never the second). :mod:`storagetest.verdict` judge
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -30,7 +31,8 @@ class Metric:
     """A quantity that can be measured and gated.
 
     ``quantile`` is set for latency percentiles. ``operation`` is set for the latency of one kind of
-    operation, whose histogram is in :attr:`Sample.operations`.
+    operation, whose histogram is in :attr:`Sample.operations`. ``exceeds_one`` is set for a ratio that is no
+    share, such as processor time over time.
     """
 
     name: str
@@ -38,6 +40,18 @@ class Metric:
     better: Better
     quantile: float | None = None
     operation: str | None = None
+    exceeds_one: bool = field(default=False, compare=False)  # not stored: needed while measuring only
+
+    def why_impossible(self, value: float) -> str:
+        """Return why ``value`` is impossible: not finite, negative, or a share over 1; "" if it is not."""
+        shown = f"{self.name} is {value:g} {'' if self.unit is Unit.COUNT else self.unit.value}".rstrip()
+        if not math.isfinite(value):
+            return f"{shown}, which is no number"
+        if value < 0:
+            return f"{shown}, which is negative"
+        if self.unit is Unit.RATIO and value > 1 and not self.exceeds_one:
+            return f"{shown}, and a share is at most 1"
+        return ""
 
     @property
     def ios_required(self) -> int:
@@ -104,6 +118,17 @@ class Sample:
     def load_series(self, unit: Unit) -> list[Series]:
         """Return the load generator's series in ``unit``."""
         return [one for one in self.series if one.source == LOAD and one.unit is unit]
+
+
+def impossible_values(samples: Iterable[Sample], metrics: Mapping[str, Metric]) -> tuple[str, ...]:
+    """Return why values of ``samples`` cannot be, each reason once: the measurement itself is wrong."""
+    reasons = (
+        metrics[name].why_impossible(value)
+        for sample in samples
+        for name, value in sample.values.items()
+        if name in metrics
+    )
+    return tuple(dict.fromkeys(f"impossible value: {reason}" for reason in reasons if reason))
 
 
 @dataclass(frozen=True, slots=True)

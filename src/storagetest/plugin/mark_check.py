@@ -21,7 +21,7 @@ def check_marks(state: RunState, config: pytest.Config, items: Iterable[pytest.I
     """Raise :class:`pytest.UsageError` that names the first item with a mark that has no effect.
 
     Such marks are: one that is almost the name of a mark of this plugin, ``gate`` without a threshold, and
-    ``needs`` with a capability that no protocol and no variant has.
+    ``needs`` without a capability or with one that no protocol and no variant has.
     """
     known = {marker.partition(":")[0].partition("(")[0].strip() for marker in config.getini("markers")}
     capabilities = _capabilities(state)
@@ -35,6 +35,8 @@ def check_marks(state: RunState, config: pytest.Config, items: Iterable[pytest.I
                 raise pytest.UsageError(f"{where} has no threshold, such as 'iops >= 20000'")
             if mark.name != "needs":
                 continue
+            if not mark.args:
+                raise pytest.UsageError(f"{where} names no capability, such as 'filesystem'")
             for need in (new_capability(str(need)) for need in mark.args):
                 if need not in capabilities:
                     hint = suggest(need, capabilities)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import pytest
 
-from storagetest.errors import StoragetestError
+from storagetest.errors import RemoteProtocolError, StoragetestError
 
 _ATTRIBUTE = "storagetest_outcome"
 _WORDS = {
@@ -29,11 +29,20 @@ class Invalid(pytest.fail.Exception):  # type: ignore[misc,name-defined]  # made
         super().__init__(f"INVALID: {reason}", pytrace=False)
 
 
-def classify(report: pytest.TestReport, call: pytest.CallInfo[None], *, full_trace: bool) -> None:
-    """Mark ``report`` as invalid or error, and replace the traceback of an error by its message."""
+def classify(item: pytest.Item, report: pytest.TestReport, call: pytest.CallInfo[None]) -> None:
+    """Mark ``report`` as invalid or error, and replace the traceback of an error by its message.
+
+    Neither is the failure that an ``xfail`` mark expects, unless the mark has ``raises``: the case fails.
+    """
     if call.excinfo is None:
         return
-    error = call.excinfo.value
+    error, full_trace = call.excinfo.value, item.config.option.fulltrace
+    setup_failed = isinstance(error, StoragetestError) and not isinstance(error, RemoteProtocolError)
+    if (isinstance(error, Invalid) or setup_failed) and hasattr(report, "wasxfail"):
+        if any(mark.kwargs.get("raises") for mark in item.iter_markers("xfail")):
+            return
+        report.outcome = "failed"
+        del report.wasxfail
     if isinstance(error, Invalid):
         setattr(report, _ATTRIBUTE, "invalid")
     elif isinstance(error, StoragetestError):

@@ -20,6 +20,7 @@ from storagetest.plugin.external import absence, mount_item
 from storagetest.plugin.fixtures import deprecated
 from storagetest.plugin.items import is_worker, item_variant, release_variant
 from storagetest.plugin.mark_check import check_marks
+from storagetest.plugin.measure import running
 from storagetest.plugin.output import diagnostics, junit, markdown, pytest_benchmark, record_transport
 from storagetest.plugin.output.results import Reporting
 from storagetest.plugin.progress.plugin import ProgressPlugin, forward_progress
@@ -92,7 +93,7 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Classify the outcome, and put the case's records on its reports."""
     report = yield
-    outcomes.classify(report, call, full_trace=item.config.option.fulltrace)
+    outcomes.classify(item, report, call)
     session_verdict.note_case(report, item)
     if report.when != "setup":
         record_transport.attach_records(report, item)
@@ -105,14 +106,23 @@ def pytest_runtest_makereport(
     return report
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Allow the measurements of the case."""
+    running.begin_case(item)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(
     item: pytest.Item, nextitem: pytest.Item | None
 ) -> Generator[None, object, object]:
-    """After the fixtures have ended, release a variant, and refuse gates of a case that measured nothing."""
+    """After the fixtures: refuse a running measurement, and gates without one; release a variant."""
     result = yield
-    session_verdict.refuse_unused_gates(item)
-    release_variant(item, nextitem)
+    try:
+        running.end_case(item)
+        session_verdict.refuse_unused_gates(item)
+    finally:
+        release_variant(item, nextitem)
     return result
 
 

@@ -4,7 +4,8 @@ A run on targets is red (exit status 1), whatever its cases reported, if
 
 - a gate failed in a case that did not end as failed (the test caught the exception, or is marked ``xfail``);
 - no case on a target was run to its end: all were skipped (``nothing-checked``);
-- a threshold of the targets file judged nothing, although the run measured (``unused-thresholds``).
+- a threshold of the targets file judged nothing, although the run measured or a case that passed has the
+  fixture ``measure`` (``unused-thresholds``).
 
 The last two are allowed by ``--st-allow``. A run that a user narrowed (``-k``, ``-m``, ``--st-target``, a
 single file or test) leaves thresholds unused on purpose: they are not reported.
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from storagetest.errors import ConfigError
-from storagetest.plugin.items import item_variant
+from storagetest.plugin.items import fixtures_of, item_variant
 from storagetest.plugin.output.record_transport import read_records, records_of
 from storagetest.plugin.run_state import KEY
 from storagetest.verdict import BASELINE, Outcome
@@ -28,12 +29,15 @@ if TYPE_CHECKING:
     from storagetest.plugin.run_state import RunState
 
 _ON_TARGET = "storagetest_on_target"
+_MEASURES = "storagetest_measures"
+"""Whether a case that passed uses the fixture ``measure``, which it may not have called."""
 _PASSED = pytest.StashKey[bool]()
 
 
 def note_case(report: pytest.TestReport, item: pytest.Item) -> None:
-    """Note in ``report`` whether the case runs on a target; it reaches the controller of xdist."""
+    """Note in ``report``, for the controller of xdist, whether the case runs on a target and may measure."""
     setattr(report, _ON_TARGET, item_variant(item) is not None)
+    setattr(report, _MEASURES, report.passed and report.when == "call" and "measure" in fixtures_of(item))
     if report.when == "call":
         item.stash[_PASSED] = report.passed
 
@@ -60,6 +64,7 @@ class SessionVerdict:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count the cases, and find failed gates of cases that did not fail."""
+        self._measured |= getattr(report, _MEASURES, False)
         for record in read_records(report):
             self._measured = True
             for verdict in record.verdicts:

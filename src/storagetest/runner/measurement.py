@@ -25,7 +25,7 @@ from storagetest.config.base import WorkloadOptions
 from storagetest.hosts.base import Host
 from storagetest.measure.bottleneck import bottleneck
 from storagetest.measure.cache import Cache
-from storagetest.measure.run import Metric, Run, Sample
+from storagetest.measure.run import Metric, Run, Sample, impossible_values
 from storagetest.measure.steady_state import WINDOW, SteadyStateCheck, by_rounds, within_a_round
 from storagetest.protocols.base import Attachment
 from storagetest.runner.client_ceilings import ClientCeilings
@@ -289,6 +289,7 @@ class Measurement:
             invalid=(
                 *self._not_steady_reasons,
                 *dict.fromkeys(why for sample in self.samples for why in sample.invalid),
+                *impossible_values(self.samples, workload.metrics),
             ),
             metrics=workload.metrics,
             headline=workload.headline,

@@ -25,9 +25,9 @@ def bandwidth(*names: str) -> dict[str, Metric]:
     return {name: Metric(name, Unit.BYTES_PER_SECOND, Better.HIGHER) for name in names}
 
 
-def share(*names: str, better: Better = Better.LOWER) -> dict[str, Metric]:
-    """Return metrics of shares or ratios."""
-    return {name: Metric(name, Unit.RATIO, better) for name in names}
+def share(*names: str, better: Better = Better.LOWER, exceeds_one: bool = False) -> dict[str, Metric]:
+    """Return metrics of shares, or of ratios that may exceed one."""
+    return {name: Metric(name, Unit.RATIO, better, exceeds_one=exceeds_one) for name in names}
 
 
 def seconds(*names: str) -> dict[str, Metric]:

@@ -44,7 +44,7 @@ class Bonnie(AgentWorkload["Bonnie.Options"]):
         **bandwidth(*_STREAMS),
         **rate("seeks", *_FILES),
         **latencies("seeks", *_FILES),
-        **share(*(f"{each}_cpu" for each in (*_STREAMS, "seeks", *_FILES))),
+        **share(*(f"{each}_cpu" for each in (*_STREAMS, "seeks", *_FILES)), exceeds_one=True),
         **client_cpu,
     }
 

@@ -18,6 +18,7 @@ from storagetest.hosts import Host
 from storagetest.measure.run import Run
 from storagetest.plugin.attach import attach_or_skip, fail_on_option_mismatch
 from storagetest.plugin.measure.measure import make_measurement, record_and_raise
+from storagetest.plugin.measure.running import within_case
 from storagetest.plugin.run_state import RunState
 from storagetest.protocols.base import Attachment
 from storagetest.runner import run_interleaved
@@ -35,6 +36,7 @@ class ComparisonRunner:
     ) -> None:
         self._item, self._comparison, self._sides, self._state = item, comparison, sides, state
 
+    @within_case
     def __call__(self) -> tuple[Run, Run]:
         """Measure and judge; return both runs. Raises AssertionError (missed) or Invalid (no verdict)."""
         __tracebackhide__ = True

@@ -23,6 +23,7 @@ from storagetest.measure.run import Run
 from storagetest.plugin.attach import attach_or_skip
 from storagetest.plugin.measure.client_selection import attach_other_clients
 from storagetest.plugin.measure.measure import MeasureFixture, record_and_raise
+from storagetest.plugin.measure.running import within_case
 from storagetest.plugin.outcomes import Invalid
 from storagetest.plugin.run_state import RunState
 from storagetest.search import BayesianSearch, OneAtATime, Parameter, Point, SearchResult, Space, Strategy
@@ -57,6 +58,7 @@ class MaximumSearch:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
+    @within_case
     def __call__(
         self,
         workload: str,

@@ -17,6 +17,7 @@ from storagetest.installed_suites import case_name
 from storagetest.measure.run import Run
 from storagetest.plugin.attach import fail_on_option_mismatch
 from storagetest.plugin.measure.client_selection import select_attachments
+from storagetest.plugin.measure.running import within_case
 from storagetest.plugin.outcomes import Invalid
 from storagetest.plugin.output.record_transport import records_of
 from storagetest.plugin.progress.model import message
@@ -43,6 +44,7 @@ class MeasureFixture:
         self._attachments = attachments
         self._state = state
 
+    @within_case
     def __call__(
         self,
         workload: str,

@@ -12,7 +12,6 @@ error of the case.
 from __future__ import annotations
 
 import importlib
-import math
 import sys
 import time
 import traceback
@@ -80,11 +79,10 @@ class CustomPythonWorkload(CustomWorkload):
                 raise WorkloadError(
                     f"{self.source} returned {name!r}, which is not one of its metrics: {known}"
                 )
-            possible = isinstance(value, int | float) and math.isfinite(value) and value >= 0
-            if not possible or isinstance(value, bool):
-                raise WorkloadError(
-                    f"{self.source} returned {name}={value!r}; expected a finite number of at least 0"
-                )
+            if not isinstance(value, int | float) or isinstance(value, bool):
+                raise WorkloadError(f"{self.source} returned {name}={value!r}; expected a number")
+            if reason := self.metrics[name].why_impossible(value):
+                raise WorkloadError(f"{self.source} returned an impossible value: {reason}")
         if not values:
             raise WorkloadError(f"{self.source} returned no metric")
         return sample
