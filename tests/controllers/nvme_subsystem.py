@@ -15,7 +15,18 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from storagetest.wire.nvme.codes import FABRICS, Admin, Cns, Feature, Io, LogPage, Property, Rtype, StatusCode
+from storagetest.wire.nvme.codes import (
+    FABRICS,
+    ONCS_BITS,
+    Admin,
+    Cns,
+    Feature,
+    Io,
+    LogPage,
+    Property,
+    Rtype,
+    StatusCode,
+)
 from storagetest.wire.nvme.command import Command
 from storagetest.wire.nvme.fabrics import DISCOVERY_NQN, ConnectData
 from storagetest.wire.nvme_tcp.pdu import Fes
@@ -682,14 +693,7 @@ _IO_OPCODES = {
     Io.COPY,
 }
 _IO_OPCODES |= _RESERVATION
-_ONCS = {
-    Io.COMPARE: 0,
-    Io.WRITE_UNCORRECTABLE: 1,
-    Io.DATASET_MANAGEMENT: 2,
-    Io.WRITE_ZEROES: 3,
-    Io.VERIFY: 7,
-    Io.COPY: 8,
-} | dict.fromkeys(_RESERVATION, 5)
+_ONCS = ONCS_BITS | dict.fromkeys(_RESERVATION, 5)
 """The bit of ONCS for the support of a command (5.2.13.2.1)."""
 
 

@@ -8,21 +8,11 @@ from dataclasses import replace
 import pytest
 
 from storagetest.wire.nvme import io
-from storagetest.wire.nvme.codes import Io, StatusCode, status_name
+from storagetest.wire.nvme.codes import ONCS_BITS, Io, StatusCode, status_name
 from storagetest.wire.nvme_tcp import ControllerSession, Queue
-from storagetest.wire.nvme_tcp.harness import Scratch, block_data, refused
+from storagetest.wire.nvme_tcp.harness import Scratch, block_data, read_blocks, refused, write_blocks
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="NVM 3.3")]
-
-ONCS = {
-    Io.COMPARE: 0,
-    Io.WRITE_UNCORRECTABLE: 1,
-    Io.DATASET_MANAGEMENT: 2,
-    Io.WRITE_ZEROES: 3,
-    Io.VERIFY: 7,
-    Io.COPY: 8,
-}
-"""The bit of ONCS for support of an optional command (Base 5.2.13.2.1)."""
 
 LIMITED_RETRY = 1 << 31
 
@@ -34,30 +24,10 @@ def supports(session: ControllerSession) -> Supports:
     """Return a function that skips the case if a command is not supported."""
 
     def check(command: Io) -> None:
-        if not session.controller["oncs"] >> ONCS[command] & 1:
+        if not session.controller["oncs"] >> ONCS_BITS[command] & 1:
             pytest.skip(f"ONCS: {command.name} is not supported")
 
     return check
-
-
-def put(queue: Queue, scratch: Scratch, blocks: int, seed: int, *, at: int = 0) -> bytes:
-    """Write blocks of one command or more, and return their data."""
-    size, data = scratch.block_size, block_data(blocks * scratch.block_size, seed)
-    for first, count in scratch.limits.pieces(0, blocks):
-        piece = data[first * size : (first + count) * size]
-        done = queue.run(io.write(scratch.nsid, scratch.lba + at + first, count), data=piece)
-        assert done.ok, f"a write ended with {status_name(done.status)}"
-    return data
-
-
-def get(queue: Queue, scratch: Scratch, blocks: int, *, at: int = 0) -> bytes:
-    """Read blocks by one command or more."""
-    data = b""
-    for lba, count in scratch.limits.pieces(scratch.lba + at, blocks):
-        done = queue.run(io.read(scratch.nsid, lba, count), reads=count * scratch.block_size)
-        assert done.ok, f"a read ended with {status_name(done.status)}"
-        data += done.data
-    return data
 
 
 # Compare (3.3.1)
@@ -67,7 +37,7 @@ def get(queue: Queue, scratch: Scratch, blocks: int, *, at: int = 0) -> bytes:
 def test_compare_looks_at_every_block(supports: Supports, queue: Queue, scratch: Scratch) -> None:
     supports(Io.COMPARE)
     blocks, size = scratch.fit(8), scratch.block_size
-    data = put(queue, scratch, blocks, 1)
+    data = write_blocks(queue, scratch, blocks, 1)
     command = io.compare(scratch.nsid, scratch.lba, blocks)
     for at in sorted({0, 1, size - 1, size // 2, len(data) // 2, len(data) - size, len(data) - 1}):
         wrong = data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :]
@@ -76,14 +46,14 @@ def test_compare_looks_at_every_block(supports: Supports, queue: Queue, scratch:
             f"3.3.1: byte {at} of {len(data)} differs, but Compare ended with {status_name(done.status)}"
         )
     assert queue.run(command, data=data).ok, "3.3.1: equal data compare after failures"
-    assert get(queue, scratch, blocks) == data, "3.3.1: Compare changes no data"
+    assert read_blocks(queue, scratch, blocks) == data, "3.3.1: Compare changes no data"
 
 
 @pytest.mark.case("NVB-COMPARE-04", section="NVM 3.3.1", kills=("compare-always", "compare-never"))
 def test_compare_of_data_outside_the_capsule(supports: Supports, queue: Queue, scratch: Scratch) -> None:
     supports(Io.COMPARE)
     blocks = scratch.blocks_of(queue.in_capsule_limit + 32768)
-    data = put(queue, scratch, blocks, 2)
+    data = write_blocks(queue, scratch, blocks, 2)
     command = io.compare(scratch.nsid, scratch.lba, blocks)
     assert queue.run(command, data=data, inside=False).ok, "3.3.1: equal data"
     for at in (0, len(data) // 2, len(data) - 1):
@@ -112,35 +82,41 @@ def test_compare_past_the_end_is_refused(
 @pytest.mark.case("NVB-ZEROES-03", section="NVM 3.3.8", kills=("zeroes-64-blocks",))
 def test_many_blocks_are_zeroed_by_one_command(supports: Supports, queue: Queue, scratch: Scratch) -> None:
     supports(Io.WRITE_ZEROES)
-    data, size = put(queue, scratch, scratch.blocks, 3), scratch.block_size
+    data, size = write_blocks(queue, scratch, scratch.blocks, 3), scratch.block_size
     blocks = min(scratch.blocks - 2, scratch.limits.zeroes)
     done = queue.run(io.write_zeroes(scratch.nsid, scratch.lba + 1, blocks))
     assert done.ok, f"3.3.8: {blocks} blocks, which WZSL allows, ended with {status_name(done.status)}"
     expected = data[:size] + bytes(blocks * size) + data[(blocks + 1) * size :]
-    assert get(queue, scratch, scratch.blocks) == expected, f"3.3.8: {blocks} blocks are zeroes, and no other"
+    assert read_blocks(queue, scratch, scratch.blocks) == expected, (
+        f"3.3.8: {blocks} blocks are zeroes, and no other"
+    )
 
 
 @pytest.mark.case("NVB-DSM-04", section="NVM 3.3.3", kills=("dsm-without-ad",))
 def test_without_ad_no_block_is_deallocated(supports: Supports, queue: Queue, scratch: Scratch) -> None:
     supports(Io.DATASET_MANAGEMENT)
     blocks = min(8, scratch.limits.discard)
-    data = put(queue, scratch, 8, 4)
+    data = write_blocks(queue, scratch, 8, 4)
     ranges = io.dsm_ranges([(scratch.lba, blocks)])
     for attributes in (0, 1, 2):  # none; Integral Dataset for Read, for Write
         command = replace(io.dataset_management(scratch.nsid, 1, deallocate=False), cdw11=attributes)
         done = queue.run(command, data=ranges)
         assert done.ok, f"3.3.3: attributes {attributes:x}h are hints, not {status_name(done.status)}"
-        assert get(queue, scratch, 8) == data, f"3.3.3: attributes {attributes:x}h without AD changed data"
+        assert read_blocks(queue, scratch, 8) == data, (
+            f"3.3.3: attributes {attributes:x}h without AD changed data"
+        )
 
 
 @pytest.mark.case("NVB-ZEROES-04", section="NVM 3.3.8", kills=("write-lost",))
 def test_zeroed_blocks_are_written_again(supports: Supports, queue: Queue, scratch: Scratch) -> None:
     supports(Io.WRITE_ZEROES)
-    put(queue, scratch, 4, 20)
+    write_blocks(queue, scratch, 4, 20)
     done = queue.run(io.write_zeroes(scratch.nsid, scratch.lba, min(4, scratch.limits.zeroes)))
     assert done.ok, f"Write Zeroes ended with {status_name(done.status)}"
-    data = put(queue, scratch, 4, 21)
-    assert get(queue, scratch, 4) == data, "3.3.8: a block that was zeroed holds what is written to it"
+    data = write_blocks(queue, scratch, 4, 21)
+    assert read_blocks(queue, scratch, 4) == data, (
+        "3.3.8: a block that was zeroed holds what is written to it"
+    )
 
 
 def deallocate(queue: Queue, scratch: Scratch, blocks: int) -> None:
@@ -155,20 +131,22 @@ def test_a_deallocated_block_reads_the_same_each_time(
     supports: Supports, queue: Queue, scratch: Scratch
 ) -> None:
     supports(Io.DATASET_MANAGEMENT)
-    put(queue, scratch, 8, 22)
+    write_blocks(queue, scratch, 8, 22)
     deallocate(queue, scratch, 8)
-    first = get(queue, scratch, 8)
+    first = read_blocks(queue, scratch, 8)
     for _ in range(3):
-        assert get(queue, scratch, 8) == first, "3.3.3.2.1: the values of a deallocated block do not change"
+        assert read_blocks(queue, scratch, 8) == first, (
+            "3.3.3.2.1: the values of a deallocated block do not change"
+        )
 
 
 @pytest.mark.case("NVB-DSM-06", section="NVM 3.3.3.2.1", kills=("write-lost",))
 def test_deallocated_blocks_are_written_again(supports: Supports, queue: Queue, scratch: Scratch) -> None:
     supports(Io.DATASET_MANAGEMENT)
-    put(queue, scratch, 8, 23)
+    write_blocks(queue, scratch, 8, 23)
     deallocate(queue, scratch, 8)
-    data = put(queue, scratch, 8, 24)
-    assert get(queue, scratch, 8) == data, "3.3.3.2.1: a write allocates the block"
+    data = write_blocks(queue, scratch, 8, 24)
+    assert read_blocks(queue, scratch, 8) == data, "3.3.3.2.1: a write allocates the block"
 
 
 @pytest.mark.case("NVB-COPY-08", section="NVM 3.3.2", kills=("copy-limits",))
@@ -208,7 +186,7 @@ def test_a_copy_keeps_its_source_and_its_neighbours(
     supports: Supports, queue: Queue, scratch: Scratch
 ) -> None:
     supports(Io.COPY)
-    data, size = put(queue, scratch, 64, 5), scratch.block_size
+    data, size = write_blocks(queue, scratch, 64, 5), scratch.block_size
     ranges = scratch.limits.copied([(0, 16)])
     if not ranges:
         pytest.skip("MSSRL or MCL is 0: no block may be copied")
@@ -216,7 +194,9 @@ def test_a_copy_keeps_its_source_and_its_neighbours(
     done = queue.run(io.copy(scratch.nsid, scratch.lba + 33, 1), data=io.copy_ranges([(scratch.lba, blocks)]))
     assert done.ok, f"3.3.2: a copy of {blocks} blocks ended with {status_name(done.status)}"
     expected = data[: 33 * size] + data[: blocks * size] + data[(33 + blocks) * size :]
-    assert get(queue, scratch, 64) == expected, "3.3.2: the destination is written, and no other block"
+    assert read_blocks(queue, scratch, 64) == expected, (
+        "3.3.2: the destination is written, and no other block"
+    )
 
 
 # Fields that are hints (3.3.4, 3.3.6)
@@ -259,15 +239,17 @@ def mark(queue: Queue, scratch: Scratch, at: int, blocks: int) -> None:
 @pytest.mark.case("NVB-UNC-01", section="NVM 3.3.7", kills=("uncorrectable-ignored", "uncorrectable-data"))
 def test_a_marked_block_is_not_read(supports: Supports, queue: Queue, scratch: Scratch) -> None:
     supports(Io.WRITE_UNCORRECTABLE)
-    data, size = put(queue, scratch, 3, 8), scratch.block_size
+    data, size = write_blocks(queue, scratch, 3, 8), scratch.block_size
     mark(queue, scratch, 1, 1)
     try:
         done = queue.run(io.read(scratch.nsid, scratch.lba + 1, 1), reads=size)
         refused(done, StatusCode.UNRECOVERED_READ_ERROR)
         for at in (0, 2):
-            assert get(queue, scratch, 1, at=at) == data[at * size : (at + 1) * size], "3.3.7: its neighbours"
+            assert read_blocks(queue, scratch, 1, at=at) == data[at * size : (at + 1) * size], (
+                "3.3.7: its neighbours"
+            )
     finally:
-        put(queue, scratch, 3, 9)
+        write_blocks(queue, scratch, 3, 9)
 
 
 @pytest.mark.case("NVB-UNC-02", section="NVM 3.3.7", kills=("uncorrectable-stays",))
@@ -275,10 +257,10 @@ def test_a_marked_block_is_read_after_it_is_written(
     supports: Supports, queue: Queue, scratch: Scratch
 ) -> None:
     supports(Io.WRITE_UNCORRECTABLE)
-    put(queue, scratch, 2, 10)
+    write_blocks(queue, scratch, 2, 10)
     mark(queue, scratch, 0, 2)
-    data = put(queue, scratch, 2, 11)
-    assert get(queue, scratch, 2) == data, "3.3.7: a write clears the mark"
+    data = write_blocks(queue, scratch, 2, 11)
+    assert read_blocks(queue, scratch, 2) == data, "3.3.7: a write clears the mark"
 
 
 @pytest.mark.case("NVB-UNC-03", section="NVM 3.3.7", kills=("lba-not-checked",))
@@ -292,10 +274,10 @@ def test_a_mark_past_the_end_is_refused(supports: Supports, queue: Queue, scratc
 def test_a_marked_block_does_not_verify(supports: Supports, queue: Queue, scratch: Scratch) -> None:
     supports(Io.WRITE_UNCORRECTABLE)
     supports(Io.VERIFY)
-    put(queue, scratch, 2, 12)
+    write_blocks(queue, scratch, 2, 12)
     mark(queue, scratch, 1, 1)
     try:
         done = queue.run(io.verify(scratch.nsid, scratch.lba + 1, 1))
         refused(done, StatusCode.UNRECOVERED_READ_ERROR)
     finally:
-        put(queue, scratch, 2, 13)
+        write_blocks(queue, scratch, 2, 13)

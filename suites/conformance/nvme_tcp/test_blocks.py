@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from storagetest.wire.nvme import io
-from storagetest.wire.nvme.codes import Io, StatusCode, status_name
+from storagetest.wire.nvme.codes import ONCS_BITS, Io, StatusCode, status_name
 from storagetest.wire.nvme.command import Command
 from storagetest.wire.nvme.limits import UNLIMITED
 from storagetest.wire.nvme_tcp import CommandResult, ControllerSession, Queue
-from storagetest.wire.nvme_tcp.harness import Harness, Scratch, block_data, refused
+from storagetest.wire.nvme_tcp.harness import Harness, Scratch, block_data, read_blocks, refused, write_blocks
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="NVM 3.3")]
 
@@ -24,38 +24,15 @@ BROADCAST = 0xFFFFFFFF
 DEAC_SUPPORTED = 1 << 3
 """DLFEAT: Write Zeroes supports the Deallocate bit (NVM 4.1.5.1)."""
 
-ONCS = {Io.COMPARE: 0, Io.DATASET_MANAGEMENT: 2, Io.WRITE_ZEROES: 3, Io.VERIFY: 7, Io.COPY: 8}
-"""The bit of ONCS for support of an optional command (Base 5.2.13.2.1)."""
-
 
 def optional(session: ControllerSession, command: Io) -> None:
     """Skip if ``command`` is not supported according to ONCS."""
-    if not session.controller["oncs"] >> ONCS[command] & 1:
+    if not session.controller["oncs"] >> ONCS_BITS[command] & 1:
         pytest.skip(f"ONCS: {command.name} is not supported")
 
 
 def pattern(scratch: Scratch, blocks: int, seed: int) -> bytes:
     return block_data(blocks * scratch.block_size, seed)
-
-
-def put(queue: Queue, scratch: Scratch, blocks: int, seed: int, *, at: int = 0) -> bytes:
-    """Write a pattern, in commands within MDTS, and return it."""
-    data, size = pattern(scratch, blocks, seed), scratch.block_size
-    for lba, count in scratch.limits.pieces(at, blocks):
-        piece = data[(lba - at) * size : (lba - at + count) * size]
-        done = queue.run(io.write(scratch.nsid, scratch.lba + lba, count), data=piece)
-        assert done.ok, f"a write ended with {status_name(done.status)}"
-    return data
-
-
-def get(queue: Queue, scratch: Scratch, blocks: int, *, at: int = 0) -> bytes:
-    """Return blocks, read by commands within MDTS."""
-    data = b""
-    for lba, count in scratch.limits.pieces(scratch.lba + at, blocks):
-        done = queue.run(io.read(scratch.nsid, lba, count), reads=count * scratch.block_size)
-        assert done.ok, f"a read ended with {status_name(done.status)}"
-        data += done.data
-    return data
 
 
 def zero(queue: Queue, scratch: Scratch, at: int, blocks: int, *, deallocate: bool = False) -> CommandResult:
@@ -83,22 +60,22 @@ def discard(queue: Queue, scratch: Scratch, *ranges: tuple[int, int]) -> None:
 
 @pytest.mark.case("NVB-RW-01", section="NVM 3.3.6", kills=("write-lost", "read-flipped"))
 def test_what_is_written_is_read(queue: Queue, scratch: Scratch) -> None:
-    data = put(queue, scratch, 16, 1)
-    assert get(queue, scratch, 16) == data
+    data = write_blocks(queue, scratch, 16, 1)
+    assert read_blocks(queue, scratch, 16) == data
 
 
 @pytest.mark.case("NVB-RW-02", section="NVM 3.3.6", kills=("write-spills",))
 def test_a_write_leaves_its_neighbours_alone(queue: Queue, scratch: Scratch) -> None:
-    before = put(queue, scratch, 3, 2)
-    middle = put(queue, scratch, 1, 3, at=1)
+    before = write_blocks(queue, scratch, 3, 2)
+    middle = write_blocks(queue, scratch, 1, 3, at=1)
     size = scratch.block_size
-    assert get(queue, scratch, 3) == before[:size] + middle + before[2 * size :]
+    assert read_blocks(queue, scratch, 3) == before[:size] + middle + before[2 * size :]
 
 
 @pytest.mark.case("NVB-RW-03", section="NVM 3.3.6", kills=("write-lost",))
 def test_written_data_is_read_by_another_controller(queue: Queue, bench: Harness, scratch: Scratch) -> None:
-    data = put(queue, scratch, 8, 4)
-    assert get(bench.session().io_queue(), scratch, 8) == data
+    data = write_blocks(queue, scratch, 8, 4)
+    assert read_blocks(bench.session().io_queue(), scratch, 8) == data
 
 
 @pytest.mark.case("NVB-RW-04", section="NVM 3.3.6", kills=("write-lost",))
@@ -107,8 +84,8 @@ def test_what_is_written_is_read_by_another_queue(session: ControllerSession, sc
     if session.io_queues_granted < 2:
         pytest.skip("the controller grants one I/O queue (Base 5.2.26.2.1)")
     second = session.io_queue()
-    data = put(first, scratch, 8, 5)
-    assert get(second, scratch, 8) == data
+    data = write_blocks(first, scratch, 8, 5)
+    assert read_blocks(second, scratch, 8) == data
 
 
 @pytest.mark.case("NVB-RW-05", section="NVM 3.3.6", kills=("fua-refused",))
@@ -122,7 +99,7 @@ def test_fua_is_taken(queue: Queue, scratch: Scratch) -> None:
 @pytest.mark.case("NVB-RW-06", section="NVM 3.3.4", kills=("read-flipped",))
 def test_sixteen_reads_at_once_are_all_answered(queue: Queue, scratch: Scratch) -> None:
     """Sixteen, or as many as the queue may hold (CAP.MQES, MAXCMD)."""
-    data, size = put(queue, scratch, 16, 7), scratch.block_size
+    data, size = write_blocks(queue, scratch, 16, 7), scratch.block_size
     count = min(16, scratch.limits.outstanding)
     cids = [queue.submit(io.read(scratch.nsid, scratch.lba + at, 1), reads=size) for at in range(count)]
     for at, cid in enumerate(cids):
@@ -219,7 +196,7 @@ def test_a_fused_command_is_refused_where_there_are_none(
 
 @pytest.mark.case("NVB-FLUSH-01", section="Base 7.2", kills=("flush-refused",))
 def test_flush_succeeds(queue: Queue, scratch: Scratch) -> None:
-    put(queue, scratch, 1, 9)
+    write_blocks(queue, scratch, 1, 9)
     assert queue.run(io.flush(scratch.nsid)).ok
 
 
@@ -240,7 +217,7 @@ def test_flush_of_no_namespace_is_refused(queue: Queue) -> None:
 def test_equal_blocks_compare(session: ControllerSession, queue: Queue, scratch: Scratch) -> None:
     optional(session, Io.COMPARE)
     blocks = scratch.fit(2)
-    data = put(queue, scratch, blocks, 10)
+    data = write_blocks(queue, scratch, blocks, 10)
     assert queue.run(io.compare(scratch.nsid, scratch.lba, blocks), data=data).ok
 
 
@@ -250,7 +227,7 @@ def test_one_bit_that_differs_is_a_compare_failure(
 ) -> None:
     optional(session, Io.COMPARE)
     blocks = scratch.fit(2)
-    data = put(queue, scratch, blocks, 11)
+    data = write_blocks(queue, scratch, blocks, 11)
     wrong = data[:-1] + bytes([data[-1] ^ 1])
     refused(queue.run(io.compare(scratch.nsid, scratch.lba, blocks), data=wrong), StatusCode.COMPARE_FAILURE)
 
@@ -261,23 +238,23 @@ def test_one_bit_that_differs_is_a_compare_failure(
 @pytest.mark.case("NVB-ZEROES-01", section="NVM 3.3.8", kills=("zeroes-ignored",))
 def test_written_zeroes_are_read(session: ControllerSession, queue: Queue, scratch: Scratch) -> None:
     optional(session, Io.WRITE_ZEROES)
-    data = put(queue, scratch, 8, 12)
+    data = write_blocks(queue, scratch, 8, 12)
     done = zero(queue, scratch, 2, 4)
     assert done.ok, f"Write Zeroes ended with {status_name(done.status)}"
     size = scratch.block_size
-    assert get(queue, scratch, 8) == data[: 2 * size] + bytes(4 * size) + data[6 * size :]
+    assert read_blocks(queue, scratch, 8) == data[: 2 * size] + bytes(4 * size) + data[6 * size :]
 
 
 @pytest.mark.case("NVB-ZEROES-02", section="NVM 3.3.8", kills=("zeroes-ignored",))
 def test_deallocated_zeroes_read_as_zero(session: ControllerSession, queue: Queue, scratch: Scratch) -> None:
     """They read as zeroes, whatever DLFEAT reports for other deallocated blocks. DEAC is optional."""
     optional(session, Io.WRITE_ZEROES)
-    put(queue, scratch, 8, 13)
+    write_blocks(queue, scratch, 8, 13)
     done = zero(queue, scratch, 0, 8, deallocate=True)
     if not done.ok and not session.namespace(scratch.nsid)["dlfeat"] & DEAC_SUPPORTED:
         pytest.skip(f"DLFEAT bit 3: Write Zeroes takes no DEAC, and it was {status_name(done.status)}")
     assert done.ok, f"Write Zeroes with DEAC, which DLFEAT announces, ended with {status_name(done.status)}"
-    assert get(queue, scratch, 8) == bytes(8 * scratch.block_size)
+    assert read_blocks(queue, scratch, 8) == bytes(8 * scratch.block_size)
 
 
 @pytest.mark.case(section="NVM 3.3.8")
@@ -298,9 +275,9 @@ def test_deallocated_blocks_read_as_one_of_three_things(
     session: ControllerSession, queue: Queue, scratch: Scratch, observe: Observe
 ) -> None:
     optional(session, Io.DATASET_MANAGEMENT)
-    data = put(queue, scratch, 8, 14)
+    data = write_blocks(queue, scratch, 8, 14)
     discard(queue, scratch, (0, 8))
-    seen, size = get(queue, scratch, 8), scratch.block_size
+    seen, size = read_blocks(queue, scratch, 8), scratch.block_size
     kinds = {bytes(size): "zeroes", b"\xff" * size: "ones"}
     named = {
         kinds.get(seen[at : at + size], "old data" if seen[at : at + size] == data[at : at + size] else "?")
@@ -313,9 +290,9 @@ def test_deallocated_blocks_read_as_one_of_three_things(
 @pytest.mark.case("NVB-DSM-02", section="NVM 3.3.3", kills=("dsm-spills",))
 def test_deallocation_keeps_other_blocks(session: ControllerSession, queue: Queue, scratch: Scratch) -> None:
     optional(session, Io.DATASET_MANAGEMENT)
-    data, size = put(queue, scratch, 24, 15), scratch.block_size
+    data, size = write_blocks(queue, scratch, 24, 15), scratch.block_size
     discard(queue, scratch, (8, 4), (16, 4))
-    seen = get(queue, scratch, 24)
+    seen = read_blocks(queue, scratch, 24)
     for first, last in ((0, 8), (12, 16), (20, 24)):
         assert seen[first * size : last * size] == data[first * size : last * size], (
             "3.3.3: other blocks are kept"
@@ -340,7 +317,7 @@ def test_a_range_past_the_end_is_out_of_range_or_ignored(
 @pytest.mark.case("NVB-VERIFY-01", section="NVM 3.3.5", kills=("verify-refused",))
 def test_good_blocks_verify(session: ControllerSession, queue: Queue, scratch: Scratch) -> None:
     optional(session, Io.VERIFY)
-    put(queue, scratch, 4, 16)
+    write_blocks(queue, scratch, 4, 16)
     done = queue.run(io.verify(scratch.nsid, scratch.lba, min(4, scratch.limits.verify)))
     assert (done.ok, done.data) == (True, b""), "3.3.5: and no data is transferred"
 
@@ -357,8 +334,8 @@ def test_ranges_are_copied_in_order(
 ) -> None:
     """Two ranges, or as many and as long as MSRC, MSSRL and MCL allow (NVM 4.1.5.1)."""
     optional(session, Io.COPY)
-    data, size = put(queue, scratch, 8, 17), scratch.block_size
-    put(queue, scratch, 8, 18, at=32)
+    data, size = write_blocks(queue, scratch, 8, 17), scratch.block_size
+    write_blocks(queue, scratch, 8, 18, at=32)
     ranges = scratch.limits.copied([(4, 4), (0, 2)])
     if not ranges:
         pytest.skip("MSSRL or MCL is 0: no block may be copied")
@@ -367,7 +344,9 @@ def test_ranges_are_copied_in_order(
     done = queue.run(io.copy(scratch.nsid, scratch.lba + 32, len(ranges)), data=sources)
     assert done.ok, f"Copy of {ranges} (offset, blocks) ended with {status_name(done.status)}"
     copied = b"".join(data[at * size : (at + blocks) * size] for at, blocks in ranges)
-    assert get(queue, scratch, len(copied) // size, at=32) == copied, "3.3.2: the ranges, in their order"
+    assert read_blocks(queue, scratch, len(copied) // size, at=32) == copied, (
+        "3.3.2: the ranges, in their order"
+    )
 
 
 @pytest.mark.case("NVB-COPY-02", section="NVM 3.3.2", kills=("lba-not-checked",))

@@ -11,7 +11,7 @@ import pytest
 
 from storagetest.plugin.conformance.leftovers import stop_run
 from storagetest.wire.nvme import admin, io
-from storagetest.wire.nvme.codes import Io, LogPage, Rtype, StatusCode, status_name
+from storagetest.wire.nvme.codes import ONCS_BITS, Io, LogPage, Rtype, StatusCode, status_name
 from storagetest.wire.nvme.structures import ReservationStatus, reservation_status
 from storagetest.wire.nvme_tcp import CommandResult, ControllerSession, Queue
 from storagetest.wire.nvme_tcp.harness import Harness, Scratch, refused
@@ -465,14 +465,6 @@ def test_a_registration_outlives_the_association(hosts: tuple[Host, Host], bench
 
 # Further commands (8.1.24.1): what writes is excluded as Write is, what reads as Read is
 
-ONCS = {
-    Io.COMPARE: 0,
-    Io.WRITE_UNCORRECTABLE: 1,
-    Io.DATASET_MANAGEMENT: 2,
-    Io.WRITE_ZEROES: 3,
-    Io.VERIFY: 7,
-    Io.COPY: 8,
-}
 FURTHER = {
     Io.WRITE_ZEROES: (WE, "zeroes"),
     Io.DATASET_MANAGEMENT: (WE, "dsm"),
@@ -499,7 +491,7 @@ FURTHER = {
 )
 def test_another_host_is_excluded_from_further_commands(hosts: tuple[Host, Host], opcode: Io) -> None:
     first, second = hosts
-    if opcode in ONCS and not second.session.controller["oncs"] >> ONCS[opcode] & 1:
+    if opcode in ONCS_BITS and not second.session.controller["oncs"] >> ONCS_BITS[opcode] & 1:
         pytest.skip(f"ONCS: {opcode.name} is not supported")
     nsid, lba = second.nsid, second.scratch.lba
     commands = {

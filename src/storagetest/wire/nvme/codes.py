@@ -53,6 +53,17 @@ class Io(IntEnum):
     COPY = 0x19  # NVM 3.3.2
 
 
+ONCS_BITS = {
+    Io.COMPARE: 0,
+    Io.WRITE_UNCORRECTABLE: 1,
+    Io.DATASET_MANAGEMENT: 2,
+    Io.WRITE_ZEROES: 3,
+    Io.VERIFY: 7,
+    Io.COPY: 8,
+}
+"""The bit of ONCS that announces an optional command (Base 5.2.13.2.1)."""
+
+
 class Property(IntEnum):
     """Offsets of controller properties (Base 3.1.4)."""
 

@@ -77,6 +77,26 @@ class Scratch:
         return self.blocks_of(blocks * self.block_size)
 
 
+def write_blocks(queue: Queue, scratch: Scratch, blocks: int, seed: int, *, at: int = 0) -> bytes:
+    """Write data of ``seed`` from the ``at``-th block of ``scratch`` on, within MDTS, and return them."""
+    size, data = scratch.block_size, block_data(blocks * scratch.block_size, seed)
+    for first, count in scratch.limits.pieces(0, blocks):
+        piece = data[first * size : (first + count) * size]
+        done = queue.run(io.write(scratch.nsid, scratch.lba + at + first, count), data=piece)
+        assert done.ok, f"a write ended with {status_name(done.status)}"
+    return data
+
+
+def read_blocks(queue: Queue, scratch: Scratch, blocks: int, *, at: int = 0) -> bytes:
+    """Return blocks from the ``at``-th of ``scratch`` on, read by commands within MDTS."""
+    data = b""
+    for lba, count in scratch.limits.pieces(scratch.lba + at, blocks):
+        done = queue.run(io.read(scratch.nsid, lba, count), reads=count * scratch.block_size)
+        assert done.ok, f"a read ended with {status_name(done.status)}"
+        data += done.data
+    return data
+
+
 class Harness:
     """Opens connections to one endpoint. A context manager; calls ``note`` with every connection."""
 
