@@ -226,3 +226,38 @@ def test_empty_client_is_refused(run_pytest):
 def test_empty_list_of_thresholds_is_refused(run_pytest):
     result = run_pytest(suite="def test_a(attachment): pass\n", more="thresholds: {sequential: []}")
     assert_usage_error(result, "targets.yaml:", ": thresholds.sequential: an empty list gates nothing;")
+
+
+@pytest.mark.parametrize("option", ["--st-results", "--st-cases", "--st-markdown", "--st-save-baseline"])
+def test_a_file_that_cannot_be_written_is_refused_before_the_first_case(
+    run_with_fake_metrics, pytester, option
+):
+    (pytester.path / "file").touch()
+    result = run_with_fake_metrics(option, "file/below.json")
+    assert_usage_error(result, f"{option} file/below.json: it cannot be written: ")
+    assert not (pytester.path / "order").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("--st-results", "it cannot be written: No space left on device"),
+        ("--st-cases", "it cannot be written: No space left on device"),
+        ("--st-save-baseline", "not a directory or a .json file"),
+        ("--st-baseline", "neither a file nor a directory"),
+    ],
+)
+def test_a_full_device_is_refused_and_does_not_hide_the_targets_file(run_with_fake_metrics, option, message):
+    """pytest takes /dev/full for the place of its rootdir, because it exists."""
+    assert_usage_error(run_with_fake_metrics(option, "/dev/full"), f"{option} /dev/full: {message}")
+
+
+def test_a_results_file_elsewhere_can_be_appended_to(run_with_fake_metrics, tmp_path_factory):
+    results = str(tmp_path_factory.mktemp("elsewhere") / "results.jsonl")
+    for _ in range(2):  # it exists the second time
+        run_with_fake_metrics("--st-results", results).assert_outcomes(passed=2)
+
+
+def test_the_targets_file_of_the_run_is_named(run_with_fake_metrics, pytester):
+    result = run_with_fake_metrics()
+    result.stdout.fnmatch_lines([f"targets: {pytester.path}/targets.yaml"])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from storagetest.plugin.options import MARKERS, add_options, is_any_given
+from storagetest.plugin.options import MARKERS, add_options, is_any_given, targets_path
 
 pytest_plugins = [
     "storagetest.plugin.fixtures.core",
@@ -44,7 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for marker in MARKERS:
         config.addinivalue_line("markers", marker)
     config.pluginmanager.register(_UntilUsed(config), "storagetest-until-used")
-    if is_any_given(config) or (config.rootpath / "targets.yaml").exists():
+    if is_any_given(config) or targets_path(config).exists():
         start(config)
 
 

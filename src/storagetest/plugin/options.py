@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -133,7 +134,36 @@ def add_options(parser: pytest.Parser) -> None:
         group.addoption(name, **attributes)
 
 
+_WRITTEN = ("--st-results", "--st-cases", "--st-markdown", "--st-save-baseline")
+
+
 def is_any_given(config: pytest.Config) -> bool:
     """Whether an option differs from its default."""
     values = {name: config.getoption(name) for name in _OPTIONS}
     return any(value and value != _OPTIONS[name].get("default") for name, value in values.items())
+
+
+def targets_path(config: pytest.Config) -> Path:
+    """Return the targets file: the given one, or that of the working directory, or of pytest's rootdir.
+
+    pytest's rootdir may be elsewhere: it is derived from all arguments that exist as files, also those of
+    options.
+    """
+    option: str | None = config.option.st_targets
+    if option:
+        return Path(option)
+    places = [directory / "targets.yaml" for directory in (config.invocation_params.dir, config.rootpath)]
+    return next((place for place in places if place.exists()), places[0])
+
+
+def given_files(config: pytest.Config) -> dict[str, Path]:
+    """Return the files that the run is to write, by option, without those of default values.
+
+    Of a baseline that is a directory, it is the name of a file in it.
+    """
+    given = {name: config.getoption(name) for name in _WRITTEN}
+    files = {name: Path(value) for name, value in given.items() if value != _OPTIONS[name].get("default")}
+    saved = files.get("--st-save-baseline")
+    if saved is not None and (saved.is_dir() or saved.suffix != ".json"):
+        files["--st-save-baseline"] = saved / "case.json"
+    return files

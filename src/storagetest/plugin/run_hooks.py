@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from storagetest.errors import ConfigError, StoragetestError
+from storagetest.files import check_writable
 from storagetest.plugin import outcomes, parametrize, session_verdict
 from storagetest.plugin.case_guard import CaseGuard
 from storagetest.plugin.conformance import cases, client_cases, crash_watch, known_issues, leftovers, odd_data
@@ -21,6 +22,7 @@ from storagetest.plugin.fixtures import deprecated
 from storagetest.plugin.items import is_worker, item_variant, release_variant
 from storagetest.plugin.mark_check import check_marks
 from storagetest.plugin.measure import running
+from storagetest.plugin.options import given_files
 from storagetest.plugin.output import diagnostics, junit, markdown, pytest_benchmark, record_transport
 from storagetest.plugin.output.results import Reporting
 from storagetest.plugin.progress.plugin import ProgressPlugin, forward_progress
@@ -42,6 +44,7 @@ def start(config: pytest.Config) -> None:
         if is_worker(config):
             forward_progress(config)
         else:
+            _check_given_files(config)
             plugins.register(Reporting(config), "storagetest-reporting")
             plugins.register(session_verdict.SessionVerdict(config), "storagetest-session-verdict")
             plugins.register(ProgressPlugin(config), "storagetest-progress")
@@ -54,6 +57,21 @@ def start(config: pytest.Config) -> None:
         plugins.register(pytest_benchmark.Bridge(config), "storagetest-benchmark")
     if plugins.hasplugin("xdist"):  # its own "dsession" is registered only after this
         plugins.register(_Scheduling(), "storagetest-scheduling")
+
+
+def _check_given_files(config: pytest.Config) -> None:
+    """Raise :class:`ConfigError` if a file that an option names cannot be written, before the first case."""
+    for option, path in given_files(config).items():
+        try:
+            check_writable(path)
+        except OSError as error:
+            raise ConfigError(f"{option} {path}: it cannot be written: {error.strerror}") from None
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Name the targets file of the run."""
+    state = config.stash.get(KEY, None)
+    return [f"targets: {state.path}"] if state is not None and state.loaded is not None else []
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

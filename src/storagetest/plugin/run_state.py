@@ -18,6 +18,7 @@ from storagetest.errors import ConfigError, DeadlineExceeded, OptionRefused, Sto
 from storagetest.hosts.connect import connect
 from storagetest.plugin.items import item_variant
 from storagetest.plugin.measure.thresholds import ThresholdResolver
+from storagetest.plugin.options import targets_path
 from storagetest.plugin.progress.model import silent
 from storagetest.polling import wait_until
 from storagetest.protocols.base import Attachment, AttachmentKind, Protocol, protocols
@@ -53,7 +54,7 @@ class RunState:
         self.scale = asked_counts(config.option.st_scale)
         option: str | None = config.option.st_targets
         self._client: str | None = config.option.st_client
-        self.path = Path(option) if option else config.rootpath / "targets.yaml"
+        self.path = targets_path(config)
         self.loaded: Config | None = None
         if option or self.path.exists():
             self._load()

@@ -41,12 +41,14 @@ class ThresholdResolver:
 
     def _read(self) -> None:
         if self.saving is not None and self.saving.exists():
-            if self.saving.is_file() and self.saving.suffix != ".json":
+            if not self.saving.is_dir() and not (self.saving.is_file() and self.saving.suffix == ".json"):
                 raise ConfigError(f"--st-save-baseline {self.saving}: not a directory or a .json file")
             baseline.load(self.saving)  # report an unreadable file before measuring
         if self.baseline_path is None:
             return
         if self.baseline_path.exists():
+            if not self.baseline_path.is_file() and not self.baseline_path.is_dir():
+                raise ConfigError(f"--st-baseline {self.baseline_path}: neither a file nor a directory")
             self._stored = baseline.load(self.baseline_path)
         elif self.baseline_path != self.saving:
             raise ConfigError(
