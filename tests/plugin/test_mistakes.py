@@ -228,7 +228,7 @@ def test_empty_list_of_thresholds_is_refused(run_pytest):
     assert_usage_error(result, "targets.yaml:", ": thresholds.sequential: an empty list gates nothing;")
 
 
-@pytest.mark.parametrize("option", ["--st-results", "--st-cases", "--st-markdown", "--st-save-baseline"])
+@pytest.mark.parametrize("option", ["--st-results", "--st-cases", "--st-save-baseline"])
 def test_a_file_that_cannot_be_written_is_refused_before_the_first_case(
     run_with_fake_metrics, pytester, option
 ):

@@ -134,7 +134,7 @@ def add_options(parser: pytest.Parser) -> None:
         group.addoption(name, **attributes)
 
 
-_WRITTEN = ("--st-results", "--st-cases", "--st-markdown", "--st-save-baseline")
+_WRITTEN = ("--st-results", "--st-cases", "--st-save-baseline")
 
 
 def is_any_given(config: pytest.Config) -> bool:
