@@ -42,7 +42,7 @@ def wire_needs(item: pytest.Item) -> set[str]:
     return {need for need in needs_of(item) if need.endswith("-wire")}
 
 
-def release_variant(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+def release_variant(item: pytest.Item, nextitem: pytest.Item | pytest.Collector | None) -> None:
     """End the session-scoped fixtures of the item's variant if the next item has another one.
 
     pytest ends them only when the next item sets up the other variant, and reports what fails then at that
@@ -51,6 +51,8 @@ def release_variant(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     variant = item_variant(item)
     if variant is None or not isinstance(item, pytest.Function):
         return
+    if nextitem is not None and not isinstance(nextitem, pytest.Item):
+        return  # the node whose fixtures stay: the item runs once more
     if nextitem is not None and item_variant(nextitem) == variant:
         return
     for definition in item._fixtureinfo.name2fixturedefs.get("variant", ()):  # noqa: SLF001  # pytest has no public way

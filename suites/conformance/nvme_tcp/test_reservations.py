@@ -575,7 +575,9 @@ def test_a_namespace_is_reserved_by_one_host_after_the_other(hosts: tuple[Host, 
             allowed(other.read())
 
 
-@pytest.mark.case("NVR-GEN-03", section="Base 7.8", kills=("generation-of-clear",), builds_on=HOLDING)
+@pytest.mark.case(
+    "NVR-GEN-03", section="Base 7.8", kills=("generation-of-clear",), builds_on=(*HOLDING, "NVR-CLEAR-01")
+)
 def test_the_generation_counts_preempt_and_clear(hosts: tuple[Host, Host]) -> None:
     first, second = hosts
     _hold(first, WE)
