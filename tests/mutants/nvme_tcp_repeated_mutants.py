@@ -240,17 +240,6 @@ def mixes_writes(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | 
 host("two-writes-mixed | NVMe/TCP 3.3.2.2 | H2CData between those of another write are lost", mixes_writes)
 
 
-def mixes_reads(through: ProxyConnection, pdu: C2HData) -> Iterable[Item]:
-    """The data of a read are garbled while another read is outstanding."""
-    reads = [one for one in through.commands.values() if on_io(Io.READ)(through, one)]
-    if len(reads) > 1 and pdu.offset:
-        return [replace(pdu, data=pdu.data[::-1])]
-    return [pdu]
-
-
-target("two-reads-mixed | NVMe/TCP 3.3.2.1 | data of a read are garbled during another", data(mixes_reads))
-
-
 def first_in_capsule(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
     """Take in-capsule data from the start, whatever the offset of the SGL."""
     if not isinstance(got.pdu, CapsuleCmd) or not got.pdu.data:
