@@ -30,14 +30,16 @@ if TYPE_CHECKING:
 
 _ON_TARGET = "storagetest_on_target"
 _MEASURES = "storagetest_measures"
-"""Whether a case that passed uses the fixture ``measure``, which it may not have called."""
+"""Whether a case on a target passed and uses the fixture ``measure``, which it may not have called."""
 _PASSED = pytest.StashKey[bool]()
 
 
 def note_case(report: pytest.TestReport, item: pytest.Item) -> None:
     """Note in ``report``, for the controller of xdist, whether the case runs on a target and may measure."""
-    setattr(report, _ON_TARGET, item_variant(item) is not None)
-    setattr(report, _MEASURES, report.passed and report.when == "call" and "measure" in fixtures_of(item))
+    on_target = item_variant(item) is not None
+    setattr(report, _ON_TARGET, on_target)
+    called = report.passed and report.when == "call"
+    setattr(report, _MEASURES, on_target and called and "measure" in fixtures_of(item))
     if report.when == "call":
         item.stash[_PASSED] = report.passed
 
