@@ -30,7 +30,7 @@ CASES = (
     "test_nop.py",
     "test_task.py",
     "test_data.py::test_two_writes_whose_data_are_interleaved_are_both_right",
-    "test_data.py::test_data_in_comes_in_order_and_is_what_was_written",
+    "test_data_in.py::test_data_in_comes_in_order_and_is_what_was_written",
 )
 INCOMPLETE = {
     "ISC-LOGOUT-08",  # the sessions of this target have no TSIH of their own

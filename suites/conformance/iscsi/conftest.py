@@ -205,6 +205,12 @@ class Scratch:
             out += word * (self.block_size // len(word))
         return out
 
+    def read_back(self, session: Initiator, blocks: int) -> bytes:
+        """Return the data of the first blocks, read through ``session``."""
+        answer = LogicalUnit(session, block_size=self.block_size).read(self.lba, blocks)
+        assert answer.good, answer
+        return answer.data
+
 
 def _portal(options: Any) -> Portal:
     chap = options.chap
@@ -255,6 +261,15 @@ class Connections:
         )
         self._initiators.append(initiator)
         return initiator
+
+    def prepared(self, scratch: Scratch, blocks: int = 16, **offer: str) -> Initiator:
+        """Log in with ``offer``, and write a first pattern (seed 0) to ``scratch``."""
+        session = self.login(offer=offer)
+        answer = LogicalUnit(session, block_size=scratch.block_size).write(
+            scratch.lba, scratch.pattern(blocks)
+        )
+        assert answer.good, answer
+        return session
 
     def login(
         self, letter: str = "a", *, offer: Mapping[str, str] | None = None, clear: bool = True, **more: Any
