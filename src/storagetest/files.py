@@ -36,13 +36,13 @@ def check_writable(path: Path) -> None:
         with path.open("wb", buffering=0) as file:
             file.write(b"\n")
     elif path.is_file() or not path.exists():
-        replaced = path.with_name(f".{path.name}.{os.getpid()}")
+        probe = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            with replaced.open("wb") as file:
+            with probe.open("wb") as file:
                 file.write(bytes(_PROBE))
                 file.flush()
                 os.fsync(file.fileno())
         finally:
-            replaced.unlink(missing_ok=True)
+            probe.unlink(missing_ok=True)
         if path.exists():
             path.open("ab").close()

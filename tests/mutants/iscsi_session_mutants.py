@@ -28,15 +28,15 @@ from storagetest.wire.iscsi.validator import before, plus
 # Numbering
 
 
+def is_beyond_window(talk: ProxyConnection, pdu: ScsiCommand | NopOut) -> bool:
+    """Whether ``pdu`` takes a CmdSN beyond the last MaxCmdSN."""
+    last: Any = talk.last
+    return not pdu.immediate and last is not None and before(last.max_cmd_sn, pdu.cmd_sn)
+
+
 @on_request("cmd-sn-window-late | RFC 7143 4.2.2.1 | a command beyond MaxCmdSN is executed a moment later")
 def window_late(talk: ProxyConnection, pdu: Pdu) -> Pdu:
-    last: Any = talk.last
-    if (
-        isinstance(pdu, ScsiCommand)
-        and not pdu.immediate
-        and last is not None
-        and before(last.max_cmd_sn, pdu.cmd_sn)
-    ):
+    if isinstance(pdu, ScsiCommand) and is_beyond_window(talk, pdu):
         talk.memory["late"] = pdu
     return pdu
 
@@ -59,13 +59,7 @@ MUTANTS["cmd-sn-window-late"].reply = window_late_reply
 
 @on_request("nop-beyond-window | RFC 7143 4.2.2.1 | a NOP-Out beyond MaxCmdSN is answered")
 def nop_beyond(talk: ProxyConnection, pdu: Pdu) -> Pdu:
-    last: Any = talk.last
-    if (
-        isinstance(pdu, NopOut)
-        and not pdu.immediate
-        and last is not None
-        and before(last.max_cmd_sn, pdu.cmd_sn)
-    ):
+    if isinstance(pdu, NopOut) and is_beyond_window(talk, pdu):
         talk.answer(pdu, NopIn, stat_sn=pdu.exp_stat_sn, data=pdu.data)
     return pdu
 

@@ -13,6 +13,14 @@ from fuse_protocol import Call, Created, Later, Opened
 from posix_rules import Keeping, mutant, size_of
 
 
+def status(files: PassThrough, directory: int, name: bytes) -> os.stat_result | None:
+    """Return the status of a name in a directory; None if there is none."""
+    try:
+        return os.stat(name, dir_fd=files.fd(directory), follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
 @mutant(
     "append-after-truncate | ftruncate(3p), open(3p) O_APPEND | data appended to a truncated file is lost"
 )
@@ -63,10 +71,7 @@ class WriteAfterReplacedLost(Keeping):
         self.successor: dict[Hashable, str] = {}
 
     def rename(self, call: Call, parent: int, old: bytes, where: int, new: bytes, flags: int) -> None:
-        try:
-            replaced = os.stat(new, dir_fd=self.fd(where), follow_symlinks=False)
-        except FileNotFoundError:
-            replaced = None
+        replaced = status(self, where, new)
         super().rename(call, parent, old, where, new, flags)
         if replaced is not None and stat.S_ISREG(replaced.st_mode) and not flags:
             place = os.readlink(f"/proc/self/fd/{self.fd(where)}")
@@ -96,10 +101,7 @@ class RenameFollowsLink(PassThrough):
 @mutant("rename-loses-attributes | rename(3p), setxattr(2) | a file that replaces another has no attributes")
 class RenameLosesAttributes(PassThrough):
     def rename(self, call: Call, parent: int, old: bytes, where: int, new: bytes, flags: int) -> None:
-        try:
-            replaced = os.stat(new, dir_fd=self.fd(where), follow_symlinks=False)
-        except FileNotFoundError:
-            replaced = None
+        replaced = status(self, where, new)
         super().rename(call, parent, old, where, new, flags)
         if replaced is not None and stat.S_ISREG(replaced.st_mode) and not flags:
             path = f"/proc/self/fd/{self.fd(where)}/{os.fsdecode(new)}"
@@ -110,10 +112,7 @@ class RenameLosesAttributes(PassThrough):
 @mutant("rename-replaced-mode | rename(3p) | a file that replaces another gets the mode of that one")
 class RenameReplacedMode(PassThrough):
     def rename(self, call: Call, parent: int, old: bytes, where: int, new: bytes, flags: int) -> None:
-        try:
-            replaced = os.stat(new, dir_fd=self.fd(where), follow_symlinks=False)
-        except FileNotFoundError:
-            replaced = None
+        replaced = status(self, where, new)
         super().rename(call, parent, old, where, new, flags)
         if replaced is not None and stat.S_ISREG(replaced.st_mode) and not flags:
             os.chmod(f"/proc/self/fd/{self.fd(where)}/{os.fsdecode(new)}", replaced.st_mode & 0o7777)
@@ -167,10 +166,7 @@ class UnlinkNeedsWriteBit(PassThrough):
 @mutant("rename-needs-write-bit | rename(3p) | a file without write permission bits is not replaced")
 class RenameNeedsWriteBit(PassThrough):
     def rename(self, call: Call, parent: int, old: bytes, where: int, new: bytes, flags: int) -> None:
-        try:
-            one = os.stat(new, dir_fd=self.fd(where), follow_symlinks=False)
-        except FileNotFoundError:
-            one = None
+        one = status(self, where, new)
         if one is not None and stat.S_ISREG(one.st_mode) and not one.st_mode & 0o222:
             raise PermissionError(errno.EACCES, "rename")
         super().rename(call, parent, old, where, new, flags)

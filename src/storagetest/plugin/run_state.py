@@ -204,28 +204,28 @@ class RunState:
         Raises :class:`TargetDead`, and records it, if the target does not respond by then, or the attachment
         is lost: no case of the target can run.
         """
-        with suppress(DeadlineExceeded):
-            wait_until(
-                lambda: self._responds(variant, attachment.client), variant.options.deadline, "the target"
-            )
+        dead: list[TargetDead] = []
+
+        def responds() -> bool:
+            try:
+                self.protocol(variant).probe(attachment.client, variant.options)
+            except TargetDead as error:
+                dead[:] = [error]
+                return False
+            return True
+
         try:
-            self.protocol(variant).probe(attachment.client, variant.options)
+            with suppress(DeadlineExceeded):
+                wait_until(responds, variant.options.deadline, "the target")
+                dead.clear()
+            if dead:
+                raise dead[0]
             _check_attachment(attachment)
         except TargetDead as error:
             self.mark_failed(variant, error)
             raise
         except StoragetestError:
             return  # the case's own error is more specific
-
-    def _responds(self, variant: Variant, client: Host) -> bool:
-        """Whether the target responds, or the reason why the probe failed is another one."""
-        try:
-            self.protocol(variant).probe(client, variant.options)
-        except TargetDead:
-            return False
-        except StoragetestError:
-            return True
-        return True
 
     def _check_selection(self) -> None:
         _ = self.profile

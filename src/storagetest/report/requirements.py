@@ -27,12 +27,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
-
-import pytest
+from typing import TYPE_CHECKING, Any
 
 from storagetest.errors import ResultError
 from storagetest.report.coverage import CaseOutcome, CaseRecord, Level
+
+if TYPE_CHECKING:
+    import pytest
 
 DIRECTORY = "requirements"
 """Name of the directory of tables in a suite's directory."""
@@ -213,6 +214,8 @@ def collect_case_ids(suites: Iterable[Path]) -> set[str]:
 
     Raises :class:`ResultError` with the end of pytest's output if it cannot collect them.
     """
+    import pytest  # noqa: PLC0415  # slow to import, and other reports do without
+
     ids, output = _Ids(), io.StringIO()
     directories = list(map(str, suites))
     argv = ["--collect-only", "-q", "-n0", "-p", "no:cacheprovider", "--import-mode=importlib", "--color=no"]

@@ -86,8 +86,17 @@ class Reference:
         """Return the location of each session's first ``runs`` runs."""
         return tuple(location(session[:runs], self.run_deviation) for session in self.log_sessions)
 
+    @cached_property
+    def _next_sessions(self) -> dict[int, NextSession]:
+        return {}
+
     def next_session(self, runs: int) -> NextSession:
         """Return where ``runs`` runs of another session lie; ValueError for fewer than two sessions."""
+        if runs not in self._next_sessions:  # a gate is judged again after every run
+            self._next_sessions[runs] = self._next_session(runs)
+        return self._next_sessions[runs]
+
+    def _next_session(self, runs: int) -> NextSession:
         locations, count = self.locations(runs), len(self.sessions)
         own = count - 1.0
         others = float(min(len(self.other_ratios), MOST_DEGREES_OF_OTHERS))

@@ -23,11 +23,6 @@ _HEADER = struct.Struct("<IHHiIII")
 _RECORD = struct.Struct("<IIII")
 
 
-def pcap(transcript: Sequence[Chunk], *, server_port: int) -> bytes:
-    """Return a capture of one connection."""
-    return pcap_of([transcript], server_port=server_port)
-
-
 def pcap_of(transcripts: Sequence[Sequence[Chunk]], *, server_port: int) -> bytes:
     """Return a capture of several connections to one server, in order of time."""
     packets: list[tuple[float, bytes]] = []

@@ -39,6 +39,15 @@ def access(unit: LogicalUnit, scratch, command) -> ScsiResult:
     )
 
 
+def excluded(unit: LogicalUnit, scratch, commands) -> None:
+    """Claim that ``unit`` is refused those of ``commands`` that the target supports, one at least."""
+    answers = [access(unit, scratch, command) for command in commands]
+    supported = [answer for answer in answers if not answer.unsupported]
+    assert supported, f"none of the commands is supported: {answers[0]}"
+    for answer in supported:
+        claim(answer, allowed=False)
+
+
 @pytest.mark.case(
     "SCS-PR-61",
     section="SBC-3 reservations",
@@ -49,10 +58,7 @@ def test_no_command_that_writes_passes_a_write_exclusive_reservation(unreserved,
     a, b = unreserved
     reserved(a, PrType.WRITE_EXCLUSIVE)
     assert a.write(scratch.lba, scratch.pattern(1)).good
-    for command in WRITERS:
-        answer = access(b, scratch, command)
-        if not answer.unsupported:
-            claim(answer, allowed=False)
+    excluded(b, scratch, WRITERS)
     assert a.read(scratch.lba).data == scratch.pattern(1), "written against the reservation"
 
 
@@ -65,10 +71,7 @@ def test_no_command_that_writes_passes_a_write_exclusive_reservation(unreserved,
 def test_no_command_that_reads_passes_an_exclusive_access_reservation(unreserved, scratch):
     a, b = unreserved
     reserved(a, PrType.EXCLUSIVE_ACCESS)
-    for command in READERS:
-        answer = access(b, scratch, command)
-        if not answer.unsupported:
-            claim(answer, allowed=False)
+    excluded(b, scratch, READERS)
 
 
 @pytest.mark.parametrize(

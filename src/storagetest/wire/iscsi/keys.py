@@ -23,8 +23,8 @@ NOT_UNDERSTOOD, REJECT, IRRELEVANT = "NotUnderstood", "Reject", "Irrelevant"
 RESERVED_WORDS = frozenset({NOT_UNDERSTOOD, REJECT, IRRELEVANT, "None"})
 """Values with a special meaning for any key (RFC 7143 6.2)."""
 
-MAX_NAME, MAX_VALUE = 63, 8192
-"""Longest key name, and the longest text that every node must accept, in bytes (RFC 7143 6.1)."""
+MAX_NAME = 63
+"""Longest key name in bytes (RFC 7143 6.1)."""
 
 
 class Negotiation(Enum):

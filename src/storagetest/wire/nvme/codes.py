@@ -119,15 +119,6 @@ class Feature(IntEnum):
     WRITE_PROTECT = 0x84  # 5.2.26.1.35
 
 
-class Aer(IntEnum):
-    """Asynchronous Event Types (Base 5.2.2)."""
-
-    ERROR = 0
-    SMART = 1
-    NOTICE = 2
-    IO_COMMAND_SPECIFIC = 6
-
-
 class Rtype(IntEnum):
     """Reservation Type (Base 7.5; what each allows: 8.1.24.1)."""
 
