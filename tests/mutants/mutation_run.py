@@ -375,12 +375,11 @@ class _Plugin:
     @staticmethod
     def _once(item: Any, nextitem: Any) -> dict[str, Any]:
         """Run the case with its parent as the next item, so that only its own fixtures end."""
-        from storagetest.plugin.conformance import leftovers, seen  # as above
+        from storagetest.plugin.conformance import leftovers  # as above
 
         item._initrequest()
         reports = runtestprotocol(item, log=False, nextitem=nextitem)
         leftovers.forget_stop(item.config)  # the next attempt has its own way to a target
-        seen.forget_seen(item.config)
         records = [getattr(report, _RECORD) for report in reports if hasattr(report, _RECORD)]
         return records[-1] if records else {"id": item.nodeid, "outcome": "error", "message": str(reports)}
 

@@ -16,7 +16,15 @@ from storagetest.errors import ConfigError, StoragetestError
 from storagetest.files import check_writable
 from storagetest.plugin import outcomes, parametrize, session_verdict
 from storagetest.plugin.case_guard import CaseGuard
-from storagetest.plugin.conformance import cases, client_cases, crash_watch, known_issues, leftovers, odd_data
+from storagetest.plugin.conformance import (
+    cases,
+    client_cases,
+    crash_watch,
+    known_issues,
+    leftovers,
+    odd_data,
+    repeated_faults,
+)
 from storagetest.plugin.external import absence, mount_item
 from storagetest.plugin.fixtures import deprecated
 from storagetest.plugin.items import is_worker, item_variant, release_variant
@@ -37,7 +45,7 @@ def start(config: pytest.Config) -> None:
     plugins = config.pluginmanager
     for module in _MODULES:
         plugins.register(module, module.__name__)
-    for part in (markdown, junit, known_issues, cases, absence):
+    for part in (markdown, junit, known_issues, cases, repeated_faults, absence):
         part.register(config)
     try:
         config.stash[KEY] = RunState(config)

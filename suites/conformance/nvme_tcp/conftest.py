@@ -13,7 +13,7 @@ from storagetest.errors import RemoteProtocolError
 from storagetest.plugin.conformance.cases import WireLog
 from storagetest.plugin.conformance.first_look import Look
 from storagetest.plugin.conformance.known_issues import apply_reported
-from storagetest.plugin.conformance.seen import unseen
+from storagetest.plugin.conformance.repeated_faults import fail_on_faults
 from storagetest.wire.nvme.structures import ControllerData
 from storagetest.wire.nvme_tcp import PORT, ControllerSession, Queue, SubsystemEndpoint, decoder
 from storagetest.wire.nvme_tcp.harness import Harness, Scratch, data_signature, implementation, wwids
@@ -28,12 +28,11 @@ REGION = 256
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
-    """Fail the case after its own claims if a reserved field was set in any PDU, as the first that saw it."""
+    """Fail the case after its own claims if a reserved field was set in any PDU that it received."""
     result = yield
     bench = pyfuncitem.funcargs.get("bench")
     if isinstance(bench, Harness):
-        faults = unseen(pyfuncitem.config, bench.faults)
-        assert not faults, f"{'; '.join(faults)}. Later cases of this run do not report it again"
+        fail_on_faults(pyfuncitem, bench.faults)
     return result
 
 

@@ -1,0 +1,47 @@
+"""Faults that nearly every case on a target would see are the failure of one: the first that is red by them.
+
+A case that ends otherwise (a known issue, a warning, an observation) reports a fault, and so does the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from storagetest.plugin.items import item_variant
+
+_NAME = "storagetest-repeated-faults"
+
+
+def register(config: pytest.Config) -> None:
+    """Register the hook that notes which faults were reported."""
+    config.pluginmanager.register(_Reported(), _NAME)
+
+
+def fail_on_faults(item: pytest.Item, kinds: Iterable[str]) -> None:
+    """Raise AssertionError with those of ``kinds`` that no red case on the item's variant has reported."""
+    reported: _Reported | None = item.config.pluginmanager.get_plugin(_NAME)
+    new = list(dict.fromkeys(kinds)) if reported is None else reported.note(item, kinds)
+    assert not new, f"{'; '.join(new)}. Later cases of this run do not report it again"
+
+
+class _Reported:
+    def __init__(self) -> None:
+        self._red: dict[str, set[str]] = {}
+        self._raised: dict[str, tuple[str, list[str]]] = {}
+
+    def note(self, item: pytest.Item, kinds: Iterable[str]) -> list[str]:
+        """Return the new ones of ``kinds``; they count as reported if the case is red."""
+        variant = item_variant(item) or ""
+        new = [kind for kind in dict.fromkeys(kinds) if kind not in self._red.get(variant, ())]
+        self._raised[item.nodeid] = variant, new
+        return new
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note the faults of a case that is red."""
+        if report.when != "call":
+            return
+        variant, kinds = self._raised.pop(report.nodeid, ("", []))
+        if report.failed:
+            self._red.setdefault(variant, set()).update(kinds)
