@@ -226,10 +226,10 @@ def test_limits_that_are_cut_off_are_an_error() -> None:
 @pytest.mark.parametrize(
     ("model", "revision", "name"),
     [
-        (b"SPDK bdev Controller", b"24.01.1", "spdk"),
-        (b"Linux", b"6.1.0-56", "linux-nvmet"),
-        (b"another", b"1", ""),
+        (b"SPDK bdev Controller", b"24.01.1", ("spdk", "24.01.1")),
+        (b"Linux", b"6.1.0-56", ("nvmet", "6.1.0-56")),
+        (b"another", b"1", ("", "")),
     ],
 )
-def test_implementations_are_recognised(model: bytes, revision: bytes, name: str) -> None:
+def test_implementations_are_recognised(model: bytes, revision: bytes, name: tuple[str, str]) -> None:
     assert implementation(controller(mn=model.ljust(40), fr=revision.ljust(8)[:8])) == name

@@ -76,10 +76,20 @@ class Nfs(MountedProtocol["Nfs.Options"]):
         lock: bool = True
         """v3: lock on the server (NLM; needs rpc.statd on the client); false: only within the client."""
 
+        mount_port: Port | None = None
+        """v3: the port of the MOUNT service. Without it the port that the server's rpcbind reports."""
+
+        lock_port: Port | None = None
+        """v3: the port of the lock manager (NLM) for wire cases; like ``mount_port``."""
+
         @property
         def target_label(self) -> str:
             """Label of the target in messages."""
             return f"nfs {self.version} {source(self)}"
+
+        def wire_endpoint(self, address: str, port: int | None) -> tuple[str, int]:
+            """Return host and port for wire cases; without a ``port`` it is 2049."""
+            return super().wire_endpoint(address, port or PORT)
 
     searched: ClassVar[Mapping[str, tuple[object, ...]]] = {"nconnect": (1, 2, 4, 8, 16)}
     example: ClassVar[Mapping[str, Any]] = {
@@ -88,12 +98,18 @@ class Nfs(MountedProtocol["Nfs.Options"]):
         "version": "4.2",
     }
 
-    capability_names = frozenset({"filesystem", "shared", "multi_session", "nfs-wire", "locks"})
+    capability_names = frozenset({"filesystem", "shared", "multi_session", "nfs3-wire", "nfs4-wire", "locks"})
 
     def capabilities(self, options: Nfs.Options) -> frozenset[Capability]:
-        """Return the version's capabilities, and ``multi_session``: every kernel supports nconnect."""
+        """Return the version's capabilities, and ``multi_session``: every kernel supports nconnect.
+
+        Wire cases authenticate as a system (AUTH_SYS), so a variant with Kerberos has none of them.
+        """
         extra = {"locks"} if options.lock or options.version != "3" else set()
-        return frozenset({"filesystem", "shared", "multi_session", "nfs-wire", *extra})
+        wire = (
+            {"nfs3-wire" if options.version == "3" else "nfs4-wire"} if options.security == "sys" else set()
+        )
+        return frozenset({"filesystem", "shared", "multi_session", *wire, *extra})
 
     def needs(self, options: Nfs.Options) -> ClientRequirements:
         """Return mount.nfs, the version's module, and the server's port."""
@@ -178,6 +194,7 @@ def mount_options(options: Nfs.Options) -> list[str]:
         "sec": options.security,
         "retry": 0,
         "port": options.port,
+        "mountport": options.mount_port if options.version == "3" else None,
         "nconnect": options.nconnect,
         "rsize": options.rsize,
         "wsize": options.wsize,

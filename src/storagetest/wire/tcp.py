@@ -14,7 +14,9 @@ Rules:
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import random
 import socket
 import time
 from collections.abc import Callable
@@ -166,6 +168,47 @@ class RecordedConnection:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def connect_from_low_port(address: str, port: int, timeout: float) -> socket.socket:
+    """Connect from a source port under 1024, which some NFS servers require; a :data:`Connector`.
+
+    Raises :class:`TargetDead` if that is not possible, also for want of the privilege.
+    """
+    for source in random.sample(range(600, 1024), 424):
+        try:
+            return socket.create_connection((address, port), timeout, source_address=("", source))
+        except OSError as error:
+            if error.errno not in (errno.EADDRINUSE, errno.EADDRNOTAVAIL):
+                reason = f"cannot connect from a port under 1024: {error.strerror or error}"
+                raise TargetDead(f"{address}:{port}: {reason}") from None
+    raise TargetDead(f"{address}:{port}: no source port under 1024 is free")
+
+
+class Listener:
+    """A listening socket, for a target that connects to the controller; made with :func:`listen`."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self.port: int = sock.getsockname()[1]
+
+    def accept(self) -> RecordedConnection | None:
+        """Return the next connection, or None once the listener is closed."""
+        try:
+            return RecordedConnection(self._socket.accept()[0])
+        except OSError:
+            return None
+
+    def close(self) -> None:
+        """Close the socket, and end an :meth:`accept` that waits."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+
+def listen(address: str) -> Listener:
+    """Listen on a free port of ``address``."""
+    return Listener(socket.create_server((address, 0)))
 
 
 def _name(sock: socket.socket) -> str:

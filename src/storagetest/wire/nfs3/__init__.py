@@ -1,0 +1,1 @@
+"""NFS version 3 (RFC 1813), with MOUNT 3, NLM 4 and NSM."""

@@ -1,0 +1,205 @@
+"""Test harness of one NFSv3 case: it mounts, connects, arranges files, and closes all connections at the end.
+
+Connections that arrange or look, and are no claim about the target, carry the machine name ``ARRANGES``.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from types import TracebackType
+
+from storagetest.errors import AttachError, RemoteProtocolError, TargetDead
+from storagetest.wire.nfs3.client import Nfs3Client, attributes, ok
+from storagetest.wire.nfs3.mount import MOUNT_V3, mountstat3
+from storagetest.wire.nfs3.nlm import NLM4_VERS
+from storagetest.wire.nfs3.types import NFS_V3, FSINFO3resok, ftype3, nfs_fh3, nfsstat3
+from storagetest.wire.rpc import RpcConnection, RpcError, auth_sys
+from storagetest.wire.rpc.rpcbind import IPPROTO_TCP, PMAP_PORT, PMAP_VERS, mapping
+from storagetest.wire.rpc.types import opaque_auth
+from storagetest.wire.tcp import RecordedConnection, connect_from_low_port
+from storagetest.wire.xdr import Program
+
+ARRANGES = b"storagetest-arranges"
+"""Machine name in the credentials of connections that are no claim about the target."""
+
+PREFIX = b"storagetest-wire-"
+"""How the name of a run's own directory in the export begins."""
+
+ConnectionCallback = Callable[[RecordedConnection, str, int], None]
+"""``callback(link, name, port)``: called with each connection; ``port`` is that of NFS, for dissectors."""
+
+_DEPTH = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Nfs3Endpoint:
+    """Where a server's programs are, and the export. A port that is None is that of rpcbind."""
+
+    address: str
+    port: int
+    export: str
+    deadline: float
+    mount_port: int | None = None
+    lock_port: int | None = None
+    low_ports: bool = False
+
+    def port_of(self, program: Program) -> int:
+        """Return the TCP port of ``program``. Raises TargetDead if rpcbind does not know it."""
+        known = {NFS_V3: self.port, MOUNT_V3: self.mount_port, NLM4_VERS: self.lock_port}
+        known_port = known.get(program)
+        if known_port is not None:
+            return known_port
+        with RecordedConnection.connect(self.address, PMAP_PORT, deadline=self.deadline) as link:
+            rpc = RpcConnection(link, PMAP_VERS, deadline=self.deadline)
+            port: int = rpc.call("GETPORT", mapping(program.number, program.version, IPPROTO_TCP, 0))
+        if not port:
+            raise TargetDead(f"{self.address}: the server's rpcbind knows no {program.name} over TCP")
+        return port
+
+
+@dataclass(frozen=True, slots=True)
+class Nfs3Export:
+    """What the look found: the endpoint that works, the export's root, and the run's directory in it."""
+
+    endpoint: Nfs3Endpoint
+    root: nfs_fh3
+    limits: FSINFO3resok
+    name: bytes
+    directory: nfs_fh3
+
+    @property
+    def implementation(self) -> str:
+        """The implementation by the form of its handles, "" if unknown; the protocol does not name it."""
+        return "nfs-ganesha" if self.root.data[:1] == b"C" else ""
+
+
+class Nfs3Harness:
+    """Opens connections to one endpoint. A context manager; ``note`` is called with every connection."""
+
+    def __init__(self, endpoint: Nfs3Endpoint, note: ConnectionCallback | None = None) -> None:
+        self.endpoint = endpoint
+        self._note = note
+        self._stack = ExitStack()
+        self._connections: list[RpcConnection] = []
+
+    @property
+    def faults(self) -> list[str]:
+        """A sentence for each fault of encoding, in any reply on any connection."""
+        return [fault for rpc in self._connections for fault in rpc.faults]
+
+    def rpc(
+        self,
+        program: Program = NFS_V3,
+        *,
+        cred: opaque_auth | None = None,
+        name: str = "",
+        port: int | None = None,
+    ) -> RpcConnection:
+        """Return a connection to ``program`` on which nothing was sent; ``cred`` is root's by default."""
+        endpoint = self.endpoint
+        to = endpoint.port_of(program) if port is None else port
+        connector = connect_from_low_port if endpoint.low_ports else None
+        link = self._stack.enter_context(
+            RecordedConnection.connect(endpoint.address, to, deadline=endpoint.deadline, connector=connector)
+        )
+        if self._note is not None:
+            self._note(link, name or program.name, endpoint.port)
+        made = RpcConnection(
+            link, program, deadline=endpoint.deadline, cred=auth_sys() if cred is None else cred
+        )
+        self._connections.append(made)
+        return made
+
+    def client(self, *, cred: opaque_auth | None = None, name: str = "") -> Nfs3Client:
+        """Return the procedures of version 3 on a new connection."""
+        return Nfs3Client(self.rpc(cred=cred, name=name))
+
+    def arranger(self) -> Nfs3Client:
+        """Return a client that is no claim about the target."""
+        return self.client(cred=auth_sys(machine=ARRANGES), name="arranges")
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._stack.close()
+
+    def __enter__(self) -> Nfs3Harness:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def look(endpoint: Nfs3Endpoint) -> Nfs3Export:
+    """Mount the export, and make the run's own directory in it.
+
+    Source ports under 1024 are tried if the server refuses others. Raises AttachError if the export cannot be
+    mounted or written to.
+    """
+    try:
+        return _look(endpoint)
+    except AttachError as refusal:
+        try:
+            return _look(replace(endpoint, low_ports=True))
+        except AttachError:
+            raise refusal from None
+
+
+def _look(endpoint: Nfs3Endpoint) -> Nfs3Export:
+    where = f"{endpoint.address}:{endpoint.export}"
+    with Nfs3Harness(endpoint) as bench:
+        mount = bench.rpc(MOUNT_V3, cred=auth_sys(machine=ARRANGES))
+        nfs = bench.arranger()
+        try:
+            mounted = mount.call("MNT", endpoint.export.encode())
+        except RpcError as error:
+            raise AttachError(f"{where}: MNT: {error}") from None
+        if mounted.fhs_status != mountstat3.MNT3_OK:
+            raise AttachError(
+                f"{where}: MNT ended with {mounted.fhs_status.name}. Check that this machine may mount it"
+            )
+        root, name = nfs_fh3(mounted.value.fhandle), PREFIX + secrets.token_hex(6).encode()
+        try:
+            limits = ok(nfs.fsinfo(root))
+            made = nfs.mkdir(root, name, new=attributes(mode=0o777))
+        except (RpcError, AssertionError) as error:
+            raise AttachError(f"{where}: {error}") from None
+        if made.status != nfsstat3.NFS3_OK:
+            raise AttachError(
+                f"{where}: MKDIR in the export ended with {made.status.name}. The cases need an export that "
+                "root or all users may write to"
+            )
+        directory = nfs.find(root, name)
+        nfs.setattr(directory, attributes(mode=0o777))  # whatever the server's umask is
+        return Nfs3Export(endpoint, root, limits, name, directory)
+
+
+def clean_up(facts: Nfs3Export) -> None:
+    """Remove the run's directory and all in it. Raises AttachError, which names it, if that fails."""
+    with Nfs3Harness(facts.endpoint) as bench:
+        nfs = bench.arranger()
+        try:
+            _remove_all(nfs, facts.directory, _DEPTH)
+            ok(nfs.rmdir(facts.root, facts.name))
+            status = nfs.lookup(facts.root, facts.name).status
+            assert status == nfsstat3.NFS3ERR_NOENT, f"LOOKUP of it ends with {status.name}"
+        except (AssertionError, RemoteProtocolError) as error:
+            where = f"{facts.endpoint.address}:{facts.endpoint.export}/{facts.name.decode()}"
+            raise AttachError(f"{where} could not be removed: {error}. Remove it") from None
+
+
+def _remove_all(nfs: Nfs3Client, directory: nfs_fh3, depth: int) -> None:
+    nfs.setattr(directory, attributes(mode=0o777))
+    for entry in list(nfs.entries(directory, count=8192)):
+        if entry.name in (b".", b".."):
+            continue
+        found = nfs.find(directory, entry.name)
+        if depth and nfs.attributes(found).type == ftype3.NF3DIR:
+            _remove_all(nfs, found, depth - 1)
+            ok(nfs.rmdir(directory, entry.name))
+        else:
+            ok(nfs.remove(directory, entry.name))

@@ -1,0 +1,285 @@
+# ruff: noqa: ANN401  # a result has the type of its operation
+"""A client of NFSv4 on one connection: COMPOUNDs, the client id, a session (RFC 7530, RFC 8881, RFC 7862).
+
+:meth:`Nfs4Client.compound` is what cases use. For minor version 0 it sends the operations as they are; for 1
+and 2 it puts SEQUENCE first, on a slot of the session, and leaves SEQUENCE out of the results. A COMPOUND
+that ends with NFS4ERR_DELAY or NFS4ERR_GRACE is repeated until the deadline.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from storagetest.wire.nfs4.operations import op
+from storagetest.wire.nfs4.types import (
+    COMPOUND4args,
+    COMPOUND4res,
+    CREATE_SESSION4args,
+    DESTROY_CLIENTID4args,
+    DESTROY_SESSION4args,
+    EXCHANGE_ID4args,
+    RECLAIM_COMPLETE4args,
+    RENEW4args,
+    SEQUENCE4args,
+    SETCLIENTID4args,
+    SETCLIENTID_CONFIRM4args,
+    callback_sec_parms4,
+    cb_client4,
+    channel_attrs4,
+    client_owner4,
+    netaddr4,
+    nfs_argop4,
+    nfs_client_id4,
+    nfs_impl_id4,
+    nfs_opnum4,
+    nfsstat4,
+    nfstime4,
+    state_protect4_a,
+    state_protect_how4,
+)
+from storagetest.wire.rpc import RpcConnection, RpcError
+from storagetest.wire.rpc.types import accept_stat, auth_flavor
+from storagetest.wire.xdr import Encoded, Union
+
+FORE = channel_attrs4(0, 1 << 20, 1 << 20, 65536, 64, 16, ())
+"""Attributes of the fore channel that are requested (RFC 8881 18.36.3): sizes of 1 MiB, 64 operations."""
+
+BACK = channel_attrs4(0, 4096, 4096, 4096, 8, 1, ())
+"""Attributes of the back channel that are requested."""
+
+CB_PROGRAM = 0x4000_0000
+"""The program number of callbacks, the first of the transient ones (RFC 5531 8.4)."""
+
+NO_CALLBACK = netaddr4(b"tcp", b"0.0.0.0.0.0")
+"""Where minor version 0 calls back: nowhere, so that no delegation is granted (RFC 7530 16.33.5)."""
+
+_PAUSE = 0.2
+"""Seconds before a COMPOUND that ended with NFS4ERR_DELAY is repeated (chosen)."""
+
+_LATER = (nfsstat4.NFS4ERR_DELAY, nfsstat4.NFS4ERR_GRACE)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A reply to a COMPOUND. ``skipped`` results at the beginning belong to the session."""
+
+    result: COMPOUND4res
+    raw: bytes = b""
+    skipped: int = 0
+
+    @property
+    def status(self) -> nfsstat4:
+        """The status of the COMPOUND, which is that of its last operation."""
+        return self.result.status
+
+    @property
+    def results(self) -> tuple[Any, ...]:
+        """The results of the operations that were executed."""
+        return self.result.resarray[self.skipped :]
+
+    @property
+    def statuses(self) -> list[nfsstat4]:
+        """The status of each operation that was executed."""
+        return [status_of(one) for one in self.results]
+
+    def of(self, name: str) -> Any:
+        """Return the result of the last operation ``name``. Raises AssertionError if there is none."""
+        wanted = nfs_opnum4[f"OP_{name}"]
+        found = [one.value for one in self.result.resarray if one.resop == wanted]
+        assert found, f"there is no result of {name}: {self.line}"
+        return found[-1]
+
+    def __getitem__(self, name: str) -> Any:
+        """Return the value of a result: that of its NFS4_OK arm."""
+        result = self.of(name)
+        return getattr(result, "value", result)
+
+    @property
+    def line(self) -> str:
+        """The operations and their statuses, for messages."""
+        parts = (
+            f"{one.resop.name.removeprefix('OP_')} {status_of(one).name}" for one in self.result.resarray
+        )
+        return ", ".join(parts) or self.status.name
+
+
+def status_of(result: Any) -> nfsstat4:
+    """Return the status of an operation's result, the first field of each."""
+    value = result.value
+    name = value.DISCRIMINANT[0] if isinstance(value, Union) else value.FIELDS[0][0]
+    found: nfsstat4 = getattr(value, name)
+    return found
+
+
+def ok(done: Done) -> Done:
+    """Return ``done``. Raises AssertionError unless every operation succeeded."""
+    assert done.status == nfsstat4.NFS4_OK, f"{done.line}, not NFS4_OK"
+    return done
+
+
+def refused(done: Done, *statuses: nfsstat4) -> Done:
+    """Return ``done``. Raises AssertionError unless the COMPOUND ended with one of ``statuses``."""
+    wanted = " or ".join(one.name for one in statuses)
+    assert done.status in statuses, f"{done.line}, not {wanted}"
+    return done
+
+
+@dataclass
+class Session:
+    """A session: its id, the attributes that the server chose, and the next sequence id of each slot."""
+
+    id: bytes
+    fore: channel_attrs4
+    back: channel_attrs4
+    flags: int
+    next: dict[int, int] = field(default_factory=dict)
+
+    def sequence(self, slot: int = 0, *, cache: bool = False) -> SEQUENCE4args:
+        """Return the arguments of the next SEQUENCE on ``slot``."""
+        return SEQUENCE4args(self.id, self.next.get(slot, 1), slot, max(slot, *self.next, 0), cache)
+
+
+class Nfs4Client:
+    """COMPOUNDs of ``minor`` on ``rpc``. ``owner`` identifies the client; each instance has its own."""
+
+    def __init__(self, rpc: RpcConnection, minor: int, *, owner: bytes | None = None) -> None:
+        self.rpc = rpc
+        self.minor = minor
+        self.owner = b"storagetest-" + secrets.token_hex(8).encode() if owner is None else owner
+        self.verifier = secrets.token_bytes(8)
+        self.clientid = 0
+        self.session: Session | None = None
+        self.exchanged: Any = None
+
+    # COMPOUND
+
+    def raw(self, *ops: nfs_argop4, tag: bytes = b"", minor: int | None = None) -> Done:
+        """Execute the operations as they are, without SEQUENCE."""
+        number = self.minor if minor is None else minor
+        reply = self.rpc.ask("COMPOUND", COMPOUND4args(tag, number, ops))
+        if reply.accepted != accept_stat.SUCCESS:
+            raise RpcError("COMPOUND", reply)
+        return Done(reply.result, reply.raw)
+
+    def compound(
+        self, *ops: nfs_argop4, tag: bytes = b"", slot: int = 0, cache: bool = False, retry: bool = True
+    ) -> Done:
+        """Execute the operations, with SEQUENCE before them if there is a session."""
+        until = time.monotonic() + self.rpc.deadline
+        while True:
+            done = self._once(ops, tag, slot, cache)
+            if not retry or done.status not in _LATER or time.monotonic() > until:
+                return done
+            time.sleep(_PAUSE)
+
+    def _once(self, ops: tuple[nfs_argop4, ...], tag: bytes, slot: int, cache: bool) -> Done:
+        if self.session is None:
+            return self.raw(*ops, tag=tag)
+        sequence = self.session.sequence(slot, cache=cache)
+        done = self.raw(op("SEQUENCE", sequence), *ops, tag=tag)
+        if done.results and status_of(done.results[0]) == nfsstat4.NFS4_OK:
+            self.session.next[slot] = sequence.sa_sequenceid % 0xFFFFFFFF + 1
+        if not done.results or done.results[0].resop != nfs_opnum4.OP_SEQUENCE:
+            return done
+        return Done(done.result, done.raw, skipped=1)
+
+    def encode(self, *ops: nfs_argop4, tag: bytes = b"", slot: int = 0) -> Encoded:
+        """Return a call, with SEQUENCE if there is a session, to be changed; :meth:`execute` sends it.
+
+        Its fields are ``tag``, ``minorversion``, ``argarray.length``, ``argarray[0].argop`` and so on.
+        """
+        if self.session is not None:
+            ops = (op("SEQUENCE", self.session.sequence(slot)), *ops)
+        return self.rpc.encode("COMPOUND", COMPOUND4args(tag, self.minor, ops))
+
+    def execute(self, call: Encoded, *, slot: int = 0) -> Any:
+        """Send a call of :meth:`encode` and return the RPC reply, whatever its status is."""
+        reply = self.rpc.receive(self.rpc.send(self.rpc.procedure("COMPOUND"), call))
+        if reply.result is not None and self.session is not None and reply.result.resarray:
+            first = reply.result.resarray[0]
+            if first.resop == nfs_opnum4.OP_SEQUENCE and status_of(first) == nfsstat4.NFS4_OK:
+                self.session.next[slot] = self.session.next.get(slot, 1) + 1
+        return reply
+
+    # Client id and session
+
+    def establish(self, **attributes: Any) -> Nfs4Client:
+        """Get a client id, and with minor version 1 or 2 a session whose reclaims are complete."""
+        if self.minor == 0:
+            self.confirm(ok(self.setclientid())["SETCLIENTID"])
+            return self
+        self.exchange()
+        self.create_session(**attributes)
+        ok(self.compound(op("RECLAIM_COMPLETE", RECLAIM_COMPLETE4args(False))))
+        return self
+
+    def setclientid(
+        self, *, callback: netaddr4 = NO_CALLBACK, program: int = CB_PROGRAM, ident: int = 1
+    ) -> Done:
+        """SETCLIENTID (RFC 7530 16.33)."""
+        client = nfs_client_id4(self.verifier, self.owner)
+        return self.raw(op("SETCLIENTID", SETCLIENTID4args(client, cb_client4(program, callback), ident)))
+
+    def confirm(self, given: Any) -> None:
+        """SETCLIENTID_CONFIRM (RFC 7530 16.34) of what SETCLIENTID returned."""
+        argument = SETCLIENTID_CONFIRM4args(given.clientid, given.setclientid_confirm)
+        ok(self.raw(op("SETCLIENTID_CONFIRM", argument)))
+        self.clientid = given.clientid
+
+    def exchange(self) -> Any:
+        """EXCHANGE_ID (RFC 8881 18.35); keep the client id, and return the result."""
+        self.exchanged = ok(self.raw(self.exchange_id()))["EXCHANGE_ID"]
+        self.clientid = self.exchanged.eir_clientid
+        return self.exchanged
+
+    def exchange_id(self, flags: int = 0) -> nfs_argop4:
+        """Return EXCHANGE_ID of this client."""
+        implementation = nfs_impl_id4(b"storagetest.invalid", b"storagetest", nfstime4(0, 0))
+        return op(
+            "EXCHANGE_ID",
+            EXCHANGE_ID4args(
+                client_owner4(self.verifier, self.owner),
+                flags,
+                state_protect4_a(state_protect_how4.SP4_NONE),
+                (implementation,),
+            ),
+        )
+
+    def new_session(
+        self,
+        sequence: int,
+        *,
+        fore: channel_attrs4 = FORE,
+        back: channel_attrs4 = BACK,
+        flags: int = 0,
+        clientid: int | None = None,
+    ) -> nfs_argop4:
+        """Return CREATE_SESSION (RFC 8881 18.36) with callbacks by AUTH_NONE."""
+        known = self.clientid if clientid is None else clientid
+        security = (callback_sec_parms4(auth_flavor.AUTH_NONE),)
+        return op(
+            "CREATE_SESSION",
+            CREATE_SESSION4args(known, sequence, flags, fore, back, CB_PROGRAM, security),
+        )
+
+    def create_session(self, **attributes: Any) -> Session:
+        """CREATE_SESSION with the sequence id of EXCHANGE_ID; the session is used from now on."""
+        made = ok(self.raw(self.new_session(self.exchanged.eir_sequenceid, **attributes)))["CREATE_SESSION"]
+        self.session = Session(
+            made.csr_sessionid, made.csr_fore_chan_attrs, made.csr_back_chan_attrs, made.csr_flags
+        )
+        return self.session
+
+    def renew(self) -> Done:
+        """RENEW (minor version 0), or SEQUENCE alone."""
+        return self.compound(*([op("RENEW", RENEW4args(self.clientid))] if self.minor == 0 else []))
+
+    def dispose(self) -> None:
+        """Destroy the session and the client id; minor version 0 has no operation for it."""
+        if self.minor and self.session is not None and self.rpc.link.is_open:
+            self.raw(op("DESTROY_SESSION", DESTROY_SESSION4args(self.session.id)))
+            self.session = None
+            self.raw(op("DESTROY_CLIENTID", DESTROY_CLIENTID4args(self.clientid)))

@@ -1,0 +1,264 @@
+"""Test harness of one NFSv4 case: it connects, gets client ids, and disposes of all of them at the end.
+
+Connections that arrange or look, and are no claim about the target, carry the machine name ``ARRANGES``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any
+
+from storagetest.errors import AttachError, RemoteProtocolError, TargetDead
+from storagetest.wire.nfs4.attributes import (
+    decode_attributes,
+    numbers_of,
+)
+from storagetest.wire.nfs4.client import Done, Nfs4Client, ok
+from storagetest.wire.nfs4.operations import (
+    GETFH,
+    PUTROOTFH,
+    create,
+    getattr_,
+    lookup,
+    putfh,
+    readdir,
+    remove,
+    setattr_,
+)
+from storagetest.wire.nfs4.types import (
+    FATTR4_LEASE_TIME,
+    FATTR4_MAXFILESIZE,
+    FATTR4_MAXNAME,
+    FATTR4_MAXREAD,
+    FATTR4_MAXWRITE,
+    FATTR4_MODE,
+    FATTR4_SUPPORTED_ATTRS,
+    FATTR4_TYPE,
+    NFS_V4,
+    nfs_ftype4,
+    nfsstat4,
+)
+from storagetest.wire.rpc import RpcConnection, auth_sys
+from storagetest.wire.rpc.types import opaque_auth
+from storagetest.wire.tcp import RecordedConnection, connect_from_low_port
+
+ARRANGES = b"storagetest-arranges"
+"""Machine name in the credentials of connections that are no claim about the target."""
+
+PREFIX = b"storagetest-wire-"
+"""How the name of a run's own directory in the export begins."""
+
+MINORS = (0, 1, 2)
+
+ConnectionCallback = Callable[[RecordedConnection, str, int], None]
+"""``callback(link, name, port)``: called with each connection; ``port`` is that of NFS, for dissectors."""
+
+_DEPTH = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Nfs4Endpoint:
+    """Where a server is, and the export. ``low_ports``: connect from source ports under 1024."""
+
+    address: str
+    port: int
+    export: str
+    deadline: float
+    low_ports: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Nfs4Facts:
+    """What the look found: the minor versions, the export's root, and the run's directory in it."""
+
+    endpoint: Nfs4Endpoint
+    minors: tuple[int, ...]
+    root: bytes
+    name: bytes
+    directory: bytes
+    supported: dict[int, tuple[int, ...]]
+    """The attributes that are supported, by minor version."""
+    limits: dict[int, Any]
+    """Values by number: lease time, largest file, name, READ and WRITE."""
+
+    @property
+    def implementation(self) -> str:
+        """The implementation by the form of its handles, "" if unknown; the protocol does not name it."""
+        return "nfs-ganesha" if self.root[:1] == b"C" else ""
+
+
+class Nfs4Harness:
+    """Opens connections to one endpoint. A context manager; ``note`` is called with every connection."""
+
+    def __init__(self, endpoint: Nfs4Endpoint, note: ConnectionCallback | None = None) -> None:
+        self.endpoint = endpoint
+        self._note = note
+        self._stack = ExitStack()
+        self._connections: list[RpcConnection] = []
+
+    @property
+    def faults(self) -> list[str]:
+        """A sentence for each fault of encoding, in any reply on any connection."""
+        return [fault for rpc in self._connections for fault in rpc.faults]
+
+    def rpc(self, *, cred: opaque_auth | None = None, name: str = "") -> RpcConnection:
+        """Return a connection on which nothing was sent; ``cred`` is root's by default."""
+        endpoint = self.endpoint
+        connector = connect_from_low_port if endpoint.low_ports else None
+        link = self._stack.enter_context(
+            RecordedConnection.connect(
+                endpoint.address, endpoint.port, deadline=endpoint.deadline, connector=connector
+            )
+        )
+        if self._note is not None:
+            self._note(link, name or "NFS_V4", endpoint.port)
+        made = RpcConnection(
+            link, NFS_V4, deadline=endpoint.deadline, cred=auth_sys() if cred is None else cred
+        )
+        self._connections.append(made)
+        return made
+
+    def new(
+        self, minor: int, *, cred: opaque_auth | None = None, name: str = "", owner: bytes | None = None
+    ) -> Nfs4Client:
+        """Return a client that has no client id yet; what it gets is destroyed at the end."""
+        client = Nfs4Client(self.rpc(cred=cred, name=name or f"NFS 4.{minor}"), minor, owner=owner)
+        self._stack.callback(_dispose, client)
+        return client
+
+    def client(self, minor: int, *, cred: opaque_auth | None = None, name: str = "") -> Nfs4Client:
+        """Return a client with a client id, and with a session if its minor version has them."""
+        return self.new(minor, cred=cred, name=name).establish()
+
+    def arranger(self, minor: int) -> Nfs4Client:
+        """Return a client that is no claim about the target."""
+        return self.client(minor, cred=auth_sys(machine=ARRANGES), name="arranges")
+
+    def close(self) -> None:
+        """Dispose of all clients and close all connections."""
+        self._stack.close()
+
+    def __enter__(self) -> Nfs4Harness:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _dispose(client: Nfs4Client) -> None:
+    with contextlib.suppress(RemoteProtocolError, AssertionError):
+        client.rpc.deadline = min(client.rpc.deadline, 1.0)
+        client.dispose()
+
+
+def look(endpoint: Nfs4Endpoint) -> Nfs4Facts:
+    """Find the minor versions and the export, and make the run's own directory in it.
+
+    Source ports under 1024 are tried if the server refuses others. Raises AttachError if the export cannot be
+    found or written to.
+    """
+    try:
+        return _look(endpoint)
+    except AttachError as refusal:
+        try:
+            return _look(replace(endpoint, low_ports=True))
+        except (AttachError, TargetDead):
+            raise refusal from None
+
+
+def _look(endpoint: Nfs4Endpoint) -> Nfs4Facts:
+    where = f"{endpoint.address}:{endpoint.export}"
+    names = [part.encode() for part in endpoint.export.split("/") if part]
+    with Nfs4Harness(endpoint) as bench:
+        minors = tuple(minor for minor in MINORS if _has(bench, minor))
+        if not minors:
+            raise AttachError(f"{where}: the server has no minor version of NFSv4 from 0 to 2")
+        try:
+            nfs = bench.arranger(minors[-1])
+            root = ok(nfs.compound(PUTROOTFH, *map(lookup, names), GETFH))["GETFH"].object
+            supported = {minor: _supported(bench, minor, root) for minor in minors}
+            limits = values(
+                ok(
+                    nfs.compound(
+                        putfh(root),
+                        getattr_(
+                            FATTR4_LEASE_TIME,
+                            FATTR4_MAXFILESIZE,
+                            FATTR4_MAXNAME,
+                            FATTR4_MAXREAD,
+                            FATTR4_MAXWRITE,
+                        ),
+                    )
+                )
+            )
+            name = PREFIX + secrets.token_hex(6).encode()
+            directory = ok(nfs.compound(putfh(root), create(name, values={FATTR4_MODE: 0o777}), GETFH))[
+                "GETFH"
+            ].object
+            nfs.compound(putfh(directory), setattr_({FATTR4_MODE: 0o777}))
+        except (RemoteProtocolError, AssertionError) as error:
+            raise AttachError(
+                f"{where}: {error}. The cases need an export that root or all users may write to"
+            ) from None
+        return Nfs4Facts(endpoint, minors, root, name, directory, supported, limits)
+
+
+def _has(bench: Nfs4Harness, minor: int) -> bool:
+    done = bench.new(minor, cred=auth_sys(machine=ARRANGES)).raw(PUTROOTFH)
+    return done.status != nfsstat4.NFS4ERR_MINOR_VERS_MISMATCH
+
+
+def _supported(bench: Nfs4Harness, minor: int, root: bytes) -> tuple[int, ...]:
+    done = ok(bench.arranger(minor).compound(putfh(root), getattr_(FATTR4_SUPPORTED_ATTRS)))
+    return numbers_of(values(done)[FATTR4_SUPPORTED_ATTRS])
+
+
+def values(done: Done) -> dict[int, Any]:
+    """Return the attributes that GETATTR returned, by number."""
+    return decode_attributes(done["GETATTR"].obj_attributes)
+
+
+def clean_up(facts: Nfs4Facts) -> None:
+    """Remove the run's directory and all in it. Raises AttachError, which names it, if that fails."""
+    with Nfs4Harness(facts.endpoint) as bench:
+        where = f"{facts.endpoint.address}:{facts.endpoint.export}/{facts.name.decode()}"
+        try:
+            nfs = bench.arranger(facts.minors[-1])
+            _remove_all(nfs, facts.directory, _DEPTH)
+            ok(nfs.compound(putfh(facts.root), remove(facts.name)))
+            status = nfs.compound(putfh(facts.root), lookup(facts.name)).status
+            assert status == nfsstat4.NFS4ERR_NOENT, f"LOOKUP of it ends with {status.name}"
+        except (AssertionError, RemoteProtocolError) as error:
+            raise AttachError(f"{where} could not be removed: {error}. Remove it") from None
+
+
+def entries(
+    nfs: Nfs4Client, directory: bytes, *, maxcount: int = 16384, numbers: tuple[int, ...] = ()
+) -> Iterator[Any]:
+    """Read a whole directory; raises AssertionError if a READDIR is refused or has nothing new."""
+    cookie, verifier = 0, bytes(8)
+    while True:
+        asked = readdir(cookie=cookie, verifier=verifier, maxcount=maxcount, numbers=numbers)
+        page = ok(nfs.compound(putfh(directory), asked))["READDIR"]
+        yield from page.reply.entries
+        if page.reply.eof:
+            return
+        assert page.reply.entries, "18.23.3: a READDIR without entries that is not at the end"
+        cookie, verifier = page.reply.entries[-1].cookie, page.cookieverf
+
+
+def _remove_all(nfs: Nfs4Client, directory: bytes, depth: int) -> None:
+    nfs.compound(putfh(directory), setattr_({FATTR4_MODE: 0o777}))
+    for entry in list(entries(nfs, directory, numbers=(FATTR4_TYPE,))):
+        kind = decode_attributes(entry.attrs).get(FATTR4_TYPE)
+        if depth and kind == nfs_ftype4.NF4DIR:
+            found = ok(nfs.compound(putfh(directory), lookup(entry.name), GETFH))["GETFH"].object
+            _remove_all(nfs, found, depth - 1)
+        ok(nfs.compound(putfh(directory), remove(entry.name)))

@@ -1,0 +1,113 @@
+"""What a case on the wire uses: connections, sessions and trees of its own, and a directory of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+from storagetest.errors import AttachError
+from storagetest.wire.smb2.client import Account, SmbSession, Tree
+from storagetest.wire.smb2.codes import Disposition, Options, SmbStatus
+from storagetest.wire.smb2.connection import DIALECTS, SmbConnection
+from storagetest.wire.smb2.information import directory_entries
+from storagetest.wire.smb2.message import SmbMessage
+from storagetest.wire.tcp import RecordedConnection
+
+
+@dataclass(frozen=True, slots=True)
+class SmbEndpoint:
+    """Address, share and account of the server; ``deadline`` of one response in seconds."""
+
+    address: str
+    port: int
+    share: str
+    account: Account
+    deadline: float
+
+
+def expect(message: SmbMessage, *statuses: SmbStatus) -> SmbMessage:
+    """Assert that ``message`` has one of ``statuses`` (by default success), and return it."""
+    wanted = statuses or (SmbStatus.SUCCESS,)
+    assert message.status in wanted, (
+        f"{message.summary()}: {' or '.join(status.name for status in wanted)} is required"
+    )
+    return message
+
+
+@dataclass
+class SmbHarness:
+    """Makes connections and closes them at its end; ``note`` gets each link and its name."""
+
+    endpoint: SmbEndpoint
+    note: Callable[[RecordedConnection, str], None] = lambda _link, _name: None
+    _made: list[SmbConnection] = field(default_factory=list)
+
+    def connect(self) -> SmbConnection:
+        """Return a connection on which nothing was sent."""
+        end = self.endpoint
+        link = RecordedConnection.connect(end.address, end.port, deadline=end.deadline)
+        self.note(link, f"connection {len(self._made) + 1}")
+        self._made.append(SmbConnection(link, end.deadline))
+        return self._made[-1]
+
+    def session(
+        self,
+        dialects: Sequence[int] = DIALECTS,
+        *,
+        signs: bool = False,
+        encrypts: bool = False,
+        guid: bytes = b"",
+        previous: int = 0,
+    ) -> SmbSession:
+        """Return a session on a connection of its own."""
+        connection = self.connect()
+        connection.guid = guid or connection.guid
+        connection.negotiate(dialects)
+        return self.unauthenticated(connection).setup(signs=signs, encrypts=encrypts, previous=previous)
+
+    def unauthenticated(self, connection: SmbConnection, *, account: Account | None = None) -> SmbSession:
+        """Return a session that is not set up yet, of the endpoint's account or of another one."""
+        return SmbSession(connection, account or self.endpoint.account, self.endpoint.address)
+
+    def tree(self, dialects: Sequence[int] = DIALECTS, *, guid: bytes = b"", encrypts: bool = False) -> Tree:
+        """Return a tree in a session of its own."""
+        return self.session(dialects, guid=guid, encrypts=encrypts).tree(self.endpoint.share)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for connection in self._made:
+            connection.close()
+
+
+def make_directory(tree: Tree, path: str) -> None:
+    """Create a directory. Raises AttachError if the server refuses."""
+    message = tree.create(path, disposition=Disposition.CREATE, options=Options.DIRECTORY_FILE)
+    if message.status:
+        raise AttachError(f"cannot create directory {path!r}: {SmbStatus.name_of(message.status)}")
+
+
+def remove_directory(tree: Tree, path: str) -> None:
+    """Remove a directory with all that is in it. Raises AttachError if something stays."""
+    directory = tree.open(path, disposition=Disposition.OPEN, options=Options.DIRECTORY_FILE)
+    names: list[tuple[str, bool]] = []
+    while not (listed := directory.list()).status:
+        names += [(entry.name, entry.is_directory) for entry in directory_entries(listed.buffer)]
+    for name, is_directory in names:
+        if name in (".", ".."):
+            continue
+        if is_directory:
+            remove_directory(tree, f"{path}\\{name}")
+            continue
+        with_file = tree.create(
+            f"{path}\\{name}",
+            disposition=Disposition.OPEN,
+            options=Options.DELETE_ON_CLOSE | Options.OPEN_REPARSE_POINT,
+        )
+        if with_file.status:
+            raise AttachError(f"cannot remove {path}\\{name}: {SmbStatus.name_of(with_file.status)}")
+    removed = directory.delete_on_close().status or directory.close().status
+    if removed:
+        raise AttachError(f"cannot remove directory {path!r}: {SmbStatus.name_of(removed)}")

@@ -1,0 +1,121 @@
+"""NFS-Ganesha (Debian's packages nfs-ganesha and nfs-ganesha-vfs) on loopback: NFS 3 and 4, MOUNT and NLM.
+
+It runs in a mount namespace of its own, in which ``/run`` has two exports, each a tmpfs, and the socket of a
+port mapper of ours: without one it does not start. It uses no service of the machine, and leaves nothing. Its
+file system calls need root; another user needs ``sudo`` without a password.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rpcbind_server import RpcbindServer
+
+from storagetest.lab.subprocess_util import die_with_parent
+from storagetest.polling import wait_until
+
+EXPORT, READ_ONLY = "/run/export", "/run/readonly"
+_PLUGINS = "/usr/lib/x86_64-linux-gnu/ganesha"
+_STARTED, _STOPPED = 20.0, 5.0
+_CONFIGURATION = """
+NFS_CORE_PARAM {{
+    NFS_Port = {nfs}; MNT_Port = {mount}; NLM_Port = {lock}; Rquota_Port = {quota};
+    Bind_addr = 127.0.0.1; Protocols = 3, 4; Enable_NLM = true; Enable_RQUOTA = false; Enable_UDP = false;
+    NSM_Use_Caller_Name = false; mount_path_pseudo = false; Plugins_Dir = "{plugins}";
+    Nb_Worker = 8;
+}}
+NFS_KRB5 {{ Active_krb5 = false; }}
+NFSv4 {{
+    RecoveryRoot = "{state}"; Graceless = true; Lease_Lifetime = {lease}; Grace_Period = {lease};
+    Minor_Versions = 0, 1, 2;
+}}
+EXPORT_DEFAULTS {{ Access_Type = RW; Squash = None; SecType = sys, none; Transports = TCP; }}
+EXPORT {{
+    Export_Id = 1; Path = /run/export; Pseudo = /run/export; Filesystem_id = 1.1; Protocols = 3, 4;
+    FSAL {{ Name = VFS; }}
+}}
+EXPORT {{
+    Export_Id = 2; Path = /run/readonly; Pseudo = /run/readonly; Filesystem_id = 2.1; Protocols = 3, 4;
+    Access_Type = RO; FSAL {{ Name = VFS; }}
+}}
+LOG {{ Default_Log_Level = EVENT; }}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Ganesha:
+    """A server that runs: the ports of its programs, all on 127.0.0.1, and its log."""
+
+    nfs: int
+    mount: int
+    lock: int
+    log: Path
+
+
+def is_installed() -> bool:
+    """Whether the server and its file system are installed."""
+    return shutil.which("ganesha.nfsd") is not None and Path(_PLUGINS, "libfsalvfs.so").exists()
+
+
+@contextlib.contextmanager
+def ganesha(*, lease: int = 10) -> Iterator[Ganesha]:
+    """Start a server with an empty export, and stop it at the end. ``lease`` is NFSv4's, in seconds."""
+    with tempfile.TemporaryDirectory(prefix="ganesha-") as name, contextlib.ExitStack() as stack:
+        state = Path(name)
+        run, ports = state / "run", _free_ports(4)
+        for path in (run, run / "export", run / "readonly"):
+            path.mkdir()
+        text = _CONFIGURATION.format(
+            nfs=ports[0], mount=ports[1], lock=ports[2], quota=ports[3],
+            plugins=_PLUGINS, state=state / "recovery", lease=lease,
+        )  # fmt: skip
+        (state / "ganesha.conf").write_text(text)
+        stack.enter_context(RpcbindServer(run / "rpcbind.sock"))
+        made = Ganesha(ports[0], ports[1], ports[2], state / "ganesha.log")
+        server = f"ganesha.nfsd -F -f {state}/ganesha.conf -L {made.log} -p {state}/pid"
+        mounts = (
+            f"mount --bind {run} /run; mount -t tmpfs export {EXPORT}; mount -t tmpfs readonly {READ_ONLY}"
+        )
+        script = f"set -e; {mounts}; exec {server}"
+        process = subprocess.Popen(
+            [*([] if os.geteuid() == 0 else ["sudo", "-n"]), "unshare", "--mount", "sh", "-c", script],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            preexec_fn=die_with_parent(),  # noqa: PLW1509  # safe with threads, see there
+        )  # fmt: skip
+        try:
+            wait_until(lambda: _is_ready(process, made), _STARTED, "NFS-Ganesha on loopback", interval=0.05)
+            yield made
+        finally:
+            process.terminate()
+            try:
+                process.wait(_STOPPED)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _is_ready(process: subprocess.Popen[bytes], made: Ganesha) -> bool:
+    if process.poll() is not None:
+        log = made.log.read_text() if made.log.exists() else ""
+        raise AssertionError(f"NFS-Ganesha ended with {process.returncode}: {log[-1500:]}")
+    with contextlib.suppress(OSError):
+        for port in (made.nfs, made.mount, made.lock):
+            socket.create_connection(("127.0.0.1", port), timeout=5).close()
+        return True
+    return False
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [sock.getsockname()[1] for sock in sockets]
+    for sock in sockets:
+        sock.close()
+    return ports

@@ -1,0 +1,212 @@
+"""wire/nfs4: attributes, COMPOUNDs, sessions, owners, callbacks; against NFS-Ganesha where it matters."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from ganesha import EXPORT, Ganesha, ganesha
+
+from storagetest.errors import LocalProtocolError, RemoteProtocolError
+from storagetest.polling import wait_until
+from storagetest.wire.nfs4.attributes import (
+    ATTRIBUTES,
+    REQUIRED_41,
+    bitmap,
+    decode_attributes,
+    encode_attributes,
+    numbers_of,
+)
+from storagetest.wire.nfs4.callbacks import CallbackListener, Callbacks, lying
+from storagetest.wire.nfs4.client import Nfs4Client, ok, refused
+from storagetest.wire.nfs4.harness import Nfs4Endpoint, Nfs4Harness, clean_up, entries, look, values
+from storagetest.wire.nfs4.operations import (
+    GETFH,
+    PUTROOTFH,
+    getattr_,
+    lookup,
+    read,
+    unchecked,
+    write,
+)
+from storagetest.wire.nfs4.state import StateOwner
+from storagetest.wire.nfs4.types import (
+    NFS_CB,
+    CB_COMPOUND4args,
+    CB_RECALL4args,
+    CB_SEQUENCE4args,
+    fattr4,
+    nfs_cb_argop4,
+    nfs_cb_opnum4,
+    nfs_lock_type4,
+    nfsstat4,
+    stateid4,
+)
+from storagetest.wire.rpc import RpcConnection
+from storagetest.wire.tcp import RecordedConnection, ResponseTimeout
+from storagetest.wire.xdr import Packer, Unpacker
+
+
+@pytest.mark.parametrize("numbers", [(), (0,), (31,), (32,), (0, 33, 82)])
+def test_a_bitmap_is_its_numbers(numbers: tuple[int, ...]) -> None:
+    assert numbers_of(bitmap(*numbers)) == numbers
+
+
+def test_every_attribute_has_a_codec_and_an_access() -> None:
+    assert {*range(83)} - set(ATTRIBUTES) == set()
+    assert {one.access for one in ATTRIBUTES.values()} == {"R", "W", "R W"}
+    assert set(REQUIRED_41) <= set(ATTRIBUTES)
+    for one in ATTRIBUTES.values():
+        assert callable(one.codec.pack)
+        assert callable(one.codec.unpack)
+
+
+def test_values_are_encoded_in_the_order_of_their_numbers() -> None:
+    made = encode_attributes({33: 0o644, 4: 7})
+    assert made == fattr4((16, 2), (7).to_bytes(8, "big") + (0o644).to_bytes(4, "big"))
+    assert decode_attributes(made) == {4: 7, 33: 0o644}
+
+
+def test_unknown_and_left_over_attributes_are_errors() -> None:
+    with pytest.raises(LocalProtocolError, match="no attribute has the number 99"):
+        encode_attributes({99: 1})
+    with pytest.raises(RemoteProtocolError, match="attribute 99"):
+        decode_attributes(fattr4(bitmap(99), b""))
+    with pytest.raises(RemoteProtocolError):
+        decode_attributes(fattr4(bitmap(4), bytes(12)))
+
+
+def test_every_codec_reads_what_it_writes() -> None:
+    for number, value in {81: (0o644, 0o22), 82: True}.items():
+        codec = ATTRIBUTES[number].codec
+        given = codec(*value) if isinstance(value, tuple) else value  # type: ignore[operator]
+        out = Packer()
+        codec.pack(given, out)
+        assert codec.unpack(Unpacker(out.finish().data)) == given
+
+
+# Against a real server
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Ganesha]:
+    with ganesha() as made:
+        yield made
+
+
+@pytest.fixture
+def bench(server: Ganesha) -> Iterator[Nfs4Harness]:
+    with Nfs4Harness(Nfs4Endpoint("127.0.0.1", server.nfs, EXPORT, 10)) as made:
+        yield made
+
+
+def export(nfs: Nfs4Client) -> bytes:
+    found: bytes = ok(nfs.compound(PUTROOTFH, *map(lookup, EXPORT.encode().split(b"/")[1:]), GETFH))[
+        "GETFH"
+    ].object
+    return found
+
+
+@pytest.mark.parametrize("minor", [0, 1, 2])
+def test_a_file_is_opened_written_locked_and_closed(bench: Nfs4Harness, minor: int) -> None:
+    nfs = bench.client(minor)
+    owner, locker = StateOwner(nfs), StateOwner(nfs)
+    file = owner.open(export(nfs), b"file-%d" % minor, how=unchecked({33: 0o644}))
+    assert ok(file.on(write(file.stateid, 0, b"data")))["WRITE"].count == 4
+    assert ok(file.on(read(file.stateid, 0, 100)))["READ"].data == b"data"
+    ok(file.lock(locker, nfs_lock_type4.WRITE_LT, 0, 10))
+    ok(file.lock(locker, nfs_lock_type4.WRITE_LT, 20, 10))
+    other = bench.client(minor)
+    assert file.test(StateOwner(nfs)).status == nfsstat4.NFS4ERR_DENIED
+    assert other.clientid != nfs.clientid
+    ok(file.unlock(locker))
+    again = owner.open(export(nfs), b"file-%d" % minor, access=1)
+    file.stateid = again.stateid
+    ok(file.downgrade(1, 0))
+    file.close()
+    assert values(ok(file.on(getattr_(4))))[4] == 4
+
+
+@pytest.mark.parametrize("minor", [1, 2])
+def test_a_session_counts_its_slots(bench: Nfs4Harness, minor: int) -> None:
+    nfs = bench.client(minor)
+    assert nfs.session is not None
+    for slot in (0, 0, 1):
+        ok(nfs.compound(PUTROOTFH, slot=slot))
+    assert nfs.session.next == {0: 4, 1: 2}, "RECLAIM_COMPLETE was the first"
+
+
+def test_a_field_of_a_compound_is_overridden(bench: Nfs4Harness) -> None:
+    nfs = bench.client(1)
+    call = nfs.encode(PUTROOTFH).override("argarray[0].value.sa_slotid", 5000)
+    assert nfs.execute(call).result.status == nfsstat4.NFS4ERR_BADSLOT
+    ok(nfs.compound(PUTROOTFH))
+
+
+def test_a_look_finds_minor_versions_and_leaves_nothing(bench: Nfs4Harness) -> None:
+    facts = look(bench.endpoint)
+    assert facts.minors == (0, 1, 2)
+    assert facts.implementation == "nfs-ganesha"
+    assert set(REQUIRED_41) <= set(facts.supported[1])
+    nfs = bench.client(2)
+    assert facts.name in [one.name for one in entries(nfs, facts.root)]
+    StateOwner(nfs).open(facts.directory, b"left", how=unchecked()).close()
+    clean_up(facts)
+    assert facts.name not in [one.name for one in entries(nfs, facts.root)]
+
+
+def test_refusals_name_the_operations(bench: Nfs4Harness) -> None:
+    done = bench.client(0).compound(PUTROOTFH, lookup(b"absent"))
+    refused(done, nfsstat4.NFS4ERR_NOENT)
+    with pytest.raises(AssertionError, match="PUTROOTFH NFS4_OK, LOOKUP NFS4ERR_NOENT, not NFS4_OK"):
+        ok(done)
+    with pytest.raises(AssertionError, match="no result of GETFH"):
+        done.of("GETFH")
+
+
+# Callbacks, called by a client of ours
+
+
+def called(listener: CallbackListener, deadline: float = 5) -> RpcConnection:
+    return RpcConnection(
+        RecordedConnection.connect("127.0.0.1", listener.port, deadline=5), NFS_CB, deadline=deadline
+    )
+
+
+RECALL = nfs_cb_argop4(nfs_cb_opnum4.OP_CB_RECALL, CB_RECALL4args(stateid4(1, bytes(12)), False, b"fh"))
+SEQUENCE = nfs_cb_argop4(nfs_cb_opnum4.OP_CB_SEQUENCE, CB_SEQUENCE4args(bytes(16), 7, 0, 0, False, ()))
+
+
+def test_callbacks_are_kept_and_answered() -> None:
+    callbacks = Callbacks()
+    with CallbackListener(callbacks) as listener, called(listener).link as link:
+        rpc = RpcConnection(link, NFS_CB, deadline=5)
+        rpc.call("CB_NULL")
+        done = rpc.call("CB_COMPOUND", CB_COMPOUND4args(b"tag", 1, 0, (SEQUENCE, RECALL)))
+        assert (done.status, done.tag, len(done.resarray)) == (nfsstat4.NFS4_OK, b"tag", 2)
+        assert done.resarray[0].value.value.csr_sequenceid == 7
+        assert (callbacks.nulls, len(callbacks.seen)) == (1, 1)
+        assert listener.netaddr.na_r_addr == b"127.0.0.1.%d.%d" % divmod(listener.port, 256)
+
+
+def test_callbacks_fail_or_lie_or_stay_silent() -> None:
+    callbacks = Callbacks({nfs_cb_opnum4.OP_CB_RECALL: nfsstat4.NFS4ERR_BAD_STATEID})
+    with CallbackListener(callbacks) as listener, called(listener, 0.3).link as link:
+        rpc = RpcConnection(link, NFS_CB, deadline=0.3)
+        given = CB_COMPOUND4args(b"", 1, 0, (SEQUENCE, RECALL, RECALL))
+        done = rpc.call("CB_COMPOUND", given)
+        assert (done.status, len(done.resarray)) == (nfsstat4.NFS4ERR_BAD_STATEID, 2)
+        callbacks.answer = lying(callbacks, csr_slotid=9)
+        assert rpc.call("CB_COMPOUND", given).resarray[0].value.value.csr_slotid == 9
+        callbacks.silent = True
+        with pytest.raises(ResponseTimeout):
+            rpc.call("CB_COMPOUND", given)
+        wait_until(lambda: len(callbacks.seen) == 3, 5, "the third callback")
+
+
+def test_a_listener_leaves_no_thread() -> None:
+    with CallbackListener(Callbacks()) as listener:
+        started = time.monotonic()
+    assert time.monotonic() - started < 5
+    assert not listener._thread.is_alive()
