@@ -4,6 +4,7 @@ import iscsi_block_mutants  # noqa: F401
 import iscsi_data_mutants  # noqa: F401
 import iscsi_login_mutants  # noqa: F401
 import iscsi_pdu_mutants  # noqa: F401
+import iscsi_portal_mutants  # noqa: F401
 import iscsi_reservation_mutants  # noqa: F401
 import iscsi_scsi_mutants  # noqa: F401
 import iscsi_session_mutants  # noqa: F401

@@ -32,8 +32,9 @@ def mutation_run() -> MutationRun:
     lab = Lab.find(os.environ.get("STORAGETEST_LAB", "default"))
     assert lab is not None, "the lab is down"
     port = next(host.ports["iscsi"] for host in lab.status().hosts if "iscsi" in host.ports)
+    named = {"implementation": {"name": "lio", "version": lab.status().kernel_release}}
     secret = lab.targets_yaml.parent / "chap-password"
-    chap = CHAP | {"chap": {"username": "storagetest", "password": f"${{file:{secret}}}"}}
+    chap = CHAP | named | {"chap": {"username": "storagetest", "password": f"${{file:{secret}}}"}}
 
     @contextlib.contextmanager
     def serve() -> Iterator[tuple[str, int]]:
@@ -42,7 +43,7 @@ def mutation_run() -> MutationRun:
     return MutationRun(
         "iscsi",
         MUTANTS,
-        {"plain": TargetKind(PLAIN, serve), "chap": TargetKind(chap, serve)},
+        {"plain": TargetKind(PLAIN | named, serve), "chap": TargetKind(chap, serve)},
         lambda _from_target: lambda data: [data],  # a talk cuts the stream itself: digests begin late
         modules={"chap": "test_chap.py"},
         options=("-m", "not slow"),

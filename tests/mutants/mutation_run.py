@@ -25,6 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,13 +68,14 @@ class BrokenRule(Protocol):
 class TargetKind:
     """A kind of target: its options in the targets file, and a factory of real ones.
 
-    ``serve`` yields host and port. With ``fresh`` each attempt gets a new target, so that attempts do not
-    affect each other; otherwise one target serves all.
+    ``serve`` yields host and port; ``ports`` are the options that name the port. With ``fresh`` each attempt
+    gets a new target, so that attempts do not affect each other; otherwise one target serves all.
     """
 
     options: Mapping[str, Any]
     serve: Callable[[], AbstractContextManager[tuple[str, int]]]
     fresh: bool = False
+    ports: tuple[str, ...] = ("port",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,28 @@ class Outcomes:
     def killers(self, mutant: str) -> list[str]:
         """Return the ids of the cases that killed a mutant."""
         return sorted({attempt.case for attempt in self.attempts.get(mutant, ()) if attempt.kills})
+
+
+WITH_HONEST = 2
+"""Number of mutants out of five that run together with the honest cases in :func:`run_in_two`."""
+
+
+def run_in_two(module: str, where: Path, names: Iterable[str], *, honest: bool) -> Outcomes:
+    """Run ``module`` in two processes, each with a target of its own, and join the outcomes."""
+    every = list(names)
+    first = [name for at, name in enumerate(every) if at % 5 < WITH_HONEST]
+    second = [name for name in every if name not in first]
+    with ThreadPoolExecutor() as pool:
+        parts = [
+            pool.submit(run, module, where / name, only=only, honest=honest and name == "first")
+            for name, only in (("first", first), ("second", second))
+            if only
+        ]
+        done = [part.result() for part in parts]
+    return Outcomes(
+        [one for part in done for one in part.honest],
+        {name: attempts for part in done for name, attempts in part.attempts.items()},
+    )
 
 
 def run(
@@ -240,7 +264,7 @@ def by_mutant(documents: Iterable[Mapping[str, Any]]) -> dict[str, list[Attempt]
 
 def _paths() -> list[Path]:
     here = Path(__file__).parent
-    return [here, here.parent / "controllers", ROOT / "src"]
+    return [here, here.parent / "controllers", here.parent / "kits", ROOT / "src"]
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
@@ -306,8 +330,13 @@ class _Plugin:
         for name, proxy in self.proxies.items():
             kind, _, end = name.rpartition("-")
             deadline = 10.0 if f"-{end}" == HONEST else self.mutation.timeout
-            endpoint = {"address": "127.0.0.1", "port": proxy.port, "deadline": deadline}
-            targets[name] = {**self.mutation.kinds[kind].options, **endpoint}
+            target = self.mutation.kinds[kind]
+            endpoint = {
+                "address": "127.0.0.1",
+                "deadline": deadline,
+                **dict.fromkeys(target.ports, proxy.port),
+            }
+            targets[name] = {**target.options, **endpoint}
         document = {"version": 1, "clients": {"here": {"transport": "local"}}, "targets": targets}
         path = self.where / "targets.yaml"
         path.write_text(json.dumps(document), encoding="utf-8")

@@ -4,8 +4,9 @@ import errno
 from dataclasses import replace
 
 from fuse_locks import FREE, LAST, READ, WRITE, Held, Locking
+from fuse_passthrough import PassThrough
 from fuse_protocol import Call
-from posix_rules import mutant
+from posix_rules import asked_by, mutant
 
 
 @mutant("lock-ignored | fcntl(3p) F_SETLK [EAGAIN] | every record lock request is granted")
@@ -134,3 +135,32 @@ class LockWriteOnly(Locking):
         if asked.kind == READ and any(one.kind == WRITE for one in mine):
             return
         super().put(asked)
+
+
+@mutant("flock-upgrade-over-shared | flock(2) [EWOULDBLOCK] | a shared lock becomes exclusive over others'")
+class FlockUpgradeOverShared(Locking):
+    def conflict(self, asked: Held) -> Held | None:
+        found = super().conflict(asked)
+        mine = any(one.owner == asked.owner and one.meets(asked) for one in self.held)
+        return None if asked.whole and mine and found is not None and found.kind == READ else found
+
+
+@mutant("lock-downgrade-wakes-none | fcntl(3p) F_SETLKW | a reader is not woken by a downgrade")
+class LockDowngradeWakesNone(Locking):
+    def grant(self) -> None:
+        if not self.held or self.held[-1].kind != READ:
+            super().grant()
+
+
+@mutant("lock-outlives-process | fcntl(3p) | locks of a process that ended with the file open stay")
+class LockOutlivesProcess(Locking):
+    def flush(self, call: Call, node: int, handle: int, owner: int) -> None:
+        number, _ = call.waits_in()
+        if number >= 0 and not asked_by(call, "exit_group"):
+            self.give_up(node, owner, whole=False)
+        PassThrough.flush(self, call, node, handle, owner)
+
+    def release(self, call: Call, node: int, handle: int, owner: int, *, flock: bool) -> None:
+        if flock:
+            self.give_up(node, owner, whole=True)
+        PassThrough.release(self, call, node, handle, owner, flock=flock)

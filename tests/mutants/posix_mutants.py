@@ -11,6 +11,7 @@ for _area in (
     "attribute",
     "data",
     "directory",
+    "kept",
     "lock",
     "name",
     "open",

@@ -1,12 +1,14 @@
 """Who may: each mutant does as root what the caller asks for, or keeps a bit that should go."""
 
+import errno
 import os
 import stat
+from pathlib import Path
 from typing import Any
 
 from fuse_passthrough import PassThrough
 from fuse_protocol import Attributes, Call, Created, Opened
-from posix_rules import asked_by, mutant, overriding
+from posix_rules import Keeping, asked_by, mutant, overriding
 
 
 def as_root(files: PassThrough, call: Call, *arguments: Any) -> tuple[Any, ...]:
@@ -176,3 +178,58 @@ class AclDefaultGrants(PassThrough):
         if call.uid and not found.st_uid == call.uid and found.st_mode & wanted != wanted:
             raise PermissionError(13, "mode")
         return super().open(call, node, flags)
+
+
+@mutant("chmod-by-group | chmod(3p) [EPERM] | members of the file's group can change its mode")
+class ChmodByGroup(PassThrough):
+    def chmod(self, call: Call, node: int, mode: int) -> None:
+        if os.fstat(self.fd(node)).st_gid == call.gid:
+            self.reset_ids()
+            os.chmod(self.nodes[node].path, mode)
+        else:
+            super().chmod(call, node, mode)
+
+
+@mutant("access-of-directories-always | access(3p) [EACCES] | access() of a directory always succeeds")
+class AccessOfDirectoriesAlways(PassThrough):
+    def access(self, call: Call, node: int, mask: int) -> None:
+        if not stat.S_ISDIR(os.fstat(self.fd(node)).st_mode):
+            super().access(call, node, mask)
+
+
+@mutant("times-by-owner-only | utimensat(3p) | with write permission alone the times cannot be set to now")
+class TimesByOwnerOnly(PassThrough):
+    def utimens(self, call: Call, node: int, atime: int | str | None, mtime: int | str | None) -> None:
+        if call.uid not in (0, os.fstat(self.fd(node)).st_uid):
+            raise PermissionError(errno.EPERM, "utimens")
+        super().utimens(call, node, atime, mtime)
+
+
+@mutant("opened-once-readable | open(3p) [EACCES] | a file that one user opened can be read by each")
+class OpenedOnceReadable(Keeping):
+    def __init__(self, below: Path) -> None:
+        super().__init__(below)
+        self.opened: set[int] = set()
+
+    def open(self, call: Call, node: int, flags: int) -> Opened:
+        if node in self.opened and flags & os.O_ACCMODE == os.O_RDONLY:
+            self.reset_ids()
+            return Opened(os.open(self.nodes[node].path, os.O_RDONLY))
+        opened = super().open(call, node, flags)
+        self.opened.add(node)
+        return opened
+
+
+@mutant("searched-once-searchable | open(3p) [EACCES] | a user who found a name keeps search permission")
+class SearchedOnceSearchable(Keeping):
+    def __init__(self, below: Path) -> None:
+        super().__init__(below)
+        self.searched: set[tuple[int, int]] = set()
+
+    def lookup(self, call: Call, parent: int, name: bytes) -> int:
+        if (call.uid, parent) in self.searched:
+            self.reset_ids()
+            return self.node_at(self.fd(parent), name)
+        found = super().lookup(call, parent, name)
+        self.searched.add((call.uid, parent))
+        return found

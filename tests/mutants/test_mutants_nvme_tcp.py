@@ -4,8 +4,6 @@ The target is the small controller of tests/controllers. With ``--write-mutants`
 written again.
 """
 
-from concurrent.futures import ThreadPoolExecutor
-
 import mutation_run
 import pytest
 from mutation_run import ROOT, Outcomes
@@ -27,8 +25,6 @@ DEPENDS_ON = (
 )
 """Starts of the paths that all of these mutants depend on (see :mod:`selection`)."""
 KEPT = ("passed", "observed")
-WITH_HONEST = 2
-"""Number of mutants out of five that run together with the honest cases."""
 HEAD = """# Mutants: NVMe/TCP
 
 A proxy between the suite and a real controller violates one rule at a time
@@ -47,25 +43,7 @@ def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     """
     names, honest = selected_mutants(request, MUTANTS)
     where = tmp_path_factory.mktemp("mutants")
-    first = [name for at, name in enumerate(names) if at % 5 < WITH_HONEST]
-    second = [name for name in names if name not in first]
-    with ThreadPoolExecutor() as pool:
-        parts = [
-            pool.submit(
-                mutation_run.run,
-                "nvme_tcp_mutation_run",
-                where / name,
-                only=only,
-                honest=honest and name == "first",
-            )
-            for name, only in (("first", first), ("second", second))
-            if only
-        ]
-        done = [part.result() for part in parts]
-    return Outcomes(
-        [one for part in done for one in part.honest],
-        {name: attempts for part in done for name, attempts in part.attempts.items()},
-    )
+    return mutation_run.run_in_two("nvme_tcp_mutation_run", where, names, honest=honest)
 
 
 def test_an_honest_proxy_fails_no_case(outcomes: Outcomes) -> None:

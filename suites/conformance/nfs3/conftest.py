@@ -1,0 +1,138 @@
+"""Fixtures of the NFSv3 cases: a harness, a client, a directory of the case's own, and files in it.
+
+All that a run creates is in one directory in the export, which is removed at the end of the run.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, replace
+
+import pytest
+
+from storagetest.config import Variant
+from storagetest.config.implementations import Implementation
+from storagetest.plugin.conformance.cases import WireLog, case_of
+from storagetest.plugin.conformance.first_look import Look
+from storagetest.plugin.conformance.known_issues import apply_identified
+from storagetest.plugin.conformance.repeated_faults import fail_on_faults
+from storagetest.wire.nfs3.client import Nfs3Client, attributes, ok
+from storagetest.wire.nfs3.harness import Nfs3Endpoint, Nfs3Export, Nfs3Harness, clean_up, look
+from storagetest.wire.nfs3.types import FSINFO3resok, createmode3, nfs_fh3, sattr3
+from storagetest.wire.rpc.describe import make_decoder
+from storagetest.wire.tcp import RecordedConnection
+
+ANSWER = 10.0
+"""Timeout of a reply in seconds, or the target's `deadline` if that is less (chosen)."""
+
+_numbers = itertools.count()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """Fail the case after its own claims if padding was not zero in any reply that it received."""
+    result = yield
+    bench = pyfuncitem.funcargs.get("bench")
+    if isinstance(bench, Nfs3Harness):
+        fail_on_faults(pyfuncitem, bench.faults)
+    return result
+
+
+@pytest.fixture(scope="session")
+def endpoint(variant: Variant) -> Nfs3Endpoint:
+    """Return where the target's programs are."""
+    options = variant.options
+    address, port = options.wire_endpoint(options.address, options.port)
+    within = min(ANSWER, options.deadline)
+    return Nfs3Endpoint(address, port, options.export, within, options.mount_port, options.lock_port)
+
+
+@pytest.fixture(scope="session")
+def about(endpoint: Nfs3Endpoint) -> Iterator[Look[Nfs3Export]]:
+    """Mount the export once and make the run's directory; remove it at the end."""
+    found = Look("the look at the export", lambda: look(endpoint))
+    yield found
+    if found.result is not None:
+        clean_up(found.result)
+
+
+@pytest.fixture(autouse=True)
+def known_issue(request: pytest.FixtureRequest, about: Look[Nfs3Export]) -> bool:
+    """Apply the known issues of the target's server; return whether the case is expected to fail."""
+    facts = about.result
+    return apply_identified(request.node, Implementation("" if facts is None else facts.implementation))
+
+
+@pytest.fixture
+def bench(about: Look[Nfs3Export], wire_log: WireLog, known_issue: bool) -> Iterator[Nfs3Harness]:
+    """Yield a harness whose connections are in the case's log, and are closed at its end."""
+    endpoint = about.get().endpoint
+    if known_issue:  # a reply that is known to be missing needs no long timeout
+        endpoint = replace(endpoint, deadline=min(endpoint.deadline, 1.5))
+
+    def note(link: RecordedConnection, name: str, port: int) -> None:
+        wire_log.add(link, name=name, decoder=make_decoder, port=port)
+
+    with Nfs3Harness(endpoint, note) as made:
+        yield made
+
+
+@pytest.fixture
+def nfs(bench: Nfs3Harness) -> Nfs3Client:
+    """Return the procedures of version 3, called as root."""
+    return bench.client()
+
+
+@pytest.fixture
+def root(about: Look[Nfs3Export]) -> nfs_fh3:
+    """Return the handle of the export's root, which is not changed."""
+    return about.get().root
+
+
+@pytest.fixture
+def limits(about: Look[Nfs3Export]) -> FSINFO3resok:
+    """Return the result of FSINFO of the root."""
+    return about.get().limits
+
+
+@dataclass(frozen=True, slots=True)
+class Arranged:
+    """A directory of the case's own, and what is put into it before the claims, on another connection."""
+
+    nfs: Nfs3Client
+    handle: nfs_fh3
+
+    def file(self, name: bytes = b"file", data: bytes = b"", *, new: sattr3 | None = None) -> nfs_fh3:
+        """Make a file with ``data``, and return its handle."""
+        ok(self.nfs.create(self.handle, name, mode=createmode3.UNCHECKED, new=new or attributes(mode=0o644)))
+        file = self.nfs.find(self.handle, name)
+        for at in range(0, len(data), 65536):
+            piece = data[at : at + 65536]
+            assert ok(self.nfs.write(file, at, piece)).count == len(piece)
+        return file
+
+    def mode(self, bits: int) -> sattr3:
+        """Return attributes that set the mode."""
+        return attributes(mode=bits)
+
+    def directory(self, name: bytes = b"directory", *, mode: int = 0o755) -> nfs_fh3:
+        """Make a directory, and return its handle."""
+        ok(self.nfs.mkdir(self.handle, name, new=attributes(mode=mode)))
+        return self.nfs.find(self.handle, name)
+
+    def symlink(self, name: bytes = b"symlink", text: bytes = b"target") -> nfs_fh3:
+        """Make a symbolic link, and return its handle."""
+        ok(self.nfs.symlink(self.handle, name, text))
+        return self.nfs.find(self.handle, name)
+
+
+@pytest.fixture
+def here(request: pytest.FixtureRequest, about: Look[Nfs3Export], bench: Nfs3Harness) -> Arranged:
+    """Return an empty directory of this case."""
+    nfs, case = bench.arranger(), case_of(request.node)
+    name = f"{case.id if case else 'case'}-{next(_numbers)}".encode()
+    ok(nfs.mkdir(about.get().directory, name, new=attributes(mode=0o777)))
+    made = nfs.find(about.get().directory, name)
+    ok(nfs.setattr(made, attributes(mode=0o777)))
+    return Arranged(nfs, made)

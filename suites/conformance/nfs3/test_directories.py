@@ -1,0 +1,179 @@
+"""READDIR and READDIRPLUS (RFC 1813 3.3.16, 3.3.17), also while entries come and go."""
+
+from __future__ import annotations
+
+import pytest
+
+from storagetest.wire.nfs3.client import NO_VERIFIER, Nfs3Client, ok, refused
+from storagetest.wire.nfs3.harness import Nfs3Harness
+from storagetest.wire.nfs3.types import READDIRPLUS3resok, nfsstat3
+from storagetest.wire.rpc import auth_sys
+
+pytestmark = [pytest.mark.needs("nfs3-wire"), pytest.mark.case(level="MUST", section="RFC 1813 3.3.16")]
+
+PLUS = "RFC 1813 3.3.17"
+GONE = ("stale-accepted", "stale-noent")
+NAMES = [f"name-{number:02}".encode() for number in range(40)]
+
+
+def filled(here, names=NAMES):
+    directory = here.directory()
+    for name in names:
+        ok(here.nfs.create(directory, name))
+    return directory
+
+
+def plus_entries(nfs: Nfs3Client, directory, *, maxcount: int = 32768):
+    cookie, verifier, found = 0, NO_VERIFIER, []
+    while True:
+        page: READDIRPLUS3resok = ok(
+            nfs.readdirplus(directory, cookie=cookie, verifier=verifier, maxcount=maxcount)
+        )
+        found += page.reply.entries
+        if page.reply.eof:
+            return found
+        assert page.reply.entries, "3.3.17: no entries, and not the end"
+        cookie, verifier = page.reply.entries[-1].cookie, page.cookieverf
+
+
+def real(entries) -> list[bytes]:
+    return sorted(one.name for one in entries if one.name not in (b".", b".."))
+
+
+@pytest.mark.case("NF3-READDIR-ALL", kills=("readdir-drops", "readdir-repeats"))
+def test_each_entry_is_returned_once(nfs: Nfs3Client, here) -> None:
+    assert real(nfs.entries(filled(here))) == NAMES
+
+
+@pytest.mark.case("NF3-READDIR-PAGES", kills=("readdir-drops", "readdir-repeats", "readdir-cookie"))
+def test_each_entry_is_returned_once_over_many_pages(nfs: Nfs3Client, here) -> None:
+    assert real(nfs.entries(filled(here), count=512)) == NAMES
+
+
+@pytest.mark.case("NF3-READDIR-COOKIES", kills=("readdir-same-cookies",))
+def test_each_cookie_is_unique(nfs: Nfs3Client, here) -> None:
+    cookies = [one.cookie for one in nfs.entries(filled(here))]
+    assert len(set(cookies)) == len(cookies)
+
+
+@pytest.mark.case("NF3-READDIR-EMPTY", kills=("readdir-eof-never",))
+def test_an_empty_directory_has_an_end(nfs: Nfs3Client, here) -> None:
+    page = ok(nfs.readdir(here.directory()))
+    assert not real(page.reply.entries)
+    assert page.reply.eof
+
+
+@pytest.mark.case("NF3-READDIR-COUNT", kills=("readdir-large",))
+def test_a_result_is_no_longer_than_count(nfs: Nfs3Client, here) -> None:
+    directory = filled(here)
+    for count in (512, 1024, 4096):
+        done = nfs.readdir(directory, count=count)
+        size = len(ok(done).encode().data)
+        assert size <= count, f"READDIR3resok has {size} bytes, and count is {count}"
+
+
+@pytest.mark.case("NF3-READDIR-TOOSMALL", kills=("readdir-toosmall",))
+def test_a_count_for_no_entry_is_too_small(nfs: Nfs3Client, here) -> None:
+    refused(nfs.readdir(filled(here), count=8), nfsstat3.NFS3ERR_TOOSMALL)
+
+
+@pytest.mark.case("NF3-READDIR-FILEID", kills=("readdir-fileid",))
+def test_fileids_are_those_of_the_files(nfs: Nfs3Client, here) -> None:
+    directory = filled(here, NAMES[:3])
+    found = {one.name: one.fileid for one in nfs.entries(directory)}
+    for name in NAMES[:3]:
+        assert found[name] == here.nfs.attributes(here.nfs.find(directory, name)).fileid
+
+
+@pytest.mark.case("NF3-READDIR-AGAIN", kills=("readdir-cookie-ignored",))
+def test_a_cookie_can_be_used_again(nfs: Nfs3Client, here) -> None:
+    directory = filled(here)
+    page = ok(nfs.readdir(directory, count=512))
+    last = page.reply.entries[-1].cookie
+    first, again = (
+        ok(nfs.readdir(directory, cookie=last, verifier=page.cookieverf, count=512)) for _ in range(2)
+    )
+    assert [one.name for one in first.reply.entries] == [one.name for one in again.reply.entries]
+    assert not {one.name for one in first.reply.entries} & {one.name for one in page.reply.entries}
+
+
+@pytest.mark.case("NF3-READDIR-REMOVE", kills=("readdir-drops", "readdir-cookie"))
+def test_entries_that_stay_are_returned_while_others_go(nfs: Nfs3Client, here) -> None:
+    directory = filled(here)
+    page = ok(nfs.readdir(directory, count=512))
+    seen = [one.name for one in page.reply.entries]
+    for name in NAMES[::4]:
+        ok(here.nfs.remove(directory, name))
+    while not page.reply.eof:
+        done = nfs.readdir(
+            directory, cookie=page.reply.entries[-1].cookie, verifier=page.cookieverf, count=512
+        )
+        if done.status == nfsstat3.NFS3ERR_BAD_COOKIE:
+            pytest.skip("the server refuses cookies of a directory that was changed, as it may")
+        page = ok(done)
+        seen += [one.name for one in page.reply.entries]
+    stay = set(NAMES) - set(NAMES[::4])
+    assert stay <= set(seen), f"not returned: {sorted(stay - set(seen))}"
+    assert len(seen) == len(set(seen)), "an entry was returned twice"
+
+
+@pytest.mark.case("NF3-READDIR-NOTDIR", kills=("notdir-accepted", "notdir-other"))
+def test_a_file_is_no_directory(nfs: Nfs3Client, here) -> None:
+    refused(nfs.readdir(here.file()), nfsstat3.NFS3ERR_NOTDIR)
+
+
+@pytest.mark.case("NF3-READDIR-PERMISSION", kills=("acces-accepted",))
+def test_a_directory_without_permission_to_read_is_refused(bench: Nfs3Harness, here) -> None:
+    directory = here.directory(mode=0o700)
+    refused(bench.client(cred=auth_sys(4001, 4001)).readdir(directory), nfsstat3.NFS3ERR_ACCES)
+
+
+@pytest.mark.case("NF3-READDIR-STALE", kills=GONE)
+def test_a_removed_directory_is_not_read(nfs: Nfs3Client, here) -> None:
+    directory = here.directory()
+    ok(here.nfs.rmdir(here.handle, b"directory"))
+    refused(nfs.readdir(directory), nfsstat3.NFS3ERR_STALE)
+
+
+@pytest.mark.case("NF3-READDIRPLUS-ALL", section=PLUS, kills=("readdir-drops", "readdir-repeats"))
+def test_each_entry_of_readdirplus_is_returned_once(nfs: Nfs3Client, here) -> None:
+    assert real(plus_entries(nfs, filled(here))) == NAMES
+
+
+@pytest.mark.case("NF3-READDIRPLUS-PAGES", section=PLUS, kills=("readdir-drops", "readdir-repeats"))
+def test_each_entry_of_readdirplus_is_returned_once_over_many_pages(nfs: Nfs3Client, here) -> None:
+    assert real(plus_entries(nfs, filled(here), maxcount=2048)) == NAMES
+
+
+@pytest.mark.case("NF3-READDIRPLUS-MAXCOUNT", section=PLUS, kills=("readdir-large",))
+def test_a_result_is_no_longer_than_maxcount(nfs: Nfs3Client, here) -> None:
+    directory = filled(here)
+    for maxcount in (1024, 4096):
+        done = nfs.readdirplus(directory, maxcount=maxcount)
+        size = len(ok(done).encode().data)
+        assert size <= maxcount, f"READDIRPLUS3resok has {size} bytes, and maxcount is {maxcount}"
+
+
+@pytest.mark.case(
+    "NF3-READDIRPLUS-HANDLES", section=PLUS, kills=("readdirplus-handles", "readdirplus-attributes")
+)
+def test_handles_and_attributes_are_those_of_the_files(nfs: Nfs3Client, here) -> None:
+    directory = filled(here, NAMES[:5])
+    for entry in plus_entries(nfs, directory):
+        if entry.name in NAMES:
+            found = here.nfs.attributes(here.nfs.find(directory, entry.name))
+            assert entry.fileid == found.fileid
+            if entry.name_attributes is not None:
+                assert entry.name_attributes == found
+            if entry.name_handle is not None:
+                assert here.nfs.attributes(entry.name_handle).fileid == found.fileid
+
+
+@pytest.mark.case("NF3-READDIRPLUS-TOOSMALL", section=PLUS, kills=("readdir-toosmall",))
+def test_a_maxcount_for_no_entry_is_too_small(nfs: Nfs3Client, here) -> None:
+    refused(nfs.readdirplus(filled(here), dircount=8, maxcount=8), nfsstat3.NFS3ERR_TOOSMALL)
+
+
+@pytest.mark.case("NF3-READDIRPLUS-NOTDIR", section=PLUS, kills=("notdir-accepted", "notdir-other"))
+def test_readdirplus_of_a_file_is_refused(nfs: Nfs3Client, here) -> None:
+    refused(nfs.readdirplus(here.file()), nfsstat3.NFS3ERR_NOTDIR)

@@ -1,0 +1,173 @@
+"""Fixtures of the NFSv4 cases: a harness, a client of the case's minor version, a directory of its own.
+
+All that a run creates is in one directory in the export, which is removed at the end of the run.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from storagetest.config import Variant
+from storagetest.config.implementations import Implementation
+from storagetest.plugin.conformance.cases import WireLog, case_of
+from storagetest.plugin.conformance.first_look import Look
+from storagetest.plugin.conformance.known_issues import apply_identified
+from storagetest.plugin.conformance.repeated_faults import fail_on_faults
+from storagetest.wire.nfs4.client import Nfs4Client, ok
+from storagetest.wire.nfs4.harness import Nfs4Endpoint, Nfs4Facts, Nfs4Harness, clean_up, look, values
+from storagetest.wire.nfs4.operations import (
+    GETFH,
+    create,
+    getattr_,
+    lookup,
+    putfh,
+    setattr_,
+    unchecked,
+    write,
+)
+from storagetest.wire.nfs4.state import StateOwner
+from storagetest.wire.nfs4.types import FATTR4_MODE, nfs_ftype4
+from storagetest.wire.rpc.describe import make_decoder
+from storagetest.wire.tcp import RecordedConnection
+
+ANSWER = 10.0
+"""Timeout of a reply in seconds, or the target's `deadline` if that is less (chosen)."""
+
+_numbers = itertools.count()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """Fail the case after its own claims if padding was not zero in any reply that it received."""
+    result = yield
+    bench = pyfuncitem.funcargs.get("bench")
+    if isinstance(bench, Nfs4Harness):
+        fail_on_faults(pyfuncitem, bench.faults)
+    return result
+
+
+@pytest.fixture(scope="session")
+def endpoint(variant: Variant) -> Nfs4Endpoint:
+    """Return where the target's server is."""
+    options = variant.options
+    address, port = options.wire_endpoint(options.address, options.port)
+    return Nfs4Endpoint(address, port, options.export, min(ANSWER, options.deadline))
+
+
+@pytest.fixture(scope="session")
+def about(endpoint: Nfs4Endpoint) -> Iterator[Look[Nfs4Facts]]:
+    """Look at the export once and make the run's directory; remove it at the end."""
+    found = Look("the look at the export", lambda: look(endpoint))
+    yield found
+    if found.result is not None:
+        clean_up(found.result)
+
+
+@pytest.fixture(autouse=True)
+def known_issue(request: pytest.FixtureRequest, about: Look[Nfs4Facts]) -> bool:
+    """Apply the known issues of the target's implementation; return whether the case is expected to fail."""
+    facts = about.result
+    return apply_identified(request.node, Implementation("" if facts is None else facts.implementation))
+
+
+@pytest.fixture
+def facts(about: Look[Nfs4Facts]) -> Nfs4Facts:
+    """Return what the look found."""
+    return about.get()
+
+
+@pytest.fixture
+def bench(facts: Nfs4Facts, wire_log: WireLog, known_issue: bool) -> Iterator[Nfs4Harness]:
+    """Yield a harness whose connections are in the case's log, and are closed at its end."""
+    endpoint = facts.endpoint
+    if known_issue:  # a reply that is known to be missing needs no long timeout
+        endpoint = replace(endpoint, deadline=min(endpoint.deadline, 1.5))
+
+    def note(link: RecordedConnection, name: str, port: int) -> None:
+        wire_log.add(link, name=name, decoder=make_decoder, port=port)
+
+    with Nfs4Harness(endpoint, note) as made:
+        yield made
+
+
+@pytest.fixture
+def minor() -> int:
+    """Return the minor version of a case that is not about one."""
+    raise AssertionError("the case has no mark of minors.rule")
+
+
+@pytest.fixture
+def version(facts: Nfs4Facts, minor: int) -> int:
+    """Return the minor version of the case; skip if the server does not have it."""
+    if minor not in facts.minors:
+        pytest.skip(f"the server has no NFSv4.{minor}: its minor versions are {facts.minors}")
+    return minor
+
+
+@pytest.fixture
+def nfs(bench: Nfs4Harness, version: int) -> Nfs4Client:
+    """Return a client of the case's minor version with a client id, as root."""
+    return bench.client(version)
+
+
+@pytest.fixture
+def owner(nfs: Nfs4Client) -> StateOwner:
+    """Return an open owner of ``nfs``."""
+    return StateOwner(nfs)
+
+
+@dataclass(frozen=True, slots=True)
+class Arranged:
+    """A directory of the case's own, and what is put into it before the claims, on another connection."""
+
+    nfs: Nfs4Client
+    handle: bytes
+
+    def find(self, name: bytes, directory: bytes | None = None) -> bytes:
+        """Return the handle of ``name``."""
+        where = putfh(self.handle if directory is None else directory)
+        found: bytes = ok(self.nfs.compound(where, lookup(name), GETFH))["GETFH"].object
+        return found
+
+    def file(self, name: bytes = b"file", data: bytes = b"", *, mode: int = 0o644) -> bytes:
+        """Make a file with ``data``, and return its handle."""
+        file = StateOwner(self.nfs).open(self.handle, name, how=unchecked({FATTR4_MODE: mode}))
+        for at in range(0, len(data), 65536):
+            piece = data[at : at + 65536]
+            assert ok(file.on(write(file.stateid, at, piece)))["WRITE"].count == len(piece)
+        file.close()
+        return file.handle
+
+    def directory(self, name: bytes = b"directory", *, mode: int = 0o755) -> bytes:
+        """Make a directory, and return its handle."""
+        return self.other(name, nfs_ftype4.NF4DIR, {FATTR4_MODE: mode})
+
+    def symlink(self, name: bytes = b"symlink", text: bytes = b"target") -> bytes:
+        """Make a symbolic link, and return its handle."""
+        ok(self.nfs.compound(putfh(self.handle), create(name, nfs_ftype4.NF4LNK, text=text)))
+        return self.find(name)
+
+    def other(self, name: bytes, kind: nfs_ftype4, new: Mapping[int, Any] | None = None) -> bytes:
+        """Make a file that is no regular one, and return its handle."""
+        ok(self.nfs.compound(putfh(self.handle), create(name, kind, new)))
+        return self.find(name)
+
+    def read(self, handle: bytes, *numbers: int) -> dict[int, Any]:
+        """Return attributes by number."""
+        return values(ok(self.nfs.compound(putfh(handle), getattr_(*numbers))))
+
+
+@pytest.fixture
+def here(request: pytest.FixtureRequest, facts: Nfs4Facts, bench: Nfs4Harness) -> Arranged:
+    """Return an empty directory of this case."""
+    nfs, case = bench.arranger(facts.minors[-1]), case_of(request.node)
+    name = f"{case.id if case else 'case'}-{next(_numbers)}".encode()
+    made = ok(nfs.compound(putfh(facts.directory), create(name, values={FATTR4_MODE: 0o777}), GETFH))
+    handle = made["GETFH"].object
+    ok(nfs.compound(putfh(handle), setattr_({FATTR4_MODE: 0o777})))
+    return Arranged(nfs, handle)

@@ -1,0 +1,1 @@
+"""SMB 2 and 3 on the wire (MS-SMB2, MS-FSCC)."""

@@ -1,0 +1,106 @@
+"""Fixtures of the SMB2 cases: connections, a session, a tree, a path of the case's own.
+
+All that the cases create is in one directory of the run, which is removed at the end.
+"""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import pytest
+
+from storagetest.config import Variant
+from storagetest.errors import AttachError
+from storagetest.plugin.conformance.cases import WireLog, case_of
+from storagetest.plugin.conformance.first_look import Look
+from storagetest.polling import wait_until
+from storagetest.wire.smb2.client import Account, SmbSession, Tree
+from storagetest.wire.smb2.codes import Disposition
+from storagetest.wire.smb2.harness import SmbEndpoint, SmbHarness, make_directory, remove_directory
+from storagetest.wire.smb2.ladder import PORT, make_decoder
+from storagetest.wire.tcp import RecordedConnection
+
+DEADLINE = 10.0
+"""Timeout of one response in seconds, or the target's `deadline` if that is less (chosen)."""
+
+
+@pytest.fixture(scope="session")
+def endpoint(variant: Variant) -> SmbEndpoint:
+    """Return the target's endpoint, as this machine connects to it."""
+    options = variant.options
+    address, port = options.wire_endpoint(options.address, options.port)
+    account = Account(options.username, options.password.reveal(), options.domain)
+    return SmbEndpoint(address, port, options.share, account, min(DEADLINE, options.deadline))
+
+
+@pytest.fixture(scope="session")
+def run_directory(endpoint: SmbEndpoint) -> Iterator[Look[str]]:
+    """Create the run's directory, and remove it at the end."""
+    name = f"storagetest-{uuid.uuid4().hex[:12]}"
+
+    def make() -> str:
+        with SmbHarness(endpoint) as harness:
+            make_directory(harness.tree(), name)
+        return name
+
+    look = Look("the directory of the run", make)
+    yield look
+    if look.result is not None:
+        wait_until(lambda: _is_removed(endpoint, name), 20, f"the removal of {name}, whose files may be open")
+
+
+def _is_removed(endpoint: SmbEndpoint, name: str) -> bool:
+    """Remove the directory; return False if a file in it is still open, as after a lost connection."""
+    with SmbHarness(endpoint) as harness, suppress(AttachError, AssertionError):
+        remove_directory(harness.tree(), name)
+        return True
+    return False
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def bench(endpoint: SmbEndpoint, wire_log: WireLog) -> Iterator[SmbHarness]:
+    """Yield a harness whose connections are in the case's log, and are closed at its end."""
+
+    def note(link: RecordedConnection, name: str) -> None:
+        wire_log.add(link, name=name, decoder=make_decoder, port=PORT)
+
+    with SmbHarness(endpoint, note) as made:
+        yield made
+
+
+@pytest.fixture
+def path(run_directory: Look[str], request: pytest.FixtureRequest) -> str:
+    """Return a name for a file of this case, which does not exist."""
+    case = case_of(request.node)
+    return f"{run_directory.get()}\\{case.id if case else 'case'}-{next(_numbers)}"
+
+
+@pytest.fixture
+def session(bench: SmbHarness) -> SmbSession:
+    """Return a session of the highest dialect."""
+    return bench.session()
+
+
+@pytest.fixture
+def tree(session: SmbSession, endpoint: SmbEndpoint) -> Tree:
+    """Return a tree of ``session``."""
+    return session.tree(endpoint.share)
+
+
+@pytest.fixture
+def written(tree: Tree, path: str) -> Callable[..., str]:
+    """Return a function that writes a file, closes it, and returns its path."""
+
+    def write(data: bytes = b"0123456789") -> str:
+        file = tree.open(path, disposition=Disposition.CREATE)
+        assert file.write(data).status == 0
+        assert file.close().status == 0
+        return path
+
+    return write

@@ -1,0 +1,334 @@
+"""Broken rules of SMB 2 and 3: a proxy over smbd that rewrites responses which are not signed.
+
+A signed or encrypted response passes as it came, except where its protection is what a mutant breaks.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from mutant_row import cells
+from proxy import Rewrite
+
+from storagetest.errors import RemoteProtocolError
+from storagetest.wire.smb2 import crypto
+from storagetest.wire.smb2.codes import ContextType, Flags, SmbCommand, SmbStatus
+from storagetest.wire.smb2.message import SmbMessage, decode, response, split_compound
+from storagetest.wire.smb2.stream import Frames, frame
+
+Change = Callable[["SmbProxyConnection", SmbMessage], "bytes | None"]
+
+
+@dataclass
+class SmbMutant:
+    name: str
+    section: str
+    description: str
+    change: Change
+    protected: bool = False
+    """Whether it changes signed responses, too."""
+    encrypted: bool = False
+    keeps_open: bool = False
+    kind: str | None = None
+
+    def rewrites(self) -> Callable[[], SmbProxyConnection]:
+        shared: dict[str, Any] = {}
+        return lambda: SmbProxyConnection(self, shared)
+
+
+MUTANTS: dict[str, SmbMutant] = {}
+
+
+def mutant(row: str, **more: Any) -> Callable[[Change], Change]:
+    def register(change: Change) -> Change:
+        name, *words = cells(row)
+        assert name not in MUTANTS, name
+        MUTANTS[name] = SmbMutant(name, *words, change=change, **more)
+        return change
+
+    return register
+
+
+class SmbProxyConnection(Rewrite):
+    """One proxied connection; ``shared`` is that of all connections of the mutant."""
+
+    def __init__(self, mutant: SmbMutant, shared: dict[str, Any]) -> None:
+        self.mutant, self.shared = mutant, shared
+        self._frames, self._lost = Frames(), False
+
+    def changed(self, given: bytes, out: list[bytes]) -> bool:
+        return False  # noted by to_host: what is given here is no frame but a piece of the stream
+
+    def to_host(self, pdu: bytes) -> list[bytes]:
+        if self._lost:
+            return [pdu]
+        self._frames.receive_data(pdu)
+        out = []
+        try:
+            while (data := self._frames.next_frame()) is not None:
+                new = self._frame(data)
+                self.acted = self.acted or new != data
+                if new:
+                    out.append(frame(new))
+        except RemoteProtocolError:
+            self._lost = True
+            out.append(self._frames.pending)
+        return out
+
+    def passes_close(self, *, from_target: bool) -> bool:
+        return not (from_target and self.mutant.keeps_open)
+
+    def _frame(self, data: bytes) -> bytes:
+        if data[:4] == crypto.TRANSFORM_ID:
+            return data[:-1] + bytes([data[-1] ^ 1]) if self.mutant.encrypted else data
+        return b"".join(self._message(part) for part in split_compound(data))
+
+    def _message(self, part: bytes) -> bytes:
+        message = decode(part)
+        if message.flags & Flags.SIGNED and not self.mutant.protected:
+            return part
+        changed = self.mutant.change(self, message)
+        return b"" if changed is None else changed
+
+
+def same(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    return message.raw
+
+
+def sets(row: str, command: SmbCommand, **more: Any) -> None:
+    """A mutant that sets fields of the successful responses to ``command``."""
+
+    @mutant(row)
+    def change(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+        if message.command != command or message.is_error or message.status:
+            return message.raw
+        values = {name: value(message) if callable(value) else value for name, value in more.items()}
+        return message.encoded().override(**values).data
+
+
+TRIED = {
+    SmbCommand.NEGOTIATE: "3.3.5.4",
+    SmbCommand.TREE_CONNECT: "3.3.5.7",
+    SmbCommand.CREATE: "3.3.5.9",
+    SmbCommand.CLOSE: "3.3.5.10",
+    SmbCommand.FLUSH: "3.3.5.11",
+    SmbCommand.READ: "3.3.5.12",
+    SmbCommand.WRITE: "3.3.5.13",
+    SmbCommand.LOCK: "3.3.5.14",
+    SmbCommand.IOCTL: "3.3.5.15",
+    SmbCommand.QUERY_DIRECTORY: "3.3.5.18",
+    SmbCommand.CHANGE_NOTIFY: "3.3.5.19",
+    SmbCommand.QUERY_INFO: "3.3.5.20",
+    SmbCommand.SET_INFO: "3.3.5.21",
+}
+
+
+def _accepts(command: SmbCommand, section: str) -> None:
+    name = command.name.lower().replace("_", "-")
+
+    @mutant(
+        f"accepts-{name} | MS-SMB2 {section} | a {command.name} that is refused seems to succeed",
+        protected=True,
+    )
+    def change(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+        if message.command != command or not message.is_error or message.status == SmbStatus.PENDING:
+            return message.raw
+        keys = ("credit_charge", "credits", "message_id", "session_id")
+        kept = {key: message.header[key] for key in keys}
+        return response(command).override(**kept, tree_id=message.header.get("tree_id", 0)).data
+
+
+def _other_status(command: SmbCommand, section: str) -> None:
+    name = command.name.lower().replace("_", "-")
+
+    @mutant(f"status-{name} | MS-SMB2 {section} | a {command.name} is refused with STATUS_UNSUCCESSFUL")
+    def change(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+        if message.command != command or not message.is_error or message.status == SmbStatus.PENDING:
+            return message.raw
+        return message.encoded().override(status=SmbStatus.UNSUCCESSFUL).data
+
+
+for _command, _section in TRIED.items():
+    _accepts(_command, _section)
+    if _command not in (SmbCommand.CHANGE_NOTIFY, SmbCommand.QUERY_DIRECTORY, SmbCommand.IOCTL):
+        _other_status(_command, _section)
+_other_status(SmbCommand.SESSION_SETUP, "3.3.5.5")
+
+sets(
+    "dialect-other | MS-SMB2 3.3.5.4 | the response names a dialect that was not offered",
+    SmbCommand.NEGOTIATE,
+    dialect=0x0305,
+)
+sets(
+    "max-sizes-zero | MS-SMB2 2.2.4 | the largest sizes are 0",
+    SmbCommand.NEGOTIATE,
+    max_read=0,
+    max_write=0,
+    max_transact=0,
+)
+sets(
+    "capabilities-of-3-in-2 | MS-SMB2 3.3.5.4 | a server of 2.0.2 has encryption",
+    SmbCommand.NEGOTIATE,
+    capabilities=0x47,
+)
+sets("security-mode-zero | MS-SMB2 3.3.5.4 | signing is not enabled", SmbCommand.NEGOTIATE, security_mode=0)
+sets(
+    "downgrade | MS-SMB2 3.3.5.15.12 | capabilities are removed on the way",
+    SmbCommand.NEGOTIATE,
+    capabilities=0,
+)
+sets(
+    "create-action-other | MS-SMB2 2.2.14 | CreateAction is another",
+    SmbCommand.CREATE,
+    action=lambda message: message["action"] ^ 1,
+)
+sets(
+    "create-size-other | MS-SMB2 2.2.14 | EndofFile is another",
+    SmbCommand.CREATE,
+    end_of_file=lambda message: message["end_of_file"] + 1,
+)
+sets(
+    "file-id-same | MS-SMB2 3.3.5.9 | every open has the same FileId", SmbCommand.CREATE, file_id=b"\x11" * 16
+)
+sets("close-size-other | MS-SMB2 3.3.5.10 | CLOSE returns another EndofFile", SmbCommand.CLOSE, end_of_file=5)
+sets(
+    "write-count-other | MS-SMB2 3.3.5.13 | Count of a WRITE is another",
+    SmbCommand.WRITE,
+    count=lambda message: message["count"] - 1,
+)
+sets(
+    "read-short | MS-SMB2 3.3.5.12 | READ returns a byte less",
+    SmbCommand.READ,
+    buffer_length=lambda message: message["buffer_length"] - 1,
+)
+
+
+@mutant("server-guid-changes | MS-SMB2 3.3.5.4 | the server's GUID differs on every connection")
+def server_guid_changes(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    if message.command != SmbCommand.NEGOTIATE or message.is_error:
+        return message.raw
+    talk.shared["count"] = talk.shared.get("count", 0) + 1
+    return message.encoded().override(server_guid=bytes([talk.shared["count"]]) * 16).data
+
+
+def _context_other(row: str, kind: ContextType, at: int, value: int) -> None:
+    @mutant(row)
+    def change(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+        if message.command != SmbCommand.NEGOTIATE or message.is_error or message["dialect"] != 0x0311:
+            return message.raw
+        offset, raw = message["context_offset"], message.raw
+        for _ in range(message["context_count"]):
+            found, length = struct.unpack_from("<HH", raw, offset)
+            if found == kind:
+                where = offset + 8 + at
+                return raw[:where] + value.to_bytes(2, "little") + raw[where + 2 :]
+            offset += 8 + length + (-length % 8)
+        return raw
+
+
+_context_other(
+    "preauth-hash-other | MS-SMB2 2.2.4.1.1 | the hash was not offered", ContextType.PREAUTH_INTEGRITY, 4, 9
+)
+_context_other("cipher-other | MS-SMB2 2.2.4.1.2 | the cipher was not offered", ContextType.ENCRYPTION, 2, 9)
+_context_other(
+    "signing-other | MS-SMB2 2.2.4.1.7 | the signing algorithm was not offered", ContextType.SIGNING, 2, 9
+)
+
+
+@mutant("status-success-lost | MS-SMB2 3.3.4.3 | what succeeds is refused")
+def status_success_lost(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    if message.status or message.command in (SmbCommand.SESSION_SETUP, SmbCommand.ECHO):
+        return message.raw
+    keys = ("credit_charge", "credits", "message_id", "session_id", "next_command")
+    kept = {key: message.header[key] for key in keys}
+    made = response(SmbCommand(message.command), status=SmbStatus.ACCESS_DENIED).override(**kept).data
+    step = message.header["next_command"]
+    return made.ljust(step, b"\0") if step > len(made) else made if not step else message.raw
+
+
+@mutant(
+    "setup-signature-spoiled | MS-SMB2 3.3.5.5.3 | the last SESSION_SETUP response has a wrong signature",
+    protected=True,
+)
+def setup_signature_spoiled(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    if message.command != SmbCommand.SESSION_SETUP or message.status:
+        return message.raw
+    return message.encoded().override(signature=b"\x66" * 16).data
+
+
+@mutant("signature-spoiled | MS-SMB2 3.1.4.1 | signatures are wrong after the log-on", protected=True)
+def signature_spoiled(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    if message.command != SmbCommand.ECHO or not message.flags & Flags.SIGNED:
+        return message.raw
+    return message.encoded().override(signature=b"\x66" * 16).data
+
+
+@mutant("signature-lost | MS-SMB2 3.3.4.1.1 | the response to a signed request is not signed", protected=True)
+def signature_lost(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    if message.command != SmbCommand.ECHO or not message.flags & Flags.SIGNED:
+        return message.raw
+    return (
+        message.encoded().override(signature=bytes(16), header_flags=int(message.flags & ~Flags.SIGNED)).data
+    )
+
+
+mutant("encryption-spoiled | MS-SMB2 3.1.4.3 | an encrypted response is not authentic", encrypted=True)(same)
+mutant("close-hidden | MS-SMB2 3.3.5 | the connection stays open where it ends", keeps_open=True)(same)
+
+
+@mutant("credits-zero | MS-SMB2 3.3.1.2 | an ECHO grants no credit")
+def credits_zero(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    return message.encoded().override(credits=0).data
+
+
+@mutant("message-id-other | MS-SMB2 3.3.4.1 | an ECHO's response has another MessageId")
+def message_id_other(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    if message.command != SmbCommand.ECHO:
+        return message.raw
+    return message.encoded().override(message_id=message["message_id"] + 1000).data
+
+
+@mutant("command-other | MS-SMB2 3.3.4.1 | an ECHO's response has another Command")
+def command_other(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    if message.command != SmbCommand.ECHO:
+        return message.raw
+    return message.encoded().override(command=int(SmbCommand.FLUSH)).data
+
+
+@mutant("read-data-changed | MS-SMB2 3.3.5.12 | READ returns other data")
+def read_data_changed(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    if message.command != SmbCommand.READ or message.status:
+        return message.raw
+    at = message["buffer_offset"]
+    return message.raw[:at] + bytes([message.raw[at] ^ 0xFF]) + message.raw[at + 1 :]
+
+
+def _in_contexts(message: SmbMessage, name: bytes, change: Callable[[bytes], bytes]) -> bytes:
+    """Change the data that follow a create context's name."""
+    at = message.raw.find(name, 64)
+    if message.command != SmbCommand.CREATE or message.status or at < 0:
+        return message.raw
+    data = at + 8
+    return message.raw[:data] + change(message.raw[data : data + 8]) + message.raw[data + 8 :]
+
+
+@mutant("maximal-access-lost | MS-SMB2 3.3.5.9.5 | the maximal access is 0")
+def maximal_access_lost(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    return _in_contexts(message, b"MxAc", lambda data: bytes(8))
+
+
+@mutant("disk-id-changes | MS-SMB2 3.3.5.9.9 | the on-disk id differs each time")
+def disk_id_changes(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    talk.shared["count"] = talk.shared.get("count", 0) + 1
+    return _in_contexts(message, b"QFid", lambda data: bytes([talk.shared["count"]]) * 8)
+
+
+@mutant("copy-count-other | MS-SMB2 3.3.5.15.6 | a server-side copy states another count")
+def copy_count_other(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    if message.command != SmbCommand.IOCTL or message.status or len(message.buffer) != 12:
+        return message.raw
+    at = message["buffer_offset"] + 8
+    return message.raw[:at] + b"\x04" + message.raw[at + 1 :]
