@@ -8,8 +8,9 @@ import re
 import subprocess
 import sys
 import tarfile
+import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -61,12 +62,16 @@ def programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def empty(tmp_path: Path) -> Path:
-    """A directory with a targets file and nothing else."""
-    (tmp_path / "disk").mkdir()
-    (tmp_path / "here").mkdir()
-    (tmp_path / "here/targets.yaml").write_text(TARGETS.format(path=tmp_path / "disk"))
-    return tmp_path / "here"
+def empty(tmp_path: Path) -> Iterator[Path]:
+    """A directory with a targets file and nothing else.
+
+    The target is in memory: a busy disk may serve no I/O within the profile's runtime, which is an error.
+    """
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else tmp_path) as disk:
+        (tmp_path / "here").mkdir()
+        (tmp_path / "here/targets.yaml").write_text(TARGETS.format(path=disk))
+        yield tmp_path / "here"
 
 
 def tracked(directory: str) -> set[str]:

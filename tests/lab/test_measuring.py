@@ -88,8 +88,9 @@ def test_counted_bytes_match_the_load(client, appliance):
     assert sum(middle) / len(middle) == pytest.approx(mean, rel=0.5)
     assert run.limited_by is not None
     assert sample.utilisation is not None
-    assert sample.utilisation.ceiling is not None
-    assert sample.utilisation.ceiling > sample.utilisation.rate
+    assert sample.utilisation.busy_cores is not None
+    ceiling = sample.utilisation.ceiling  # an emulated client may be the limit, or not
+    assert ceiling is None or ceiling > sample.utilisation.rate
     assert sample.utilisation.network is None  # a virtual card has no speed
 
 

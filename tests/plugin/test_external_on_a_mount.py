@@ -1,5 +1,6 @@
 """External suites on a client's mount. The suite in this test runs a shell script."""
 
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -80,25 +81,22 @@ def test_the_file_may_name_the_program(run_suite):
     run_suite("-k", "passes", more='program = "/bin/sh"\n').assert_outcomes(passed=1, deselected=3)
 
 
+LAST_DAY = datetime.now().astimezone().date() + timedelta(days=300)
+
+
 def test_a_known_issue_of_an_implementation_is_expected(run_suite):
-    known = 'owner = "ann"\nexpires = 2999-12-31\n[[known_issues]]\nimplementation = "box-1"\n'
-    known += 'tests = ["fails"]\nreason = "known defect"\n'
-    for name, outcome in (("box-1", "xfailed"), ("box-2", "failed")):
-        result = run_suite("-k", "fails", more=known, targets=implementation(name))
+    known = f'owner = "ann"\nexpires = {LAST_DAY}\n[[known_issues]]\nimplementation = "box"\n'
+    known += 'versions = "==1"\ntests = ["fails"]\nmessage = ["fails *"]\nreason = "known defect"\n'
+    for version, outcome in (("1.0.0", "xfailed"), ("1.0.1", "failed")):
+        named = implementation(f"{{name: box, version: {version}}}")
+        result = run_suite("-k", "fails", more=known, targets=named)
         result.assert_outcomes(deselected=3, **{outcome: 1})
 
 
 def test_a_test_with_outcome_skip_is_not_run(run_suite, tmp_path):
-    known = '[[known_issues]]\nwhere = {protocol = "local"}\ncases = ["*"]\nreason = "r"\noutcome = "skip"\n'
-    run_suite(more=known).assert_outcomes(skipped=4)
+    known = f'expires = {LAST_DAY}\n[[known_issues]]\nwhere = {{protocol = "local"}}\ncases = ["*"]\n'
+    run_suite(more=f'{known}reason = "r"\noutcome = "skip"\n').assert_outcomes(skipped=4)
     assert not (tmp_path / "log").exists()
-
-
-def test_an_entry_of_an_earlier_release_names_the_implementation(run_suite):
-    known = '[[known]]\non = "box-1"\ntests = ["fails"]\nreason = "known defect"\n'
-    result = run_suite("-W", "default", "-k", "fails", more=known, targets=implementation("box-1"))
-    message = "*the key on is deprecated *. Use implementation."
-    assert_result(result, message, xfailed=1, deselected=3, warnings=2)
 
 
 def test_collection_contacts_no_client(run_suite, tmp_path):

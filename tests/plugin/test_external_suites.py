@@ -1,5 +1,7 @@
 """External suites as pytest items. The suite in this test runs Python, on a local directory."""
 
+from datetime import datetime, timedelta
+
 import pytest
 from pytest_results import assert_result
 
@@ -42,7 +44,7 @@ class Fake(ControllerSuite):
             file.write("probe\\n")
         if DEAD:
             raise TargetDead("disk: no answer to a TCP connect within 1 s; is it up?")
-        return TargetInfo("FAKE 1", may_erase=True)
+        return TargetInfo("fake", "1.0", may_erase=True)
 '''
 
 FILE = 'suite = "fake"\n'
@@ -103,21 +105,24 @@ def test_with_two_workers_one_runs_all_tests_of_a_target(run_suite, pytester):
     assert probe_count(pytester) == 2
 
 
+LAST_DAY = datetime.now().astimezone().date() + timedelta(days=300)
 KNOWN = """\
 suite = "fake"
 owner = "ann"
-expires = 2999-12-31
+expires = @LAST@
 
 [[known_issues]]
-vendor = "FAKE 1"
+implementation = "fake"
+versions = "==1"
 tests = [{tests}]
 reason = "known defect"
-"""
+""".replace("@LAST@", str(LAST_DAY))
+EXPECTED = KNOWN + 'message = ["fails as *"]\n'
 
 
 def test_a_known_issue_is_expected(run_suite):
-    result = run_suite("-k", "fails", file=KNOWN.format(tests='"fail*"'))
-    reason = "XFAIL*known until 2999-12-31: known defect (ann; *toml: entry 1)*"
+    result = run_suite("-k", "fails", file=EXPECTED.format(tests='"fail*"'))
+    reason = f"XFAIL*known until {LAST_DAY}: known defect (ann; *fake.external.toml:5:1)*"
     assert_result(result, reason, xfailed=1, deselected=3)
 
 
@@ -130,60 +135,33 @@ def test_another_failure_is_a_failure_and_a_crash_an_error(run_suite):
 
 def test_a_target_that_cannot_be_identified_is_an_error(run_suite):
     suite = SUITE.replace("TargetDead", "RemoteProtocolError")
-    file = KNOWN.format(tests='"*"').replace("vendor", "implementation")
+    file = EXPECTED.format(tests='"*"')
     run_suite("-k", "fails", suite=suite, dead=True, file=file).assert_outcomes(errors=1, deselected=3)
 
 
 def test_a_test_with_outcome_skip_is_not_run(run_suite):
     result = run_suite("-k", "passes", file=KNOWN.format(tests='"pass*"') + 'outcome = "skip"\n')
-    reason = "SKIPPED*disk: known defect (*fake.external.toml: entry 1)"
+    reason = "SKIPPED*disk: known defect (*fake.external.toml:5:1)"
     assert_result(result, reason, skipped=1, deselected=3)
 
 
 def test_an_unexpected_pass_is_a_failure(run_suite):
-    file = KNOWN.format(tests='"passes"')
-    message = "*the case passes: remove the entry (known until 2999-12-31: known defect *"
+    file = EXPECTED.format(tests='"passes"')
+    message = f"*the case passes: remove the entry (known until {LAST_DAY}: known defect *"
     assert_result(run_suite("-k", "passes", file=file), message, failed=1, deselected=3)
     run_suite("-k", "passes", file=file + "strict = false\n").assert_outcomes(xpassed=1, deselected=3)
 
 
 def test_an_expired_entry_has_no_effect(run_suite):
-    file = KNOWN.replace("2999-12-31", "2020-02-29").format(tests='"*s"')
+    file = EXPECTED.replace(str(LAST_DAY), "2020-02-29").format(tests='"*s"')
     result = run_suite("-k", "fails or passes", file=file)
     assert_result(result, "EXPIRED 2020-02-29: known defect *: 2 cases", failed=2, deselected=2)
 
 
-def test_an_entry_for_another_vendor_has_no_effect(run_suite):
-    file = KNOWN.format(tests='"fails"').replace("FAKE 1", "FAKE 2")
+@pytest.mark.parametrize(("old", "new"), [('"fake"\nversions', '"other"\nversions'), ("==1", ">1")])
+def test_an_entry_for_another_implementation_or_version_has_no_effect(run_suite, old: str, new: str):
+    file = EXPECTED.format(tests='"fails"').replace(old, new)
     run_suite("-k", "fails", file=file).assert_outcomes(failed=1, deselected=3)
-
-
-OLD = """\
-suite = "fake"
-
-[[known]]
-on = "FAKE 1"
-tests = ["fails"]
-reason = "known defect"
-
-[[known]]
-on = "FAKE 1"
-tests = ["passes"]
-reason = "harmful"
-run = false
-"""
-
-
-def test_the_table_of_an_earlier_release_is_read_with_a_warning(run_suite):
-    result = run_suite("-k", "fails or passes", "-W", "default", file=OLD)
-    result.assert_outcomes(xfailed=1, skipped=1, deselected=2, warnings=3)
-    result.stdout.fnmatch_lines_random(
-        [
-            "*the table [[][[]known]] is deprecated *. Use [[][[]known_issues]].",
-            "*the key on is deprecated and will be removed in the next release. Use vendor.",
-            '*the key run is deprecated and will be removed in the next release. Use outcome = "skip".',
-        ]
-    )
 
 
 @pytest.mark.parametrize(
@@ -208,10 +186,20 @@ def test_a_missing_program_or_capability_is_one_skip(run_suite, old: str, new: s
         ),
         (FILE + 'include = "x"\n', "*include: expected a list of globs, not 'x'*"),
         (FILE + 'include = ["no-such"]\n', "*include and exclude select no test of*"),
-        (KNOWN.format(tests=""), "*entry 1: known_issues.cases: expected a list of at least 1*"),
-        (KNOWN.format(tests='"x"') + "run = 1\n", "*entry 1: run: expected true or false*"),
         (
-            KNOWN.format(tests='"x"').replace("expires", "#"),
+            KNOWN.format(tests=""),
+            "*fake.external.toml:8:1: known_issues.cases: expected a list of at least 1*",
+        ),
+        (
+            EXPECTED.format(tests='"x"') + "run = false\n",
+            "*fake.external.toml:11:1: known_issues.run: no such*",
+        ),
+        (
+            KNOWN.format(tests='"x"').replace("known_issues", "known"),
+            "*unknown: known. Expected suite, program*",
+        ),
+        (
+            EXPECTED.format(tests='"x"').replace("expires", "#"),
             "*an expected failure requires `owner` and `expires`*",
         ),
     ],

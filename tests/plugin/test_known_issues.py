@@ -1,6 +1,9 @@
-"""Known issues of a targets file: expected until they expire; an unknown case id is an error."""
+"""Known issues of a targets file: expected of versions until they expire; an unknown case id is an error."""
 
 from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
 
 import pytest
 from output_files import case_outcomes
@@ -26,8 +29,14 @@ def test_skipped(variant): pytest.skip("not supported")
 """
 
 
-def known(cases: str, *, expires: str = "2999-12-31", more: str = "") -> str:
-    entry = f"cases: {cases}, reason: it is broken, owner: ann, expires: {expires}"
+TODAY = datetime.now().astimezone().date()
+NEXT_YEAR, LATER = str(TODAY + timedelta(days=300)), str(TODAY + timedelta(days=310))
+SOFTWARE = 'implementation: box, versions: "<2"'
+FAILS = f'{SOFTWARE}, message: ["the data *"]'
+
+
+def known(cases: str, *, expires: str = NEXT_YEAR, more: str = "", is_about: str = FAILS) -> str:
+    entry = f"cases: {cases}, {is_about}, reason: it is broken, owner: ann, expires: {expires}"
     return f"known_issues:\n  - {{{entry}{', ' + more if more else ''}}}\n"
 
 
@@ -36,23 +45,35 @@ def entries(section: str) -> str:
     return section.removeprefix("known_issues:\n")
 
 
+TARGETS = """\
+version: 1
+clients:
+  here: {transport: local}
+targets:
+  disk: {protocol: local, path: DIRECTORY/disk, clients: [here], implementation: {name: box, version: 1.5-b}}
+  other: {protocol: local, path: DIRECTORY/other, clients: [here], implementation: {name: box, version: v1}}
+"""
+
+
 @pytest.fixture
 def run_on_disk(run_pytest, pytester):
     """Return a function that runs the suite on the target ``disk``: result of pytest, outcomes of cases."""
 
-    def run(*arguments: str, suite: str = SUITE, **more: str) -> tuple[pytest.RunResult, dict[str, str]]:
-        result = run_pytest("--st-target", "disk", *arguments, suite=suite, **more)
+    def run(
+        *arguments: str, suite: str = SUITE, targets: str = TARGETS, **more: str
+    ) -> tuple[pytest.RunResult, dict[str, str]]:
+        result = run_pytest("--st-target", "disk", *arguments, suite=suite, targets=targets, **more)
         return result, case_outcomes(pytester.path)
 
     return run
 
 
 def test_a_known_issue_applies_to_its_variants(run_pytest, pytester):
-    result = run_pytest(suite=SUITE, more=known("[A-BROKEN]", more="variants: [disk]"))
+    result = run_pytest(suite=SUITE, targets=TARGETS, more=known("[A-BROKEN]", more="variants: [disk]"))
     assert case_outcomes(pytester.path, "disk")["A-BROKEN"] == "known"
     assert case_outcomes(pytester.path, "other")["A-BROKEN"] == "passed"
     result.assert_outcomes(passed=3, xfailed=1, skipped=2, errors=2)
-    result.stdout.fnmatch_lines(["known until 2999-12-31: it is broken (ann; *targets.yaml:10:5): 1 case"])
+    result.stdout.fnmatch_lines([f"known until {NEXT_YEAR}: it is broken (ann; *targets.yaml:10:5): 1 case"])
 
 
 def test_an_unexpected_pass_is_a_failure(run_on_disk):
@@ -60,8 +81,8 @@ def test_an_unexpected_pass_is_a_failure(run_on_disk):
     assert outcomes["A-KEPT"] == "failed"
     result.stdout.fnmatch_lines(
         [
-            "the case passes: remove the entry (known until 2999-12-31: it is broken (ann; *:10:5))",
-            "PASSES until 2999-12-31: *: 1 case",
+            f"the case passes: remove the entry (known until {NEXT_YEAR}: it is broken (ann; *:10:5))",
+            f"PASSES until {NEXT_YEAR}: *: 1 case",
         ]
     )
     assert result.ret == pytest.ExitCode.TESTS_FAILED
@@ -104,33 +125,36 @@ TABLE = """\
 owner = "ann"
 
 [[known_issues]]
-vendor = "ACME"
+{about}
 cases = ["A-[BK]*"]
 reason = "it is broken"
 reference = "X 1"
 expires = {}
 """
-REPORTED = """\
+ABOUT = 'implementation = "acme"\nversions = "<10"\nmessage = ["the data *"]'
+IDENTIFIED = """\
 import pytest
-from storagetest.plugin.conformance.known_issues import apply_reported
+from storagetest.config.implementations import Implementation
+from storagetest.plugin.conformance.known_issues import apply_identified
 
 @pytest.fixture(autouse=True)
 def known_issue(request):
-    apply_reported(request.node, vendor="ACME")
+    apply_identified(request.node, Implementation("acme", "9.1.2"))
 """
+UNNAMED = re.sub(r", implementation: {.*?}", "", TARGETS)
+ACME = 'implementation: acme, versions: "<10", message: ["the data *"]'
 
 
 @pytest.mark.parametrize(
     ("until", "more", "broken", "kept"),
     [
-        ("2999-12-31", "", "known", "failed"),
+        (NEXT_YEAR, "", "known", "failed"),
         ("2020-02-29", "", "failed", "failed"),
-        ("2020-02-29", known("[A-BROKEN]"), "known", "failed"),
-        ("2999-12-31", known("[A-BROKEN]", expires="2020-02-29"), "known", "failed"),
-        ("2998-12-31", known("[A-KEPT]", more="strict: false"), "known", "passed"),
-        ("2020-02-29", known("[A-BROKEN]", more="vendor: ACME"), "known", "failed"),
-        ("2999-12-31", known("[A-BROKEN]", more="vendor: OTHER"), "known", "failed"),
-        ('2999-12-31\noutcome = "skip"', "", "skipped", "skipped"),
+        ("2020-02-29", known("[A-BROKEN]", is_about=ACME), "known", "failed"),
+        (LATER, known("[A-BROKEN]", expires="2020-02-29", is_about=ACME), "known", "failed"),
+        (NEXT_YEAR, known("[A-KEPT]", expires=LATER, is_about=ACME, more="strict: false"), "known", "passed"),
+        (NEXT_YEAR, known("[A-BROKEN]"), "known", "failed"),
+        (f'{NEXT_YEAR}\noutcome = "skip"', "", "skipped", "skipped"),
         ('2020-02-29\noutcome = "skip"', "", "failed", "failed"),
     ],
 )
@@ -138,24 +162,94 @@ def test_a_suite_that_identifies_the_target_has_a_table(
     run_on_disk, pytester, until: str, more: str, broken: str, kept: str
 ):
     """Of an entry of the table and one of the targets file, the later expiry applies."""
-    (pytester.path / "known_issues.toml").write_text(TABLE.format(until), encoding="utf-8")
-    pytester.makeconftest(REPORTED)
-    _, outcomes = run_on_disk(more=more)
+    about = ABOUT.partition("\nmessage")[0] if "skip" in until else ABOUT
+    (pytester.path / "known_issues.toml").write_text(TABLE.format(until, about=about), encoding="utf-8")
+    pytester.makeconftest(IDENTIFIED)
+    _, outcomes = run_on_disk(more=more, targets=UNNAMED)
     assert (outcomes["A-BROKEN"], outcomes["A-KEPT"]) == (broken, kept)
 
 
+@pytest.mark.parametrize(
+    ("claimed", "versions", "outcome"),
+    [
+        ("acme", "==9.1.2", "known"),
+        ("acme", ">=9.2", "failed"),
+        ("{name: acme, version: 9.1.77}", "==9.1.77", "known"),
+        ("{name: acme, version: '9.2'}", "==9.2", "error"),
+        ("{name: other, version: 9.1.2}", "==9.1.2", "error"),
+    ],
+)
+def test_what_the_file_claims_and_what_the_target_reports_must_agree(
+    run_on_disk, pytester, claimed: str, versions: str, outcome: str
+):
+    """The file's version is used; a name or the first two numbers that differ are an error of the file."""
+    pytester.makeconftest(IDENTIFIED)
+    about = ACME.replace("<10", versions)
+    targets = UNNAMED.replace("clients: [here]", f"clients: [here], implementation: {claimed}")
+    result, outcomes = run_on_disk(more=known("[A-BROKEN]", is_about=about), targets=targets)
+    assert outcomes["A-BROKEN"] == outcome
+    if outcome == "error":
+        result.stdout.fnmatch_lines(
+            ["*targets.yaml:5:3: targets.disk.implementation: *, and not *. Correct it*"]
+        )
+
+
+def test_without_a_version_an_entry_does_not_apply_and_the_summary_names_that(run_on_disk):
+    targets = TARGETS.replace("{name: box, version: 1.5-b}", "box")
+    result, outcomes = run_on_disk(more=known("[A-BROKEN, A-KEPT]"), targets=targets)
+    assert (outcomes["A-BROKEN"], outcomes["A-KEPT"]) == ("failed", "passed")
+    line = (
+        "*disk: known issues of box do not apply, because its version is not known: write `implementation: *"
+    )
+    result.stdout.fnmatch_lines([line, f"NOT APPLIED {line} (2 cases)"])
+
+
+LEVELS = """\
+import pytest
+
+pytestmark = pytest.mark.needs("filesystem")
+
+@pytest.mark.case("A-BROKEN", section="X 1", level={level!r})
+def test_case(variant): {body}
+"""
+
+
+@pytest.mark.parametrize("level", ["MUST", "SHOULD", "MAY"])
+@pytest.mark.parametrize(
+    ("body", "expires", "line"),
+    [
+        ("pass", NEXT_YEAR, "the case passes: remove the entry (known until *"),
+        ("pass", "2020-02-29", "*the case passes: remove the entry (known issue, expired after *"),
+        (
+            "assert False, 'the time differs'",
+            NEXT_YEAR,
+            "the failure does not match the entry (the data [*]): *",
+        ),
+    ],
+    ids=["passes", "passes after the last day", "fails in another way"],
+)
+def test_a_wrong_entry_is_red_at_every_level(run_on_disk, level: str, body: str, expires: str, line: str):
+    suite = LEVELS.format(level=level, body=body)
+    result, outcomes = run_on_disk(suite=suite, more=known("[A-BROKEN]", expires=expires))
+    assert (outcomes["A-BROKEN"], result.ret) == ("failed", pytest.ExitCode.TESTS_FAILED)
+    result.stdout.fnmatch_lines([line])
+
+
 ENTRIES = {
-    'message: ["the data *"]': "known",
-    'message: ["a size *", "*differs*"]': "known",
-    'message: ["a size *"]': "failed",
-    'message: ["a size *"], strict: false': "failed",
-    'message: ["a size *"], outcome: allow': "failed",
+    FAILS: "known",
+    f'{SOFTWARE}, message: ["a size *", "*differs*"]': "known",
+    f'{SOFTWARE}, message: ["a size *"]': "failed",
+    f'{SOFTWARE}, message: ["a size *"], strict: false': "failed",
+    f'{SOFTWARE}, message: ["a size *"], outcome: allow': "failed",
+    f'{SOFTWARE}, message: ["the data *"], outcome: allow': "observed",
     'message: ["the data *"], outcome: allow': "observed",
     "outcome: skip": "skipped",
-    "where: {protocol: local}": "known",
-    "where: {protocol: nfs}": "failed",
-    "implementation: other": "failed",
-    "vendor: ACME": "failed",
+    f"{SOFTWARE}, outcome: skip": "skipped",
+    f"{FAILS}, where: {{protocol: local}}": "known",
+    f"{FAILS}, where: {{protocol: nfs}}": "failed",
+    FAILS.replace("<2", ">=1.5,<1.6"): "known",
+    FAILS.replace("<2", ">1.5"): "failed",
+    FAILS.replace("box", "other"): "failed",
 }
 ALL_BROKEN = f"""\
 import pytest
@@ -169,17 +263,19 @@ def test_broken(variant, name): pytest.fail("the data differs")
 
 
 def test_an_entry_may_have_message_outcome_and_variants(run_on_disk):
-    text = "".join(entries(known(f"[B-{number}]", more=more)) for number, more in enumerate(ENTRIES))
+    text = "".join(entries(known(f"[B-{number}]", is_about=about)) for number, about in enumerate(ENTRIES))
     result, outcomes = run_on_disk(suite=ALL_BROKEN, more=f"known_issues:\n{text}")
-    assert {more: outcomes[f"B-{number}"] for number, more in enumerate(ENTRIES)} == ENTRIES
+    assert {about: outcomes[f"B-{number}"] for number, about in enumerate(ENTRIES)} == ENTRIES
     result.stdout.fnmatch_lines(["the failure does not match the entry (a size [*]): it is broken (ann; *"])
 
 
 def test_with_workers_the_outcomes_are_the_same(run_pytest, pytester):
-    result = run_pytest("-n", "2", suite=SUITE, more=known("[A-BROKEN, A-KEPT]", more="variants: [disk]"))
+    result = run_pytest(
+        "-n", "2", suite=SUITE, targets=TARGETS, more=known("[A-BROKEN, A-KEPT]", more="variants: [disk]")
+    )
     outcomes = case_outcomes(pytester.path, "disk")
     assert (outcomes["A-BROKEN"], outcomes["A-KEPT"]) == ("known", "failed")
-    result.stdout.fnmatch_lines(["PASSES until 2999-12-31: *: 1 case", "known until *: 1 case"])
+    result.stdout.fnmatch_lines([f"PASSES until {NEXT_YEAR}: *: 1 case", "known until *: 1 case"])
 
 
 @pytest.fixture

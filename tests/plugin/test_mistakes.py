@@ -21,7 +21,7 @@ targets:
 SHARE = GOOD.replace("nfs", "smb").replace(
     "export: /tank", "share: s\n    username: u\n    password: $SMB_PASSWORD"
 )
-LIST = ["targets", "--no-cost"]
+LIST = ["targets"]
 
 
 def changed(old: str, new: str) -> str:

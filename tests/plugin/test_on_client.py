@@ -1,6 +1,7 @@
 """Client cases on a local directory: batches, outcomes, known issues."""
 
 from collections.abc import Callable
+from datetime import datetime, timedelta
 
 import pytest
 from output_files import case_outcomes, read_cases
@@ -11,7 +12,7 @@ version: 1
 clients:
   here: {transport: local}
 targets:
-  disk: {protocol: local, path: DIRECTORY/disk, clients: [here], implementation: example}
+  disk: {protocol: local, path: DIRECTORY/disk, clients: [here], implementation: {name: example, version: v2}}
   other: {protocol: local, path: DIRECTORY/disk, clients: [here]}
 """
 
@@ -109,10 +110,13 @@ def test_each_worker_runs_the_batch_of_a_target(run, pytester):
         assert len(agents(pytester, "C-1", "P-one", "P-two", target=target)) == 1
 
 
-TABLE = """\
+LAST_DAY = datetime.now().astimezone().date() + timedelta(days=300)
+TABLE = f"""\
+expires = {LAST_DAY}
+
 [[known_issues]]
 cases = ["C-2"]
-where = { protocol = "local" }
+where = {{ protocol = "local" }}
 outcome = "allow"
 message = ["4 == *"]
 reason = "four is allowed"
@@ -120,7 +124,7 @@ reference = "the book, page 4"
 
 [[known_issues]]
 cases = ["P-*"]
-where = { protocol = ["local", "nfs"], target = "disk" }
+where = {{ protocol = ["local", "nfs"], target = "disk" }}
 outcome = "skip"
 reason = "words are not kept"
 reference = "the book, page 5"
@@ -133,11 +137,11 @@ def test_a_table_may_skip_a_case_or_allow_a_message(run, pytester):
     assert case_outcomes(pytester.path, "disk") == {"C-2": "observed", "P-one": "skipped", "P-two": "skipped"}
     assert case_outcomes(pytester.path, "other") == {"C-2": "observed", "P-one": "passed", "P-two": "passed"}
     record = read_cases(pytester.path, "disk")["C-2"]
-    table = f"{pytester.path.name}/known_issues.toml: entry"
-    message = f"four is allowed (the book, page 4; {table} 1)\nobserved: 4 == 5\n"
+    table = f"{pytester.path}/known_issues.toml"
+    message = f"four is allowed (the book, page 4; {table}:3:1)\nobserved: 4 == 5\n"
     assert record["level"] == "MAY"
     assert record["message"].startswith(message)
-    result.stdout.fnmatch_lines([f"*disk: words are not kept (the book, page 5; {table} 2)"])
+    result.stdout.fnmatch_lines([f"*disk: words are not kept (the book, page 5; {table}:11:1)"])
 
 
 def test_a_failure_with_another_message_is_not_allowed(run, pytester):
@@ -155,19 +159,21 @@ def test_an_expired_entry_has_no_effect_and_a_skipped_case_does_not_run(run, pyt
     result.stdout.fnmatch_lines(
         [
             "not run; known issue, expired after 2020-02-29: words are not kept *",
-            "EXPIRED 2020-02-29: four is allowed (*: entry 1): 2 cases",
-            "EXPIRED 2020-02-29: words are not kept (*: entry 2): 2 cases",
+            "EXPIRED 2020-02-29: four is allowed (*.toml:3:1): 2 cases",
+            "EXPIRED 2020-02-29: words are not kept (*.toml:12:1): 2 cases",
         ]
     )
 
 
-KNOWN = """\
+KNOWN = f"""\
 owner = "ann"
-expires = 2999-12-31
+expires = {LAST_DAY}
 
 [[known_issues]]
 implementation = "example"
-cases = ["{}"]
+versions = ">=2,<3"
+cases = ["{{}}"]
+message = ["4 == *"]
 reason = "returns four"
 reference = "the book, page 4: five"
 """
@@ -177,9 +183,7 @@ def test_a_known_issue_is_expected_of_its_implementation(run, pytester):
     result = run("-rx", "-k", "bad", known_issues=KNOWN.format("C-2"))
     assert case_outcomes(pytester.path, "disk") == {"C-2": "known"}
     assert case_outcomes(pytester.path, "other") == {"C-2": "failed"}
-    reason = (
-        "known until 2999-12-31: returns four (ann, the book, page 4: five; */known_issues.toml: entry 1)"
-    )
+    reason = f"known until {LAST_DAY}: returns four (ann, the book, page 4: five; */known_issues.toml:4:1)"
     result.stdout.fnmatch_lines([f"*{reason}"])
 
 
@@ -190,7 +194,7 @@ def test_an_expired_known_issue_has_no_effect(run, pytester):
     result.stdout.fnmatch_lines(
         [
             "the case passes: remove the entry (known issue, expired after 2020-02-29: returns four *",
-            "EXPIRED 2020-02-29: returns four (ann, *known_issues.toml: entry 1): 2 cases",
+            "EXPIRED 2020-02-29: returns four (ann, *known_issues.toml:4:1): 2 cases",
         ]
     )
 
@@ -210,7 +214,7 @@ def test_with_strict_false_a_case_may_pass(run, pytester):
 
 def test_an_invalid_table_is_a_usage_error(run, pytester):
     result = run(known_issues=KNOWN.replace("reference", "refrence"))
-    assert_usage_error(result, "known_issues.toml: entry 1: known_issues.refrence: no such key")
+    assert_usage_error(result, "known_issues.toml:10:1: known_issues.refrence: no such key")
     assert not (pytester.path / "cases.jsonl").exists()
 
 

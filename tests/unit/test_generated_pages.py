@@ -59,7 +59,7 @@ def default_targets() -> str:
     spec = LabSpec(2, "kernel", None)
     clients = ["client1", "client2"]
     targets = roles.load("kernel").targets
-    return targets_yaml("default", spec.describe(), lab_dir("default"), clients, targets)
+    return targets_yaml("default", spec.describe(), lab_dir("default"), clients, targets, {})
 
 
 class _Loader(yaml.SafeLoader):

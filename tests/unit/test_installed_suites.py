@@ -162,7 +162,4 @@ def test_every_entry_of_a_table_is_about_a_case(cases: dict[str, str]) -> None:
 def test_every_suites_table_can_be_read(path: Path) -> None:
     failing = [issue.entry for issue in read_suite_table(path.parent) if issue.entry.outcome == "fail"]
     assert failing
-    keys = {
-        key for key in ("implementation", "vendor", "controller") for issue in failing if getattr(issue, key)
-    }
-    assert len(keys) == 1, "a suite identifies what serves a target in one way"
+    assert all(entry.implementation and entry.versions and entry.message for entry in failing)

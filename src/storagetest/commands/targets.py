@@ -1,8 +1,8 @@
 """``storagetest targets``: list the variants of a targets file, with the number and duration of their cases.
 
-The cases are those that pytest collects; nothing is contacted. The duration of a measured case is ramp and
-runtime of the profile, times its repeats. Preconditioning, attaching and repeats for undecided gates come in
-addition.
+The variants are read from the targets file only. With ``--cost`` pytest collects the suites, which takes some
+seconds. Nothing is contacted. The duration of a measured case is ramp and runtime of the profile, times its
+repeats. Preconditioning, attaching and repeats for undecided gates come in addition.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import pytest
 
 from storagetest import config, installed_suites
 from storagetest.commands._console import add_targets_file, get_console
+from storagetest.deprecation import warn_renamed
 from storagetest.errors import StoragetestError
 from storagetest.plugin.items import fixtures_of, item_variant
 from storagetest.protocols.base import protocols
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from storagetest.commands._console import Subparsers
     from storagetest.config import Config, Profile
 
+_PROFILE = "standard"
 _COLLECTED = {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}
 
 
@@ -38,17 +40,20 @@ def add_parser(subparsers: Subparsers) -> None:
     """Add ``targets`` to the commands; it sets ``func(args) -> int``."""
     parser = subparsers.add_parser(
         "targets",
-        help="list the variants of the targets file, with the duration of their cases",
-        description="List the variants that the targets file expands to, the number of cases on each, and "
-        "their duration in a profile. Nothing is contacted.",
+        help="list the variants of the targets file, and what their cases cost",
+        description="List the variants that the targets file expands to, with their capabilities. With "
+        "--cost, list the number of cases on each and their duration in a profile. Nothing is contacted.",
     )
     add_targets_file(parser)
     parser.add_argument("suites", nargs="*", metavar="SUITE",
-                        help="file or directory of cases (default: ./suites, or installed)")  # fmt: skip
-    parser.add_argument("--profile", default="standard", metavar="NAME",
-                        help="smoke, standard, thorough, or a profile of the targets file "
-                        "(default: standard)")  # fmt: skip
-    parser.add_argument("--no-cost", action="store_true", help="list the variants only; collect no cases")
+                        help="file or directory of cases; implies --cost "
+                        "(default: ./suites, or installed)")  # fmt: skip
+    parser.add_argument("--profile", metavar="NAME",
+                        help="smoke, standard, thorough, or a profile of the targets file; implies --cost "
+                        f"(default: {_PROFILE})")  # fmt: skip
+    parser.add_argument("--cost", action="store_true",
+                        help="collect the suites and list the number and duration of the cases")  # fmt: skip
+    parser.add_argument("--no-cost", action="store_true", help=argparse.SUPPRESS)  # of earlier releases
     parser.add_argument("--kinds", action="store_true", help="list the known protocols and workloads instead")
     parser.set_defaults(func=_targets)
 
@@ -66,15 +71,25 @@ def _targets(arguments: argparse.Namespace) -> int:
     if arguments.kinds:
         return _kinds()
     loaded = config.load(arguments.targets, arguments.overrides)
-    profile = loaded.profile(arguments.profile)
-    # Empty if neither exists.
-    default = [path for path in (Path("suites"), installed_suites.SUITES) if path.is_dir()][:1]
-    suites = [] if arguments.no_cost else list(map(Path, arguments.suites)) or default
-    cases = _collect(suites, arguments) if suites else None
+    if arguments.no_cost:
+        warn_renamed("option", "--no-cost", "no option: cases are collected with --cost only", "targets")
+    profile = loaded.profile(arguments.profile or _PROFILE)
+    asked = arguments.cost or arguments.profile or arguments.suites
+    cases = _collect(_suites(arguments), arguments, profile) if asked else None
     out = get_console()
     for line in table(loaded, cases, profile, width=out.width if out.is_terminal else WIDEST):
         out.print(line, soft_wrap=True)
     return 0
+
+
+def _suites(arguments: argparse.Namespace) -> list[Path]:
+    """Return the suites that are named, or ./suites, or those that are installed."""
+    if arguments.suites:
+        return [Path(suite) for suite in arguments.suites]
+    for path in (Path("suites"), installed_suites.SUITES):
+        if path.is_dir():
+            return [path]
+    raise StoragetestError("no suites: ./suites does not exist, and none are installed")
 
 
 def _kinds() -> int:
@@ -109,14 +124,14 @@ class _Counts:
                 self.cases.others[variant] += 1
 
 
-def _collect(suites: Sequence[Path], arguments: argparse.Namespace) -> Cases:
+def _collect(suites: Sequence[Path], arguments: argparse.Namespace, profile: Profile) -> Cases:
     missing = [str(suite) for suite in suites if not Path(str(suite).partition("::")[0]).exists()]
     if missing:
         raise StoragetestError(f"no such suite: {', '.join(missing)}")
     counts, output = _Counts(), io.StringIO()
     argv = ["--collect-only", "-q", "-n0", "-p", "no:cacheprovider", "--import-mode=importlib", "--color=no"]
     argv += ["-W", "ignore"]  # a warning must not follow the error in the output
-    argv += ["--st-targets", str(arguments.targets), "--st-profile", arguments.profile]
+    argv += ["--st-targets", str(arguments.targets), "--st-profile", profile.name]
     argv += [word for override in arguments.overrides for word in ("--st-set", override)]
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         status = pytest.main([*argv, *map(str, suites)], plugins=[counts])

@@ -5,6 +5,9 @@ One entry has the same keys wherever it is written: under ``known_issues`` in ta
 
     known_issues:
       - cases: [PSX-UTIME-ROUND, "PSX-ACL-*"]
+        implementation: acme-nas
+        versions: ">=9.1,<9.3"
+        message: ["* == 1234567890000000000"]
         variants: ["nas-v3*"]
         reason: times are kept to the second
         owner: storage team
@@ -16,10 +19,13 @@ In targets.yaml the section may also be the path of a YAML file with such a list
 1. Cases, variants and messages are globs (fnmatch(3)). A variant is named by its id or by its target's name.
    In targets.yaml a glob that matches no variant is an error here, and one that matches no case is an error
    when cases are collected.
-2. An entry is about a case if all that it names fits: variants, ``where``, and the implementation. The
-   implementation is the target's ``implementation`` in targets.yaml, or what a suite reads from the target
-   itself (``vendor`` of INQUIRY, ``controller`` of Identify Controller).
-3. An entry holds through its last day, in the local time of the machine that runs pytest.
+2. An entry is about a case if all that it names fits: variants, ``where``, implementation and version. The
+   implementation is the target's ``implementation`` in targets.yaml, or what a suite reads from the target.
+   If the version is not known, an entry with ``versions`` is not about the case.
+3. An expected failure names implementation, versions and message. Any other entry has ``versions`` or a last
+   day; one about all cases has a last day.
+4. An entry holds through its last day, in the local time of the machine that runs pytest. Its last day is
+   at most a year ahead.
 """
 
 from __future__ import annotations
@@ -27,7 +33,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeAlias
@@ -35,6 +41,7 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from storagetest.config.base import Items, Model
+from storagetest.config.implementations import Implementation, VersionRange
 from storagetest.config.models import Variant
 from storagetest.config.validation import ValidationErrors, suggest
 from storagetest.config.variant_filter import matches, matches_name, unknown_names
@@ -42,6 +49,7 @@ from storagetest.config.yaml_source import YamlNode, read
 from storagetest.errors import ConfigError
 
 SECTION = "known_issues"
+_REMOVED = ("vendor", "controller")
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
 
@@ -54,11 +62,38 @@ def _day(value: object) -> object:
     raise ValueError("expected a date, such as 2027-03-31")
 
 
+def _today() -> date:
+    return datetime.now().astimezone().date()
+
+
+def _range(value: object) -> object:
+    if isinstance(value, str):
+        return VersionRange.parse(value)
+    raise ValueError('expected a range of versions in quotes, such as ">=6.1,<7"')
+
+
 Day = Annotated[date, BeforeValidator(_day), WithJsonSchema({"type": "string", "format": "date"})]
 Glob = Annotated[str, Field(min_length=1)]
+Versions = Annotated[VersionRange, BeforeValidator(_range), WithJsonSchema({"type": "string"})]
 
 Outcome: TypeAlias = Literal["fail", "skip", "allow"]
 """The case is expected to fail, is not run, or may fail, which is recorded."""
+
+
+_LONGEST = timedelta(days=366)
+"""The furthest end of an entry from today (chosen): each entry is reviewed once a year."""
+
+_MEANING: dict[Outcome, str] = {"fail": "an expected failure", "allow": "`outcome: allow`", "skip": ""}
+_REQUIRED: dict[Outcome, tuple[str, ...]] = {
+    "fail": ("implementation", "versions", "message"),
+    "allow": ("message",),
+    "skip": (),
+}
+_EXAMPLE = {
+    "implementation": "`implementation`, its name at the target",
+    "versions": '`versions`, such as ">=6.1,<7"',
+    "message": "`message`, globs of the failure's first line",
+}
 
 
 class KnownIssueFields(Model):
@@ -71,22 +106,19 @@ class KnownIssueFields(Model):
     """The variants that the entry applies to, by id or by target, or globs of them; default: all."""
 
     implementation: Glob | None = None
-    """The implementation that the entry applies to: the target's `implementation` in targets.yaml."""
+    """The implementation that the entry applies to, as targets.yaml names it or the suite identifies it."""
 
-    vendor: Glob | None = None
-    """The vendor that the entry applies to, as the target's INQUIRY data name it."""
-
-    controller: Glob | None = None
-    """The controller that the entry applies to, as the cases of the suite identify it."""
+    versions: Versions | None = None
+    """The versions of the implementation that the entry applies to, such as `>=6.1,<7`."""
 
     where: dict[str, Any] = Field(default_factory=dict)
-    """The protocol, target, implementation and options of the variants that the entry applies to."""
+    """The protocol, target and options of the variants that the entry applies to."""
 
     outcome: Outcome = "fail"
     """The effect: fail (expected to fail), skip (not run) or allow (a failure is recorded)."""
 
     message: Items[str] = ()
-    """Globs of the failure's first line. Any other failure is a failure."""
+    """Globs of the failure's first line; required unless the case is not run. Another failure fails."""
 
     reason: str = Field(min_length=1)
     """The deviation, in one sentence."""
@@ -105,19 +137,34 @@ class KnownIssueFields(Model):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        named = [self.implementation, self.vendor, self.controller]
-        if sum(name is not None for name in named) > 1:
-            raise ValueError("expected only one of `implementation`, `vendor` and `controller`")
-        if self.where and (self.vendor or self.controller):
-            raise ValueError("`where` is not allowed with `vendor` or `controller`")
         unknown = unknown_names(self.where)
         if unknown:
             raise ValueError(f"where: no protocol has an option {', '.join(unknown)}")
-        if self.outcome == "allow" and not self.message:
-            raise ValueError("`outcome: allow` requires `message`: globs of the allowed failures")
+        if self.versions and not self.implementation:
+            raise ValueError("`versions` requires `implementation`, whose versions they are")
         if self.outcome == "skip" and self.message:
             raise ValueError("`outcome: skip` does not allow `message`: the case is not run")
+        missing = [name for name in _REQUIRED[self.outcome] if not getattr(self, name)]
+        if missing:
+            raise ValueError(
+                f"{_MEANING[self.outcome]} requires {' and '.join(map(_EXAMPLE.__getitem__, missing))}"
+            )
+        if self.implementation and not self.versions:
+            raise ValueError(f"`implementation` requires {_EXAMPLE['versions']}")
+        if self.outcome == "fail" and any(not glob.strip("*? ") for glob in self.message):
+            raise ValueError("`message` matches every failure: name the text of the one that is expected")
+        self._check_end()
         return self
+
+    def _check_end(self) -> None:
+        if self.expires is None and not self.versions:
+            raise ValueError(
+                "an entry without an end: `expires` or `implementation` with `versions` is missing"
+            )
+        if self.expires is None and any(not glob.strip("*?") for glob in self.cases):
+            raise ValueError("an entry about all cases requires `expires`")
+        if self.expires is not None and self.expires > _today() + _LONGEST:
+            raise ValueError(f"`expires` is {self.expires}, which is more than a year ahead")
 
 
 class KnownIssueEntry(KnownIssueFields):
@@ -135,13 +182,8 @@ class TableIssueEntry(KnownIssueFields):
 
     @model_validator(mode="after")
     def _limited(self) -> Self:
-        named = self.implementation or self.vendor or self.controller
-        if self.outcome == "fail" and not named:
-            raise ValueError(
-                "an expected failure requires one of `implementation`, `vendor` and `controller`"
-            )
-        if not named and not self.where:
-            raise ValueError("one of `where`, `implementation`, `vendor` and `controller` is missing")
+        if not self.implementation and not self.where:
+            raise ValueError("one of `where` and `implementation` is missing")
         if self.outcome == "fail" and not (self.owner and self.expires):
             raise ValueError(
                 "an expected failure requires `owner` and `expires`, in the entry or for the file"
@@ -170,29 +212,24 @@ class KnownIssue:
     in_targets_file: bool = False
 
     @property
-    def needs_report(self) -> bool:
-        """Whether the entry depends on values that the target reports, which are not known at collection."""
-        return self.entry.vendor is not None or self.entry.controller is not None
-
-    @property
     def last_day(self) -> date:
         """The last day on which the entry holds; that of the calendar if the entry does not expire."""
         return self.entry.expires or date.max
 
-    def covers(self, case: str, variant: Variant, **reported: str) -> bool:
-        """Whether the entry applies to this case on this variant.
+    def covers(self, case: str, variant: Variant, implementation: Implementation) -> bool | None:
+        """Whether the entry applies to this case on this variant of this implementation.
 
-        ``reported`` has the ``vendor`` or ``controller`` that the target reports.
+        None: it would apply to some versions, and the version is not known.
         """
         entry = self.entry
-        return (
-            any(fnmatchcase(case, glob) for glob in entry.cases)
-            and entry.implementation in (None, variant.implementation)
-            and entry.vendor in (None, reported.get("vendor"))
-            and entry.controller in (None, reported.get("controller"))
+        if not (
+            entry.implementation in (None, implementation.name)  # first, because it is cheap
+            and any(fnmatchcase(case, glob) for glob in entry.cases)
             and matches_name(variant, entry.variants)
             and matches(variant, entry.where)
-        )
+        ):
+            return False
+        return True if entry.versions is None else entry.versions.contains(implementation.version)
 
     def expects(self, message: str) -> bool:
         """Whether a failure with this message is the one that the entry describes."""
@@ -201,7 +238,7 @@ class KnownIssue:
 
     def is_over(self) -> bool:
         """Whether the last day is over."""
-        return self.last_day < datetime.now().astimezone().date()
+        return self.last_day < _today()
 
     def __str__(self) -> str:
         source = ", ".join(filter(None, (self.entry.owner, self.entry.reference)))
@@ -236,6 +273,14 @@ def read_known_issue(
     model: type[KnownIssueFields], node: YamlNode, where: str, problems: ValidationErrors
 ) -> KnownIssue | None:
     """Return one entry, or add the problems and return None. ``where`` leads the problems' sentences."""
+    for old in _REMOVED:
+        if (child := node.child(old)) is not None:
+            problems.add(
+                child.key_place,
+                f"{where}.{old}: this key was removed. Write `implementation`, such as lio, tgt or nvmet, "
+                'and `versions`, such as ">=6.1,<7".',
+            )
+            return None
     entry = problems.validate(model, _with_day(node), where)
     if entry is None:
         return None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, field_validator
 
 from storagetest.config.base import (
     Address,
@@ -21,6 +21,7 @@ from storagetest.config.base import (
 )
 from storagetest.config.client_counts import Clients, Counts
 from storagetest.config.controls import Controls
+from storagetest.config.implementations import Implementation, numbers
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
 """Pattern of the name of a target, client, server or profile."""
@@ -83,6 +84,27 @@ class SshEntry(Model):
     """Time limit for the connection and the login."""
 
 
+class ImplementationEntry(Model):
+    """The server software of a target; a plain name is one without a version."""
+
+    name: Annotated[str, Field(pattern=NAME)]
+    """Its name, as known issues name it, for example `knfsd`."""
+
+    version: Annotated[str | None, Field(min_length=1)] = None
+    """Its version, in quotes if it looks like a number; known issues of other versions are not expected."""
+
+    @field_validator("version")
+    @classmethod
+    def _readable(cls, value: str | None) -> str | None:
+        if value is not None and numbers(value) is None:
+            raise ValueError(f"expected a version that begins with a number, such as 6.1.0-47, not {value!r}")
+        return value
+
+
+def _named(value: object) -> object:
+    return {"name": value} if isinstance(value, str) else value
+
+
 class TargetEntry(Model):
     """Keys of every target, in addition to its protocol's options."""
 
@@ -108,8 +130,9 @@ class TargetEntry(Model):
     optional: bool = False
     """Whether cases are skipped, rather than errors, on a client that lacks the protocol."""
 
-    implementation: Annotated[str | None, Field(pattern=NAME)] = None
-    """The server implementation, for example `knfsd`. Cases expect its known issues."""
+    implementation: Annotated[ImplementationEntry, BeforeValidator(_named)] | None = None
+    """The server software and its version, for example `{name: knfsd, version: 6.1.0-47}`. Cases expect the
+    known issues of that version."""
 
     same_data: Annotated[str | None, Field(pattern=NAME)] = None
     """The name of another target that serves the same files by another protocol, with the same paths relative
@@ -262,7 +285,7 @@ class Variant:
     thresholds: tuple[ThresholdRule, ...]
     matrix: Mapping[str, str]
     place: str
-    implementation: str = ""
+    implementation: Implementation = field(default_factory=Implementation)
     scale: tuple[int | str, ...] = (1,)
     data_set: Literal["own", "shared"] = "own"
     same_data: str | None = None

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from storagetest.config import matrix
 from storagetest.config.base import TargetOptions
 from storagetest.config.client_counts import how_many
+from storagetest.config.implementations import Implementation
 from storagetest.config.kinds import ProtocolKind, WorkloadKind
 from storagetest.config.models import NO_CONTROLS, HostConfig, TargetEntry, ThresholdRule, Variant
 from storagetest.config.thresholds import read_rules
@@ -92,7 +93,7 @@ class Targets:
             clients=self._clients(common, where),
             server=self._server(entry, common, where),
             optional=entry.optional,
-            implementation=entry.implementation or "",
+            implementation=_implementation(entry),
             thresholds=rules,
             matrix={},
             place=node.key_place,
@@ -195,6 +196,11 @@ class Targets:
             )
         self.ids.setdefault(made, place)
         return replace(base, id=made, options=options, matrix=parts)
+
+
+def _implementation(entry: TargetEntry) -> Implementation:
+    named = entry.implementation
+    return Implementation() if named is None else Implementation(named.name, named.version or "")
 
 
 def _impossible(node: YamlNode, combination: matrix.Combination, message: str) -> tuple[str, str]:

@@ -1,8 +1,7 @@
 """Filters on variants: globs of names, and ``where``.
 
-``where`` is a mapping from names to a value or a list of values. The names are ``protocol``, ``target``,
-``implementation`` and the options of all protocols. A variant matches if it has one of the values of each
-name.
+``where`` is a mapping from names to a value or a list of values. The names are ``protocol``, ``target`` and
+the options of all protocols. A variant matches if it has one of the values of each name.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from fnmatch import fnmatchcase
 from storagetest.config.kinds import protocol_kinds
 from storagetest.config.models import Variant
 
-_OF_VARIANT = ("protocol", "target", "implementation")
+_OF_VARIANT = ("protocol", "target")
 
 
 def matches(variant: Variant, where: Mapping[str, object]) -> bool:

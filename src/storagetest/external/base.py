@@ -52,11 +52,12 @@ class ItemResult:
 class TargetInfo:
     """Identity of a target, read before its first test.
 
-    ``implementation`` is its name in known issues (a vendor or a product). ``may_erase`` is true if the
-    targets file allows this device to be overwritten.
+    ``implementation`` is its name in known issues, and ``version`` its version; "" if they are not known.
+    ``may_erase`` is true if the targets file allows this device to be overwritten.
     """
 
     implementation: str = ""
+    version: str = ""
     may_erase: bool = False
 
 
@@ -77,9 +78,6 @@ class Suite(ABC):
 
 class ControllerSuite(Suite):
     """Suite whose program runs on the machine that runs pytest and connects to the target itself."""
-
-    reports: ClassVar[str] = "vendor"
-    """The key of known issues that names :attr:`TargetInfo.implementation`: `vendor` or `controller`."""
 
     @abstractmethod
     def listing(self) -> Invocation:

@@ -21,7 +21,7 @@ from storagetest.external.base import (
 )
 from storagetest.wire.iscsi.initiator import Initiator
 from storagetest.wire.iscsi.login import Credentials
-from storagetest.wire.scsi.data import decode_designators, decode_inquiry, decode_vpd, wwids
+from storagetest.wire.scsi.data import decode_designators, decode_inquiry, decode_vpd, implementation, wwids
 from storagetest.wire.scsi.logical_unit import LogicalUnit
 from storagetest.wire.tcp import RecordedConnection
 
@@ -84,12 +84,12 @@ class IscsiTestCu(ControllerSuite):
         return ItemResult(ItemOutcome.PASSED)
 
     def look(self, options: Any) -> TargetInfo:  # noqa: ANN401  # Iscsi.Options
-        """Log in; return the unit's vendor (INQUIRY) and whether its names (VPD 83h) include ``erase``."""
+        """Log in; return its implementation (INQUIRY) and whether its names (VPD 83h) include ``erase``."""
         address, port = options.wire_endpoint(options.address, options.port)
         credentials = None
         if options.chap is not None:
             credentials = Credentials(options.chap.username, options.chap.password.reveal().encode())
-        vendor, may_erase = "", False
+        name, may_erase = "", False
         with RecordedConnection.connect(address, port, deadline=options.deadline) as connection:
             initiator = Initiator(
                 connection,
@@ -101,14 +101,14 @@ class IscsiTestCu(ControllerSuite):
                 initiator.login(target=options.iqn, credentials=credentials)
                 unit = LogicalUnit(initiator)
                 unit.clear_attentions()
-                vendor = decode_inquiry(unit.inquiry().data).vendor.strip()
+                name = implementation(decode_inquiry(unit.inquiry().data))
                 names = wwids(decode_designators(decode_vpd(unit.inquiry(0x83).data)))
                 may_erase = options.erase is not None and options.erase in names
             except RemoteProtocolError:
                 pass  # the target responds; the tests report what is wrong
             finally:
                 initiator.close()
-        return TargetInfo(vendor, may_erase)
+        return TargetInfo(name, may_erase=may_erase)
 
 
 def _first(notes: list[tuple[str, str]], kind: str) -> str:

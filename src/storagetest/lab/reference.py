@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from storagetest.lab import roles
-from storagetest.lab.services import Target, YamlValue
+from storagetest.lab.services import Running, Target, YamlValue
 
 _HEAD = """\
 # Lab roles
@@ -42,13 +42,19 @@ def page() -> str:
                 (
                     f"`{target.name}`",
                     f"`{target.body['protocol']}`",
-                    f"`{target.body['implementation']}`",
+                    f"`{_name(target)}`",
                     _matrix(target),
                 )
                 for target in role.targets
             ]
             parts.append(_table(("target", "protocol", "implementation", "matrix"), targets))
     return "\n\n".join(parts).replace("``", "`") + "\n"
+
+
+def _name(target: Target) -> str:
+    running = target.body["implementation"]
+    assert isinstance(running, Running)
+    return running.name
 
 
 def _matrix(target: Target) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import secrets
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from storagetest.errors import LabError
 from storagetest.files import replace_file
 from storagetest.lab import guest_files, initramfs, qemu, qmp, snapshots, ssh, status
 from storagetest.lab.paths import package_root
-from storagetest.lab.services import ForwardedPort, Target
+from storagetest.lab.services import ForwardedPort, Running, Target
 from storagetest.lab.snapshots import LabSnapshot
 from storagetest.lab.status import HostStatus, LabStatus
 from storagetest.lab.subprocess_util import require, run, tail
@@ -32,6 +33,9 @@ from storagetest.lab.targets import targets_yaml
 
 FACTS = "lab.json"
 """Written last: a lab directory with this file belongs to a lab that is up."""
+
+_SSH_TIMEOUT = 60.0
+"""Seconds for one command over SSH (chosen)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +231,25 @@ def publish(directory: Path, facts: LabStatus, targets: tuple[Target, ...]) -> N
     for name, port in next(host.ports for host in facts.hosts if host.name == qemu.APPLIANCE).items():
         (directory / ForwardedPort(name).file).write_text(f"127.0.0.1:{port}\n")
     clients = [host.name for host in facts.hosts if host.name != qemu.APPLIANCE]
-    text = targets_yaml(facts.name, facts.shape.describe(), directory, clients, targets)
+    versions = _versions(directory, targets)
+    text = targets_yaml(facts.name, facts.shape.describe(), directory, clients, targets, versions)
     (directory / "targets.yaml").write_text(text)
     replace_file(directory / FACTS, status.dump(facts))
+
+
+def _versions(directory: Path, targets: tuple[Target, ...]) -> dict[Running, str]:
+    """Return the version of each implementation, as the appliance reports it; "" if a command prints none."""
+    found = {value for target in targets for value in target.body.values() if isinstance(value, Running)}
+    running = sorted(found, key=lambda each: each.name)
+    if not running:
+        return {}
+    script = "\n".join(f"echo \"$({each.version} 2>&1 | tr '\\n' ' ')\"" for each in running)
+    command = ssh.argv(directory / "ssh_config", qemu.APPLIANCE, ["sh", "-c", script])
+    lines = run(command, timeout=_SSH_TIMEOUT).splitlines()
+    return {each: version_in(line) for each, line in zip(running, lines, strict=True)}
+
+
+def version_in(text: str) -> str:
+    """Return the first word of ``text`` that is a version, from its first digit on."""
+    match = re.search(r"(?<![\w.])[vV]?(\d+(?:\.\d+)+[\w.~+-]*)", text)
+    return match[1] if match else ""

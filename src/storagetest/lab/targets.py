@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from storagetest.lab.paths import shorten_home
-from storagetest.lab.services import ForwardedPort, Secret, Target, YamlValue
+from storagetest.lab.services import ForwardedPort, Running, Secret, Target, YamlValue
 
 # Strings without quotes: a word or a path, a qualified name, an IPv4 address (LNet's NIDs end in @tcp).
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./-]*(:[A-Za-z0-9_./-]+)*|\d+(\.\d+){3}(@[a-z0-9]+)?")
@@ -52,7 +53,12 @@ thresholds:
 
 
 def targets_yaml(
-    name: str, spec: str, directory: Path, clients: list[str], targets: tuple[Target, ...]
+    name: str,
+    spec: str,
+    directory: Path,
+    clients: list[str],
+    targets: tuple[Target, ...],
+    versions: Mapping[Running, str],
 ) -> str:
     """Return the text of targets.yaml for a lab in ``directory``."""
     config = shorten_home(directory / "ssh_config")
@@ -67,13 +73,22 @@ def targets_yaml(
         appliance=ssh_host("appliance"),
         empty="" if targets and clients else " {}",
     )
-    return head + "\n".join(_target(target, directory) for target in targets if clients) + _TAIL
+    return head + "\n".join(_target(target, directory, versions) for target in targets if clients) + _TAIL
 
 
-def _target(target: Target, directory: Path) -> str:
+def _target(target: Target, directory: Path, versions: Mapping[Running, str]) -> str:
+    body = {key: _with_version(value, versions) for key, value in target.body.items()}
     comment = f"  # {target.comment}\n" if target.comment else ""
-    lines = [f"    {key}: {_flow(value, directory)}\n" for key, value in target.body.items()]
+    lines = [f"    {key}: {_flow(value, directory)}\n" for key, value in body.items()]
     return f"{comment}  {target.name}:\n{''.join(lines)}"
+
+
+def _with_version(value: YamlValue, versions: Mapping[Running, str]) -> YamlValue:
+    """Return ``value``, or the name and the version of what runs, its name if the version is not known."""
+    if not isinstance(value, Running):
+        return value
+    version = versions.get(value)
+    return {"name": value.name, "version": version} if version else value.name
 
 
 def _flow(value: YamlValue, directory: Path) -> str:
@@ -83,6 +98,8 @@ def _flow(value: YamlValue, directory: Path) -> str:
             return _string(f"${{file:{shorten_home(directory / value.name)}}}")
         case ForwardedPort():
             return _string(f"${{file:{shorten_home(directory / value.file)}}}")
+        case Running():
+            raise TypeError(f"{value}: its version is not known here")
         case bool():
             return str(value).lower()
         case int():

@@ -16,6 +16,8 @@ Rules, in this order; values are the medians of the repeats:
    et al., The macroscopic behavior of the TCP congestion avoidance algorithm, 1997).
 5. Otherwise the target, if the ceiling or the processor load is known; else unknown.
 
+The ceiling is measured only if rule 2 can apply: see :func:`may_be_near_ceiling`.
+
 :mod:`storagetest.verdict.client_bottleneck` adapts verdicts to the result.
 """
 
@@ -32,6 +34,9 @@ FULL_CARD = 0.90
 NEAR_CEILING = 0.80
 BUSY_CORE = 0.95
 LOSSY = 0.01
+_FEW_CORES = 0.5
+"""Busy cores. At its ceiling a load keeps one core busy or more, near it at least :data:`NEAR_CEILING` cores;
+the rest is for the readings, which cover a little more time than the load (chosen)."""
 
 
 class Limiter(Enum):
@@ -47,8 +52,9 @@ class Limiter(Enum):
 class Utilisation:
     """Utilisation of client and network in one repeat; None: not known.
 
-    ``rate`` and ``ceiling`` are I/Os per second. The others are shares of 1: of the busiest core's time, of
-    the network card's speed in its busier direction, and of the TCP segments sent.
+    ``rate`` and ``ceiling`` are I/Os per second. ``busy_cores`` is the processor time used, per second of the
+    load. The others are shares of 1: of the busiest core's time, of the network card's speed in its busier
+    direction, and of the TCP segments sent.
     """
 
     rate: float
@@ -56,6 +62,7 @@ class Utilisation:
     busiest_core: float | None = None
     network: float | None = None
     resent: float | None = None
+    busy_cores: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +98,11 @@ def bottleneck(repeats: Sequence[Utilisation], *, remote: bool = True) -> Bottle
     if of_ceiling is None and core is None:
         return Bottleneck(Limiter.UNKNOWN, f"no utilisation of the client is known: {details}")
     return Bottleneck(Limiter.TARGET, f"client and network were not saturated: {details}")
+
+
+def may_be_near_ceiling(used: Utilisation) -> bool:
+    """Whether the load used enough of the client's processors to be near its ceiling, as far as is known."""
+    return used.busy_cores is None or used.busy_cores >= _FEW_CORES
 
 
 def _describe_utilisation(

@@ -25,8 +25,12 @@ def check_marks(state: RunState, config: pytest.Config, items: Iterable[pytest.I
     """
     known = {marker.partition(":")[0].partition("(")[0].strip() for marker in config.getini("markers")}
     capabilities = _capabilities(state)
+    checked: set[int] = set()
     for item in items:
         for mark in item.iter_markers():
+            if id(mark) in checked:  # the cases of a function share its marks
+                continue
+            checked.add(id(mark))
             where = f"{item.nodeid}: @pytest.mark.{mark.name}"
             near = difflib.get_close_matches(mark.name, _OURS, n=1, cutoff=_SIMILAR)
             if near and mark.name not in known:

@@ -67,21 +67,22 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
 
 
 def _candidates(state: RunState, metafunc: pytest.Metafunc) -> list[str]:
-    """Return the variants of a case. A wire case gets one for each target: options only concern clients.
+    """Return the variants of a case. A wire case gets the first of each target that has its need.
 
     In a sample, a case through the mount gets one for each protocol. If none fits, the first variant remains,
     so that the case is reported as a skip.
     """
     item, wire = metafunc.definition, wire_needs(metafunc.definition)
     if wire:
-        first = {variant.target: variant for variant in reversed(state.variants.values())}
+        every = [one for one in state.variants.values() if wire <= state.capabilities(one)]
+        first = {variant.target: variant for variant in reversed(every)}
     elif metafunc.config.option.st_sample and item.get_closest_marker("case"):
         needs = needs_of(item)
         able = [variant for variant in state.variants.values() if not state.lacking(variant, needs)]
         first = {variant.protocol: variant for variant in reversed(able)}
     else:
         return list(state.variants)
-    fitting = {variant.id for variant in first.values() if wire <= state.capabilities(variant)}
+    fitting = {variant.id for variant in first.values()}
     return [identifier for identifier in state.variants if identifier in fitting] or list(state.variants)[:1]
 
 

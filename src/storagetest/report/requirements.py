@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import tempfile
 import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -223,7 +224,8 @@ def collect_case_ids(suites: Iterable[Path]) -> set[str]:
         targets, settings = Path(work, "targets.yaml"), Path(work, "pytest.ini")
         targets.write_text(_TARGETS, encoding="utf-8")  # of the project's targets there may be many or none
         settings.write_text("[pytest]\n", encoding="utf-8")
-        argv += ["-W", "ignore", "-c", str(settings), "--st-targets", str(targets)]
+        # Outside of pytest's root directory the fixtures of all suites would override each other.
+        argv += ["-W", "ignore", "-c", str(settings), "--rootdir", os.sep, "--st-targets", str(targets)]
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
             status = pytest.main([*argv, *directories], plugins=[ids])
     if status != pytest.ExitCode.OK or not ids.ids:

@@ -1,11 +1,12 @@
 """Measure one case, from writing its data set to its verdicts. Only this module knows the order of steps.
 
 1. read the versions of the client's kernel and tools (once for each client);
-2. measure the load's ceiling on this client (once for each client and load);
-3. write the data set (once for each attachment);
-4. if the profile requires it, measure rounds until the target reaches steady state;
-5. measure ``repeats`` times while counters are sampled (:mod:`storagetest.runner.sampling`). Cold loads run
+2. write the data set (once for each attachment);
+3. if the profile requires it, measure rounds until the target reaches steady state;
+4. measure ``repeats`` times while counters are sampled (:mod:`storagetest.runner.sampling`). Cold loads run
    without a ramp, and page caches are dropped before each repeat;
+5. measure the load's ceiling on this client if a repeat kept the client so busy that it may be the limit
+   (once for each client and load);
 6. judge. While a gate is undecided, more repeats may decide it and ``max_repeats`` is not reached, measure
    once more and judge again;
 7. find the bottleneck, and adapt the verdicts to it (:mod:`storagetest.verdict.client_bottleneck`).
@@ -23,7 +24,7 @@ from typing import Any, Self
 
 from storagetest.config.base import WorkloadOptions
 from storagetest.hosts.base import Host
-from storagetest.measure.bottleneck import bottleneck
+from storagetest.measure.bottleneck import bottleneck, may_be_near_ceiling
 from storagetest.measure.cache import Cache
 from storagetest.measure.run import Metric, Run, Sample, impossible_values
 from storagetest.measure.steady_state import WINDOW, SteadyStateCheck, by_rounds, within_a_round
@@ -136,7 +137,6 @@ class Measurement:
             else None
         )
         self._sampling = CounterSampling((attachment.client, *extra_hosts), scale.interval, watch=watch)
-        self._ceiling: float | None = None
         self._extra_hosts = tuple(extra_hosts)
         self._cold = workload.cache(options) is Cache.COLD
         self._repeat_number = 0
@@ -152,14 +152,12 @@ class Measurement:
         self._sampling.stop()
 
     def prepare(self) -> None:
-        """Read versions, measure the ceiling and write the data set, each unless it is done already."""
+        """Read versions and write the data set, each unless it is done already."""
         self._started = time.time()
         self.versions = _VERSIONS.get(self._attachment.client, self._workload.tools)
         if self._cold:
             size = self._scale.cold_size or twice_the_memory((self._attachment.client, *self._extra_hosts))
             self._scale = replace(self._scale, size=size, ramp=0.0)
-        load = f"{self._workload.name} {self._workload.parameters(self._options)}"
-        self._ceiling = _CEILINGS.get(self._attachment.client, load, self._measure_ceiling)
         self._sampling.start()  # it gets ready while the data set is written, or in the ramp
         dataset = self._workload.dataset(self._options, self._scale)
         if dataset is not None and self._placement.fill is not None:
@@ -167,9 +165,19 @@ class Measurement:
                 self._placement.origin, self._placement.key(dataset, self._scale.size), self._fill
             )
 
-    def _measure_ceiling(self) -> float | None:
-        self._report(MeasurementPhase.CEILING)
-        return self._workload.ceiling(self._attachment, self._options, self._scale)
+    def _with_ceiling(self, sample: Sample) -> Sample:
+        """Add the client's ceiling to a sample whose bottleneck may depend on it."""
+        used = sample.utilisation
+        if used is None or not self._attachment.remote or not may_be_near_ceiling(used):
+            return sample
+
+        def measure() -> float | None:
+            self._report(MeasurementPhase.CEILING)
+            return self._workload.ceiling(self._attachment, self._options, self._scale)
+
+        load = f"{self._workload.name} {self._workload.parameters(self._options)}"
+        ceiling = _CEILINGS.get(self._attachment.client, load, measure)
+        return replace(sample, utilisation=replace(used, ceiling=ceiling))
 
     def _fill(self) -> None:
         self._report(MeasurementPhase.FILL)
@@ -244,9 +252,8 @@ class Measurement:
         notes = {"caches": caches, "steady state": self._steady_summary}
         evidence = {**sample.evidence, **{name: note for name, note in notes.items() if note}}
         sample = replace(sample, evidence=evidence)
-        if sample.utilisation is not None:
-            sample = replace(sample, utilisation=replace(sample.utilisation, ceiling=self._ceiling))
-        self.samples, self._starts = (*self.samples, sample), (*self._starts, called)
+        self.samples = (*self.samples, self._with_ceiling(sample))
+        self._starts = (*self._starts, called)
 
     def finish(self) -> None:
         """Stop the sampling and add the sampled series to the repeats; no repeat follows."""

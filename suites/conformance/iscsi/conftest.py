@@ -16,10 +16,11 @@ from typing import Any, TypeVar
 import pytest
 
 from storagetest.config import Variant
+from storagetest.config.implementations import Implementation
 from storagetest.errors import AttachError, RemoteProtocolError, StoragetestError
 from storagetest.plugin.conformance.cases import WireLog, case_of
 from storagetest.plugin.conformance.first_look import Look
-from storagetest.plugin.conformance.known_issues import apply_reported
+from storagetest.plugin.conformance.known_issues import apply_identified
 from storagetest.plugin.conformance.leftovers import stop_run
 from storagetest.wire.iscsi.codes import TaskFunction
 from storagetest.wire.iscsi.initiator import AnnouncedClose, Initiator, LoginRefused
@@ -38,6 +39,7 @@ from storagetest.wire.scsi.data import (
     decode_designators,
     decode_inquiry,
     decode_provisioning,
+    implementation,
     wwids,
 )
 from storagetest.wire.scsi.logical_unit import LogicalUnit
@@ -77,7 +79,7 @@ class Facts:
     def __init__(self, portal: Portal) -> None:
         self._portal = portal
         login = self._look("the login", LogicalUnit.test_unit_ready)
-        self._vendor = self._look("standard INQUIRY data", _vendor, after=login)
+        self._implementation = self._look("standard INQUIRY data", _implementation, after=login)
         self._capacity = self._look("READ CAPACITY(16)", _capacity, after=login)
         self._pages = self._look(
             "the VPD pages", lambda unit: frozenset(vpd_page(unit, 0x00).body), after=login
@@ -106,9 +108,9 @@ class Facts:
         return Look(subject, run, after=after)
 
     @property
-    def vendor(self) -> str:
-        """The vendor, "" if it could not be read."""
-        return self._vendor.result or ""
+    def implementation(self) -> Implementation:
+        """The implementation, empty if it is unknown or could not be read."""
+        return Implementation(self._implementation.result or "")
 
     @property
     def capacity(self) -> Capacity:
@@ -177,8 +179,8 @@ class Facts:
         return Scratch(FIRST, BLOCKS, capacity.block_size)
 
 
-def _vendor(unit: LogicalUnit) -> str:
-    return decode_inquiry(good_data(unit.inquiry())).vendor.strip()
+def _implementation(unit: LogicalUnit) -> str:
+    return implementation(decode_inquiry(good_data(unit.inquiry())))
 
 
 def _capacity(unit: LogicalUnit) -> Capacity:
@@ -345,10 +347,10 @@ def connections(portal: Portal, wire_log: WireLog, request: pytest.FixtureReques
 
 @pytest.fixture(autouse=True)
 def known_issue(request: pytest.FixtureRequest) -> None:
-    """Apply the known issues of the target's vendor to this case."""
+    """Apply the known issues of the target's implementation to this case."""
     if "portal" in request.fixturenames and case_of(request.node) is not None:
         facts: Facts = request.getfixturevalue("facts")
-        apply_reported(request.node, vendor=facts.vendor)
+        apply_identified(request.node, facts.implementation)
 
 
 @pytest.hookimpl(wrapper=True)

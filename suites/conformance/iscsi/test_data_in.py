@@ -103,7 +103,12 @@ def test_a_command_that_moves_what_was_expected_has_no_residual(connections, scr
     assert (done.overflow, done.underflow, done.residual) == (False, False, 0)
 
 
-@pytest.mark.case("ISC-DATAIN-15", section="RFC 7143 11.4.5.1", kills=("overflow-allocation",))
+@pytest.mark.case(
+    "ISC-DATAIN-15",
+    section="RFC 7143 11.4.5.1",
+    kills=("overflow-allocation",),
+    builds_on=("ISC-DATAIN-08",),
+)
 def test_data_that_an_allocation_length_cuts_are_no_overflow(session):
     """The data of a command are those that its CDB asks for: of what is cut there nothing remains."""
     blocks = {

@@ -37,7 +37,10 @@ def test_a_nop_out_with_the_reserved_task_tag_is_not_answered(session):
 
 
 @pytest.mark.case(
-    "ISC-NOP-05", section="RFC 7143 11.18.3, 11.19, 13.12", no_mutant_reason="LIO breaks this rule itself"
+    "ISC-NOP-05",
+    section="RFC 7143 11.18.3, 11.19, 13.12",
+    no_mutant_reason="LIO breaks this rule itself",
+    builds_on=("ISC-NOP-01",),
 )
 def test_ping_data_are_cut_to_our_max_recv_data_segment_length(connections):
     session = connections.login(offer={"MaxRecvDataSegmentLength": "512"})
@@ -68,7 +71,9 @@ def test_a_nop_in_has_bit_one_of_byte_one_set(session):
     assert session.ping().final
 
 
-@pytest.mark.case("ISC-NOP-09", section="RFC 7143 11.18.3, 11.19", kills=("nop-echo",))
+@pytest.mark.case(
+    "ISC-NOP-09", section="RFC 7143 11.18.3, 11.19", kills=("nop-echo",), builds_on=("ISC-NOP-01",)
+)
 def test_a_ping_with_data_as_long_as_the_target_takes_is_answered(session):
     size = min(session.parameters.max_send, session.parameters.max_recv)
     assert len(session.ping(bytes(size)).data) == size

@@ -187,7 +187,7 @@ def test_several_pdus_in_one_segment_are_each_answered(session):
     assert [session.expect(NopIn).itt for _ in tags] == tags
 
 
-@pytest.mark.case("ISC-PDU-14", section="RFC 7143 11.1", kills=("nop-echo",))
+@pytest.mark.case("ISC-PDU-14", section="RFC 7143 11.1", kills=("nop-echo",), builds_on=("ISC-NOP-01",))
 def test_a_pdu_that_comes_in_pieces_is_answered(session):
     nop = session.assign_numbers(NopOut(immediate=True, itt=session.numbers.itt(), data=b"piece by piece"))
     session.validator.sent(nop)
@@ -197,7 +197,9 @@ def test_a_pdu_that_comes_in_pieces_is_answered(session):
     assert session.expect(NopIn).data == b"piece by piece"
 
 
-@pytest.mark.case("ISC-PDU-15", section="RFC 7143 11.1", kills=("padding-missing",))
+@pytest.mark.case(
+    "ISC-PDU-15", section="RFC 7143 11.1", kills=("padding-missing",), builds_on=("ISC-NOP-01",)
+)
 def test_data_are_padded_to_four_bytes(session):
     for size in (1, 2, 3, 4, 5):
         answer = session.ping(b"abcde"[:size])
@@ -271,8 +273,7 @@ def test_a_length_of_16_mib_that_does_not_come_does_not_hang_the_target(connecti
     nop = initiator.assign_numbers(NopOut(immediate=True, itt=0x45))
     initiator.send_parts(nop.parts().override_fields(data_length=0xFFFFFF))
     initiator.logged_in = False
-    other = connections.login("b")
-    assert other.ping(b"still here").data == b"still here"
+    connections.login("b").ping()
 
 
 @pytest.mark.case("ISC-PDU-25", section="RFC 7143 11.2.1.5, 7.7", no_mutant_reason=NO_CRASH)
@@ -281,7 +282,7 @@ def test_an_ahs_length_that_points_past_the_pdu_does_not_hang_the_target(connect
     nop = initiator.assign_numbers(NopOut(immediate=True, itt=0x46))
     initiator.send_parts(nop.parts().override_fields(ahs_words=255))
     initiator.logged_in = False
-    assert connections.login("b").ping(b"x").data == b"x"
+    connections.login("b").ping()
 
 
 @pytest.mark.case("ISC-PDU-26", section="RFC 7143 7.7", no_mutant_reason=NO_CRASH)
@@ -290,7 +291,7 @@ def test_noise_after_the_login_leaves_the_target_well(connections):
     noisy.send_raw(bytes(range(256)) * 16)
     noisy.link.close()
     noisy.logged_in = False
-    assert connections.login("b").ping(b"x").data == b"x"
+    connections.login("b").ping()
 
 
 @pytest.mark.case("ISC-PDU-27", section="RFC 7143 7.14", no_mutant_reason=NO_CRASH)

@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 import pytest
 
 from storagetest.config import Variant
+from storagetest.config.implementations import Implementation
 from storagetest.errors import RemoteProtocolError
 from storagetest.plugin.conformance.cases import WireLog
 from storagetest.plugin.conformance.first_look import Look
-from storagetest.plugin.conformance.known_issues import apply_reported
+from storagetest.plugin.conformance.known_issues import apply_identified
 from storagetest.plugin.conformance.repeated_faults import fail_on_faults
 from storagetest.wire.nvme.structures import ControllerData
 from storagetest.wire.nvme_tcp import PORT, ControllerSession, Queue, SubsystemEndpoint, decoder
@@ -53,10 +54,10 @@ class TargetLooks:
     scratch: Look[itertools.cycle[Scratch]]
 
     @property
-    def implementation(self) -> str:
-        """The implementation, "" if it is unknown or could not be read."""
+    def implementation(self) -> Implementation:
+        """The implementation, empty if it is unknown or could not be read."""
         data = self.controller.result
-        return "" if data is None else implementation(data)
+        return Implementation() if data is None else Implementation(*implementation(data))
 
     @property
     def reserves(self) -> bool:
@@ -83,8 +84,8 @@ def about(endpoint: SubsystemEndpoint, variant: Variant) -> TargetLooks:
 
 @pytest.fixture(autouse=True)
 def known_issue(request: pytest.FixtureRequest, about: TargetLooks) -> bool:
-    """Apply the known issues of the target's controller; return whether the case is expected to fail."""
-    return apply_reported(request.node, controller=about.implementation)
+    """Apply the known issues of the target's implementation; return whether the case is expected to fail."""
+    return apply_identified(request.node, about.implementation)
 
 
 @pytest.fixture

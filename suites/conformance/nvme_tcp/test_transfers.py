@@ -329,7 +329,15 @@ BAD_SGLS = {
 @pytest.mark.parametrize(
     "descriptor",
     [
-        pytest.param(raw, id=name, marks=pytest.mark.case(f"NVT-SGL-{name}", kills=("sgl-not-checked",)))
+        pytest.param(
+            raw,
+            id=name,
+            marks=pytest.mark.case(
+                f"NVT-SGL-{name}",
+                kills=("sgl-not-checked",),
+                builds_on=() if name == "KEYED" else ("NVT-SGL-KEYED",),
+            ),
+        )
         for name, raw in BAD_SGLS.items()
     ],
 )

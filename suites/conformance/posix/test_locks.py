@@ -516,3 +516,60 @@ def test_shared_flock_becomes_exclusive(client_dir):
         assert not can_flock(client_dir / "f", fcntl.LOCK_SH)
         fcntl.flock(descriptor, fcntl.LOCK_UN)
         assert can_flock(client_dir / "f", fcntl.LOCK_EX)
+
+
+@pytest.mark.case(
+    "PSX-FLOCK-UP-REFUSED",
+    section=flock_section,
+    kills=("flock-upgrade-over-shared",),
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-FLOCK-EX-EX"),
+)
+def test_shared_flock_that_others_share_does_not_become_exclusive(client_dir):
+    """A conversion to an exclusive lock conflicts with the shared locks of others: [EWOULDBLOCK]."""
+    with open_fd(make_file(client_dir / "f")) as descriptor, open_fd(client_dir / "f") as other:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        fcntl.flock(other, fcntl.LOCK_SH)
+        assert_errno(errno.EWOULDBLOCK, fcntl.flock, descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(other, fcntl.LOCK_UN)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assert not can_flock(client_dir / "f", fcntl.LOCK_SH)
+
+
+@pytest.mark.case(
+    "PSX-LOCK-WAIT-DOWN", section="POSIX.1-2024 fcntl(): F_SETLKW", kills=("lock-downgrade-wakes-none",)
+)
+def test_waiting_reader_gets_the_lock_when_the_writer_downgrades(client_dir):
+    """F_SETLKW waits until the request can be satisfied: also by a lock that becomes shared."""
+    with open_fd(make_file(client_dir / "f", bytes(100))) as descriptor:
+        lock(descriptor, WRITE, 0, 10)
+
+        def wait():
+            with open_fd(client_dir / "f") as mine:
+                lock(mine, READ, 0, 10, fcntl.F_SETLKW)
+            return "granted"
+
+        waiting = SubprocessCall(wait, [])
+        assert not waiting.ended(within=0.3)
+        lock(descriptor, READ, 0, 10)
+        assert waiting.result(within=12) == "granted"
+
+
+@pytest.mark.case("PSX-LOCK-EXIT-OPEN", kills=("lock-outlives-process",))
+def test_locks_of_a_process_that_leaves_the_file_open_end_with_it(client_dir):
+    """Locks are removed when their process terminates without a close(): by exit or by a signal."""
+    make_file(client_dir / "f", bytes(100))
+
+    def hold(end):
+        descriptor = os.open(client_dir / "f", os.O_RDWR)
+        lock(descriptor, WRITE, 0, 10)
+        if end == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        os._exit(0)
+
+    for end in ("ended", "killed"):
+        pid = os.fork()
+        if not pid:
+            hold(end)
+        os.waitpid(pid, 0)
+        with open_fd(client_dir / "f") as descriptor:
+            lock(descriptor, WRITE, 0, 10)

@@ -157,17 +157,17 @@ def file_system(data: Path, tmp_path: Path) -> Iterator[Path]:
 @needs_loop_devices
 def test_a_process_that_cannot_be_killed_is_reported_and_keeps_the_attachment(file_system, drive) -> None:
     found = drive("""
-from contextlib import suppress
-
-def blocked():
-    states = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] for pid in fio()]
-    return "D" in states
+def blocked():  # one of fio's threads: the first one only waits for the others
+    stats = [path.read_text() for pid in fio() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    return "D" in [stat.rpartition(")")[2].split()[0] for stat in stats]
 
 pid = killed_run()
 subprocess.run(["fsfreeze", "--freeze", sys.argv[2]], check=True)
-wait_until(blocked, 60, "a blocked fio")
-frozen = clean()
-subprocess.run(["fsfreeze", "--unfreeze", sys.argv[2]], check=True)
+try:
+    wait_until(blocked, 60, "a blocked fio")
+    frozen = clean()
+finally:
+    subprocess.run(["fsfreeze", "--unfreeze", sys.argv[2]], check=True)
 print(json.dumps({"pid": pid, "frozen": frozen, "repaired": clean()}))
 """)
     frozen, repaired = found["frozen"], found["repaired"]

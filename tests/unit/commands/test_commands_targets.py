@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from storagetest import config
+from storagetest import config, installed_suites
 from storagetest.cli import main
 from storagetest.commands.targets import Cases, span, table
+from storagetest.deprecation import StoragetestDeprecationWarning
 
 TARGETS = """\
 version: 1
@@ -68,7 +69,7 @@ def test_the_cases_of_each_variant_are_counted_and_timed(workdir):
 
 def test_the_error_of_a_suite_that_cannot_be_collected(workdir):
     (workdir / "suites" / "test_suite.py").write_text("import no_such_module")
-    process = run("targets")
+    process = run("targets", "--cost")
     assert process.returncode == 1
     assert "pytest could not collect suites" in process.stderr
     assert "no_such_module" in process.stderr
@@ -81,10 +82,23 @@ def test_a_missing_suite(workdir, capsys):
 
 
 def test_without_cases_the_table_has_the_capabilities(workdir, capsys):
-    assert main(["targets", "--no-cost"]) == 0
+    (workdir / "suites" / "test_suite.py").write_text("import no_such_module")  # is not read
+    assert main(["targets"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].split()[:3] == ["nas-v3", "nfs", "load1"]
     assert "filesystem" in lines[1]
+
+
+def test_the_former_option_is_accepted_with_a_warning(workdir):
+    with pytest.warns(StoragetestDeprecationWarning, match="--no-cost"):
+        assert main(["targets", "--no-cost"]) == 0
+
+
+def test_no_suites_at_all(workdir, capsys, monkeypatch):
+    shutil.rmtree(workdir / "suites")
+    monkeypatch.setattr(installed_suites, "SUITES", workdir / "absent")
+    assert main(["targets", "--cost"]) == 1
+    assert "no suites: ./suites does not exist" in capsys.readouterr().err
 
 
 def test_an_unknown_profile(workdir, capsys):

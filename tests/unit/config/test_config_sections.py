@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from storagetest.config.implementations import Implementation
 from storagetest.deprecation import StoragetestDeprecationWarning
 from storagetest.errors import ConfigError
 
@@ -153,6 +154,9 @@ targets:
 LIST = """\
 - cases: [PSX-UTIME-ROUND, "PSX-ACL-*"]
   variants: [shelf-v3, "fir*"]
+  implementation: box
+  versions: ">=1"
+  message: ["* == *"]
   reason: times are kept to the second
   owner: storage team
   expires: 2027-03-31
@@ -161,9 +165,22 @@ LIST = """\
 
 
 def entry(**changed: str | None) -> str:
-    entry = {"cases": "[A-1]", "reason": "r", "owner": "o", "expires": "2027-03-31", **changed}
+    entry = {
+        "cases": "[A-1]",
+        "implementation": "box",
+        "versions": '"<2"',
+        "message": "[it *]",
+        "reason": "r",
+        "owner": "o",
+        "expires": "2027-03-31",
+        **changed,
+    }
     pairs = ", ".join(f"{key}: {value}" for key, value in entry.items() if value is not None)
     return f"{SHELF}known_issues:\n  - {{{pairs}}}\n"
+
+
+BOX = Implementation("box", "1.9")
+ANYTHING: dict[str, str | None] = {"implementation": None, "versions": None, "outcome": "allow"}
 
 
 def test_a_list_is_read(load_text):
@@ -173,12 +190,12 @@ def test_a_list_is_read(load_text):
     assert (issue.entry.expires, issue.entry.strict, issue.place) == (date(2027, 3, 31), True, "t.yaml:6:3")
     assert str(issue) == "times are kept to the second (storage team, BUG-1; t.yaml:6:3)"
     variants = {variant.id: variant for variant in loaded.variants}
-    assert {name: issue.covers("PSX-ACL-3", one) for name, one in variants.items()} == {
+    assert {name: issue.covers("PSX-ACL-3", one, BOX) for name, one in variants.items()} == {
         "shelf-v3": True,
         "shelf-v4.0": False,
         "first": True,
     }
-    assert not issue.covers("PSX-OPEN-EXCL", variants["first"])
+    assert not issue.covers("PSX-OPEN-EXCL", variants["first"], BOX)
 
 
 def test_a_target_names_all_its_variants_and_none_means_all(load_text):
@@ -186,30 +203,52 @@ def test_a_target_names_all_its_variants_and_none_means_all(load_text):
         load_text(entry(variants=variants)).known_issues[0] for variants in ("[shelf]", None)
     )
     variants = load_text(SHELF).variants
-    assert [by_target.covers("A-1", one) for one in variants] == [True, True, False]
-    assert [everywhere.covers("A-1", one) for one in variants] == [True, True, True]
+    assert [by_target.covers("A-1", one, BOX) for one in variants] == [True, True, False]
+    assert [everywhere.covers("A-1", one, BOX) for one in variants] == [True, True, True]
 
 
 def test_an_entry_is_about_what_all_its_keys_name(load_text):
-    def covered(*, vendor: str = "", **keys: str) -> list[bool]:
-        loaded = load_text(entry(**keys).replace("/a,", "/a, implementation: knfsd,"))
-        return [loaded.known_issues[0].covers("A-1", each, vendor=vendor) for each in loaded.variants]
+    named = "/a, implementation: {name: knfsd, version: 6.1.0-56},"
 
-    assert covered(implementation="knfsd") == [True, True, False]
-    assert covered(implementation="knfsd", where="{version: ['3', '4.1']}") == [True, False, False]
-    assert covered(where="{target: first}") == [False, False, True]
-    assert covered(variants="[shelf]", where="{version: '4.0'}") == [False, True, False]
-    assert covered(vendor="ACME", reference="x") == [True, True, True]
+    def covered(**keys: str | None) -> list[bool | None]:
+        loaded = load_text(entry(**keys).replace("/a,", named))
+        issue = loaded.known_issues[0]
+        return [issue.covers("A-1", each, each.implementation) for each in loaded.variants]
+
+    knfsd = {"implementation": "knfsd", "versions": '">=6.1,<6.2"'}
+    assert covered(**knfsd) == [True, True, False]
+    assert covered(**{**knfsd, "versions": '">=6.2"'}) == [False, False, False]
+    assert covered(**knfsd, where="{version: ['3', '4.1']}") == [True, False, False]
+    assert covered(**ANYTHING, where="{target: first}") == [False, False, True]
+    assert covered(**ANYTHING, variants="[shelf]", where="{version: '4.0'}") == [False, True, False]
 
 
-def test_an_entry_about_a_vendor_needs_that_it_is_reported(load_text):
-    loaded = load_text(entry(vendor="ACME"))
+def test_an_entry_about_versions_needs_that_the_version_is_known(load_text):
+    loaded = load_text(entry())
     issue, variant = loaded.known_issues[0], loaded.variants[0]
-    assert issue.needs_report
-    assert issue.covers("A-1", variant, vendor="ACME")
-    assert not issue.covers("A-1", variant)
-    assert not issue.covers("A-1", variant, vendor="OTHER")
-    assert not issue.covers("A-1", variant, controller="ACME")
+    versions = ("1.9-rc", "2", "", "unknown")
+    found = [issue.covers("A-1", variant, Implementation("box", version)) for version in versions]
+    assert found == [True, False, None, None]
+    assert issue.covers("A-1", variant, Implementation("other")) is False
+    assert issue.covers("A-2", variant, Implementation("box")) is False
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ("{name: a/b}", r"t.yaml:3:\d+: targets.shelf.implementation.name: "),
+        ("{version: 6.1.2}", r"t.yaml:3:\d+: targets.shelf.implementation.name: this is missing"),
+        (
+            "{name: a, version: newest}",
+            r"implementation.version: expected a version that begins with a number",
+        ),
+        ("{name: a, version: 6.1}", r"implementation.version: 6.1 is a number in YAML, not text: quote it"),
+        ("{name: a, release: '1'}", r"implementation.release: no such key"),
+    ],
+)
+def test_an_error_in_an_implementation_names_its_location(load_text, written: str, message: str):
+    with pytest.raises(ConfigError, match=message):
+        load_text(SHELF.replace("/a,", f"/a, implementation: {written},"))
 
 
 def test_a_message_is_compared_with_the_first_line(load_text):
@@ -217,7 +256,6 @@ def test_a_message_is_compared_with_the_first_line(load_text):
     assert issue.expects("4 == 5\nmore")
     assert issue.expects("refused by EIO")
     assert not issue.expects("5 == 4\n4 == 5")
-    assert load_text(entry()).known_issues[0].expects("whatever it is")
 
 
 def test_a_separate_file_is_read_in_addition_to_the_targets_file(load_text, tmp_path: Path):
@@ -226,7 +264,7 @@ def test_a_separate_file_is_read_in_addition_to_the_targets_file(load_text, tmp_
     (issue,) = load_text(f"{SHELF}known_issues: known/nas.yaml\n").known_issues
     assert issue.place == "known/nas.yaml:1:3"
     (tmp_path / "known" / "nas.yaml").write_text(LIST.replace("owner", "ovner"), encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"known/nas.yaml:4:3: .*ovner: no such key; did you mean 'owner'"):
+    with pytest.raises(ConfigError, match=r"known/nas.yaml:7:3: .*ovner: no such key; did you mean 'owner'"):
         load_text(f"{SHELF}known_issues: known/nas.yaml\n")
 
 
@@ -254,12 +292,23 @@ def test_a_quoted_day_is_a_day(load_text):
             r"t.yaml:6:\d+: .*variants: 'shelv' matches no variant; did you mean 'shelf'",
         ),
         (
-            entry(implementation="a", vendor="b"),
-            r"t.yaml:6:5: known_issues.0: expected only one of `implementation`, `vend",
+            entry(vendor="b"),
+            r"t.yaml:6:\d+: known_issues.0.vendor: this key was removed. Write `implementation`",
         ),
-        (entry(vendor="b", where="{version: '3'}"), r"known_issues.0: `where` is not allowed with `vendor`"),
+        (
+            entry(message=None),
+            r"t.yaml:6:5: known_issues.0: an expected failure requires `message`, globs of",
+        ),
+        (
+            entry(versions=None),
+            r"t.yaml:6:5: known_issues.0: an expected failure requires `versions`, such as",
+        ),
+        (entry(implementation=None), r"known_issues.0: `versions` requires `implementation`"),
+        (entry(message='["*"]'), r"known_issues.0: `message` matches every failure"),
+        (entry(expires="2999-12-31"), r"known_issues.0: `expires` is 2999-12-31, which is more than a year"),
+        (entry(versions="1"), r"known_issues.0.versions: expected a range of versions in quotes"),
         (entry(where="{versoin: '3'}"), r"known_issues.0: where: no protocol has an option versoin"),
-        (entry(outcome="allow"), r"known_issues.0: `outcome: allow` requires `message`"),
+        (entry(outcome="allow", message=None), r"known_issues.0: `outcome: allow` requires `message`"),
         (entry(outcome="skip", message="[a]"), r"known_issues.0: `outcome: skip` does not allow `message`"),
         (
             entry(outcome="xfail"),
@@ -277,7 +326,7 @@ def test_an_error_in_a_known_issue_names_its_location(load_text, text: str, mess
 
 
 def test_the_schema_takes_both_forms(fits_schema):
-    good = {"cases": ["A-1"], "reason": "r", "owner": "o", "expires": "2027-03-31"}
+    good = {"cases": ["A-1"], "reason": "r", "owner": "o", "expires": "2027-03-31", "versions": "<2"}
     for known in ("known.yaml", [good], [], [{**good, "strict": False, "reference": "x", "variants": ["*"]}]):
         assert fits_schema(known_issues=known)
     for bad in ({}, [{**good, "until": "x"}], [{key: good[key] for key in ("cases", "reason")}], ""):

@@ -17,7 +17,8 @@ import yaml
 from storagetest.lab import cli, guest_files, qemu, roles
 from storagetest.lab.paths import lab_dir
 from storagetest.lab.reference import page
-from storagetest.lab.services import client, lio, nvmet, tgt
+from storagetest.lab.services import Running, client, lio, nvmet, tgt
+from storagetest.lab.startup import version_in
 from storagetest.lab.targets import targets_yaml
 
 ROOT = Path(__file__).parents[3]
@@ -85,7 +86,7 @@ def test_a_machine_loads_its_modules_and_runs_its_script(toy: str):
 
 
 def test_the_generated_targets_file_has_its_targets(toy: str):
-    text = targets_yaml("default", "spec", lab_dir("default"), ["client1"], roles.load(toy).targets)
+    text = targets_yaml("default", "spec", lab_dir("default"), ["client1"], roles.load(toy).targets, {})
     assert yaml.safe_load(text)["targets"]["toy-nfs"] == {
         "protocol": "nfs",
         "implementation": "toyfs",
@@ -94,6 +95,27 @@ def test_the_generated_targets_file_has_its_targets(toy: str):
         "address": "10.77.0.1",
         "export": "/toy",
     }
+    (running,) = {target.body["implementation"] for target in roles.load(toy).targets}
+    assert isinstance(running, Running)
+    versions = {running: "6.1.0-56"}
+    text = targets_yaml("default", "spec", lab_dir("default"), ["client1"], roles.load(toy).targets, versions)
+    named = yaml.safe_load(text)["targets"]["toy-nfs"]["implementation"]
+    assert named == {"name": "toyfs", "version": "6.1.0-56"}
+
+
+@pytest.mark.parametrize(
+    ("printed", "version"),
+    [
+        ("6.1.0-56-cloud-amd64 ", "6.1.0-56-cloud-amd64"),
+        ("Version 4.17.12-Debian ", "4.17.12-Debian"),
+        ("1.0.85 ", "1.0.85"),
+        ("NFS-Ganesha Release = V4.3 ", "4.3"),
+        ("cat: /sys/fs/lustre/version: No such file or directory ", ""),
+        ("sh: 1: tgtd: not found ", ""),
+    ],
+)
+def test_the_version_is_found_in_what_a_server_prints(printed: str, version: str):
+    assert version_in(printed) == version
 
 
 def test_the_reference_page_has_its_tables(toy: str):

@@ -25,7 +25,7 @@ def home(monkeypatch, tmp_path) -> Path:
 
 
 def text(role: str, clients: list[str] = CLIENTS) -> str:
-    return targets_yaml("default", "a spec", paths.lab_dir("default"), clients, roles.load(role).targets)
+    return targets_yaml("default", "a spec", paths.lab_dir("default"), clients, roles.load(role).targets, {})
 
 
 @pytest.mark.parametrize("role", roles.names())
@@ -64,7 +64,7 @@ def test_the_clients_are_listed(home):
 @pytest.mark.parametrize("value", ["yes", "4.1", "a b", "", "a: b", "#x", "~", "10.77.0.1", "1e3", "a:b"])
 def test_every_string_survives_a_round_trip(home, value):
     target = Target("t", {"value": value, "in": [value, {"deeper": value}]})
-    found = yaml.safe_load(targets_yaml("n", "s", Path("/d"), CLIENTS, (target,)))["targets"]["t"]
+    found = yaml.safe_load(targets_yaml("n", "s", Path("/d"), CLIENTS, (target,), {}))["targets"]["t"]
     assert found == {"value": value, "in": [value, {"deeper": value}]}
 
 

@@ -354,7 +354,7 @@ def test_a_targets_file_and_the_schema_take_it(targets: Path):
 def test_targets_lists_it_its_capabilities_and_the_cases_of_the_suites(targets: Path, capsys):
     assert main(["targets", "--kinds"]) == 0
     assert "toy                  A directory, reached by way of a port." in capsys.readouterr().out
-    assert main(["targets", "--no-cost"]) == 0
+    assert main(["targets"]) == 0
     assert "filesystem locks shared" in capsys.readouterr().out
     assert main(["targets", str(ROOT / "suites/performance/test_copy.py")]) == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("box-level")]

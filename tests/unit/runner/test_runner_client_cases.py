@@ -1,6 +1,7 @@
 """Cases that run on a client, and the client's own ceilings."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -9,6 +10,8 @@ from measured_loads import needs_fio
 
 from storagetest.errors import HostError, WorkloadError
 from storagetest.hosts import LocalHost
+from storagetest.measure.bottleneck import Limiter, Utilisation
+from storagetest.measure.run import Sample
 from storagetest.polling import wait_until
 from storagetest.runner.client_cases import ClientCase, ClientCaseBatch, ClientCaseStatus, run_cases
 from storagetest.runner.client_ceilings import ClientCeilings
@@ -129,12 +132,34 @@ def test_a_generator_that_cannot_leaves_it_unknown_and_a_lost_client_is_an_error
             ClientCeilings().get(host, "x", Mock(side_effect=HostError("gone")))
 
 
+@pytest.mark.parametrize(
+    ("busy_cores", "remote", "ceilings"),
+    [(0.49, True, 0), (0.5, True, 1), (None, True, 1), (2.0, False, 0)],
+    ids=["idle", "busy", "unknown", "not remote"],
+)
+def test_the_ceiling_is_measured_if_the_client_may_be_the_limit(
+    measure, scripted, attachment, monkeypatch, busy_cores, remote, ceilings
+):
+    load, used = scripted([]), Utilisation(rate=900.0, busy_cores=busy_cores)
+    sample = Sample({"iops": 900.0}, 1.0, 900, utilisation=used)
+    ceiling = Mock(return_value=1000.0)
+    monkeypatch.setattr(load, "measure", lambda *_: sample)
+    monkeypatch.setattr(load, "ceiling", ceiling)
+    scale = LoadSize(size=1 << 20, ramp=0.0, runtime=1.0)
+    run, _ = measure(load, scale, repeats=3, attachment=replace(attachment, remote=remote))
+    assert ceiling.call_count == ceilings
+    assert [one.utilisation.ceiling for one in run.samples] == [1000.0 if ceilings else None] * 3
+    assert (run.limited_by.limiter is Limiter.CLIENT) is bool(ceilings)
+
+
 @needs_fio
-def test_run_names_its_limiter(measure):
+def test_run_names_its_limiter(measure, monkeypatch):
+    monkeypatch.setattr("storagetest.runner.measurement.may_be_near_ceiling", lambda _: True)
     scale = LoadSize(size=2 << 20, ramp=0.1, runtime=0.4)
     run, _ = measure(SmallRandomRead(), scale, options={"queue_depth": 1}, repeats=1)
     (sample,) = run.samples
     assert sample.utilisation.rate == pytest.approx(sample.values["iops"])
     assert sample.utilisation.ceiling > 0
+    assert sample.utilisation.busy_cores > 0
     assert 0 < (sample.utilisation.busiest_core or 0) <= 1
     assert "without a target" in run.limited_by.reason

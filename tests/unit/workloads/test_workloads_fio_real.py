@@ -101,6 +101,12 @@ def test_load_goes_on_in_the_cooldown_and_is_not_counted(directory):
 
 
 @needs_fio
+def test_one_worker_alone_does_not_cool_down(directory):
+    sample = measured(WRITE, directory, {"jobs": 1}, replace(SCALE, cooldown=0.4))
+    assert "cooldown" not in sample.evidence["argv"]
+
+
+@needs_fio
 def test_filling_leaves_random_data_everywhere(directory):
     WRITE.fill(directory, WRITE.Options(), SCALE)
     assert_filled(file_of(directory), SCALE.size)

@@ -46,6 +46,14 @@ def renameat2(old: os.PathLike[str], new: os.PathLike[str], flags: int) -> None:
     _call("renameat2", *names, ctypes.c_uint(flags), lacking=lacking)
 
 
+def syncfs(descriptor: int) -> None:
+    """Write all changes of the descriptor's file system to its storage.
+
+    See syncfs(2).
+    """
+    _call("syncfs", descriptor)
+
+
 class _Timespec(ctypes.Structure):
     _fields_ = [("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long)]
 

@@ -18,6 +18,7 @@ __all__ = [
     "ADDRESS",
     "SECOND_ADDRESS",
     "ForwardedPort",
+    "Running",
     "Secret",
     "Service",
     "Target",
@@ -30,6 +31,8 @@ __all__ = [
 ADDRESS = "10.77.0.1"
 SECOND_ADDRESS = "10.77.0.2"
 """A second address of the appliance on the same network, for targets with two paths."""
+
+KERNEL_VERSION = "uname -r"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,15 @@ class ForwardedPort:
         return f"wire-{self.name}"
 
 
-YamlValue = str | int | bool | Secret | ForwardedPort | list["YamlValue"] | dict[str, "YamlValue"]
+@dataclass(frozen=True, slots=True)
+class Running:
+    """The ``implementation`` of a target: its name, and a command there that prints its version."""
+
+    name: str
+    version: str
+
+
+YamlValue = str | int | bool | Secret | ForwardedPort | Running | list["YamlValue"] | dict[str, "YamlValue"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +87,8 @@ class Service:
     """Script that sets the passwords; runs after ``script``, and after a resume from a snapshot."""
     implementation: str = ""
     """The ``implementation`` of the targets, which known issues are listed under."""
+    version: str = KERNEL_VERSION
+    """Shell command that prints the version of the implementation; text before its first digit is ignored."""
     packages: tuple[str, ...] = ()
     """Debian packages to install."""
     unpacked: tuple[str, ...] = ()
@@ -91,7 +104,7 @@ class Service:
     def all_targets(self) -> tuple[Target, ...]:
         """The targets, with the keys that all targets of an appliance have."""
         common: dict[str, YamlValue] = {
-            "implementation": self.implementation,
+            "implementation": Running(self.implementation, self.version),
             "server": "appliance",
             "clients": "all",
         }

@@ -62,6 +62,7 @@ SERVICE = Service(
     "ganesha",
     _SCRIPT,
     implementation="ganesha",
+    version="ganesha.nfsd -v",
     packages=("nfs-ganesha", "nfs-ganesha-vfs", "nfs-common", "rpcbind", "e2fsprogs"),
     ports=_PORTS,
     targets=(

@@ -43,6 +43,7 @@ SERVICE = Service(
     "lustre",
     _SCRIPT.replace("@FSNAME@", _FSNAME).replace("@NID@", _NID),
     implementation="lustre-wbcfs",
+    version="cat /sys/fs/lustre/version",
     targets=(
         Target(
             "lustre",

@@ -112,6 +112,7 @@ SERVICE = Service(
     _SCRIPT + _START,
     _CREDENTIALS,
     implementation="samba",
+    version="smbd --version",
     packages=_PACKAGES,
     ports={"smb": 445},
     targets=(
@@ -133,7 +134,8 @@ WITH_POSIX = Service(
     "samba",
     _SCRIPT + _POSIX + _START,
     _CREDENTIALS,
-    implementation="samba-4-22",
+    implementation="samba",
+    version="smbd --version",
     packages=_PACKAGES,
     ports={"smb": 445},
     targets=(

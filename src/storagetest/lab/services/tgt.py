@@ -84,6 +84,7 @@ SERVICE = Service(
     _SCRIPT,
     _CREDENTIALS,
     implementation="tgt",
+    version="tgtd --version",
     packages=("tgt",),
     ports={"iscsi": _PORT},
     targets=(

@@ -49,6 +49,7 @@ _OBSERVED = pytest.StashKey[list[str]]()
 _LOG = pytest.StashKey["WireLog"]()
 _CASE = pytest.StashKey["CaseMark"]()
 _DURATION = pytest.StashKey[float]()
+_MUST_FAIL = pytest.StashKey[bool]()
 _BECAUSE = pytest.StashKey[Cause | None]()
 _SHOWN_LINES = 60
 _LONGEST_NAME = 200
@@ -181,6 +182,11 @@ def downgrade_to_may(item: pytest.Item) -> None:
         item.stash[_CASE] = replace(case, level=Level.MAY)
 
 
+def fail_at_every_level(item: pytest.Item) -> None:
+    """Report the failure of the case as that of a MUST: an entry about it is wrong."""
+    item.stash[_MUST_FAIL] = True
+
+
 class Conformance:
     """The hooks. xdist's controller writes the records that the workers' reports contain."""
 
@@ -224,6 +230,7 @@ class Conformance:
         item.stash[_LOG] = WireLog()
         item.stash[_OBSERVED] = []
         item.stash[_BECAUSE] = None
+        item.stash[_MUST_FAIL] = False
         case = case_of(item)
         if case is None:
             return
@@ -254,7 +261,8 @@ class Conformance:
         if isinstance(error, RemoteProtocolError) and report.when == "call":
             mark_failed(report)  # a claim about the target, not an error
         # A failure of the setup is no claim of the case, so the level of the case does not excuse it.
-        level = case.level if report.when == "call" else Level.MUST
+        must_fail = item.stash.get(_MUST_FAIL, False) or report.when != "call"
+        level = Level.MUST if must_fail else case.level
         outcome = _outcome(report, level, broken=broken, strict=self._strict)
         if isinstance(error, Invalid) and report.failed:
             outcome = CaseOutcome.INVALID
@@ -266,6 +274,8 @@ class Conformance:
         observed: list[str] = item.stash.get(_OBSERVED, [])
         seconds: float = item.stash.get(_DURATION, call.duration)
         message = "" if error is None else str(error) or type(error).__name__
+        if error is None and report.failed:
+            message = str(report.longrepr)  # a known issue that passes
         if (
             outcome in (CaseOutcome.FAILED, CaseOutcome.WARNED)
             and report.when == "call"

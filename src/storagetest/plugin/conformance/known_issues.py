@@ -4,9 +4,9 @@ The entries are in the targets file and in the table next to the suite
 (:mod:`storagetest.plugin.conformance.known_issues_table`); foreign suites have entries in their files.
 Rules:
 
-1. An expected failure is *known* (xfailed). A case that passes is a failure until the entry is removed
-   (``strict: false``: a case that does not always fail). An error that is no claim about the target stays an
-   error. A failure that matches none of the entry's ``message`` globs stays a failure.
+1. An expected failure is *known* (xfailed). A case that passes is a failure at every level until the entry is
+   removed (``strict: false``: a case that does not always fail). An error that is no claim about the target
+   stays an error. A failure that matches none of the ``message`` globs is a failure at every level.
 2. An allowed failure is recorded as that of a MAY. If the case passes, it passes.
 3. After its last day an entry excuses nothing: a case that fails is a failure, which names the entry; a case
    that passes is a failure until the entry is removed; a case that the entry skips is not run, and fails.
@@ -14,8 +14,11 @@ Rules:
 5. A glob of the targets file that matches no case is an error with its position if all cases that it could
    match were collected: from whole directories, and with either another case of the same family (``PSX`` of
    ``PSX-OPEN-EXCL``) or every suite.
-6. The summary has a line for each entry of the targets file. It has a line for an entry of a table only if
-   the entry must be removed or renewed.
+6. An entry about some versions of an implementation applies only if the version is known. The implementation
+   is what the targets file claims, completed by what a suite identifies; the two must agree.
+7. The summary has a line for each entry of the targets file. It has a line for an entry of a table only if
+   the entry must be removed or renewed. It has a line for each target whose version is not known, if an
+   entry does not apply for that reason.
 """
 
 from __future__ import annotations
@@ -29,9 +32,10 @@ from typing import Any
 import pytest
 
 from storagetest.config import Variant
+from storagetest.config.implementations import Implementation
 from storagetest.config.known_issues import KnownIssue
-from storagetest.errors import RemoteProtocolError
-from storagetest.plugin.conformance.cases import case_of, downgrade_to_may
+from storagetest.errors import ConfigError, RemoteProtocolError
+from storagetest.plugin.conformance.cases import case_of, downgrade_to_may, fail_at_every_level
 from storagetest.plugin.conformance.causes import NoClaim
 from storagetest.plugin.conformance.known_issues_table import read_suite_table
 from storagetest.plugin.items import is_worker
@@ -45,9 +49,15 @@ _EXPECTED = pytest.StashKey[KnownIssue]()
 
 _ALLOWED = pytest.StashKey[list[KnownIssue]]()
 _NOT_RUN = pytest.StashKey[KnownIssue]()
+_APPLIED = pytest.StashKey[list[KnownIssue]]()
+_NO_VERSION = pytest.StashKey[str]()
+"""Why entries about some versions do not apply: the version is not known."""
 
 _STATE = "storagetest_known"
 """Attribute of a report: (state of the entry, its text) for the summary."""
+
+_UNVERSIONED = "storagetest_known_no_version"
+"""Attribute of a report: why entries about some versions did not apply."""
 
 
 class _ExpectedFailure(type):
@@ -60,38 +70,59 @@ class _ExpectedFailure(type):
 
 
 def apply_known_issues(
-    item: pytest.Item, issues: Iterable[KnownIssue], case: str, variant: Variant, **reported: str
+    item: pytest.Item,
+    issues: Iterable[KnownIssue],
+    case: str,
+    variant: Variant,
+    *,
+    found: Implementation | None = None,
 ) -> bool:
     """Apply the entries about ``case`` to ``item``; return whether one of them expects it to fail.
 
-    At collection ``reported`` is empty, and entries with a ``vendor`` or ``controller`` are not applied. A
-    running case passes the value that the target reports; then only such entries are applied, and the case is
-    skipped if one of them requires it.
+    At collection the implementation is the one that the targets file names. A running case passes the one
+    that it ``found``; then further entries apply, and the case is skipped if one of them requires it.
+    Raises :class:`ConfigError` if the two contradict each other.
     """
-    applicable = [
-        issue
-        for issue in issues
-        if issue.needs_report is bool(reported) and issue.covers(case, variant, **reported)
-    ]
-    for issue in applicable:
-        _apply(item, issue, variant)
+    implementation = variant.implementation
+    if found is not None:
+        try:
+            implementation = implementation.merge(found)
+        except ValueError as error:
+            message = f"targets.{variant.target}.implementation: {error}. Correct it, or remove it."
+            raise ConfigError(message, place=variant.place) from None
+    applied = item.stash.setdefault(_APPLIED, [])
+    item.stash[_NO_VERSION] = ""
+    for issue in issues:
+        covered = issue.covers(case, variant, implementation)
+        if covered is None:
+            item.stash[_NO_VERSION] = _no_version(variant, implementation)
+        if covered and not any(issue is other for other in applied):
+            applied.append(issue)
+            _apply(item, issue, variant)
     not_run = item.stash.get(_NOT_RUN, None)
-    if reported and not_run is not None:
+    if found is not None and not_run is not None:
         if not_run.is_over():
             _fail_not_run(not_run)
         pytest.skip(f"{variant.id}: {not_run}")
-    return any(issue.entry.outcome == "fail" and not issue.is_over() for issue in applicable)
+    return any(issue.entry.outcome == "fail" and not issue.is_over() for issue in applied)
 
 
-def apply_reported(item: pytest.Item, **reported: str) -> bool:
-    """Apply the entries about the ``vendor`` or ``controller`` that the target reports.
+def _no_version(variant: Variant, implementation: Implementation) -> str:
+    return (
+        f"{variant.target}: known issues of {implementation.name} do not apply, because its version is not "
+        f"known: write `implementation: {{name: {implementation.name}, version: ...}}` at the target"
+    )
 
-    Returns whether one of them expects the case to fail.
+
+def apply_identified(item: pytest.Item, found: Implementation) -> bool:
+    """Apply the entries about the implementation that the target reports.
+
+    Returns whether an entry expects the case to fail.
     """
     case, variant = case_of(item), item.config.stash[KEY].variant_of(item)
     if case is None or variant is None:
         return False
-    return apply_known_issues(item, _entries(item), case.id, variant, **reported)
+    return apply_known_issues(item, _entries(item), case.id, variant, found=found)
 
 
 def _apply(item: pytest.Item, issue: KnownIssue, variant: Variant) -> None:
@@ -203,6 +234,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     else:
         expired = _expired(item)
         if expired is not None:
+            fail_at_every_level(item)
             raise NoClaim(f"the case passes: remove the entry ({_expired_text(expired)})", pytrace=False)
         return result
     downgrade_to_may(item)
@@ -221,10 +253,20 @@ def _explain(item: pytest.Item, message: str) -> None:
     if expired is not None:
         text = f"{_expired_text(expired)}\ncorrect the target, or agree on a new date"
     elif expected is not None and not expected.expects(message):
-        text = f"the failure does not match the entry ({' or '.join(expected.entry.message)}): {expected}"
+        text = _mismatch(expected)
+        fail_at_every_level(item)
+    elif allowed := item.stash.get(_ALLOWED, []):
+        text = "\n".join(map(_mismatch, allowed))
+        fail_at_every_level(item)
+    elif item.stash.get(_NO_VERSION, ""):
+        text = item.stash[_NO_VERSION]
     else:
         return
     item.add_report_section("call", "known issue", text)
+
+
+def _mismatch(issue: KnownIssue) -> str:
+    return f"the failure does not match the entry ({' or '.join(issue.entry.message)}): {issue}"
 
 
 def _expired(item: pytest.Item) -> KnownIssue | None:
@@ -246,6 +288,8 @@ def pytest_runtest_makereport(
     """Report that an entry must be removed, and add the entry to the report for the summary."""
     report = yield
     issue, not_run = item.stash.get(_EXPECTED, None), item.stash.get(_NOT_RUN, None)
+    if report.when == "call" and item.stash.get(_NO_VERSION, ""):
+        setattr(report, _UNVERSIONED, item.stash[_NO_VERSION])
     if not_run is not None and not_run.is_over() and report.failed:
         setattr(report, _STATE, ("EXPIRED", f"{not_run.entry.expires}: {not_run}"))
     elif report.when != "call":
@@ -254,6 +298,7 @@ def pytest_runtest_makereport(
         setattr(report, _STATE, ("EXPIRED", f"{expired.entry.expires}: {expired}"))
     elif issue is not None and report.failed and call.excinfo is None:  # a strict xfail that passed
         report.longrepr = f"the case passes: remove the entry ({_text(issue)})"
+        fail_at_every_level(item)
         setattr(report, _STATE, ("PASSES", f"until {issue.entry.expires}: {issue}"))
     elif issue is not None and hasattr(report, "wasxfail") and issue.in_targets_file:
         setattr(report, _STATE, ("known", f"until {issue.entry.expires}: {issue}"))
@@ -265,17 +310,27 @@ class _Summary:
 
     def __init__(self) -> None:
         self._cases: dict[tuple[str, str], list[str]] = {}
+        self._unversioned: dict[str, int] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Collect the cases of each entry."""
+        text = getattr(report, _UNVERSIONED, None)
+        if text is not None:
+            self._unversioned[text] = self._unversioned.get(text, 0) + 1
         state = getattr(report, _STATE, None)
         if state is not None:
             self._cases.setdefault((state[0], state[1]), []).append(report.nodeid.rpartition("::")[2])
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print each entry once, with the number of its cases."""
-        if not self._cases:
+        if not self._cases and not self._unversioned:
             return
         terminalreporter.section("known issues")
+        for text, count in sorted(self._unversioned.items()):
+            terminalreporter.write_line(f"NOT APPLIED {text} ({_count(count)})")
         for (state, reason), cases in sorted(self._cases.items()):
-            terminalreporter.write_line(f"{state} {reason}: {len(cases)} case{'s' * (len(cases) != 1)}")
+            terminalreporter.write_line(f"{state} {reason}: {_count(len(cases))}")
+
+
+def _count(cases: int) -> str:
+    return f"{cases} case{'s' * (cases != 1)}"

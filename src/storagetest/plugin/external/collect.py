@@ -11,8 +11,10 @@ A file ``NAME.external.toml`` names a suite, which of its tests are selected, an
     expires = 2027-03-31                    # likewise; the last day on which it holds
 
     [[known_issues]]
-    vendor = "LIO-ORG"                      # as the target reports it, or `implementation`
+    implementation = "lio"                  # as the target reports it, or as the targets file names it
+    versions = ">=6.1,<7"
     tests = ["Verify10.Mismatch*"]          # another name of `cases`
+    message = ["*VERIFY10 successful*"]     # globs of the failure's first line
     reason = "BYTCHK is ignored"
     reference = "SBC-3 5.30"                # optional
     strict = false                          # it does not always fail
@@ -29,7 +31,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +47,6 @@ from storagetest.plugin.external.host_item import ControllerItem
 from storagetest.plugin.external.item import ExternalItem, SuiteSelection
 from storagetest.plugin.external.mount_item import MountItem
 from storagetest.plugin.run_state import KEY
-
-_UNDATED = {"owner": "unknown", "expires": date.max}
-"""Owner and last day of entries in the format of earlier releases, which has neither."""
 
 
 class ExternalFile(pytest.File):
@@ -107,12 +105,7 @@ def _read(path: Path) -> SuiteSelection:
     name = document.get("suite")
     if not isinstance(name, str) or name not in suites.all():
         raise pytest.UsageError(f"{path}: suite: expected one of {', '.join(sorted(suites.all()))}")
-    suite = suites.get(name)
-    on = suite.reports if issubclass(suite, ControllerSuite) else "implementation"
-    other_keys = {"tests": "cases", "on": on, "run": "outcome"}
-    issues = take_known_issues(
-        document, path, TableIssueEntry, old="known", other_keys=other_keys, old_shared=_UNDATED
-    )
+    issues = take_known_issues(document, path, TableIssueEntry, alias="tests")
     return SuiteSelection(**_checked(path, document), known_issues=issues)
 
 

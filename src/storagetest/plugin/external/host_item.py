@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from storagetest.config.implementations import Implementation
 from storagetest.errors import DeadlineExceeded, RemoteProtocolError, WorkloadError
 from storagetest.external.base import ControllerSuite, ItemOutcome, TargetInfo
 from storagetest.hosts import LocalHost
@@ -21,8 +22,8 @@ class ControllerItem(ExternalItem):
     def runtest(self) -> None:
         """Run the test and report its result."""
         info = self._target_info()
-        reported = {self.suite.reports: info.implementation}
-        apply_known_issues(self, self.selection.known_issues, self.test, self.variant, **reported)
+        found = Implementation(info.implementation, info.version)
+        apply_known_issues(self, self.selection.known_issues, self.test, self.variant, found=found)
         run = self.suite.invocation(self.test, self.variant.options, may_erase=info.may_erase)
         argv = (self.program, *run.argv[1:]) if self.selection.program else run.argv
         try:

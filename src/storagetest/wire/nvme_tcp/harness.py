@@ -216,14 +216,14 @@ def wwids(session: ControllerSession, nsid: int) -> set[str]:
     return names
 
 
-def implementation(data: ControllerData) -> str:
-    """Return the name of the implementation, from its Identify data, or "" if it is unknown.
+def implementation(data: ControllerData) -> tuple[str, str]:
+    """Return name and version of the implementation, from its Identify data; empty if they are unknown.
 
-    The model number of ``spdk`` begins with "SPDK", unless its user has chosen another. ``linux-nvmet`` has
-    no PCI vendor, and its firmware revision is the kernel's version.
+    The model number of ``spdk`` begins with "SPDK", unless its user has chosen another. ``nvmet``, Linux's
+    target, has no PCI vendor. The firmware revision (8 characters) is SPDK's release or the kernel's.
     """
-    if data.text("mn").startswith("SPDK"):
-        return "spdk"
     revision = data.text("fr")
+    if data.text("mn").startswith("SPDK"):
+        return "spdk", revision
     linux = data["vid"] == 0 and revision[:1].isdigit() and "." in revision
-    return "linux-nvmet" if linux else ""
+    return ("nvmet", revision) if linux else ("", "")

@@ -52,6 +52,19 @@ def decode_inquiry(data: bytes) -> Inquiry:
     )
 
 
+_IMPLEMENTATIONS = {("LIO-ORG", ""): "lio", ("IET", "VIRTUAL-DISK"): "tgt", ("IET", "Controller"): "tgt"}
+"""Vendor and product of INQUIRY → implementation. Any product if it is empty: LIO's can be set."""
+
+
+def implementation(inquiry: Inquiry) -> str:
+    """Return the name of the software that sends these INQUIRY data, or "" if it is not known.
+
+    No version: LIO reports the revision 4.0 and tgt the revision 0001 since their first releases.
+    """
+    vendor, product = inquiry.vendor.strip(), inquiry.product.strip()
+    return _IMPLEMENTATIONS.get((vendor, product)) or _IMPLEMENTATIONS.get((vendor, ""), "")
+
+
 @dataclass(frozen=True, slots=True)
 class VpdPage:
     """A vital product data page: its code, and its body after the 4-byte header."""

@@ -137,7 +137,6 @@ class AgentWorkload(Workload[O]):
             evidence["cpu"] = describe_cpu(result.cpu)
         seconds = sum(phase.seconds for phase in result.phases.values())
         ios = sum(entry.ops for phase in result.phases.values() for entry in phase.operations.values())
-        busiest_core = result.cpu.busiest_core if result.cpu is not None else None
         return Sample(
             values=values,
             seconds=seconds,
@@ -145,7 +144,7 @@ class AgentWorkload(Workload[O]):
             evidence=evidence,
             operations={name: entry.latency for name, entry in operations.items()},
             invalid=self.invalid(result, options),
-            utilisation=Utilisation(ios / seconds, busiest_core=busiest_core) if seconds > 0 else None,
+            utilisation=_utilisation(result, ios / seconds) if seconds > 0 else None,
             spans={name: phase.times for name, phase in result.phases.items() if phase.times is not None},
         )
 
@@ -225,6 +224,15 @@ def _shown(field: FieldInfo, value: object) -> object:
     if isinstance(value, int) and (Mark.SIZE in field.metadata or Size in get_args(field.annotation)):
         return format_size(value)
     return value
+
+
+def _utilisation(result: AgentResult, rate: float) -> Utilisation:
+    """Return the use of the client's processors; the runner adds the ceiling."""
+    return Utilisation(
+        rate,
+        busiest_core=result.cpu.busiest_core if result.cpu is not None else None,
+        busy_cores=max(phase.cpu for phase in result.phases.values()),
+    )
 
 
 def _describe_phases(result: AgentResult, stored: Iterable[OpStats]) -> str:

@@ -160,9 +160,14 @@ class FioWorkload(Workload[O]):
         return Cache.DIRECT if options.direct else Cache(options.cache) if options.cache else None
 
     def run(self, attachment: Attachment, options: O, scale: LoadSize, *jobs: FioJob) -> FioOutcome:
-        """Run ``jobs`` at once. Raises :class:`ClientLacks` if the client lacks an engine that is set."""
+        """Run ``jobs`` at once. Raises :class:`ClientLacks` if the client lacks an engine that is set.
+
+        One worker alone needs no cool-down: no other one is measured after its end.
+        """
         warm = options.cache == "warm"
-        deadline = scale.ramp + scale.runtime + scale.cooldown + scale.start_timeout + SLACK
+        alone = sum(job.jobs for job in jobs) == 1 and not scale.barrier
+        cooldown = 0.0 if alone else scale.cooldown
+        deadline = scale.ramp + scale.runtime + cooldown + scale.start_timeout + SLACK
         if warm:
             deadline += jobs[0].size / SLOWEST_FILL
         try:
@@ -171,7 +176,7 @@ class FioWorkload(Workload[O]):
                 *jobs,
                 deadline=deadline,
                 warm=warm,
-                cooldown=scale.cooldown,
+                cooldown=cooldown,
                 barrier=scale.barrier,
             )
         except WorkloadError:
@@ -277,11 +282,13 @@ def utilisation(done: FioOutcome) -> Utilisation:
     ]
     readings = [Nic().parse(Nic().select(texts)).get("TCP retransmitted share") for texts in (before, after)]
     resent = rate_between(readings[0], readings[1], seconds) if readings[0] and readings[1] else None
+    measured = max(one.seconds for one in done.results)
     return Utilisation(
-        rate=sum(one.ios for one in done.results) / max(one.seconds for one in done.results),
+        rate=sum(one.ios for one in done.results) / measured,
         busiest_core=done.cpu.busiest_core if done.cpu else None,
         network=max(shares, default=None),
         resent=resent,
+        busy_cores=done.cpu.share * done.cpu.cores * seconds / measured if done.cpu else None,
     )
 
 

@@ -1,0 +1,36 @@
+"""Cases that ended the process of a target that breaks their rule: modules run by name, so these run last."""
+
+from __future__ import annotations
+
+import pytest
+
+from storagetest.wire.iscsi.pdu import DataOut, ReadyToTransfer
+from storagetest.wire.scsi.cdb import MODE_SENSE_6, MODE_SENSE_10, WRITE_10, cdb
+
+pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 7143 11.7", level="MUST")]
+
+
+@pytest.mark.case("SCS-MODE-11", section="SPC-4 MODE SENSE, allocation length", kills=("mode-zero-refused",))
+def test_mode_sense_with_an_allocation_length_of_zero_is_no_error(unit):
+    for command in (MODE_SENSE_6, MODE_SENSE_10):
+        answer = unit.run(command, page=0x3F, allocation=0)
+        assert answer.good, answer
+        assert answer.data == b"", answer
+
+
+@pytest.mark.case("ISC-DATAOUT-13", section="RFC 7143 11.7.6, 11.3.4", kills=("overrun-kept",))
+def test_data_out_beyond_the_expected_length_change_no_other_block(connections, scratch, observe):
+    session = connections.prepared(scratch, ImmediateData="No", InitialR2T="Yes")
+    size, data = scratch.block_size, scratch.pattern(16, seed=10)
+    command = session.start(cdb(WRITE_10, lba=scratch.lba, blocks=4), write=4 * size)
+    r2t = session.expect(ReadyToTransfer)
+    session.send(DataOut(itt=command.itt, ttt=r2t.ttt, lun=r2t.lun, final=False, data=data[: 3 * size]))
+    session.send(DataOut(itt=command.itt, ttt=r2t.ttt, lun=r2t.lun, data_sn=1, buffer_offset=3 * size,
+                         data=data[3 * size : 6 * size]))  # fmt: skip
+    after = session.probe_alive()
+    observe(str(after))
+    old, found = scratch.pattern(16), scratch.read_back(connections.login("z"), 16)
+    changed = [
+        at for at in range(4, 16) if found[at * size : (at + 1) * size] != old[at * size : (at + 1) * size]
+    ]
+    assert not changed, f"a write of 4 blocks changed block {changed[0]} from its first one on: {after}"

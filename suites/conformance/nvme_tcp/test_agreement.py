@@ -1,0 +1,115 @@
+"""Identify and log pages agree: with each other, with other controllers, and from one read to the next."""
+
+from __future__ import annotations
+
+import pytest
+
+from storagetest.wire.nvme import admin, io
+from storagetest.wire.nvme.codes import Admin, Cns, Io, LogPage, StatusCode, status_name
+from storagetest.wire.nvme.command import Command
+from storagetest.wire.nvme.structures import descriptors
+from storagetest.wire.nvme_tcp import ControllerSession, Queue
+from storagetest.wire.nvme_tcp.harness import Harness, Scratch
+
+pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 5.2.13.2.1")]
+
+ALL_NAMESPACES = 0xFFFFFFFF
+
+SMART_COUNTERS = {
+    32: "Data Units Read",
+    48: "Data Units Written",
+    64: "Host Read Commands",
+    80: "Host Write Commands",
+    112: "Power Cycles",
+    128: "Power On Hours",
+    160: "Media and Data Integrity Errors",
+    176: "Number of Error Information Log Entries",
+}
+"""Offsets of the counters of 16 bytes (5.2.12.1.3)."""
+
+EUI64, NGUID = 1, 2
+"""Namespace Identifier Types (5.2.13.2.3)."""
+
+
+@pytest.mark.case("NVA-ID-SUBSYSTEM", kills=("identify-serial-differs", "identify-cntlid-first"))
+def test_controllers_of_a_subsystem_have_its_names(bench: Harness) -> None:
+    first, second = bench.session(), bench.session()
+    assert first.cntlid != second.cntlid, "3.1.2: two controllers have the same CNTLID"
+    for one in (first, second):
+        found = one.controller["cntlid"]
+        assert found == one.cntlid, f"5.2.13.2.1: CNTLID is {one.cntlid} in Connect and {found} in Identify"
+    for name in ("sn", "mn", "subnqn"):
+        names = [one.controller.text(name) for one in (first, second)]
+        assert names[0] == names[1], f"5.2.13.2.1: {name.upper()} is the subsystem's, but is {names}"
+
+
+@pytest.mark.case("NVA-ID-DESC-SAME", section="Base 5.2.13.2.3", kills=("descriptor-nguid-other",))
+def test_the_descriptors_are_those_of_identify_namespace(session: ControllerSession) -> None:
+    for nsid in session.namespaces():
+        listed = dict(descriptors(session.identify(Cns.DESCRIPTORS, nsid=nsid)))
+        data = session.namespace(nsid)
+        for kind, name, raw in ((EUI64, "EUI64", data.eui64), (NGUID, "NGUID", data.nguid)):
+            if any(raw) and kind in listed:
+                assert listed[kind] == raw, (
+                    f"5.2.13.2.3: {name} of namespace {nsid} is {raw.hex()}, "
+                    f"and {listed[kind].hex()} in its descriptors"
+                )
+
+
+@pytest.mark.parametrize(("opcode", "bit"), [
+    pytest.param(0x14, 4, marks=pytest.mark.case("NVA-OACS-SELF-TEST", kills=("oacs-ignored",))),
+    pytest.param(0x1A, 5, marks=pytest.mark.case("NVA-OACS-DIRECTIVES", kills=("oacs-ignored",))),
+])  # fmt: skip
+def test_a_command_that_oacs_does_not_announce_is_an_invalid_opcode(
+    session: ControllerSession, opcode: int, bit: int
+) -> None:
+    """A self-test and Directive Receive change no data, even if a controller carries them out."""
+    if session.controller["oacs"] >> bit & 1:
+        pytest.skip(f"OACS bit {bit}: opcode {opcode:02x}h is supported")
+    done = session.admin.run(Command(opcode, nsid=ALL_NAMESPACES))
+    assert done.status == StatusCode.INVALID_OPCODE, (
+        f"5.2.13.2.1: OACS bit {bit} is 0, but opcode {opcode:02x}h ended with {status_name(done.status)}"
+    )
+
+
+# Log pages (5.2.12)
+
+
+@pytest.mark.case("NVA-LOG-EFFECTS-MANDATORY", section="Base 5.2.12.1.6", kills=("log-effects-write",))
+def test_the_effects_log_lists_every_mandatory_command(session: ControllerSession) -> None:
+    done = session.admin.run(admin.get_log_page(LogPage.EFFECTS, 4096), reads=4096)
+    if not done.ok and not session.controller["lpa"] & 2:
+        pytest.skip("LPA bit 1: no Commands Supported and Effects log page")
+    assert done.ok, f"5.2.12.1.6: LPA bit 1 is set, but {status_name(done.status)}"
+    mandatory = (Admin.GET_LOG_PAGE, Admin.IDENTIFY, Admin.ABORT, Admin.SET_FEATURES, Admin.GET_FEATURES)
+    for at, opcodes in ((0, mandatory), (1024, (Io.FLUSH, Io.WRITE, Io.READ))):
+        missing = [opcode.name for opcode in opcodes if not done.data[at + 4 * opcode] & 1]
+        assert not missing, f"5.2.12.1.6: CSUPP is 0 of {', '.join(missing)}, which every controller supports"
+
+
+@pytest.mark.case("NVA-LOG-FIRMWARE", section="Base 5.2.12.1.4", kills=("log-firmware-other",))
+def test_the_active_firmware_slot_has_the_active_revision(session: ControllerSession) -> None:
+    log = session.log_page(LogPage.FIRMWARE_SLOT, 512, nsid=ALL_NAMESPACES)
+    slot = log[0] & 7
+    if not slot:
+        pytest.skip("AFI names no active slot")
+    revision = log[8 * slot : 8 * slot + 8].decode("ascii", "replace").strip(" \0")
+    assert revision == session.controller.text("fr"), (
+        f"5.2.12.1.4: slot {slot} is active with {revision!r}; FR is {session.controller.text('fr')!r}"
+    )
+
+
+@pytest.mark.case("NVA-LOG-SMART-COUNTERS", section="Base 5.2.12.1.3", kills=("log-smart-falls",))
+def test_counters_of_the_smart_log_do_not_fall(
+    session: ControllerSession, queue: Queue, scratch: Scratch
+) -> None:
+    def counters() -> dict[str, int]:
+        log = session.log_page(LogPage.SMART, 512, nsid=ALL_NAMESPACES)
+        return {name: int.from_bytes(log[at : at + 16], "little") for at, name in SMART_COUNTERS.items()}
+
+    before = counters()
+    for at in range(4):
+        assert queue.run(io.read(scratch.nsid, scratch.lba + at, 1), reads=scratch.block_size).ok
+    after = counters()
+    fallen = [f"{name} from {before[name]} to {after[name]}" for name in before if after[name] < before[name]]
+    assert not fallen, f"5.2.12.1.3: counters fell: {', '.join(fallen)}"
