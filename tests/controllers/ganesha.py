@@ -1,8 +1,9 @@
 """NFS-Ganesha (Debian's packages nfs-ganesha and nfs-ganesha-vfs) on loopback: NFS 3 and 4, MOUNT and NLM.
 
 It runs in a mount namespace of its own, in which ``/run`` has two exports, each a tmpfs, and the socket of a
-port mapper of ours: without one it does not start. It uses no service of the machine, and leaves nothing. Its
-file system calls need root; another user needs ``sudo`` without a password.
+port mapper of ours: without one it does not start. The machine's name there is localhost, because the server
+asks DNS for it, which takes 10 s where no name server answers. It uses no service of the machine, and leaves
+nothing. Its file system calls need root; another user needs ``sudo`` without a password.
 """
 
 from __future__ import annotations
@@ -84,9 +85,10 @@ def ganesha(*, lease: int = 10) -> Iterator[Ganesha]:
         mounts = (
             f"mount --bind {run} /run; mount -t tmpfs export {EXPORT}; mount -t tmpfs readonly {READ_ONLY}"
         )
-        script = f"set -e; {mounts}; exec {server}"
+        script = f"set -e; hostname localhost; {mounts}; exec {server}"
+        as_root = [] if os.geteuid() == 0 else ["sudo", "-n"]
         process = subprocess.Popen(
-            [*([] if os.geteuid() == 0 else ["sudo", "-n"]), "unshare", "--mount", "sh", "-c", script],
+            [*as_root, "unshare", "--mount", "--uts", "sh", "-c", script],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             preexec_fn=die_with_parent(),  # noqa: PLW1509  # safe with threads, see there
         )  # fmt: skip

@@ -64,13 +64,14 @@ _CONF = """
 
 @dataclass(frozen=True, slots=True)
 class Smbd:
-    """A server that runs: its address, share and account."""
+    """A server that runs: its address, share and account, the share's directory and the server's log."""
 
     address: str
     port: int
     username: str
     password: str
     path: Path
+    log: Path
 
     def target(self, **more: object) -> dict[str, object]:
         """Return the server as a target of a targets file."""
@@ -107,24 +108,35 @@ def smbd(*, signing: str = "auto") -> Iterator[Smbd]:
         port = _free_port()
         conf = where / "smb.conf"
         conf.write_text(_CONF.format(where=where, port=port, signing=signing, share=SHARE, sealed=SEALED))
-        environment = os.environ | {"PATH": _path()}
+        environment = os.environ | {"PATH": _path(), "RES_OPTIONS": "timeout:1 attempts:1"}
         subprocess.run(
             ["smbpasswd", "-c", str(conf), "-a", "-s", user.pw_name], input=f"{PASSWORD}\n{PASSWORD}\n",
             env=environment, text=True, check=True, capture_output=True, timeout=60,
         )  # fmt: skip
         with (where / "output").open("wb") as output:
             process = subprocess.Popen(
-                ["smbd", "--foreground", "--no-process-group", "-s", str(conf)], env=environment,
-                stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+                [*_with_a_known_name(), "smbd", "--foreground", "--no-process-group", "-s", str(conf)],
+                env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                start_new_session=True,
                 preexec_fn=die_with_parent(signal.SIGTERM),  # noqa: PLW1509  # safe with threads, see there
             )  # fmt: skip
             try:
                 wait_until(lambda: process.poll() is not None or _listens(port), 30, "smbd to listen")
                 assert process.poll() is None, (where / "log.smbd").read_text()[-2000:]
-                yield Smbd("127.0.0.1", port, user.pw_name, PASSWORD, where / SHARE)
+                yield Smbd("127.0.0.1", port, user.pw_name, PASSWORD, where / SHARE, where / "log.smbd")
             finally:
                 process.terminate()  # smbd ends its children
                 process.wait(timeout=30)
+
+
+def _with_a_known_name() -> list[str]:
+    """What runs a command in which the machine is called localhost; without root, nothing.
+
+    Every connection's smbd asks DNS for the machine's name, which takes 10 s where no name server answers.
+    """
+    if os.getuid():
+        return []
+    return ["unshare", "--uts", "sh", "-c", 'hostname localhost && exec "$@"', "sh"]
 
 
 def _free_port() -> int:

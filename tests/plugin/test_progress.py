@@ -115,7 +115,10 @@ def test_a_terminal_shows_progress_and_at_the_end_none(run_on_terminal, argument
     assert not STEP.search(without_progress)
 
     def sorted_lines(text: str) -> list[str]:
-        lines = (re.sub(r"=+|\d+\.\d+s|gw\d|\[ *\d+%\]", "", line) for line in shown_on_terminal(text))
+        lines = (
+            re.sub(r"=+|\d+\.\d+s( \(\d:\d\d:\d\d\))?|gw\d|\[ *\d+%\]", "", line)
+            for line in shown_on_terminal(text)
+        )
         return sorted(" ".join(line.split()) for line in lines)
 
     assert sorted_lines(output) == sorted_lines(without_progress)

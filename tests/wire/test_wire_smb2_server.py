@@ -29,13 +29,14 @@ def connect(server):
     made = []
 
     def connection() -> SmbConnection:
-        link = RecordedConnection.connect(server.address, server.port, deadline=10)
-        made.append(SmbConnection(link, 10))
+        link = RecordedConnection.connect(server.address, server.port, deadline=30)
+        made.append(SmbConnection(link, 30))
         return made[-1]
 
     yield connection
     for each in made:
         each.close()
+    print(server.log.read_text()[-2000:])  # pytest shows it where the test fails
 
 
 def log_on(connection: SmbConnection, server: Smbd, *, password: str = "", **more: bool) -> SmbSession:
