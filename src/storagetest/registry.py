@@ -59,11 +59,11 @@ class Registry(Generic[T]):
 
     def get(self, name: str) -> type[T]:
         """Return the class called ``name``. Raises :class:`ConfigError`, which lists the registered names."""
-        known = self.all()
-        if name not in known:
+        self._load()
+        if name not in self._entries:
             kind = self._package.rpartition(".")[2]
-            raise ConfigError(f"no such entry in {kind}: {name!r}; available: {', '.join(known)}")
-        return known[name]
+            raise ConfigError(f"no such entry in {kind}: {name!r}; available: {', '.join(self.all())}")
+        return self._entries[name]
 
     def __iter__(self) -> Iterator[type[T]]:
         return iter(self.all().values())

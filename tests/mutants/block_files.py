@@ -255,8 +255,8 @@ class ReadSwapped(Disk, section="NVM Base 3.3.1"):
     before = (0, 0)
 
     def get(self, offset: int, size: int) -> bytes:
-        crowded = waiting() and self.before[1] == size and self.before[0] != offset
-        place = self.before[0] if crowded and self.every(4) else offset
+        concurrent = self.before[1] == size and self.before[0] != offset and waiting(0.004)
+        place = self.before[0] if concurrent and self.every(4) else offset
         self.before = (offset, size)
         return super().get(place, size)
 
@@ -305,7 +305,7 @@ class WriteLostUnderLoad(Disk, section="NVM Base 3.3.1"):
     """one of six concurrent writes is acknowledged and not executed"""
 
     def put(self, offset: int, data: bytes) -> None:
-        if not (waiting() and self.every(6)):
+        if not (waiting(0.004) and self.every(6)):
             self.store(offset, data)
 
 

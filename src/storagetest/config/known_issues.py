@@ -221,10 +221,17 @@ class KnownIssue:
 
         None: it would apply to some versions, and the version is not known.
         """
+        return self.covers_case(case) and self.covers_target(variant, implementation)
+
+    def covers_case(self, case: str) -> bool:
+        """Whether the entry applies to this case on some targets."""
+        return any(fnmatchcase(case, glob) for glob in self.entry.cases)
+
+    def covers_target(self, variant: Variant, implementation: Implementation) -> bool | None:
+        """Whether the entry applies to some cases on this variant; None as for :meth:`covers`."""
         entry = self.entry
         if not (
             entry.implementation in (None, implementation.name)  # first, because it is cheap
-            and any(fnmatchcase(case, glob) for glob in entry.cases)
             and matches_name(variant, entry.variants)
             and matches(variant, entry.where)
         ):

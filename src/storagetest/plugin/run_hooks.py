@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Generator
@@ -87,6 +88,18 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     state = config.stash.get(KEY, None)
     if state is not None:  # None: the targets file is invalid
         state.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without Python's garbage collector, which takes a quarter of the time of 30,000 cases."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -143,14 +143,15 @@ def test_concurrent_writers_keep_each_others_data(block_range):
     """Concurrent writers of different blocks keep each other's data."""
     share = block_range.count // 8
 
-    def write(which):
-        for generation in (1, 2, 3):
+    for generation in (1, 2, 3):
+
+        def write(which, generation=generation):
             for each in range(which * share, which * share + min(share, 24)):
                 block_range.write(each, generation=generation)
 
-    run_threads(write, 8)
-    for which in range(8):
-        block_range.assert_generation(which * share, min(share, 24), generation=3)
+        run_threads(write, 8)
+        for which in range(8):  # before the next writes, which would replace what was lost
+            block_range.assert_generation(which * share, min(share, 24), generation=generation)
 
 
 @pytest.mark.case("BLK-DATA-17", section="NVM 3.3.4, SBC-3 READ", kills=("read-swapped", "read-next-block"))

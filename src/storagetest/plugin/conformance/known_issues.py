@@ -164,10 +164,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     cases = {item: case.id for item in items if (case := case_of(item)) is not None}
     _refuse_unknown(state.loaded.known_issues, set(cases.values()), _collected_completely(config, cases))
+    applicable: dict[tuple[Path, str], list[KnownIssue]] = {}
     for item, name in cases.items():
         variant = state.variant_of(item)
-        if variant is not None:
-            apply_known_issues(item, _entries(item), name, variant)
+        if variant is None:
+            continue
+        key = item.path.parent, variant.id
+        if key not in applicable:  # once for thousands of cases
+            applicable[key] = [
+                issue
+                for issue in _entries(item)
+                if issue.covers_target(variant, variant.implementation) is not False
+            ]
+        apply_known_issues(item, applicable[key], name, variant)
 
 
 def _entries(item: pytest.Item) -> tuple[KnownIssue, ...]:
@@ -203,8 +212,9 @@ def _collected_completely(config: pytest.Config, items: Iterable[pytest.Item]) -
     narrowed = any(getattr(config.option, name, None) for name in ("ignore", "ignore_glob", "lf"))
     if narrowed or not all(path.is_dir() for path in paths):
         return False, False
+    directories = {item.path.parent for item in items}
     roots = {
-        parent for item in items for parent in item.path.parents if parent.name == "conformance"
+        parent for directory in directories for parent in directory.parents if parent.name == "conformance"
     }  # suites/conformance, here or installed
     requested = {path.resolve() for path in paths}
     return True, bool(roots) and all(requested & {root, *root.parents} for root in roots)
