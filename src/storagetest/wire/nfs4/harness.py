@@ -205,7 +205,8 @@ def _look(endpoint: Nfs4Endpoint) -> Nfs4Facts:
             nfs.compound(putfh(directory), setattr_({FATTR4_MODE: 0o777}))
         except (RemoteProtocolError, AssertionError) as error:
             raise AttachError(
-                f"{where}: {error}. The cases need an export that root or all users may write to"
+                f"{where}: {error}. The cases need an export, by its path on the server, that root or all "
+                "users may write to"
             ) from None
         return Nfs4Facts(endpoint, minors, root, name, directory, supported, limits)
 
