@@ -2,8 +2,9 @@
 
 It runs in a mount namespace of its own, in which ``/run`` has two exports, each a tmpfs, and the socket of a
 port mapper of ours: without one it does not start. The machine's name there is localhost, because the server
-asks DNS for it, which takes 10 s where no name server answers. It uses no service of the machine, and leaves
-nothing. Its file system calls need root; another user needs ``sudo`` without a password.
+asks DNS for it, which takes 10 s where no name server answers. For the locks of NFSv3 the server needs a
+status monitor at localhost: there that is the address of ours, which needs root. It uses no service of the
+machine, and leaves nothing. Its file system calls need root; another user needs ``sudo`` without a password.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rpcbind_server import RpcbindServer
+from rpcbind_server import port_mapper
 
 from storagetest.lab.subprocess_util import die_with_parent
 from storagetest.polling import wait_until
@@ -79,11 +80,15 @@ def ganesha(*, lease: int = 10) -> Iterator[Ganesha]:
             plugins=_PLUGINS, state=state / "recovery", lease=lease,
         )  # fmt: skip
         (state / "ganesha.conf").write_text(text)
-        stack.enter_context(RpcbindServer(run / "rpcbind.sock"))
+        hosts = state / "hosts"
+        hosts.write_text(
+            f"{stack.enter_context(port_mapper(run / 'rpcbind.sock')) or '127.0.0.1'} localhost\n"
+        )
         made = Ganesha(ports[0], ports[1], ports[2], state / "ganesha.log")
         server = f"ganesha.nfsd -F -f {state}/ganesha.conf -L {made.log} -p {state}/pid"
         mounts = (
-            f"mount --bind {run} /run; mount -t tmpfs export {EXPORT}; mount -t tmpfs readonly {READ_ONLY}"
+            f"mount --bind {hosts} /etc/hosts; mount --bind {run} /run; "
+            f"mount -t tmpfs export {EXPORT}; mount -t tmpfs readonly {READ_ONLY}"
         )
         script = f"set -e; hostname localhost; {mounts}; exec {server}"
         as_root = [] if os.geteuid() == 0 else ["sudo", "-n"]

@@ -1,74 +1,96 @@
-"""A port mapper on a local socket that accepts every registration, for a server that does not start without.
+"""A port mapper and a status monitor (NSM) of ours, for a server that starts or locks only with them.
 
-It speaks RFC 1833 with the codecs of the suite. ``registered`` has what it was given.
+They speak RFC 1833 and XNFS 11 with the codecs of the suite. The port mapper accepts every registration, and
+knows only the status monitor. The status monitor agrees to monitor every name, and notifies no one by itself.
 """
 
 from __future__ import annotations
 
 import contextlib
+import random
 import socket
-import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from storagetest.wire.rpc.message import decode_message, encode_reply, encode_status
-from storagetest.wire.rpc.record import RecordReceiver, RpcRecord, frame
-from storagetest.wire.rpc.rpcbind import PMAP_VERS, RPCBVERS
-from storagetest.wire.rpc.types import accept_stat, accepted_data, call_body
+from storagetest.wire.nfs3.nsm import SM_VERS, mon, mon_id, my_id, sm_res, sm_stat, sm_stat_res
+from storagetest.wire.rpc.rpcbind import PMAP_PORT, PMAP_VERS, RPCBVERS
+from storagetest.wire.rpc.server import RpcServer
+from storagetest.wire.tcp import Listener, listen
 
-PROGRAMS = {2: PMAP_VERS, 3: RPCBVERS}
+STATE = 1
+"""State number of the status monitor: odd, the machine is up (XNFS 11.1)."""
 
 
-class RpcbindServer:
-    """A context manager that listens on ``path``."""
+@dataclass
+class StatusMonitor:
+    """The service of SM_VERS. ``monitored`` has the names that it was given and not relieved of."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.registered: list[tuple[int, int]] = []
+    monitored: list[bytes] = field(default_factory=list)
 
-    def __enter__(self) -> RpcbindServer:
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(str(self.path))
-        self._listener.listen(16)
-        self._sockets: list[socket.socket] = []
-        self._threads = [threading.Thread(target=self._accept, daemon=True)]
-        self._threads[0].start()
-        return self
+    def serve(self, procedure: str, argument: Any) -> Any:
+        """Return the result of a procedure."""
+        match argument:
+            case mon():
+                self.monitored.append(argument.monitored.mon_name)
+                return sm_stat_res(sm_res.STAT_SUCC, STATE)
+            case mon_id():
+                self.monitored = [name for name in self.monitored if name != argument.mon_name]
+                return sm_stat(STATE)
+            case my_id():
+                self.monitored.clear()
+                return sm_stat(STATE)
+        raise LookupError(procedure)
 
-    def __exit__(self, *_: object) -> None:
-        for sock in (self._listener, *self._sockets):
-            with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
-            sock.close()
-        for thread in self._threads:
-            thread.join(timeout=5)
-        self.path.unlink(missing_ok=True)
 
-    def _accept(self) -> None:
+@dataclass
+class PortMapper:
+    """The service of both versions; ``status`` is the port of the status monitor, ``address`` its address."""
+
+    address: str = ""
+    status: int = 0
+
+    def serve(self, procedure: str, argument: Any) -> Any:
+        """Return the result of a procedure."""
+        known = self.status and getattr(argument, "prog", None) == SM_VERS.number
+        match procedure:
+            case "SET" | "UNSET":
+                return True
+            case "GETPORT":
+                return self.status if known else 0
+            case "GETADDR":
+                wanted = self.status and argument.r_prog == SM_VERS.number
+                return f"{self.address}.{self.status >> 8}.{self.status & 255}".encode() if wanted else b""
+        raise LookupError(procedure)
+
+
+@contextlib.contextmanager
+def port_mapper(path: Path) -> Iterator[str]:
+    """Serve on the local socket ``path``, and on port 111 of a loopback address, which is yielded.
+
+    It is "" if port 111 cannot be bound: it needs root. Then there is no status monitor.
+    """
+    mapper, monitor = PortMapper(), StatusMonitor()
+    services = {PMAP_VERS: mapper.serve, RPCBVERS: mapper.serve}
+    local = socket.socket(socket.AF_UNIX)
+    local.bind(str(path))
+    local.listen(16)
+    with contextlib.ExitStack() as stack:
+        stack.callback(path.unlink, missing_ok=True)
+        stack.enter_context(RpcServer(Listener(local), services))
+        reachable = _listen_at_111()
+        if reachable is not None:
+            mapper.address, listener = reachable
+            status = stack.enter_context(RpcServer(listen(mapper.address), {SM_VERS: monitor.serve}))
+            mapper.status = status.port
+            stack.enter_context(RpcServer(listener, services))
+        yield mapper.address
+
+
+def _listen_at_111() -> tuple[str, Listener] | None:
+    for _ in range(20):
+        address = f"127.{random.randint(16, 250)}.{random.randint(1, 250)}.{random.randint(1, 250)}"
         with contextlib.suppress(OSError):
-            while True:
-                sock, _ = self._listener.accept()
-                self._sockets.append(sock)
-                self._threads.append(threading.Thread(target=self._serve, args=(sock,), daemon=True))
-                self._threads[-1].start()
-
-    def _serve(self, sock: socket.socket) -> None:
-        receiver = RecordReceiver()
-        with contextlib.suppress(OSError):
-            while data := sock.recv(65536):
-                receiver.receive_data(data)
-                while isinstance(record := receiver.next_event(), RpcRecord):
-                    sock.sendall(frame(self._reply(record.data)))
-
-    def _reply(self, record: bytes) -> bytes:
-        message, source = decode_message(record)
-        body = message.body.value
-        assert isinstance(body, call_body)
-        program = PROGRAMS.get(body.vers)
-        procedure = program.procedures.get(body.proc) if program else None
-        if procedure is None or procedure.name not in ("NULL", "SET", "UNSET"):
-            return encode_status(message.xid, accepted_data(accept_stat.PROC_UNAVAIL)).data
-        argument = procedure.argument.unpack(source)
-        if procedure.name == "SET" and body.vers == 3:
-            self.registered.append((argument.r_prog, argument.r_vers))
-        result = None if procedure.name == "NULL" else True
-        return encode_reply(message.xid, procedure, result).data
+            return address, listen(address, PMAP_PORT)
+    return None

@@ -18,6 +18,7 @@ import contextlib
 import errno
 import random
 import socket
+import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -146,6 +147,17 @@ class RecordedConnection:
         """Whether neither side is known to have closed."""
         return self.closed_how is None and self._socket.fileno() >= 0
 
+    @property
+    def local_address(self) -> str:
+        """The address of this end."""
+        address: str = self._socket.getsockname()[0]
+        return address
+
+    def abort(self) -> None:
+        """End a :meth:`receive` that waits in another thread: it returns ``b""``."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
     def last(self, *, outgoing: bool, max_bytes: int = _TAIL) -> bytes:
         """Return the last bytes sent (``outgoing``) or received."""
         tail = b""
@@ -177,11 +189,15 @@ def connect_from_low_port(address: str, port: int, timeout: float) -> socket.soc
     """
     for source in random.sample(range(600, 1024), 424):
         try:
-            return socket.create_connection((address, port), timeout, source_address=("", source))
+            sock = socket.create_connection((address, port), timeout, source_address=("", source))
         except OSError as error:
             if error.errno not in (errno.EADDRINUSE, errno.EADDRNOTAVAIL):
                 reason = f"cannot connect from a port under 1024: {error.strerror or error}"
                 raise TargetDead(f"{address}:{port}: {reason}") from None
+        else:
+            # There are few such ports: a close resets the connection, so that its port is free at once.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            return sock
     raise TargetDead(f"{address}:{port}: no source port under 1024 is free")
 
 
@@ -206,9 +222,9 @@ class Listener:
         self._socket.close()
 
 
-def listen(address: str) -> Listener:
-    """Listen on a free port of ``address``."""
-    return Listener(socket.create_server((address, 0)))
+def listen(address: str, port: int = 0) -> Listener:
+    """Listen on ``port`` of ``address``, or on a free one. Raises OSError if that is not possible."""
+    return Listener(socket.create_server((address, port)))
 
 
 def _name(sock: socket.socket) -> str:

@@ -18,8 +18,8 @@ from storagetest.plugin.conformance.first_look import Look
 from storagetest.plugin.conformance.known_issues import apply_identified
 from storagetest.plugin.conformance.repeated_faults import fail_on_faults
 from storagetest.wire.nfs3.client import Nfs3Client, attributes, ok
-from storagetest.wire.nfs3.harness import Nfs3Endpoint, Nfs3Export, Nfs3Harness, clean_up, look
-from storagetest.wire.nfs3.types import FSINFO3resok, createmode3, nfs_fh3, sattr3
+from storagetest.wire.nfs3.harness import OTHER_UID, Nfs3Endpoint, Nfs3Export, Nfs3Harness, clean_up, look
+from storagetest.wire.nfs3.types import FSINFO3resok, createmode3, nfs_fh3, nfsstat3, sattr3
 from storagetest.wire.rpc.describe import make_decoder
 from storagetest.wire.tcp import RecordedConnection
 
@@ -96,6 +96,22 @@ def limits(about: Look[Nfs3Export]) -> FSINFO3resok:
     return about.get().limits
 
 
+@pytest.fixture
+def users(about: Look[Nfs3Export]) -> None:
+    """Skip unless root and uid 4001 are two users for the server."""
+    facts = about.get()
+    if facts.user_is != OTHER_UID or facts.root_is == OTHER_UID:
+        mapped = f"uid {OTHER_UID} is uid {facts.user_is}, and uid 0 is uid {facts.root_is}"
+        pytest.skip(f"the export maps callers: {mapped}")
+
+
+@pytest.fixture
+def superuser(about: Look[Nfs3Export]) -> None:
+    """Skip unless the caller with uid 0 has the rights of root."""
+    if about.get().root_is:
+        pytest.skip(f"the export maps root to uid {about.get().root_is} (root_squash)")
+
+
 @dataclass(frozen=True, slots=True)
 class Arranged:
     """A directory of the case's own, and what is put into it before the claims, on another connection."""
@@ -122,9 +138,19 @@ class Arranged:
         return self.nfs.find(self.handle, name)
 
     def symlink(self, name: bytes = b"symlink", text: bytes = b"target") -> nfs_fh3:
-        """Make a symbolic link, and return its handle."""
-        ok(self.nfs.symlink(self.handle, name, text))
+        """Make a symbolic link, and return its handle; skip if the server has none (RFC 1813 3.3.10)."""
+        done = self.nfs.symlink(self.handle, name, text)
+        if done.status == nfsstat3.NFS3ERR_NOTSUPP:
+            pytest.skip("the server does not support SYMLINK (NFS3ERR_NOTSUPP)")
+        ok(done)
         return self.nfs.find(self.handle, name)
+
+    def link(self, file: nfs_fh3, name: bytes = b"second") -> None:
+        """Give ``file`` another name; skip if the server has no hard links (RFC 1813 3.3.15)."""
+        done = self.nfs.link(file, self.handle, name)
+        if done.status == nfsstat3.NFS3ERR_NOTSUPP:
+            pytest.skip("the server does not support LINK (NFS3ERR_NOTSUPP)")
+        ok(done)
 
 
 @pytest.fixture

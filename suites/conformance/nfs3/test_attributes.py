@@ -54,7 +54,7 @@ def test_the_size_is_the_number_of_bytes(nfs: Nfs3Client, here) -> None:
 def test_nlink_counts_the_names_of_a_file(nfs: Nfs3Client, here) -> None:
     file = here.file()
     assert nfs.attributes(file).nlink == 1
-    ok(here.nfs.link(file, here.handle, b"second"))
+    here.link(file)
     assert nfs.attributes(file).nlink == 2
 
 
@@ -208,6 +208,7 @@ def test_a_guard_that_matches_permits_the_change(nfs: Nfs3Client, here) -> None:
 
 
 @pytest.mark.case("NF3-SETATTR-OWNER", section="RFC 1813 3.3.2", kills=("setattr-not-owner",))
+@pytest.mark.usefixtures("users")
 def test_only_the_owner_sets_the_mode(bench: Nfs3Harness, here) -> None:
     file = here.file(new=attributes(mode=0o666))
     done = bench.client(cred=auth_sys(4001, 4001)).setattr(file, attributes(mode=0o777))
@@ -258,6 +259,7 @@ MODES = {
     ],
 )
 @pytest.mark.case(section="RFC 1813 3.3.4")
+@pytest.mark.usefixtures("users")
 def test_access_is_what_the_mode_permits(bench: Nfs3Harness, here, name: str) -> None:
     mode, permitted = MODES[name]
     file = here.file(new=attributes(mode=0o600))
@@ -278,6 +280,7 @@ def test_access_returns_only_bits_that_were_asked_for(nfs: Nfs3Client, here) -> 
 
 
 @pytest.mark.case("NF3-ACCESS-DIR", section="RFC 1813 3.3.4", kills=("access-all", "access-none"))
+@pytest.mark.usefixtures("users")
 def test_access_to_a_directory_follows_its_mode(bench: Nfs3Harness, here) -> None:
     other = bench.client(cred=auth_sys(4001, 4001))
     closed, open_ = here.directory(b"closed", mode=0o700), here.directory(b"open", mode=0o755)
@@ -294,6 +297,7 @@ def test_access_to_a_removed_file_is_stale(nfs: Nfs3Client, here) -> None:
 
 
 @pytest.mark.case("NF3-ACCESS-GROUPS", section="RFC 5531 A", kills=("access-none",))
+@pytest.mark.usefixtures("users", "superuser")
 def test_a_supplementary_group_gives_access(bench: Nfs3Harness, here) -> None:
     file = here.file(new=attributes(mode=0o640))
     ok(here.nfs.setattr(file, attributes(gid=4005, mode=0o640)))

@@ -36,6 +36,13 @@ def plus_entries(nfs: Nfs3Client, directory, *, maxcount: int = 32768):
         cookie, verifier = page.reply.entries[-1].cookie, page.cookieverf
 
 
+@pytest.fixture
+def plus(nfs: Nfs3Client, root) -> None:
+    """Skip if the server has no READDIRPLUS."""
+    if nfs.readdirplus(root).status == nfsstat3.NFS3ERR_NOTSUPP:
+        pytest.skip("the server does not support READDIRPLUS (NFS3ERR_NOTSUPP)")
+
+
 def real(entries) -> list[bytes]:
     return sorted(one.name for one in entries if one.name not in (b".", b".."))
 
@@ -123,6 +130,7 @@ def test_a_file_is_no_directory(nfs: Nfs3Client, here) -> None:
 
 
 @pytest.mark.case("NF3-READDIR-PERMISSION", kills=("acces-accepted",))
+@pytest.mark.usefixtures("users")
 def test_a_directory_without_permission_to_read_is_refused(bench: Nfs3Harness, here) -> None:
     directory = here.directory(mode=0o700)
     refused(bench.client(cred=auth_sys(4001, 4001)).readdir(directory), nfsstat3.NFS3ERR_ACCES)
@@ -136,16 +144,19 @@ def test_a_removed_directory_is_not_read(nfs: Nfs3Client, here) -> None:
 
 
 @pytest.mark.case("NF3-READDIRPLUS-ALL", section=PLUS, kills=("readdir-drops", "readdir-repeats"))
+@pytest.mark.usefixtures("plus")
 def test_each_entry_of_readdirplus_is_returned_once(nfs: Nfs3Client, here) -> None:
     assert real(plus_entries(nfs, filled(here))) == NAMES
 
 
 @pytest.mark.case("NF3-READDIRPLUS-PAGES", section=PLUS, kills=("readdir-drops", "readdir-repeats"))
+@pytest.mark.usefixtures("plus")
 def test_each_entry_of_readdirplus_is_returned_once_over_many_pages(nfs: Nfs3Client, here) -> None:
     assert real(plus_entries(nfs, filled(here), maxcount=2048)) == NAMES
 
 
 @pytest.mark.case("NF3-READDIRPLUS-MAXCOUNT", section=PLUS, kills=("readdir-large",))
+@pytest.mark.usefixtures("plus")
 def test_a_result_is_no_longer_than_maxcount(nfs: Nfs3Client, here) -> None:
     directory = filled(here)
     for maxcount in (1024, 4096):
@@ -157,6 +168,7 @@ def test_a_result_is_no_longer_than_maxcount(nfs: Nfs3Client, here) -> None:
 @pytest.mark.case(
     "NF3-READDIRPLUS-HANDLES", section=PLUS, kills=("readdirplus-handles", "readdirplus-attributes")
 )
+@pytest.mark.usefixtures("plus")
 def test_handles_and_attributes_are_those_of_the_files(nfs: Nfs3Client, here) -> None:
     directory = filled(here, NAMES[:5])
     for entry in plus_entries(nfs, directory):
@@ -170,10 +182,12 @@ def test_handles_and_attributes_are_those_of_the_files(nfs: Nfs3Client, here) ->
 
 
 @pytest.mark.case("NF3-READDIRPLUS-TOOSMALL", section=PLUS, kills=("readdir-toosmall",))
+@pytest.mark.usefixtures("plus")
 def test_a_maxcount_for_no_entry_is_too_small(nfs: Nfs3Client, here) -> None:
     refused(nfs.readdirplus(filled(here), dircount=8, maxcount=8), nfsstat3.NFS3ERR_TOOSMALL)
 
 
 @pytest.mark.case("NF3-READDIRPLUS-NOTDIR", section=PLUS, kills=("notdir-accepted", "notdir-other"))
+@pytest.mark.usefixtures("plus")
 def test_readdirplus_of_a_file_is_refused(nfs: Nfs3Client, here) -> None:
     refused(nfs.readdirplus(here.file()), nfsstat3.NFS3ERR_NOTDIR)

@@ -28,6 +28,9 @@ ARRANGES = b"storagetest-arranges"
 PREFIX = b"storagetest-wire-"
 """How the name of a run's own directory in the export begins."""
 
+OTHER_UID = 4001
+"""The uid of callers that are not root (chosen)."""
+
 ConnectionCallback = Callable[[RecordedConnection, str, int], None]
 """``callback(link, name, port)``: called with each connection; ``port`` is that of NFS, for dissectors."""
 
@@ -69,6 +72,10 @@ class Nfs3Export:
     limits: FSINFO3resok
     name: bytes
     directory: nfs_fh3
+    root_is: int = 0
+    """The owner of what the caller with uid 0 makes: another uid on an export with root_squash."""
+    user_is: int = OTHER_UID
+    """The owner of what the caller with uid OTHER_UID makes: another uid on an export with all_squash."""
 
     @property
     def implementation(self) -> str:
@@ -147,6 +154,8 @@ def look(endpoint: Nfs3Endpoint) -> Nfs3Export:
             return _look(replace(endpoint, low_ports=True))
         except AttachError:
             raise refusal from None
+        except TargetDead as error:
+            raise AttachError(f"{refusal}. It may require a source port under 1024, and {error}") from None
 
 
 def _look(endpoint: Nfs3Endpoint) -> Nfs3Export:
@@ -170,12 +179,27 @@ def _look(endpoint: Nfs3Endpoint) -> Nfs3Export:
             raise AttachError(f"{where}: {error}") from None
         if made.status != nfsstat3.NFS3_OK:
             raise AttachError(
-                f"{where}: MKDIR in the export ended with {made.status.name}. The cases need an export that "
-                "root or all users may write to"
+                f"{where}: MKDIR in the export ended with {made.status.name}. The cases need a directory "
+                "that root (no_root_squash) or all users (mode 1777) may write to"
             )
         directory = nfs.find(root, name)
         nfs.setattr(directory, attributes(mode=0o777))  # whatever the server's umask is
-        return Nfs3Export(endpoint, root, limits, name, directory)
+        facts = Nfs3Export(endpoint, root, limits, name, directory)
+        try:
+            root_is, user_is = (_owner(bench, directory, uid) for uid in (0, OTHER_UID))
+        except (RpcError, AssertionError) as error:
+            clean_up(facts)
+            raise AttachError(f"{where}: {error}") from None
+        return replace(facts, root_is=root_is, user_is=user_is)
+
+
+def _owner(bench: Nfs3Harness, directory: nfs_fh3, uid: int) -> int:
+    """Return the owner of a file that ``uid`` makes."""
+    nfs = bench.client(cred=auth_sys(uid, uid, machine=ARRANGES))
+    ok(nfs.create(directory, b"owner"))
+    owner: int = nfs.attributes(nfs.find(directory, b"owner")).uid
+    ok(bench.arranger().remove(directory, b"owner"))
+    return owner
 
 
 def clean_up(facts: Nfs3Export) -> None:
@@ -187,6 +211,8 @@ def clean_up(facts: Nfs3Export) -> None:
             ok(nfs.rmdir(facts.root, facts.name))
             status = nfs.lookup(facts.root, facts.name).status
             assert status == nfsstat3.NFS3ERR_NOENT, f"LOOKUP of it ends with {status.name}"
+            mount = bench.rpc(MOUNT_V3, cred=auth_sys(machine=ARRANGES))
+            mount.call("UMNT", facts.endpoint.export.encode())
         except (AssertionError, RemoteProtocolError) as error:
             where = f"{facts.endpoint.address}:{facts.endpoint.export}/{facts.name.decode()}"
             raise AttachError(f"{where} could not be removed: {error}. Remove it") from None
