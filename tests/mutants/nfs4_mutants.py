@@ -1,7 +1,12 @@
-"""All mutants of NFSv4."""
+"""All mutants of NFSv4: those of NFS-Ganesha on loopback, and those of the lab's knfsd."""
 
 import nfs4_attribute_mutants
-import nfs4_name_mutants  # noqa: F401
-from nfs4_proxy_connection import MUTANTS
+import nfs4_name_mutants
+import nfs4_session_mutants
+from nfs4_proxy_connection import MUTANTS as ALL
 
-__all__ = ["MUTANTS", "nfs4_attribute_mutants"]
+MUTANTS = {name: one for name, one in ALL.items() if one.kind is None}
+KNFSD_MUTANTS = {name: one for name, one in ALL.items() if one.kind == "knfsd"}
+"""Mutants of what NFS-Ganesha does not serve, or does otherwise."""
+
+__all__ = ["KNFSD_MUTANTS", "MUTANTS", "nfs4_attribute_mutants", "nfs4_name_mutants", "nfs4_session_mutants"]
