@@ -21,6 +21,7 @@ targets:
 SHARE = GOOD.replace("nfs", "smb").replace(
     "export: /tank", "share: s\n    username: u\n    password: $SMB_PASSWORD"
 )
+DISK = GOOD.replace("nfs", "nvme-tcp").replace("export: /tank", "nqn: nqn.2026-11.org.example:disk")
 LIST = ["targets"]
 
 
@@ -75,6 +76,14 @@ ERRORS = [
     ("shell variable for a secret", SHARE, LIST, 4,
      ("targets.yaml:10:15: targets.nas.password: this is how a shell names a variable: write ${env:NAME}; a "
      "secret that really begins so goes into a file, ${file:PATH}")),
+    ("reference outside a secret", changed("/tank", "/${env:TANK"), LIST, 4,
+     ("targets.yaml:8:13: targets.nas.export: a reference is allowed only in a secret: ${env:NAME} or "
+     "${file:PATH}")),
+    ("pattern for an identity", DISK + '    erase: "*"\n', LIST, 4,
+     ("targets.yaml:10:12: targets.nas.erase: expected the whole identity of one device; a pattern is not "
+     "allowed")),
+    ("namespace of all", DISK + "    namespace: 4294967295\n", LIST, 4,
+     "targets.yaml:10:16: targets.nas.namespace: must be less than or equal to 4294967294 (4294967295)"),
     ("gate without unit", extended('thresholds: {sequential: ["p99 <= 5"]}'), LIST, 4,
      "targets.yaml:10:27: threshold 'p99 <= 5': '5' has no unit: write 5s or 5ms"),
     ("misspelt metric", extended('thresholds: {sequential: ["iosp >= 5"]}'), LIST, 4,
@@ -261,3 +270,20 @@ def test_a_results_file_elsewhere_can_be_appended_to(run_with_fake_metrics, tmp_
 def test_the_targets_file_of_the_run_is_named(run_with_fake_metrics, pytester):
     result = run_with_fake_metrics()
     result.stdout.fnmatch_lines([f"targets: {pytester.path}/targets.yaml"])
+
+
+@pytest.mark.parametrize("seconds", ["nan", "-1", "inf", "soon"])
+def test_a_timeout_is_a_number_of_seconds(pytester, seconds):
+    result = pytester.runpytest_subprocess(f"--st-lock-timeout={seconds}")
+    result.stderr.fnmatch_lines(
+        [f"*--st-lock-timeout: expected a number of seconds, such as 60, not '{seconds}'"]
+    )
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+
+
+def test_a_plain_secret_is_named_in_the_header(pytester):
+    pytester.makefile(".yaml", targets=SHARE.replace("$SMB_PASSWORD", "hunter22"))
+    pytester.makepyfile("def test_nothing(): pass")
+    result = pytester.runpytest_inprocess()
+    result.stdout.fnmatch_lines(["WARNING *targets.yaml:10:15: password is plain text in the file.*"])
+    result.stdout.no_fnmatch_line("*hunter22*")

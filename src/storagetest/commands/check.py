@@ -79,6 +79,7 @@ def _check(arguments: argparse.Namespace) -> int:
     if arguments.client:
         clients = {arguments.client: loaded.clients[arguments.client]}
     servers = {variant.server.name: variant.server for variant in variants if variant.server is not None}
+    report(str(loaded.path), _check_file(loaded))
     hosts: dict[str, Host] = {}
     try:
         for title, messages, host in _check_machines(clients, servers, variants, loaded.workloads):
@@ -100,6 +101,11 @@ def _check(arguments: argparse.Namespace) -> int:
         f"{count[Severity.FAIL]} failures"
     )
     return 1 if count[Severity.FAIL] or (arguments.strict and count[Severity.WARN]) else 0
+
+
+def _check_file(loaded: Config) -> list[Message]:
+    warnings = [Message(Severity.WARN, text) for text in loaded.plain_secrets()]
+    return warnings or [Message(Severity.OK, "valid; no secret is plain text")]
 
 
 def _select(loaded: Config, arguments: argparse.Namespace) -> list[Variant]:

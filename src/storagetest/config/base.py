@@ -35,6 +35,8 @@ from storagetest.errors import ConfigError
 
 _REFERENCE = re.compile(r"\$\{(env|file):([^}]*)\}")
 _MEANT_AS_REFERENCE = re.compile(r"\$\{(env|file)\b.*|\$\{[^}]*\}", re.DOTALL)
+_REFERENCE_LIKE = re.compile(r"\$\{[A-Za-z_]*:(?![-=?+])")
+"""The start of any reference; the shell's ``${NAME:-default}`` and the like are none."""
 _SHELL_VARIABLE = re.compile(r"\$[A-Z_][A-Z0-9_]*", re.ASCII)
 _HOSTNAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?", re.ASCII)
 _SECRET_FILE_LIMIT = 64 * 1024
@@ -91,6 +93,13 @@ class SecretText:
         if not secret:
             raise self._error(f"the secret in {name} is empty")
         return secret
+
+    @property
+    def plain_at(self) -> str:
+        """Where a file contains the secret itself; "" for a reference, or without a file."""
+        if self._origin is None or _REFERENCE.fullmatch(self._text):
+            return ""
+        return self._origin.place
 
     def _from_environment(self, name: str) -> str:
         try:
@@ -287,8 +296,11 @@ class Model(BaseModel):
     @field_validator("*")
     @classmethod
     def _no_reference(cls, value: object) -> object:
-        if isinstance(value, str) and _REFERENCE.search(value):
-            raise ValueError("${env:…} and ${file:…} are allowed only in a secret")
+        for text in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(text, str) and _REFERENCE_LIKE.search(text):
+                raise ValueError("a reference is allowed only in a secret: ${env:NAME} or ${file:PATH}")
+            if isinstance(text, str) and "\0" in text:
+                raise ValueError("a NUL character is not allowed")
         return value
 
 
@@ -326,6 +338,13 @@ class BlockOptions(TargetOptions):
 
     erase: str | None = None
     """The identity (WWID) of the device that may be overwritten. Without it the device is not written."""
+
+    @field_validator("erase")
+    @classmethod
+    def _names_one_device(cls, value: str | None) -> str | None:
+        if value is not None and (not value.strip() or "*" in value):
+            raise ValueError("expected the whole identity of one device; a pattern is not allowed")
+        return value
 
     filesystem: Annotated[str | None, Field(pattern=r"^(ext4|xfs)$")] = None
     """Make and mount this file system on the device; without it the raw device is used."""

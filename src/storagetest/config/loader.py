@@ -5,11 +5,14 @@ Each section is read separately, so that one error does not hide another; all er
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import BaseModel
+
+from storagetest.config.base import SecretText
 from storagetest.config.comparisons import Comparison, read_comparisons
 from storagetest.config.custom_workloads import read_custom_workloads
 from storagetest.config.hosts import HostConfigs
@@ -57,6 +60,18 @@ class Config:
     thresholds: tuple[ThresholdRule, ...]
     comparisons: tuple[Comparison, ...] = ()
     known_issues: tuple[KnownIssue, ...] = ()
+
+    def plain_secrets(self) -> list[str]:
+        """Return a sentence for each secret that the file contains itself, instead of a reference."""
+        hosts = [*self.clients.values(), *self.servers.values()]
+        found = {host.password.plain_at: "password" for host in hosts if host.password is not None}
+        for variant in self.variants:
+            found |= dict(_plain_secrets(variant.options))
+        return [
+            f"{place}: {key} is plain text in the file. Write ${{env:NAME}} or ${{file:PATH}}"
+            for place, key in found.items()
+            if place
+        ]
 
     def profile(self, name: str) -> Profile:
         """Return the profile called ``name``. Raises :class:`ConfigError`, which lists the profiles."""
@@ -117,6 +132,15 @@ def build(source: YamlSource) -> Config:
     return Config(
         path, clients, servers, variants, profiles, workloads, tuple(custom), rules, comparisons, issues
     )
+
+
+def _plain_secrets(model: BaseModel) -> Iterator[tuple[str, str]]:
+    """Yield place and key of the secrets of a target that the file contains itself."""
+    for key, value in model:
+        if isinstance(value, BaseModel):
+            yield from _plain_secrets(value)
+        elif isinstance(value, SecretText) and key != "wire":  # an address, which is only read like a secret
+            yield value.plain_at, key
 
 
 def _named(section: YamlNode | None) -> list[str]:

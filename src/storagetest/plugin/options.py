@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,17 @@ MARKERS = (
     "external: a test of a foreign suite (set by *.external.toml)",
     "comparison(name): the comparison of the targets file that the case measures (set by the plugin)",
 )
+
+
+def _seconds(text: str) -> float:
+    """Parse a number of seconds. Raises :class:`argparse.ArgumentTypeError`."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"expected a number of seconds, such as 60, not {text!r}")
+    return seconds
 
 
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {
@@ -91,7 +104,7 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     },
     "--st-lock-timeout": {
         "metavar": "SECONDS",
-        "type": float,
+        "type": _seconds,
         "default": 1800.0,
         "help": "timeout for locks that another run holds on the same client or server (default: 1800)",
     },

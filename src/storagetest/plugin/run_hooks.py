@@ -78,9 +78,11 @@ def _check_given_files(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Name the targets file of the run."""
+    """Name the targets file of the run, and the secrets in it."""
     state = config.stash.get(KEY, None)
-    return [f"targets: {state.path}"] if state is not None and state.loaded is not None else []
+    if state is None or state.loaded is None:
+        return []
+    return [f"targets: {state.path}", *(f"WARNING {text}" for text in state.loaded.plain_secrets())]
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

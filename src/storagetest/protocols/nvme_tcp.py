@@ -106,7 +106,7 @@ class NvmeTcp(DeviceProtocol["NvmeTcp.Options"]):
         nqn: Annotated[str, Field(pattern=r"^nqn\.[\x21-\x7e]+$", max_length=223)]
         """The subsystem's name."""
 
-        namespace: Annotated[int, Field(ge=1)] = 1
+        namespace: Annotated[int, Field(ge=1, le=0xFFFFFFFE)] = 1
         """The namespace's identifier (NSID)."""
 
         port: Port = 4420

@@ -157,9 +157,12 @@ class Facts:
         """
         portal, capacity = self._portal, self.capacity
         name = f"{portal.iqn} LUN {portal.lun}"
-        if portal.erase is None:
-            pytest.skip(f"{name}: no `erase` in the targets file, so nothing is written")
         names = _names(unit)
+        if portal.erase is None:
+            pytest.skip(
+                f"{name}: no `erase` in the targets file, so nothing is written (its names: "
+                f"{', '.join(names) or 'none'})"
+            )
         if portal.erase not in names:
             pytest.skip(
                 f"{name} is {', '.join(names)} and not {portal.erase}, which may be "

@@ -253,6 +253,11 @@ def test_secrets_are_looked_up_when_they_are_used(load_text, tmp_path, monkeypat
     assert options.login.password.reveal() == "hunter22"
 
 
+def test_plain_secrets_are_listed_without_their_text(load_text):
+    found = load_text(SECRETS.replace("a, path", "a, wire: h:1, path")).plain_secrets()
+    assert found == ["t.yaml:5:118: password is plain text in the file. Write ${env:NAME} or ${file:PATH}"]
+
+
 def test_a_secret_file_that_is_not_text_is_an_error(load_text, tmp_path):
     config = load_text(SECRETS)
     (tmp_path / "dir").mkdir()

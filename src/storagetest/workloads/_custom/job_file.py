@@ -110,7 +110,8 @@ def read_jobs(text: str, file: str) -> tuple[CustomJob, ...]:
                 jobs.append((_section(section[1], jobs, place), place, current))
             continue
         if current is None:
-            raise ConfigError(f"{line!r} is before the first [job]", place=place)
+            # The line is not printed: a file that is none of fio's may contain secrets.
+            raise ConfigError("expected [job] or [global]; is this a job file of fio?", place=place)
         name, value = _option(line, place)
         if name is not None:
             current[name] = value
