@@ -5,15 +5,17 @@ Linux's, and has what that lacks (Compare, Copy, Verify, reservations). Sections
 "NVM" is the NVM Command Set 1.2. It shares the codecs with the suite and nothing else.
 """
 
-# ruff: noqa: C901  # a rule of the standard is an `if` and a `raise`, side by side
+# ruff: noqa: C901, TRY301  # a rule of the standard is an `if` and a `raise`, side by side
 
 from __future__ import annotations
 
 import struct
 import threading
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
+
+from nvme_namespace import RESCAP, Answer, CommandFailed, ControllerConfig, Namespace
+from nvme_reservations import notice, reserve
 
 from storagetest.wire.nvme.codes import (
     FABRICS,
@@ -24,132 +26,13 @@ from storagetest.wire.nvme.codes import (
     Io,
     LogPage,
     Property,
-    Rtype,
     StatusCode,
 )
 from storagetest.wire.nvme.command import Command
 from storagetest.wire.nvme.fabrics import DISCOVERY_NQN, ConnectData
-from storagetest.wire.nvme_tcp.pdu import Fes
 
 NN = 4  # NSIDs 1 and 2 are there, 3 and 4 are inactive
 AERL = 3
-ONCS = 0b1_1011_1111
-"""All but Timestamp (bit 6)."""
-RESCAP = 0b1111_1111
-
-
-class CommandFailed(Exception):
-    """A command ends with this status; ``result`` is its dword 0."""
-
-    def __init__(self, status: int, *, result: int = 0, dnr: bool = True) -> None:
-        super().__init__(f"{status:#x}")
-        self.status, self.result, self.dnr = status, result, dnr
-
-
-@dataclass
-class Answer:
-    data: bytes = b""
-    result: int = 0
-
-
-@dataclass
-class Namespace:
-    """Blocks in memory, and their reservation (8.1.24)."""
-
-    nsid: int
-    blocks: int = 2048
-    block_size: int = 512
-    identifier: uuid.UUID = field(init=False)
-    generation: int = 0
-    persistence: int = 0
-    registrants: dict[bytes, int] = field(default_factory=dict)  # Host Identifier → key
-    holder: bytes | None = None
-    rtype: int = 0
-    uncorrectable: set[int] = field(default_factory=set)  # LBAs
-
-    def __post_init__(self) -> None:
-        self.identifier = uuid.UUID(f"22222222-2222-4222-8222-2222222222{self.nsid:02d}")
-        self.data = bytearray(self.blocks * self.block_size)
-
-    def span(self, command: Command) -> slice:
-        """The bytes that LBA and NLB name; LBA Out of Range where they reach past the end (NVM 3.3)."""
-        return self.extent(command.cdw10 | command.cdw11 << 32, (command.cdw12 & 0xFFFF) + 1)
-
-    def extent(self, lba: int, blocks: int) -> slice:
-        if lba + blocks > self.blocks:
-            raise CommandFailed(StatusCode.LBA_OUT_OF_RANGE)
-        return slice(lba * self.block_size, (lba + blocks) * self.block_size)
-
-    def check_readable(self, span: slice) -> None:
-        """Unrecovered Read Error if Write Uncorrectable has marked a block (NVM 3.3.7)."""
-        if self.uncorrectable.intersection(self.lbas(span)):
-            raise CommandFailed(StatusCode.UNRECOVERED_READ_ERROR)
-
-    def lbas(self, span: slice) -> range:
-        return range(span.start // self.block_size, span.stop // self.block_size)
-
-    def all_registrants(self) -> bool:
-        return self.rtype in (Rtype.WRITE_EXCLUSIVE_ALL_REGISTRANTS, Rtype.EXCLUSIVE_ACCESS_ALL_REGISTRANTS)
-
-    def holds(self, host: bytes) -> bool:
-        return bool(self.rtype) and (
-            self.holder == host or (self.all_registrants() and host in self.registrants)
-        )
-
-    def check_access(self, host: bytes, *, writes: bool) -> None:
-        """Reservation Conflict by the table of 8.1.24."""
-        if not self.rtype or self.holds(host):
-            return
-        exclusive = self.rtype in (
-            Rtype.EXCLUSIVE_ACCESS,
-            Rtype.EXCLUSIVE_ACCESS_REGISTRANTS_ONLY,
-            Rtype.EXCLUSIVE_ACCESS_ALL_REGISTRANTS,
-        )
-        only_holder = self.rtype in (Rtype.WRITE_EXCLUSIVE, Rtype.EXCLUSIVE_ACCESS)
-        if (writes or exclusive) and (only_holder or host not in self.registrants):
-            raise CommandFailed(StatusCode.RESERVATION_CONFLICT)
-
-    def release(self) -> None:
-        self.holder, self.rtype = None, 0
-
-    def unregister(self, host: bytes) -> None:
-        self.registrants.pop(host, None)
-        if self.holder == host:
-            if self.all_registrants() and self.registrants:
-                self.holder = next(iter(self.registrants))
-            else:
-                self.release()
-
-
-@dataclass
-class ControllerConfig:
-    """The legal alternatives that this subsystem uses."""
-
-    cpda: int = 0
-    maxh2cdata: int = 8192
-    in_capsule: int = 4096  # of I/O queues
-    read_piece: int = 12288  # bytes of one C2HData
-    r2t_piece: int = 16384  # bytes of one R2T
-    success_flag: bool = True
-    disable_flow_control: bool = True
-    success_of_admin: bool = False
-    block_size: int = 512
-    mdts: int = 5  # 2^5 pages of 4 KiB
-    mqes: int = 127
-    max_qid: int = 4
-    mssrl: int = 64
-    mcl: int = 128
-    msrc: int = 3
-    dlfeat: int = 0b1001  # deallocated blocks read as zeroes; Write Zeroes takes DEAC
-    vsl: int = 0
-    wzsl: int = 0
-    dmrl: int = 0
-    dmrsl: int = 0
-    oncs: int = ONCS
-    nsids: tuple[int, ...] = (1, 2)
-    unknown_ttag: Fes = Fes.INVALID_HEADER_FIELD
-    pads_term_data: bool = False  # the header in error has HLEN bytes, however few of them came
-    joins_any_host: bool = False  # not legal: an I/O queue of another host is accepted
 
 
 class Subsystem:
@@ -193,6 +76,7 @@ class Controller:
     notify: list[Callable[[int], bool]] = field(default_factory=list)
     notices: list[tuple[int, int]] = field(default_factory=list)
     masks: dict[int, int] = field(default_factory=dict)
+    resets: list[Callable[[], None]] = field(default_factory=list)  # of the queues that outlive a reset
     hangups: dict[int, Callable[[], None]] = field(default_factory=dict)  # of the I/O queues, by QID
     _timer: threading.Timer | None = None
 
@@ -248,6 +132,8 @@ class Controller:
         elif was & 1 and not self.cc & 1:
             self.csts = 0
             self.end_io_queues()
+            for forget in self.resets:
+                forget()
         if self.cc >> 14 & 3:
             self.csts = self.csts & ~0xC | 8
         return Answer()
@@ -297,7 +183,7 @@ class Controller:
             if namespace is None or cns == Cns.CSI_NAMESPACE:
                 return Answer(bytes(4096))
             if cns == Cns.CSI_INDEPENDENT:
-                return Answer(bytes([0, 1, RESCAP]).ljust(14, b"\0") + b"\1" + bytes(4081))
+                return Answer(struct.pack("<BBBxI6xB", 0, 1, RESCAP, 1, 1).ljust(4096, b"\0"))
             return Answer(_namespace_data(namespace, self.traits))
         if cns == Cns.DESCRIPTORS:
             namespace = self.subsystem.namespaces.get(nsid)
@@ -333,6 +219,7 @@ class Controller:
         put(512, "BBH", 0x66, 0x44, self.traits.mqes + 1)
         if not self.discovery:
             put(516, "IH", NN, self.traits.oncs)
+            raw[522] = self.traits.fuses
             raw[525] = 1
             put(343, "BII", 1, 1, 1)  # ANACAP: optimized; ANAGRPMAX, NANAGRPID
             put(534, "H", 1)  # OCFS: copy format 0
@@ -354,7 +241,7 @@ class Controller:
             LogPage.CHANGED_NAMESPACES: lambda: bytes(4096),
             LogPage.EFFECTS: self._effects,
             LogPage.ANA: self._ana,
-            LogPage.RESERVATION_NOTIFICATION: lambda: self._reservation_notice(clear=not rae),
+            LogPage.RESERVATION_NOTIFICATION: lambda: notice(self, clear=not rae),
         }
         if self.discovery:
             pages = {LogPage.DISCOVERY: self._discovery}
@@ -385,12 +272,6 @@ class Controller:
         entry[256:512] = self.subsystem.nqn.encode().ljust(256, b"\0")
         entry[512:768] = b"127.0.0.1".ljust(256)
         return struct.pack("<QQH", 1, 1, 0).ljust(1024, b"\0") + bytes(entry)
-
-    def _reservation_notice(self, *, clear: bool) -> bytes:
-        if not self.notices:
-            return bytes(64)
-        kind, nsid = self.notices.pop(0) if clear else self.notices[0]
-        return struct.pack("<QBBxxI", 1, kind, len(self.notices), nsid).ljust(64, b"\0")
 
     def _get_features(self, command: Command) -> Answer:
         fid, select = command.cdw10 & 0xFF, command.cdw10 >> 8 & 7
@@ -437,6 +318,7 @@ class Controller:
             if not value:
                 raise CommandFailed(StatusCode.KEEP_ALIVE_INVALID)  # 3.9.1
             self.kato = value
+            self.alive()
         elif fid == Feature.RESERVATION_NOTIFICATION_MASK:
             self._namespace(command.nsid)
             self.masks[command.nsid] = value
@@ -467,16 +349,29 @@ class Controller:
             optional is not None and not self.traits.oncs >> optional & 1
         ):
             raise CommandFailed(StatusCode.INVALID_OPCODE)
-        if command.flags & 3:
+        if command.flags & 3 and not self.traits.fuses:
             raise CommandFailed(StatusCode.INVALID_FIELD)  # fused operations are not there (FUSES 0)
         with self.subsystem.lock:
             if command.opcode == Io.FLUSH and command.nsid == 0xFFFFFFFF:
                 return Answer()
             namespace = self._namespace(command.nsid)
             if command.opcode in _RESERVATION:
-                return self._reserve(namespace, command, data)
+                return reserve(self, namespace, command, data)
             namespace.check_access(self.hostid, writes=command.opcode in _WRITING)
             return self._media(namespace, command, data)
+
+    def compare_and_write(self, halves: dict[int, Command], data: dict[int, bytes]) -> dict[int, int]:
+        """Carry out a fused Compare and Write (Base 3.4.2); return the status of each half."""
+        failed, status = int(StatusCode.ABORTED_FAILED_FUSED), int(StatusCode.SUCCESS)
+        with self.subsystem.lock:
+            try:
+                if (halves[1].opcode, halves[2].opcode) != (Io.COMPARE, Io.WRITE):
+                    raise CommandFailed(StatusCode.INVALID_FIELD)
+                for kind in halves:
+                    self.io(halves[kind], data[kind])
+            except CommandFailed as refused:
+                status = refused.status
+        return {1: status, 2: failed} if status else {1: 0, 2: 0}
 
     def transfer_length(self, command: Command) -> int | None:
         """Return the bytes that an I/O command transfers; None if only its execution decides."""
@@ -565,102 +460,6 @@ class Controller:
         namespace.uncorrectable.difference_update(namespace.lbas(target))
         return Answer()
 
-    # Reservations (7.5 to 7.8, 8.1.24)
-
-    def _reserve(self, namespace: Namespace, command: Command, data: bytes) -> Answer:
-        if command.opcode == Io.RESERVATION_REPORT:
-            return Answer(_report(namespace, self, command))
-        current, other = struct.unpack("<QQ", data.ljust(16, b"\0"))
-        action, ignore, rtype = command.cdw10 & 7, command.cdw10 >> 3 & 1, command.cdw10 >> 8 & 0xFF
-        registered = namespace.registrants.get(self.hostid)
-        if command.opcode == Io.RESERVATION_REGISTER:
-            self._register(namespace, action, bool(ignore), current, other)
-            return Answer()
-        if registered is None or (not ignore and registered != current):
-            raise CommandFailed(StatusCode.RESERVATION_CONFLICT)
-        if command.opcode == Io.RESERVATION_ACQUIRE:
-            if ignore or action > 2 or rtype not in set(Rtype):
-                raise CommandFailed(StatusCode.INVALID_FIELD)
-            (self._acquire if action == 0 else self._preempt)(namespace, rtype, other)
-            return Answer()
-        if action > 1 or ignore:
-            raise CommandFailed(StatusCode.INVALID_FIELD)
-        if action == 1:
-            self._notify_hosts(namespace, 3)
-            namespace.release()
-            namespace.registrants.clear()
-            namespace.generation += 1
-        elif namespace.holds(self.hostid):
-            if rtype != namespace.rtype:
-                raise CommandFailed(StatusCode.INVALID_FIELD)
-            if rtype not in (Rtype.WRITE_EXCLUSIVE, Rtype.EXCLUSIVE_ACCESS):
-                self._notify_hosts(namespace, 2)
-            namespace.release()
-        return Answer()
-
-    def _register(self, namespace: Namespace, action: int, ignore: bool, current: int, new: int) -> None:
-        registered = namespace.registrants.get(self.hostid)
-        if action == 0:
-            if registered is not None and registered != new:
-                raise CommandFailed(StatusCode.RESERVATION_CONFLICT)
-            namespace.registrants[self.hostid] = new
-        elif action in (1, 2):
-            if registered is None and not (ignore and action == 2):
-                raise CommandFailed(StatusCode.RESERVATION_CONFLICT)
-            if not ignore and registered != current:
-                raise CommandFailed(StatusCode.RESERVATION_CONFLICT)
-            if action == 1:
-                released = namespace.holds(self.hostid) and namespace.holder == self.hostid
-                shared = namespace.rtype in (3, 4)
-                namespace.unregister(self.hostid)
-                if released and shared and not namespace.rtype:
-                    self._notify_hosts(namespace, 2)
-            else:
-                namespace.registrants[self.hostid] = new
-        else:
-            raise CommandFailed(StatusCode.INVALID_FIELD)
-        namespace.generation += 1
-
-    def _acquire(self, namespace: Namespace, rtype: int, _: int) -> None:
-        if namespace.rtype and not (namespace.holds(self.hostid) and namespace.rtype == rtype):
-            raise CommandFailed(StatusCode.RESERVATION_CONFLICT)
-        if not namespace.rtype:
-            namespace.holder, namespace.rtype = self.hostid, rtype
-
-    def _preempt(self, namespace: Namespace, rtype: int, key: int) -> None:
-        victims = {host for host, one in namespace.registrants.items() if one == key}
-        takes = False
-        if namespace.all_registrants():
-            takes = key == 0
-            victims = set(namespace.registrants) - {self.hostid} if key == 0 else victims
-        elif namespace.rtype:
-            takes = namespace.registrants.get(namespace.holder or b"") == key
-        if namespace.rtype and not takes:
-            if not key:
-                raise CommandFailed(StatusCode.INVALID_FIELD)
-            if namespace.all_registrants() and not victims:
-                raise CommandFailed(StatusCode.RESERVATION_CONFLICT)
-        for host in victims - {self.hostid}:
-            self._notify_host(namespace, host, 1)
-            namespace.registrants.pop(host, None)
-        if takes:
-            namespace.holder, namespace.rtype = self.hostid, rtype
-        namespace.generation += 1
-
-    def _notify_hosts(self, namespace: Namespace, kind: int) -> None:
-        for host in namespace.registrants:
-            if host != self.hostid:
-                self._notify_host(namespace, host, kind)
-
-    def _notify_host(self, namespace: Namespace, host: bytes, kind: int) -> None:
-        """Log a Reservation Notification and complete an outstanding AER of that host (5.2.12.1.35)."""
-        for controller in self.subsystem.controllers.values():
-            masked = controller.masks.get(namespace.nsid, 0) >> kind & 1
-            if controller.hostid == host and not masked and not controller.discovery:
-                controller.notices.append((kind, namespace.nsid))
-                event = 6 | 0 << 8 | LogPage.RESERVATION_NOTIFICATION << 16
-                any(send(event) for send in list(controller.notify))
-
 
 _CHANGEABLE = {Feature.ASYNC_EVENT: 0, Feature.KATO: 120_000, Feature.NUMBER_OF_QUEUES: 0}
 """Features that Set Features changes, and their default values; none is saveable."""
@@ -706,21 +505,6 @@ def _namespace_data(namespace: Namespace, traits: ControllerConfig) -> bytes:
     raw[104:120] = namespace.identifier.bytes[::-1]
     raw[130] = namespace.block_size.bit_length() - 1
     return bytes(raw)
-
-
-def _report(namespace: Namespace, controller: Controller, command: Command) -> bytes:
-    if not command.cdw11 & 1:
-        raise CommandFailed(StatusCode.HOST_IDENTIFIER_INCONSISTENT)
-    registered = sorted(namespace.registrants.items())
-    out = struct.pack(
-        "<IBH2xB", namespace.generation, namespace.rtype, len(registered), namespace.persistence
-    )
-    out = out.ljust(64, b"\0")
-    for host, key in registered:
-        ids = [one.cntlid for one in controller.subsystem.controllers.values() if one.hostid == host]
-        out += struct.pack("<HB5xQ", ids[0] if ids else 0xFFFD, namespace.holds(host), key) + host + bytes(32)
-    length = (command.cdw10 + 1) * 4
-    return out[:length].ljust(length, b"\0")
 
 
 def is_write(command: Command) -> bool:

@@ -4,7 +4,7 @@ It has one thread for each connection. It shares only the codecs with the suite 
 ``.stream``). As a program it serves until interrupted: ``python nvme_tcp_server.py [PORT]``.
 """
 
-# ruff: noqa: C901, TRY301  # a rule of the standard is an `if` and a `raise`, side by side
+# ruff: noqa: C901, PLR0912, TRY301  # a rule of the standard is an `if` and a `raise`, side by side
 
 from __future__ import annotations
 
@@ -14,16 +14,8 @@ import sys
 import threading
 from dataclasses import dataclass, field, replace
 
-from nvme_subsystem import (
-    AERL,
-    Answer,
-    CommandFailed,
-    Controller,
-    ControllerConfig,
-    Subsystem,
-    is_read,
-    is_write,
-)
+from nvme_namespace import Answer, CommandFailed, ControllerConfig
+from nvme_subsystem import AERL, Controller, Subsystem, is_read, is_write
 
 from storagetest.errors import RemoteProtocolError
 from storagetest.wire.nvme.codes import FABRICS, Admin, Fctype, StatusCode
@@ -34,6 +26,8 @@ from storagetest.wire.nvme_tcp.stream import Digests, EndOfStream, NeedData, Str
 
 NQN = "nqn.2024-01.example:second"
 ADMIN_IN_CAPSULE = 8192
+FIRST, SECOND = 1, 2
+"""FUSE of a command (Base 4.1.1)."""
 ADMIN_SQSIZE = 4095
 """Largest SQSIZE of an admin queue, which CAP.MQES does not limit (Base 3.1.4.1)."""
 
@@ -70,6 +64,8 @@ class Connection:
         self.transfers: dict[int, Transfer] = {}
         self.waiting: list[int] = []  # CIDs of Asynchronous Event Requests
         self.events: list[int] = []
+        self.fused: dict[int, Command] = {}  # the halves of a fused operation that have come, by FUSE
+        self.fused_data: dict[int, bytes] = {}
         self._ttag = 0
         self._write = threading.Lock()
         self._closing = threading.Lock()
@@ -129,12 +125,13 @@ class Connection:
 
     def _leave(self) -> None:
         self.drop_connection()
-        if self.controller is not None and self.qid is not None:
+        if self.controller is not None and self.qid is not None and not self.disconnected:
             self.controller.queues.discard(self.qid)
             self.controller.hangups.pop(self.qid, None)
             with contextlib.suppress(ValueError):
                 self.controller.notify.remove(self._notify)
             if self.qid == 0:
+                self.controller.resets.clear()
                 self.controller.gone()
 
     def drop_connection(self) -> None:
@@ -178,6 +175,8 @@ class Connection:
                 raise CommandFailed(
                     StatusCode.INVALID_FIELD
                 )  # PSDT is 01b (Base 4.1.1), of fabrics commands 0 or 10b
+            if self.qid and self.traits.fuses:
+                self._pair(command)
             inside = capsule.data
             if is_write(command):
                 wanted = self._wanted(command)
@@ -194,8 +193,19 @@ class Connection:
                 if int.from_bytes(command.dptr[8:12], "little") < len(answer.data):
                     raise CommandFailed(StatusCode.DATA_SGL_LENGTH_INVALID)
             self._finish(command, answer)
+            if self.disconnected:
+                self._disconnect()
         except CommandFailed as refused:
             self._refuse(command, refused)
+
+    def _disconnect(self) -> None:
+        """Delete the queue: the response to Disconnect was its last entry (6.4). The host closes, too."""
+        assert self.controller is not None
+        assert self.qid is not None
+        self.controller.queues.discard(self.qid)
+        self.controller.hangups.pop(self.qid, None)
+        with contextlib.suppress(OSError):
+            self.sock.shutdown(socket.SHUT_WR)
 
     def _wanted(self, command: Command) -> int:
         """Return the bytes that the host sends with the command."""
@@ -239,12 +249,42 @@ class Connection:
                     raise CommandFailed(StatusCode.SGL_TYPE_INVALID)
                 if int.from_bytes(command.dptr[8:12], "little") != length:
                     raise CommandFailed(StatusCode.DATA_SGL_LENGTH_INVALID)
+            if command.flags & 3 and self.traits.fuses:
+                return self._fuse(command, data)
             return self.controller.io(command, data)
         if command.opcode == Admin.ASYNCHRONOUS_EVENT_REQUEST:
             return self._wait_for_event(command)
         if command.opcode == Admin.ABORT:
             return self._abort(command)
         return self.controller.admin(command, data)
+
+    # Fused operations (Base 3.4.2): Compare and Write of the same blocks, next to each other in the queue
+
+    def _pair(self, command: Command) -> None:
+        """Abort a half without the other (4.2.3.1: Command Aborted due to Missing Fused Command)."""
+        kind, waits = command.flags & 3, FIRST in self.fused and SECOND not in self.fused
+        if waits and kind != SECOND:
+            first = self.fused.pop(FIRST)
+            self.fused_data.clear()
+            self.transfers = {
+                ttag: one for ttag, one in self.transfers.items() if one.command.cid != first.cid
+            }
+            self._complete(Cqe(first.cid, StatusCode.ABORTED_MISSING_FUSED))
+        if kind == SECOND and not waits:
+            raise CommandFailed(StatusCode.ABORTED_MISSING_FUSED)
+        if kind:
+            self.fused[kind] = command
+
+    def _fuse(self, command: Command, data: bytes) -> None:
+        """Carry out both halves once the data of both are there."""
+        assert self.controller is not None
+        self.fused_data[command.flags & 3] = data
+        if len(self.fused_data) < 2:
+            return
+        statuses = self.controller.compare_and_write(self.fused, self.fused_data)
+        halves, self.fused, self.fused_data = self.fused, {}, {}
+        for kind, status in statuses.items():
+            self._complete(Cqe(halves[kind].cid, status))
 
     def _begin(self, command: Command, length: int) -> None:
         if self.qid and len(self.transfers) >= self.sqsize:
@@ -335,8 +375,7 @@ class Connection:
                 raise CommandFailed(StatusCode.CONNECT_INCOMPATIBLE_FORMAT)
             if not self.qid:
                 raise CommandFailed(StatusCode.DISCONNECT_INVALID_QUEUE_TYPE)
-            self.disconnected = True  # the response is the last entry of the queue (6.4)
-            threading.Timer(0.01, self.drop_connection).start()
+            self.disconnected = True
             return Answer()
         raise CommandFailed(StatusCode.INVALID_FIELD)  # Base 4.1.2
 
@@ -368,6 +407,7 @@ class Connection:
         if qid == 0:
             controller.port = self.port
             controller.notify.append(self._notify)
+            controller.resets.append(self._reset)
             controller.alive()
         return Answer(result=controller.cntlid)
 
@@ -406,6 +446,11 @@ class Connection:
             raise CommandFailed(StatusCode.AER_LIMIT_EXCEEDED)
         self.waiting.append(command.cid)
         return None
+
+    def _reset(self) -> None:
+        """Forget the outstanding requests: a controller reset aborts every command (3.7.2)."""
+        self.waiting.clear()
+        self.events.clear()
 
     def _notify(self, event: int) -> bool:
         if not self.waiting:

@@ -2,8 +2,10 @@
 
 import contextlib
 from collections.abc import Iterator
+from functools import partial
 
 from mutation_run import MutationRun, TargetKind
+from nvme_namespace import ControllerConfig
 from nvme_tcp_mutants import MUTANTS
 from nvme_tcp_proxy_connection import splitter
 from nvme_tcp_server import NQN, Server
@@ -13,14 +15,18 @@ TIMEOUT = 1.0
 
 
 @contextlib.contextmanager
-def serve() -> Iterator[tuple[str, int]]:
+def serve(config: ControllerConfig | None = None) -> Iterator[tuple[str, int]]:
     """Start a new controller, so that mutants do not affect each other."""
-    with Server() as server:
+    with Server(personality=config) as server:
         yield "127.0.0.1", server.port
 
 
 def mutation_run() -> MutationRun:
     """Return the mutation run."""
     options = {"protocol": "nvme-tcp", "nqn": NQN, "erase": "uuid.22222222-2222-4222-8222-222222222201"}
-    kinds = {"second": TargetKind(options, serve, fresh=True)}
-    return MutationRun("nvme_tcp", MUTANTS, kinds, splitter, timeout=TIMEOUT)
+    kinds = {
+        "second": TargetKind(options, serve, fresh=True),
+        "fused": TargetKind(options, partial(serve, ControllerConfig(fuses=True)), fresh=True),
+    }
+    modules = {"fused": "test_fused.py", "second": "test_*[!d].py"}  # all but test_fused.py
+    return MutationRun("nvme_tcp", MUTANTS, kinds, splitter, modules, timeout=TIMEOUT)

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "controllers"))
-from nvme_subsystem import Answer, CommandFailed, Controller, ControllerConfig
+import nvme_subsystem
+from nvme_namespace import Answer, CommandFailed, ControllerConfig
+from nvme_subsystem import Controller
 from nvme_tcp_server import NQN, Server
 
 from storagetest.wire.nvme.codes import Admin, Cns, Io, StatusCode
@@ -197,7 +199,7 @@ def test_a_device_that_erase_does_not_name_is_a_skip(run_suite: RunCases, writte
 
 def refuse(monkeypatch: pytest.MonkeyPatch, refused: str) -> None:
     """Refuse an action of a host that is no registrant (``replace``), or what ``refused`` names, of all."""
-    reserve = Controller._reserve
+    reserve = nvme_subsystem.reserve
 
     def changed(self, namespace, command, data):
         action = command.cdw10 & 7
@@ -213,7 +215,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch, refused: str) -> None:
             raise CommandFailed(StatusCode.RESERVATION_CONFLICT)
         return reserve(self, namespace, command, data)
 
-    monkeypatch.setattr(Controller, "_reserve", changed)
+    monkeypatch.setattr(nvme_subsystem, "reserve", changed)
 
 
 def test_replace_refused_to_a_non_registrant_leaves_nothing(

@@ -47,7 +47,7 @@ from storagetest.wire.nvme_tcp.queue import Terminated
 from storagetest.wire.tcp import PeerClosed, RecordedConnection, ResponseTimeout
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "controllers"))
-from nvme_subsystem import ControllerConfig
+from nvme_namespace import ControllerConfig
 from nvme_tcp_server import NQN, Server
 
 PERSONALITIES = {

@@ -14,10 +14,14 @@ from storagetest.errors import RemoteProtocolError
 from storagetest.plugin.conformance.cases import WireLog
 from storagetest.plugin.conformance.first_look import Look
 from storagetest.plugin.conformance.known_issues import apply_identified
+from storagetest.plugin.conformance.leftovers import stop_run
 from storagetest.plugin.conformance.repeated_faults import fail_on_faults
 from storagetest.wire.nvme.structures import ControllerData
 from storagetest.wire.nvme_tcp import PORT, ControllerSession, Queue, SubsystemEndpoint, decoder
 from storagetest.wire.nvme_tcp.harness import Harness, Scratch, data_signature, implementation, wwids
+from storagetest.wire.nvme_tcp.reservation_harness import ReservingHost
+from storagetest.wire.nvme_tcp.session import Identity
+from storagetest.wire.nvme_tcp.undo import undo_reservations
 from storagetest.wire.tcp import RecordedConnection
 
 ANSWER = 5.0
@@ -117,6 +121,37 @@ def queue(session: ControllerSession) -> Queue:
 def scratch(about: TargetLooks) -> Scratch:
     """Return blocks of this case's own; skip where the target's ``erase`` allows none to be overwritten."""
     return next(about.scratch.get())
+
+
+@pytest.fixture
+def hosts(
+    bench: Harness, scratch: Scratch, about: TargetLooks, request: pytest.FixtureRequest
+) -> Iterator[tuple[ReservingHost, ReservingHost]]:
+    """Yield two hosts on a namespace without registrants; none is left at the end, or the run ends."""
+    if not about.reserves:
+        pytest.skip("ONCS: reservations are not supported")
+    made = []
+    for name, key in (("first", 0xA1), ("second", 0xB2)):
+        session = bench.session(name=f"{name} host's admin queue")
+        if not session.namespace(scratch.nsid)["rescap"]:
+            pytest.skip("RESCAP: this namespace cannot be reserved")
+        made.append(ReservingHost(session, session.io_queue(), scratch, key))
+    first, second = made
+    if first.report().registrants:
+        pytest.skip("another host is registered on this namespace")
+    identities = [host.session.identity for host in made]
+    yield first, second
+
+    def connect(identity: Identity) -> ControllerSession:
+        return bench.session(identity=identity, name="admin queue of the undo")
+
+    left = undo_reservations(connect, identities, scratch.nsid)
+    if left:
+        stop_run(
+            request.config,
+            f"namespace {scratch.nsid} of {bench.endpoint.subnqn}: its reservations cannot be undone after "
+            f"{request.node.name} ({left}): clear them on the target, or restart it, and run again",
+        )
 
 
 def _scratch(session: ControllerSession, variant: Variant) -> itertools.cycle[Scratch]:

@@ -1,126 +1,45 @@
 """Reservations between two hosts (Base 7.5 to 7.8, 8.1.24)."""
 
-# ruff: noqa: D102  # a method of Host is the command of that name
-
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 
-from storagetest.plugin.conformance.leftovers import stop_run
 from storagetest.wire.nvme import admin, io
 from storagetest.wire.nvme.codes import ONCS_BITS, Io, LogPage, Rtype, StatusCode, status_name
-from storagetest.wire.nvme.structures import ReservationStatus, reservation_status
-from storagetest.wire.nvme_tcp import CommandResult, ControllerSession, Queue
-from storagetest.wire.nvme_tcp.harness import Harness, Scratch, refused
-from storagetest.wire.nvme_tcp.session import Identity
-from storagetest.wire.nvme_tcp.undo import undo_reservations
+from storagetest.wire.nvme_tcp import CommandResult
+from storagetest.wire.nvme_tcp.harness import Harness, refused
+from storagetest.wire.nvme_tcp.reservation_harness import (
+    CLEAR,
+    HOLDING,
+    PREEMPT,
+    PREEMPT_ABORT,
+    REPLACE,
+    UNREGISTER,
+    ReservingHost,
+    allowed,
+    hold,
+)
 
 pytestmark = [
     pytest.mark.needs("nvme-tcp-wire"),
     pytest.mark.case(level="MUST", section="Base 8.1.24.1", builds_on=("NVR-REG-07",)),
 ]
 
-HOLDING = ("NVR-REG-07", "NVR-ACQ-07")
-"""The premises of a case in which a host registers and acquires a reservation."""
-
-REGISTER, UNREGISTER, REPLACE = 0, 1, 2
-ACQUIRE, PREEMPT, PREEMPT_ABORT = 0, 1, 2
-RELEASE, CLEAR = 0, 1
-
-
-@dataclass
-class Host:
-    """One host with its queue, and the key that it registers; a method for each command it sends."""
-
-    session: ControllerSession
-    queue: Queue
-    scratch: Scratch
-    key: int
-
-    @property
-    def nsid(self) -> int:
-        return self.scratch.nsid
-
-    def register(
-        self, action: int = REGISTER, *, current: int = 0, new: int | None = None, ignore: bool = False
-    ):
-        new = self.key if new is None else new
-        return self.queue.run(io.register(self.nsid, action, ignore=ignore), data=io.keys(current, new))
-
-    def acquire(
-        self, rtype: int, action: int = ACQUIRE, *, key: int | None = None, victim: int = 0
-    ) -> CommandResult:
-        keys = io.keys(self.key if key is None else key, victim)
-        return self.queue.run(io.acquire(self.nsid, action, rtype), data=keys)
-
-    def release(self, rtype: int, action: int = RELEASE, *, key: int | None = None) -> CommandResult:
-        keys = io.keys(self.key if key is None else key)[:8]
-        return self.queue.run(io.release(self.nsid, action, rtype), data=keys)
-
-    def report(self) -> ReservationStatus:
-        done = self.queue.run(io.report(self.nsid, 1024), reads=1024)
-        assert done.ok, f"Reservation Report is not {status_name(done.status)} (Base 7.8)"
-        return reservation_status(done.data)
-
-    def read(self) -> CommandResult:
-        return self.queue.run(io.read(self.nsid, self.scratch.lba, 1), reads=self.scratch.block_size)
-
-    def write(self) -> CommandResult:
-        return self.queue.run(io.write(self.nsid, self.scratch.lba, 1), data=bytes(self.scratch.block_size))
-
-
-@pytest.fixture
-def hosts(
-    bench: Harness, scratch: Scratch, about, request: pytest.FixtureRequest
-) -> Iterator[tuple[Host, Host]]:
-    """Yield two hosts on a namespace without registrants; none is left at the end, or the run ends."""
-    if not about.reserves:
-        pytest.skip("ONCS: reservations are not supported")
-    made = []
-    for name, key in (("first", 0xA1), ("second", 0xB2)):
-        session = bench.session(name=f"{name} host's admin queue")
-        if not session.namespace(scratch.nsid)["rescap"]:
-            pytest.skip("RESCAP: this namespace cannot be reserved")
-        made.append(Host(session, session.io_queue(), scratch, key))
-    first, second = made
-    if first.report().registrants:
-        pytest.skip("another host is registered on this namespace")
-    identities = [host.session.identity for host in made]
-    yield first, second
-
-    def connect(identity: Identity) -> ControllerSession:
-        return bench.session(identity=identity, name="admin queue of the undo")
-
-    left = undo_reservations(connect, identities, scratch.nsid)
-    if left:
-        stop_run(
-            request.config,
-            f"namespace {scratch.nsid} of {bench.endpoint.subnqn}: its reservations cannot be undone after "
-            f"{request.node.name} ({left}): clear them on the target, or restart it, and run again",
-        )
-
-
-def allowed(done: CommandResult) -> None:
-    """The claim that a command succeeded."""
-    assert done.ok, f"{status_name(done.status)}; success was expected"
-
-
 # The premises of the other cases
 
 
 @pytest.mark.case("NVR-REG-07", section="Base 7.6", kills=("register-refused",))
-def test_a_host_may_register(hosts: tuple[Host, Host]) -> None:
+def test_a_host_may_register(hosts: tuple[ReservingHost, ReservingHost]) -> None:
     first, _ = hosts
     allowed(first.register())
 
 
 @pytest.mark.case("NVR-ACQ-07", section="Base 7.5", kills=("acquire-refused",))
-def test_a_registrant_may_acquire(hosts: tuple[Host, Host]) -> None:
+def test_a_registrant_may_acquire(hosts: tuple[ReservingHost, ReservingHost]) -> None:
     first, _ = hosts
-    _hold(first, WE)
+    hold(first, WE)
 
 
 # Commands allowed to each host: the tables of 8.1.24.1
@@ -167,32 +86,40 @@ def check(done: CommandResult, may: bool) -> None:
 
 
 @access("READ", 0, registrant=True)
-def test_a_registrant_reads_as_the_type_allows(hosts: tuple[Host, Host], rtype: int, may: bool) -> None:
+def test_a_registrant_reads_as_the_type_allows(
+    hosts: tuple[ReservingHost, ReservingHost], rtype: int, may: bool
+) -> None:
     holder, registrant = hosts
-    _hold(holder, rtype)
+    hold(holder, rtype)
     allowed(registrant.register())
     check(registrant.read(), may)
 
 
 @access("WRITE", 1, registrant=True)
-def test_a_registrant_writes_as_the_type_allows(hosts: tuple[Host, Host], rtype: int, may: bool) -> None:
+def test_a_registrant_writes_as_the_type_allows(
+    hosts: tuple[ReservingHost, ReservingHost], rtype: int, may: bool
+) -> None:
     holder, registrant = hosts
-    _hold(holder, rtype)
+    hold(holder, rtype)
     allowed(registrant.register())
     check(registrant.write(), may)
 
 
 @access("READ", 2, registrant=False)
-def test_another_host_reads_as_the_type_allows(hosts: tuple[Host, Host], rtype: int, may: bool) -> None:
+def test_another_host_reads_as_the_type_allows(
+    hosts: tuple[ReservingHost, ReservingHost], rtype: int, may: bool
+) -> None:
     holder, other = hosts
-    _hold(holder, rtype)
+    hold(holder, rtype)
     check(other.read(), may)
 
 
 @access("WRITE", 3, registrant=False)
-def test_another_host_does_not_write(hosts: tuple[Host, Host], rtype: int, may: bool) -> None:
+def test_another_host_does_not_write(
+    hosts: tuple[ReservingHost, ReservingHost], rtype: int, may: bool
+) -> None:
     holder, other = hosts
-    _hold(holder, rtype)
+    hold(holder, rtype)
     check(other.write(), may)
 
 
@@ -206,9 +133,9 @@ def test_another_host_does_not_write(hosts: tuple[Host, Host], rtype: int, may: 
     )
     for one in Rtype
 ])  # fmt: skip
-def test_the_holder_reads_and_writes(hosts: tuple[Host, Host], rtype: int) -> None:
+def test_the_holder_reads_and_writes(hosts: tuple[ReservingHost, ReservingHost], rtype: int) -> None:
     holder, _ = hosts
-    _hold(holder, rtype)
+    hold(holder, rtype)
     allowed(holder.read())
     allowed(holder.write())
 
@@ -217,7 +144,7 @@ def test_the_holder_reads_and_writes(hosts: tuple[Host, Host], rtype: int) -> No
 
 
 @pytest.mark.case("NVR-REG-01", section="Base 7.6", kills=("report-empty",))
-def test_a_registration_is_reported(hosts: tuple[Host, Host]) -> None:
+def test_a_registration_is_reported(hosts: tuple[ReservingHost, ReservingHost]) -> None:
     first, _ = hosts
     allowed(first.register())
     seen = [(one.key, one.hostid, one.holds) for one in first.report().registrants]
@@ -225,7 +152,7 @@ def test_a_registration_is_reported(hosts: tuple[Host, Host]) -> None:
 
 
 @pytest.mark.case("NVR-REG-02", section="Base 8.1.24.3", kills=("reservation-key-unchecked",))
-def test_a_second_key_needs_replace(hosts: tuple[Host, Host]) -> None:
+def test_a_second_key_needs_replace(hosts: tuple[ReservingHost, ReservingHost]) -> None:
     first, _ = hosts
     allowed(first.register())
     refused(first.register(new=0xC3), StatusCode.RESERVATION_CONFLICT)
@@ -234,14 +161,14 @@ def test_a_second_key_needs_replace(hosts: tuple[Host, Host]) -> None:
 
 
 @pytest.mark.case("NVR-REG-03", section="Base 8.1.24.3", kills=("reservation-key-unchecked",))
-def test_replace_wants_the_current_key(hosts: tuple[Host, Host]) -> None:
+def test_replace_wants_the_current_key(hosts: tuple[ReservingHost, ReservingHost]) -> None:
     first, _ = hosts
     allowed(first.register())
     refused(first.register(REPLACE, current=0xDEAD, new=0xC3), StatusCode.RESERVATION_CONFLICT)
 
 
 @pytest.mark.case("NVR-REG-04", section="Base 7.6", kills=("iekey-ignored",))
-def test_ignore_existing_key_replaces_unseen(hosts: tuple[Host, Host]) -> None:
+def test_ignore_existing_key_replaces_unseen(hosts: tuple[ReservingHost, ReservingHost]) -> None:
     first, _ = hosts
     allowed(first.register())
     allowed(first.register(REPLACE, current=0xDEAD, new=0xC3, ignore=True))
@@ -250,7 +177,7 @@ def test_ignore_existing_key_replaces_unseen(hosts: tuple[Host, Host]) -> None:
 
 
 @pytest.mark.case("NVR-REG-05", section="Base 8.1.24.4", kills=("reservation-key-unchecked",))
-def test_unregister_wants_the_current_key(hosts: tuple[Host, Host]) -> None:
+def test_unregister_wants_the_current_key(hosts: tuple[ReservingHost, ReservingHost]) -> None:
     first, _ = hosts
     allowed(first.register())
     refused(first.register(UNREGISTER, current=0xDEAD), StatusCode.RESERVATION_CONFLICT)
@@ -259,16 +186,16 @@ def test_unregister_wants_the_current_key(hosts: tuple[Host, Host]) -> None:
 
 
 @pytest.mark.case("NVR-REG-06", section="Base 8.1.24.4", kills=("reservation-outlives",), builds_on=HOLDING)
-def test_a_reservation_goes_with_its_holders_registration(hosts: tuple[Host, Host]) -> None:
+def test_a_reservation_goes_with_its_holders_registration(hosts: tuple[ReservingHost, ReservingHost]) -> None:
     first, second = hosts
-    _hold(first, WE)
+    hold(first, WE)
     allowed(first.register(UNREGISTER, current=first.key))
     assert second.report().rtype == 0, "8.1.24.4: unregistering the holder releases the reservation"
     allowed(second.write())
 
 
 @pytest.mark.case("NVR-GEN-01", section="Base 7.8", kills=("generation-stuck",))
-def test_the_generation_counts_registrations(hosts: tuple[Host, Host]) -> None:
+def test_the_generation_counts_registrations(hosts: tuple[ReservingHost, ReservingHost]) -> None:
     first, second = hosts
     before = first.report().generation
     allowed(first.register())
@@ -277,7 +204,9 @@ def test_the_generation_counts_registrations(hosts: tuple[Host, Host]) -> None:
 
 
 @pytest.mark.case("NVR-GEN-02", section="Base 7.8", kills=("generation-runs",), builds_on=HOLDING)
-def test_the_generation_does_not_count_acquire_and_release(hosts: tuple[Host, Host]) -> None:
+def test_the_generation_does_not_count_acquire_and_release(
+    hosts: tuple[ReservingHost, ReservingHost],
+) -> None:
     first, _ = hosts
     allowed(first.register())
     before = first.report().generation
@@ -290,51 +219,51 @@ def test_the_generation_does_not_count_acquire_and_release(hosts: tuple[Host, Ho
 
 
 @pytest.mark.case("NVR-ACQ-01", section="Base 8.1.24.5", kills=("reservation-not-enforced",), builds_on=())
-def test_only_a_registrant_acquires(hosts: tuple[Host, Host]) -> None:
+def test_only_a_registrant_acquires(hosts: tuple[ReservingHost, ReservingHost]) -> None:
     first, _ = hosts
     refused(first.acquire(WE), StatusCode.RESERVATION_CONFLICT)
 
 
 @pytest.mark.case("NVR-ACQ-02", section="Base 8.1.24.5", kills=("reservation-key-unchecked",))
-def test_acquire_wants_the_key(hosts: tuple[Host, Host]) -> None:
+def test_acquire_wants_the_key(hosts: tuple[ReservingHost, ReservingHost]) -> None:
     first, _ = hosts
     allowed(first.register())
     refused(first.acquire(WE, key=0xDEAD), StatusCode.RESERVATION_CONFLICT)
 
 
 @pytest.mark.case("NVR-ACQ-03", section="Base 8.1.24.5", kills=("reservation-stolen",), builds_on=HOLDING)
-def test_a_held_reservation_is_not_acquired_by_another(hosts: tuple[Host, Host]) -> None:
+def test_a_held_reservation_is_not_acquired_by_another(hosts: tuple[ReservingHost, ReservingHost]) -> None:
     first, second = hosts
-    _hold(first, WE)
+    hold(first, WE)
     allowed(second.register())
     refused(second.acquire(WE), StatusCode.RESERVATION_CONFLICT)
 
 
 @pytest.mark.case("NVR-ACQ-04", section="Base 8.1.24.5", kills=("acquire-again-refused",), builds_on=HOLDING)
-def test_the_holder_may_acquire_again(hosts: tuple[Host, Host]) -> None:
+def test_the_holder_may_acquire_again(hosts: tuple[ReservingHost, ReservingHost]) -> None:
     first, _ = hosts
-    _hold(first, WE)
+    hold(first, WE)
     allowed(first.acquire(WE))
 
 
 @pytest.mark.case("NVR-ACQ-05", section="Base 8.1.24.5", kills=("reservation-stolen",), builds_on=HOLDING)
-def test_the_holder_does_not_change_the_type(hosts: tuple[Host, Host]) -> None:
+def test_the_holder_does_not_change_the_type(hosts: tuple[ReservingHost, ReservingHost]) -> None:
     first, _ = hosts
-    _hold(first, WE)
+    hold(first, WE)
     refused(first.acquire(EA), StatusCode.RESERVATION_CONFLICT)
 
 
 @pytest.mark.case("NVR-ACQ-06", section="Base 7.5", kills=("rtype-unchecked",))
-def test_a_type_that_does_not_exist_is_refused(hosts: tuple[Host, Host]) -> None:
+def test_a_type_that_does_not_exist_is_refused(hosts: tuple[ReservingHost, ReservingHost]) -> None:
     first, _ = hosts
     allowed(first.register())
     refused(first.acquire(7), StatusCode.INVALID_FIELD)
 
 
 @pytest.mark.case("NVR-REPORT-01", section="Base 7.8", kills=("report-holder-lost",), builds_on=HOLDING)
-def test_the_holder_is_reported(hosts: tuple[Host, Host]) -> None:
+def test_the_holder_is_reported(hosts: tuple[ReservingHost, ReservingHost]) -> None:
     first, second = hosts
-    _hold(first, ER)
+    hold(first, ER)
     allowed(second.register())
     status = second.report()
     assert status.rtype == ER, "7.8: RTYPE"
@@ -342,9 +271,9 @@ def test_the_holder_is_reported(hosts: tuple[Host, Host]) -> None:
 
 
 @pytest.mark.case("NVR-REPORT-02", section="Base 7.8", kills=("report-holder-lost",), builds_on=HOLDING)
-def test_all_registrants_hold_if_the_type_requires_it(hosts: tuple[Host, Host]) -> None:
+def test_all_registrants_hold_if_the_type_requires_it(hosts: tuple[ReservingHost, ReservingHost]) -> None:
     first, second = hosts
-    _hold(first, EALL)
+    hold(first, EALL)
     allowed(second.register())
     assert all(one.holds for one in second.report().registrants), "8.1.24.1: every registrant is a holder"
 
@@ -353,9 +282,9 @@ def test_all_registrants_hold_if_the_type_requires_it(hosts: tuple[Host, Host]) 
 
 
 @pytest.mark.case("NVR-REL-01", section="Base 8.1.24.6", kills=("release-ignored",), builds_on=HOLDING)
-def test_a_released_reservation_binds_no_host(hosts: tuple[Host, Host]) -> None:
+def test_a_released_reservation_binds_no_host(hosts: tuple[ReservingHost, ReservingHost]) -> None:
     first, second = hosts
-    _hold(first, EA)
+    hold(first, EA)
     allowed(first.release(EA))
     assert first.report().rtype == 0
     allowed(second.write())
@@ -364,17 +293,17 @@ def test_a_released_reservation_binds_no_host(hosts: tuple[Host, Host]) -> None:
 @pytest.mark.case(
     "NVR-REL-02", section="Base 7.7", level="SHOULD", kills=("release-type",), builds_on=HOLDING
 )
-def test_release_wants_the_right_type(hosts: tuple[Host, Host]) -> None:
+def test_release_wants_the_right_type(hosts: tuple[ReservingHost, ReservingHost]) -> None:
     first, _ = hosts
-    _hold(first, WE)
+    hold(first, WE)
     refused(first.release(EA), StatusCode.INVALID_FIELD)
     assert first.report().rtype == WE
 
 
 @pytest.mark.case("NVR-REL-03", section="Base 8.1.24.6", kills=("release-by-any-host",), builds_on=HOLDING)
-def test_another_registrants_release_changes_nothing(hosts: tuple[Host, Host]) -> None:
+def test_another_registrants_release_changes_nothing(hosts: tuple[ReservingHost, ReservingHost]) -> None:
     first, second = hosts
-    _hold(first, WE)
+    hold(first, WE)
     allowed(second.register())
     allowed(second.release(WE))
     assert first.report().rtype == WE, "8.1.24.6: only a holder's release releases"
@@ -383,16 +312,16 @@ def test_another_registrants_release_changes_nothing(hosts: tuple[Host, Host]) -
 @pytest.mark.case(
     "NVR-REL-04", section="Base 8.1.24.6", kills=("reservation-key-unchecked",), builds_on=HOLDING
 )
-def test_release_wants_the_key(hosts: tuple[Host, Host]) -> None:
+def test_release_wants_the_key(hosts: tuple[ReservingHost, ReservingHost]) -> None:
     first, _ = hosts
-    _hold(first, WE)
+    hold(first, WE)
     refused(first.release(WE, key=0xDEAD), StatusCode.RESERVATION_CONFLICT)
 
 
 @pytest.mark.case("NVR-CLEAR-01", section="Base 8.1.24.8", kills=("clear-ignored",), builds_on=HOLDING)
-def test_clear_removes_everything(hosts: tuple[Host, Host]) -> None:
+def test_clear_removes_everything(hosts: tuple[ReservingHost, ReservingHost]) -> None:
     first, second = hosts
-    _hold(first, WE)
+    hold(first, WE)
     allowed(second.register())
     allowed(second.release(WE, CLEAR))
     status = first.report()
@@ -409,9 +338,11 @@ def test_clear_removes_everything(hosts: tuple[Host, Host]) -> None:
     pytest.param(PREEMPT, marks=pytest.mark.case("NVR-PREEMPT-01", kills=("preempt-ignored",))),
     pytest.param(PREEMPT_ABORT, marks=pytest.mark.case("NVR-PREEMPT-02", kills=("preempt-ignored",))),
 ])  # fmt: skip
-def test_preempt_takes_the_reservation_and_unregisters_holder(hosts: tuple[Host, Host], action: int) -> None:
+def test_preempt_takes_the_reservation_and_unregisters_holder(
+    hosts: tuple[ReservingHost, ReservingHost], action: int
+) -> None:
     first, second = hosts
-    _hold(first, WE)
+    hold(first, WE)
     allowed(second.register())
     allowed(second.acquire(EA, action, victim=first.key))
     status = second.report()
@@ -421,17 +352,21 @@ def test_preempt_takes_the_reservation_and_unregisters_holder(hosts: tuple[Host,
 
 
 @pytest.mark.case("NVR-PREEMPT-03", section="Base 8.1.24.7", kills=("preempt-unknown",), builds_on=HOLDING)
-def test_preempt_of_an_unknown_key_is_a_conflict_where_all_registrants_hold(hosts: tuple[Host, Host]) -> None:
+def test_preempt_of_an_unknown_key_is_a_conflict_where_all_registrantshold(
+    hosts: tuple[ReservingHost, ReservingHost],
+) -> None:
     first, second = hosts
-    _hold(first, WA)
+    hold(first, WA)
     allowed(second.register())
     refused(second.acquire(WA, PREEMPT, victim=0xDEAD), StatusCode.RESERVATION_CONFLICT)
 
 
 @pytest.mark.case("NVR-PREEMPT-04", section="Base 8.1.24.7", kills=("preempt-takes",), builds_on=HOLDING)
-def test_preempt_of_a_mere_registrant_leaves_the_reservation(hosts: tuple[Host, Host]) -> None:
+def test_preempt_of_a_mere_registrant_leaves_the_reservation(
+    hosts: tuple[ReservingHost, ReservingHost],
+) -> None:
     first, second = hosts
-    _hold(first, WE)
+    hold(first, WE)
     allowed(second.register())
     allowed(first.acquire(WE, PREEMPT, victim=second.key))
     status = first.report()
@@ -439,10 +374,10 @@ def test_preempt_of_a_mere_registrant_leaves_the_reservation(hosts: tuple[Host, 
 
 
 @pytest.mark.case("NVR-NOTICE-01", section="Base 8.1.24.7", kills=("notice-lost",), builds_on=HOLDING)
-def test_a_preempted_host_gets_a_notification(hosts: tuple[Host, Host]) -> None:
+def test_a_preempted_host_gets_a_notification(hosts: tuple[ReservingHost, ReservingHost]) -> None:
     first, second = hosts
     waiting = first.session.admin.submit(admin.async_event())
-    _hold(first, WE)
+    hold(first, WE)
     allowed(second.register())
     allowed(second.acquire(EA, PREEMPT, victim=first.key))
     event = first.session.admin.wait(waiting).cqe.dw0
@@ -453,9 +388,11 @@ def test_a_preempted_host_gets_a_notification(hosts: tuple[Host, Host]) -> None:
 
 
 @pytest.mark.case("NVR-PERSIST-01", section="Base 8.1.24.1", kills=("registration-lost",), builds_on=HOLDING)
-def test_a_registration_outlives_the_association(hosts: tuple[Host, Host], bench: Harness) -> None:
+def test_a_registration_outlives_the_association(
+    hosts: tuple[ReservingHost, ReservingHost], bench: Harness
+) -> None:
     first, second = hosts
-    _hold(first, EA)
+    hold(first, EA)
     first.session.close()
     refused(second.read(), StatusCode.RESERVATION_CONFLICT)
     session = bench.session(identity=first.session.identity)
@@ -489,7 +426,9 @@ FURTHER = {
         for opcode, (kind, name) in FURTHER.items()
     ],
 )
-def test_another_host_is_excluded_from_further_commands(hosts: tuple[Host, Host], opcode: Io) -> None:
+def test_another_host_is_excluded_from_further_commands(
+    hosts: tuple[ReservingHost, ReservingHost], opcode: Io
+) -> None:
     first, second = hosts
     if opcode in ONCS_BITS and not second.session.controller["oncs"] >> ONCS_BITS[opcode] & 1:
         pytest.skip(f"ONCS: {opcode.name} is not supported")
@@ -503,7 +442,7 @@ def test_another_host_is_excluded_from_further_commands(hosts: tuple[Host, Host]
         Io.COMPARE: (io.compare(nsid, lba, 1), bytes(second.scratch.block_size)),
         Io.VERIFY: (io.verify(nsid, lba, 1), b""),
     }
-    _hold(first, FURTHER[opcode][0])
+    hold(first, FURTHER[opcode][0])
     command, data = commands[opcode]
     refused(second.queue.run(command, data=data), StatusCode.RESERVATION_CONFLICT)
 
@@ -514,27 +453,27 @@ RESERVED_ACTION = 7
 
 
 @pytest.mark.case("NVR-REG-08", section="Base 7.6", kills=("register-any-action",), builds_on=())
-def test_a_reserved_register_action_is_refused(hosts: tuple[Host, Host]) -> None:
+def test_a_reserved_register_action_is_refused(hosts: tuple[ReservingHost, ReservingHost]) -> None:
     first, _ = hosts
     refused(first.register(RESERVED_ACTION), StatusCode.INVALID_FIELD)
 
 
 @pytest.mark.case("NVR-ACQ-08", section="Base 7.5", kills=("acquire-any-action",))
-def test_a_reserved_acquire_action_is_refused(hosts: tuple[Host, Host]) -> None:
+def test_a_reserved_acquire_action_is_refused(hosts: tuple[ReservingHost, ReservingHost]) -> None:
     first, _ = hosts
     allowed(first.register())
     refused(first.acquire(WE, RESERVED_ACTION), StatusCode.INVALID_FIELD)
 
 
 @pytest.mark.case("NVR-REL-05", section="Base 7.7", kills=("release-any-action",), builds_on=HOLDING)
-def test_a_reserved_release_action_is_refused(hosts: tuple[Host, Host]) -> None:
+def test_a_reserved_release_action_is_refused(hosts: tuple[ReservingHost, ReservingHost]) -> None:
     first, _ = hosts
-    _hold(first, WE)
+    hold(first, WE)
     refused(first.release(WE, RESERVED_ACTION), StatusCode.INVALID_FIELD)
 
 
 @pytest.mark.case("NVR-REPORT-03", section="Base 7.8", kills=("report-one",))
-def test_all_registrants_are_reported(hosts: tuple[Host, Host]) -> None:
+def test_all_registrants_are_reported(hosts: tuple[ReservingHost, ReservingHost]) -> None:
     for host in hosts:
         allowed(host.register())
     seen = {(one.hostid, one.key) for one in hosts[0].report().registrants}
@@ -543,7 +482,9 @@ def test_all_registrants_are_reported(hosts: tuple[Host, Host]) -> None:
 
 
 @pytest.mark.case("NVR-REPORT-04", section="Base 7.8", kills=("report-not-extended",), builds_on=())
-def test_a_report_without_the_extended_structure_is_refused(hosts: tuple[Host, Host]) -> None:
+def test_a_report_without_the_extended_structure_is_refused(
+    hosts: tuple[ReservingHost, ReservingHost],
+) -> None:
     """Over fabrics the Host Identifier has 128 bits, which the other structure cannot hold."""
     first, _ = hosts
     done = first.queue.run(io.report(first.nsid, 64, extended=False), reads=64)
@@ -551,7 +492,7 @@ def test_a_report_without_the_extended_structure_is_refused(hosts: tuple[Host, H
 
 
 @pytest.mark.case("NVR-REPORT-05", section="Base 7.8", kills=("report-short",))
-def test_a_part_of_the_report_is_its_beginning(hosts: tuple[Host, Host]) -> None:
+def test_a_part_of_the_report_is_its_beginning(hosts: tuple[ReservingHost, ReservingHost]) -> None:
     for host in hosts:
         allowed(host.register())
     first = hosts[0]
@@ -563,7 +504,9 @@ def test_a_part_of_the_report_is_its_beginning(hosts: tuple[Host, Host]) -> None
 
 
 @pytest.mark.case("NVR-AGAIN-01", section="Base 8.1.24.6", kills=("reserve-once",), builds_on=HOLDING)
-def test_a_namespace_is_reserved_by_one_host_after_the_other(hosts: tuple[Host, Host]) -> None:
+def test_a_namespace_is_reserved_by_one_host_after_the_other(
+    hosts: tuple[ReservingHost, ReservingHost],
+) -> None:
     first, second = hosts
     for host in hosts:
         allowed(host.register())
@@ -578,9 +521,9 @@ def test_a_namespace_is_reserved_by_one_host_after_the_other(hosts: tuple[Host, 
 @pytest.mark.case(
     "NVR-GEN-03", section="Base 7.8", kills=("generation-of-clear",), builds_on=(*HOLDING, "NVR-CLEAR-01")
 )
-def test_the_generation_counts_preempt_and_clear(hosts: tuple[Host, Host]) -> None:
+def test_the_generation_counts_preempt_and_clear(hosts: tuple[ReservingHost, ReservingHost]) -> None:
     first, second = hosts
-    _hold(first, WE)
+    hold(first, WE)
     allowed(second.register())
     before = second.report().generation
     allowed(second.acquire(WE, PREEMPT, victim=first.key))
@@ -589,9 +532,3 @@ def test_the_generation_counts_preempt_and_clear(hosts: tuple[Host, Host]) -> No
     allowed(second.release(WE, CLEAR))
     cleared = second.report().generation
     assert cleared == preempted + 1, f"7.8: GEN was {preempted}, and is {cleared} after Clear"
-
-
-def _hold(host: Host, rtype: int) -> None:
-    """Register and acquire."""
-    allowed(host.register())
-    allowed(host.acquire(rtype))

@@ -257,6 +257,11 @@ class Queue:
                 return CommandResult(transfer.cqe, bytes(transfer.got), tuple(transfer.pdus))
             self._handle(self.receive(deadline=max(until - time.monotonic(), 0.001)))
 
+    def status_of(self, cid: int) -> int | None:
+        """Return the status of a command whose completion has come, None while it is outstanding."""
+        transfer = self._open[cid]
+        return None if transfer.cqe is None else transfer.cqe.status
+
     def run(
         self, command: Command, *, data: bytes = b"", reads: int = 0, inside: bool | None = None
     ) -> CommandResult:

@@ -1,0 +1,80 @@
+"""Hosts of the reservation cases, with the four commands (NVM Express Base 2.3, 7.5 to 7.8)."""
+
+# ruff: noqa: D102  # a method of ReservingHost is the command of that name
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from storagetest.wire.nvme import io
+from storagetest.wire.nvme.codes import status_name
+from storagetest.wire.nvme.structures import ReservationStatus, reservation_status
+from storagetest.wire.nvme_tcp.harness import Scratch
+from storagetest.wire.nvme_tcp.queue import CommandResult, Queue
+from storagetest.wire.nvme_tcp.session import ControllerSession
+
+HOLDING = ("NVR-REG-07", "NVR-ACQ-07")
+"""The premises of a case in which a host registers and acquires a reservation."""
+
+REGISTER, UNREGISTER, REPLACE = 0, 1, 2
+ACQUIRE, PREEMPT, PREEMPT_ABORT = 0, 1, 2
+RELEASE, CLEAR = 0, 1
+
+
+@dataclass
+class ReservingHost:
+    """One host with its queue, and the key that it registers; a method for each command it sends."""
+
+    session: ControllerSession
+    queue: Queue
+    scratch: Scratch
+    key: int
+
+    @property
+    def nsid(self) -> int:
+        return self.scratch.nsid
+
+    def register(
+        self,
+        action: int = REGISTER,
+        *,
+        current: int = 0,
+        new: int | None = None,
+        ignore: bool = False,
+        persist: int = 0,
+    ) -> CommandResult:
+        command = io.register(self.nsid, action, ignore=ignore, persist=persist)
+        return self.queue.run(command, data=io.keys(current, self.key if new is None else new))
+
+    def acquire(
+        self, rtype: int, action: int = ACQUIRE, *, key: int | None = None, victim: int = 0
+    ) -> CommandResult:
+        keys = io.keys(self.key if key is None else key, victim)
+        return self.queue.run(io.acquire(self.nsid, action, rtype), data=keys)
+
+    def release(self, rtype: int, action: int = RELEASE, *, key: int | None = None) -> CommandResult:
+        keys = io.keys(self.key if key is None else key)[:8]
+        return self.queue.run(io.release(self.nsid, action, rtype), data=keys)
+
+    def report(self, nsid: int | None = None) -> ReservationStatus:
+        """Return the report of its namespace, or of ``nsid``."""
+        done = self.queue.run(io.report(nsid or self.nsid, 1024), reads=1024)
+        assert done.ok, f"Reservation Report is not {status_name(done.status)} (Base 7.8)"
+        return reservation_status(done.data)
+
+    def read(self) -> CommandResult:
+        return self.queue.run(io.read(self.nsid, self.scratch.lba, 1), reads=self.scratch.block_size)
+
+    def write(self) -> CommandResult:
+        return self.queue.run(io.write(self.nsid, self.scratch.lba, 1), data=bytes(self.scratch.block_size))
+
+
+def allowed(done: CommandResult) -> None:
+    """The claim that a command succeeded."""
+    assert done.ok, f"{status_name(done.status)}; success was expected"
+
+
+def hold(host: ReservingHost, rtype: int) -> None:
+    """Register and acquire."""
+    allowed(host.register())
+    allowed(host.acquire(rtype))

@@ -1,0 +1,83 @@
+"""Fused Compare and Write (Base 3.4.2): both halves, or neither."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from storagetest.wire.nvme import io
+from storagetest.wire.nvme.codes import StatusCode, status_name
+from storagetest.wire.nvme_tcp import CommandResult, ControllerSession, Queue
+from storagetest.wire.nvme_tcp.harness import Scratch, block_data, read_blocks, refused, write_blocks
+
+pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 3.4.2")]
+
+FIRST, SECOND = 0x41, 0x42
+"""FUSE 01b and 10b, with PSDT 01b (Base 4.1.1)."""
+
+FUSES = 522
+"""Offset of FUSES in Identify Controller; bit 0 is Compare and Write (5.2.13.2.1)."""
+
+
+@pytest.fixture
+def fusing(session: ControllerSession, scratch: Scratch) -> Queue:
+    """Return an I/O queue of a controller that supports fused Compare and Write; skip if it does not."""
+    if not session.controller.raw[FUSES] & 1:
+        pytest.skip("FUSES bit 0: no fused Compare and Write")
+    if scratch.limits.outstanding < 2:
+        pytest.skip("the queue has room for one command only")
+    return session.io_queue()
+
+
+def _compare_and_write(
+    queue: Queue, scratch: Scratch, expected: bytes, new: bytes
+) -> tuple[CommandResult, CommandResult]:
+    blocks = len(new) // scratch.block_size
+    compare = replace(io.compare(scratch.nsid, scratch.lba, blocks), flags=FIRST)
+    write = replace(io.write(scratch.nsid, scratch.lba, blocks), flags=SECOND)
+    first = queue.submit(compare, data=expected)
+    second = queue.submit(write, data=new)
+    return queue.wait(first), queue.wait(second)
+
+
+@pytest.mark.case("NVB-FUSED-EQUAL", kills=("fused-write-lost",))
+def test_a_write_whose_compare_succeeds_is_carried_out(fusing: Queue, scratch: Scratch) -> None:
+    before = write_blocks(fusing, scratch, 1, 71)
+    new = block_data(scratch.block_size, 72)
+    for done in _compare_and_write(fusing, scratch, before, new):
+        assert done.ok, f"3.4.2: the blocks are equal, but a half ended with {status_name(done.status)}"
+    assert read_blocks(fusing, scratch, 1) == new, "3.4.2: the Write was carried out"
+
+
+@pytest.mark.case("NVB-FUSED-OTHER", kills=("fused-apart", "fused-wrong-status"))
+def test_a_write_whose_compare_fails_is_not_carried_out(fusing: Queue, scratch: Scratch) -> None:
+    before = write_blocks(fusing, scratch, 1, 73)
+    compare, write = _compare_and_write(
+        fusing, scratch, before[:-1] + bytes([before[-1] ^ 1]), block_data(scratch.block_size, 74)
+    )
+    assert read_blocks(fusing, scratch, 1) == before, "3.4.2: the Compare failed, but the Write was done"
+    refused(compare, StatusCode.COMPARE_FAILURE)
+    refused(write, StatusCode.ABORTED_FAILED_FUSED)
+
+
+@pytest.mark.case("NVB-FUSED-ALONE", kills=("fused-apart",))
+def test_a_half_without_the_other_is_aborted(fusing: Queue, scratch: Scratch) -> None:
+    before = write_blocks(fusing, scratch, 1, 75)
+    write = replace(io.write(scratch.nsid, scratch.lba, 1), flags=SECOND)
+    done = fusing.run(write, data=block_data(scratch.block_size, 76))
+    assert read_blocks(fusing, scratch, 1) == before, "3.4.2: a Write without its Compare was carried out"
+    refused(done, StatusCode.ABORTED_MISSING_FUSED)
+
+
+@pytest.mark.case("NVB-FUSED-AFTER", kills=("fused-write-lost",))
+def test_operations_follow_each_other(fusing: Queue, scratch: Scratch) -> None:
+    current = write_blocks(fusing, scratch, 1, 77)
+    for seed in (78, 79, 80):
+        new = block_data(scratch.block_size, seed)
+        assert not _compare_and_write(fusing, scratch, new, new)[0].ok, "3.4.2: the blocks differ"
+        assert all(done.ok for done in _compare_and_write(fusing, scratch, current, new)), (
+            "3.4.2: the blocks are equal, after an operation that failed"
+        )
+        current = new
+    assert read_blocks(fusing, scratch, 1) == current, "3.4.2: the last Write was carried out"

@@ -1,0 +1,132 @@
+"""A namespace of the small subsystem, its reservation, and the choices that the subsystem makes.
+
+Sections: NVM Express Base 2.3; "NVM" is the NVM Command Set 1.2.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+
+from storagetest.wire.nvme.codes import Rtype, StatusCode
+from storagetest.wire.nvme.command import Command
+from storagetest.wire.nvme_tcp.pdu import Fes
+
+ONCS = 0b1_1011_1111
+"""All but Timestamp (bit 6)."""
+RESCAP = 0b1111_1111
+
+
+class CommandFailed(Exception):
+    """A command ends with this status; ``result`` is its dword 0."""
+
+    def __init__(self, status: int, *, result: int = 0, dnr: bool = True) -> None:
+        super().__init__(f"{status:#x}")
+        self.status, self.result, self.dnr = status, result, dnr
+
+
+@dataclass
+class Answer:
+    data: bytes = b""
+    result: int = 0
+
+
+@dataclass
+class Namespace:
+    """Blocks in memory, and their reservation (8.1.24)."""
+
+    nsid: int
+    blocks: int = 2048
+    block_size: int = 512
+    identifier: uuid.UUID = field(init=False)
+    generation: int = 0
+    persistence: int = 0
+    registrants: dict[bytes, int] = field(default_factory=dict)  # Host Identifier → key
+    holder: bytes | None = None
+    rtype: int = 0
+    uncorrectable: set[int] = field(default_factory=set)  # LBAs
+
+    def __post_init__(self) -> None:
+        self.identifier = uuid.UUID(f"22222222-2222-4222-8222-2222222222{self.nsid:02d}")
+        self.data = bytearray(self.blocks * self.block_size)
+
+    def span(self, command: Command) -> slice:
+        """The bytes that LBA and NLB name; LBA Out of Range where they reach past the end (NVM 3.3)."""
+        return self.extent(command.cdw10 | command.cdw11 << 32, (command.cdw12 & 0xFFFF) + 1)
+
+    def extent(self, lba: int, blocks: int) -> slice:
+        if lba + blocks > self.blocks:
+            raise CommandFailed(StatusCode.LBA_OUT_OF_RANGE)
+        return slice(lba * self.block_size, (lba + blocks) * self.block_size)
+
+    def check_readable(self, span: slice) -> None:
+        """Unrecovered Read Error if Write Uncorrectable has marked a block (NVM 3.3.7)."""
+        if self.uncorrectable.intersection(self.lbas(span)):
+            raise CommandFailed(StatusCode.UNRECOVERED_READ_ERROR)
+
+    def lbas(self, span: slice) -> range:
+        return range(span.start // self.block_size, span.stop // self.block_size)
+
+    def all_registrants(self) -> bool:
+        return self.rtype in (Rtype.WRITE_EXCLUSIVE_ALL_REGISTRANTS, Rtype.EXCLUSIVE_ACCESS_ALL_REGISTRANTS)
+
+    def holds(self, host: bytes) -> bool:
+        return bool(self.rtype) and (
+            self.holder == host or (self.all_registrants() and host in self.registrants)
+        )
+
+    def check_access(self, host: bytes, *, writes: bool) -> None:
+        """Reservation Conflict by the table of 8.1.24."""
+        if not self.rtype or self.holds(host):
+            return
+        exclusive = self.rtype in (
+            Rtype.EXCLUSIVE_ACCESS,
+            Rtype.EXCLUSIVE_ACCESS_REGISTRANTS_ONLY,
+            Rtype.EXCLUSIVE_ACCESS_ALL_REGISTRANTS,
+        )
+        only_holder = self.rtype in (Rtype.WRITE_EXCLUSIVE, Rtype.EXCLUSIVE_ACCESS)
+        if (writes or exclusive) and (only_holder or host not in self.registrants):
+            raise CommandFailed(StatusCode.RESERVATION_CONFLICT)
+
+    def release(self) -> None:
+        self.holder, self.rtype = None, 0
+
+    def unregister(self, host: bytes) -> None:
+        self.registrants.pop(host, None)
+        if self.holder == host:
+            if self.all_registrants() and self.registrants:
+                self.holder = next(iter(self.registrants))
+            else:
+                self.release()
+
+
+@dataclass
+class ControllerConfig:
+    """The legal alternatives that this subsystem uses."""
+
+    cpda: int = 0
+    maxh2cdata: int = 8192
+    in_capsule: int = 4096  # of I/O queues
+    read_piece: int = 12288  # bytes of one C2HData
+    r2t_piece: int = 16384  # bytes of one R2T
+    success_flag: bool = True
+    disable_flow_control: bool = True
+    success_of_admin: bool = False
+    block_size: int = 512
+    mdts: int = 5  # 2^5 pages of 4 KiB
+    mqes: int = 127
+    max_qid: int = 4
+    mssrl: int = 64
+    mcl: int = 128
+    msrc: int = 3
+    dlfeat: int = 0b1001  # deallocated blocks read as zeroes; Write Zeroes takes DEAC
+    vsl: int = 0
+    wzsl: int = 0
+    dmrl: int = 0
+    dmrsl: int = 0
+    oncs: int = ONCS
+    nsids: tuple[int, ...] = (1, 2)
+    unknown_ttag: Fes = Fes.INVALID_HEADER_FIELD
+    pads_term_data: bool = False  # the header in error has HLEN bytes, however few of them came
+    fuses: bool = False  # Compare and Write
+    joins_any_host: bool = False  # not legal: an I/O queue of another host is accepted
