@@ -4,9 +4,9 @@ Rules:
 
 1. A table's columns are the headline of its runs (:attr:`Run.headline`); runs with another headline have a
    separate table. This module has no workload-specific code.
-2. Numbers are never cut. Ids that are too long are shortened in the middle, the longer of the two id columns
-   first. If that is not enough, columns of numbers are dropped: first those between the first and the last
-   metric of the headline, from the right, then the last one.
+2. Neither ids nor numbers are cut. If a row is longer than the terminal's lines, each row has two lines: the
+   ids, and below them the numbers. If the numbers still do not fit, columns of them are dropped: first those
+   between the first and the last metric of the headline, from the right, then the last one.
 3. A unit is in the heading if the column has one unit (MiB/s), and in the cell if it varies (latency).
 4. The verdict is text; colour only repeats it.
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from storagetest.measure.run import HEADLINE
 from storagetest.report.base import Record, Status
@@ -23,7 +23,7 @@ from storagetest.report.metric_values import MetricValue, case_text, in_mib, met
 from storagetest.units import format_duration
 
 _GAP = 2
-_SHORTEST_ID = 16
+_INDENT = "    "
 _HEADINGS: Mapping[str, tuple[str, Callable[[MetricValue | None], str]]] = {
     "bandwidth": ("MiB/s", in_mib),
     "iops": ("IOPS", whole),
@@ -84,9 +84,21 @@ def _headlines(rows: Sequence[Record]) -> list[tuple[str, ...]]:
 
 
 def _table(rows: Sequence[Record], headline: Sequence[str], *, width: int, colour: bool) -> list[str]:
-    columns = _fit(_columns(rows, headline), width)
-    header = _line(column.aligned(column.name) for column in columns)
-    lines = [header, "-" * len(header)]
+    columns = _columns(rows, headline)
+    if _width(columns) <= width:
+        return _one_line_each(rows, columns, colour=colour)
+    numbers = _fit([column for column in columns if not column.is_id], width - len(_INDENT))
+    heading, rule, *lines = _one_line_each(rows, numbers, colour=colour)
+    table = ["variant  case", f"{_INDENT}{heading}", f"{_INDENT}{rule}"]
+    for record, line in zip(rows, lines, strict=True):
+        table += [*_wrapped(f"{record.run.variant}  {case_text(record.run)}", width), f"{_INDENT}{line}"]
+    return table
+
+
+def _one_line_each(rows: Sequence[Record], columns: Sequence[_Column], *, colour: bool) -> list[str]:
+    """Return the heading, a rule and a line for each row; the last column is the verdict."""
+    heading = _line(column.aligned(column.name) for column in columns)
+    lines = [heading, "-" * len(heading)]
     for index, record in enumerate(rows):
         cells = [column.aligned(column.cells[index]) for column in columns]
         cells[-1] = _painted(cells[-1].rstrip(), record.status, colour=colour)
@@ -128,26 +140,15 @@ def _word(record: Record) -> str:
 
 def _fit(columns: list[_Column], width: int) -> list[_Column]:
     numbers = [column for column in columns if column.is_metric]
-    for dropped in (None, *reversed(numbers[1:-1]), *numbers[1:][-1:]):  # rule 2
-        columns = [column for column in columns if column is not dropped]
-        space = width - sum(column.width + _GAP for column in columns if not column.is_id) + _GAP
-        ids = [column for column in columns if column.is_id]
-        if space >= sum(min(column.width, _SHORTEST_ID) + _GAP for column in ids):
+    for dropped in (*reversed(numbers[1:-1]), *numbers[1:][-1:]):  # rule 2
+        if _width(columns) <= width:
             break
-    limits = _share(space - _GAP * len(ids), [column.width for column in ids])
-    cut = iter(
-        replace(column, cells=tuple(shortened(cell, limit) for cell in column.cells))
-        for column, limit in zip(ids, limits, strict=True)
-    )
-    return [next(cut) if column.is_id else column for column in columns]
+        columns = [column for column in columns if column is not dropped]
+    return columns
 
 
-def _share(space: int, wanted: Sequence[int]) -> list[int]:
-    """Return ``wanted`` widths, with the largest reduced until all fit into ``space``."""
-    widths = list(wanted)
-    while sum(widths) > space and max(widths) > _SHORTEST_ID:
-        widths[widths.index(max(widths))] -= 1
-    return widths
+def _width(columns: Sequence[_Column]) -> int:
+    return sum(column.width + _GAP for column in columns) - _GAP
 
 
 def shortened(text: str, limit: int) -> str:

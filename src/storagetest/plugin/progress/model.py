@@ -6,6 +6,7 @@ is in :mod:`storagetest.plugin.progress.render`.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -114,9 +115,9 @@ class ProgressState:
         if message.get("of"):
             most = "at most " if message.get("at_most") else ""
             text += f" {message.get('repeat')} of {most}{message.get('of')}"
-        duration = clock(at - self.phase_since)
-        expected = message.get("expected")
-        return f"{text}, {duration} of {clock(float(expected))}" if expected else f"{text}, {duration}"
+        elapsed, expected = at - self.phase_since, message.get("expected")
+        total = f" of {clock(max(math.ceil(float(expected)), elapsed))}" if expected else ""
+        return f"{text}, {clock(elapsed)}{total}"
 
     def _throughput(self, at: float) -> str:
         """Return the current throughput; empty if it is unknown or too old."""
