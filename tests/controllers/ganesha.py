@@ -1,9 +1,9 @@
 """NFS-Ganesha (Debian's packages nfs-ganesha and nfs-ganesha-vfs) on loopback: NFS 3 and 4, MOUNT and NLM.
 
-It runs in a mount namespace of its own, in which ``/run`` has two exports, each a tmpfs, and the socket of a
-port mapper of ours: without one it does not start. The machine's name there is localhost, because the server
-asks DNS for it, which takes 10 s where no name server answers. For the locks of NFSv3 the server needs a
-status monitor at localhost: there that is the address of ours, which needs root. It uses no service of the
+It runs in a mount namespace of its own, in which ``/run`` has three exports, each a tmpfs, and the socket of
+a port mapper of ours: without one it does not start. The machine's name there is localhost, because the
+server asks DNS for it, which takes 10 s where no name server answers. For the locks of NFSv3 the server needs
+a status monitor at localhost: there that is the address of ours, which needs root. It uses no service of the
 machine, and leaves nothing. Its file system calls need root; another user needs ``sudo`` without a password.
 """
 
@@ -24,7 +24,7 @@ from rpcbind_server import port_mapper
 from storagetest.lab.subprocess_util import die_with_parent
 from storagetest.polling import wait_until
 
-EXPORT, READ_ONLY = "/run/export", "/run/readonly"
+EXPORT, READ_ONLY, SQUASHED = "/run/export", "/run/readonly", "/run/squashed"
 _PLUGINS = "/usr/lib/x86_64-linux-gnu/ganesha"
 _STARTED, _STOPPED = 20.0, 5.0
 _CONFIGURATION = """
@@ -47,6 +47,10 @@ EXPORT {{
 EXPORT {{
     Export_Id = 2; Path = /run/readonly; Pseudo = /run/readonly; Filesystem_id = 2.1; Protocols = 3, 4;
     Access_Type = RO; FSAL {{ Name = VFS; }}
+}}
+EXPORT {{
+    Export_Id = 3; Path = /run/squashed; Pseudo = /run/squashed; Filesystem_id = 3.1; Protocols = 3, 4;
+    Squash = Root; FSAL {{ Name = VFS; }}
 }}
 LOG {{ Default_Log_Level = EVENT; }}
 """
@@ -73,7 +77,7 @@ def ganesha(*, lease: int = 10) -> Iterator[Ganesha]:
     with tempfile.TemporaryDirectory(prefix="ganesha-") as name, contextlib.ExitStack() as stack:
         state = Path(name)
         run, ports = state / "run", _free_ports(4)
-        for path in (run, run / "export", run / "readonly"):
+        for path in (run, run / "export", run / "readonly", run / "squashed"):
             path.mkdir()
         text = _CONFIGURATION.format(
             nfs=ports[0], mount=ports[1], lock=ports[2], quota=ports[3],
@@ -88,7 +92,8 @@ def ganesha(*, lease: int = 10) -> Iterator[Ganesha]:
         server = f"ganesha.nfsd -F -f {state}/ganesha.conf -L {made.log} -p {state}/pid"
         mounts = (
             f"mount --bind {hosts} /etc/hosts; mount --bind {run} /run; "
-            f"mount -t tmpfs export {EXPORT}; mount -t tmpfs readonly {READ_ONLY}"
+            f"mount -t tmpfs export {EXPORT}; mount -t tmpfs readonly {READ_ONLY}; "
+            f"mount -t tmpfs squashed {SQUASHED}"
         )
         script = f"set -e; hostname localhost; {mounts}; exec {server}"
         as_root = [] if os.geteuid() == 0 else ["sudo", "-n"]

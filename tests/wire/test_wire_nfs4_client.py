@@ -9,6 +9,7 @@ import pytest
 from ganesha import EXPORT, Ganesha, ganesha
 
 from storagetest.errors import LocalProtocolError, RemoteProtocolError
+from storagetest.plugin.conformance.run_directories import new_name
 from storagetest.polling import wait_until
 from storagetest.wire.nfs4.attributes import (
     ATTRIBUTES,
@@ -145,7 +146,7 @@ def test_a_field_of_a_compound_is_overridden(bench: Nfs4Harness) -> None:
 
 
 def test_a_look_finds_minor_versions_and_leaves_nothing(bench: Nfs4Harness) -> None:
-    facts = look(bench.endpoint)
+    facts = look(bench.endpoint, new_name())
     assert facts.minors == (0, 1, 2)
     assert facts.implementation == "nfs-ganesha"
     assert set(REQUIRED_41) <= set(facts.supported[1])

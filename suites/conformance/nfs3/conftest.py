@@ -17,6 +17,7 @@ from storagetest.plugin.conformance.cases import WireLog, case_of
 from storagetest.plugin.conformance.first_look import Look
 from storagetest.plugin.conformance.known_issues import apply_identified
 from storagetest.plugin.conformance.repeated_faults import fail_on_faults
+from storagetest.plugin.conformance.run_directories import is_left, new_name
 from storagetest.wire.nfs3.client import Nfs3Client, attributes, ok
 from storagetest.wire.nfs3.harness import OTHER_UID, Nfs3Endpoint, Nfs3Export, Nfs3Harness, clean_up, look
 from storagetest.wire.nfs3.types import FSINFO3resok, createmode3, nfs_fh3, nfsstat3, sattr3
@@ -51,7 +52,7 @@ def endpoint(variant: Variant) -> Nfs3Endpoint:
 @pytest.fixture(scope="session")
 def about(endpoint: Nfs3Endpoint) -> Iterator[Look[Nfs3Export]]:
     """Mount the export once and make the run's directory; remove it at the end."""
-    found = Look("the look at the export", lambda: look(endpoint))
+    found = Look("the look at the export", lambda: look(endpoint, new_name(), is_left=is_left))
     yield found
     if found.result is not None:
         clean_up(found.result)

@@ -18,6 +18,7 @@ from storagetest.plugin.conformance.cases import WireLog, case_of
 from storagetest.plugin.conformance.first_look import Look
 from storagetest.plugin.conformance.known_issues import apply_identified
 from storagetest.plugin.conformance.repeated_faults import fail_on_faults
+from storagetest.plugin.conformance.run_directories import is_left, new_name
 from storagetest.wire.nfs4.client import Nfs4Client, ok
 from storagetest.wire.nfs4.harness import Nfs4Endpoint, Nfs4Facts, Nfs4Harness, clean_up, look, values
 from storagetest.wire.nfs4.operations import (
@@ -62,7 +63,7 @@ def endpoint(variant: Variant) -> Nfs4Endpoint:
 @pytest.fixture(scope="session")
 def about(endpoint: Nfs4Endpoint) -> Iterator[Look[Nfs4Facts]]:
     """Look at the export once and make the run's directory; remove it at the end."""
-    found = Look("the look at the export", lambda: look(endpoint))
+    found = Look("the look at the export", lambda: look(endpoint, new_name(), is_left=is_left))
     yield found
     if found.result is not None:
         clean_up(found.result)

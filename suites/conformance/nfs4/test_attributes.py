@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import time
+
 import pytest
 
 from storagetest.suites.conformance.nfs4.minors import rule
@@ -56,6 +59,7 @@ from storagetest.wire.nfs4.types import (
     VERIFY4args,
     fattr4,
     nfs_ftype4,
+    nfs_opnum4,
     nfsstat4,
     nfstime4,
     settime4,
@@ -65,12 +69,27 @@ from storagetest.wire.rpc import auth_sys
 
 pytestmark = [pytest.mark.needs("nfs4-wire"), pytest.mark.case(level="MUST")]
 
+TICK = 2.5
+"""Seconds in which the clock of every file system has a new value: some count seconds (chosen)."""
+
 FIXED = nfstime4(1_000_000_000, 0)
 
 
 def get(nfs, handle, *numbers):
     """Return attributes by number."""
     return values(ok(nfs.compound(putfh(handle), getattr_(*numbers))))
+
+
+def shows(nfs, handle, change):
+    """Return whether change differs after ``change(number)``, which is repeated for a tick of the clock."""
+    before, until = get(nfs, handle, FATTR4_CHANGE), time.monotonic() + TICK
+    for number in itertools.count():
+        change(number)
+        if get(nfs, handle, FATTR4_CHANGE) != before:
+            return True
+        if time.monotonic() > until:
+            return False
+    return False
 
 
 @rule("ATTR-SUPPORTED", "5.6", "5.6", kills=("attr-supported",))
@@ -166,24 +185,43 @@ def test_the_type_is_that_of_create(nfs, here, what):
 
 @rule("ATTR-CHANGE", "5.8.1.4", "5.8.1.4", kills=("attr-change",))
 def test_change_differs_after_a_change(nfs, here):
+    handle = here.file()
+    modes = (0o600, 0o640)
+    changed = shows(
+        nfs,
+        handle,
+        lambda number: ok(nfs.compound(putfh(handle), setattr_({FATTR4_MODE: modes[number % 2]}))),
+    )
+    assert changed, "SETATTR changed the file"
+    changed = shows(
+        nfs, here.handle, lambda number: ok(nfs.compound(putfh(here.handle), create(b"new-%d" % number)))
+    )
+    assert changed, "an entry was made in the directory"
+
+
+@rule("ATTR-CHANGE-EACH", "5.8.1.4", "5.8.1.4", no_mutant_reason="NFS-Ganesha breaks this rule itself")
+def test_change_differs_after_each_of_many_changes(nfs, here):
     handle, seen = here.file(), []
-    for mode in (0o600, 0o640, 0o644):
-        ok(nfs.compound(putfh(handle), setattr_({FATTR4_MODE: mode})))
-        seen.append(get(nfs, handle, FATTR4_CHANGE)[FATTR4_CHANGE])
-    before = get(nfs, here.handle, FATTR4_CHANGE)[FATTR4_CHANGE]
-    ok(nfs.compound(putfh(here.handle), create(b"new")))
-    assert len(set(seen)) == 3, "each SETATTR changed the file"
-    after = get(nfs, here.handle, FATTR4_CHANGE)[FATTR4_CHANGE]
-    assert after != before, "an entry was made in the directory"
+    for number in range(8):
+        modes = [setattr_({FATTR4_MODE: 0o600 + bit}) for bit in (number % 2, 2, 4)]
+        calls = [one for mode in modes for one in (mode, getattr_(FATTR4_CHANGE))]
+        done = ok(nfs.compound(putfh(handle), *calls))
+        seen += [
+            one.value.value.obj_attributes.attr_vals
+            for one in done.results
+            if one.resop == nfs_opnum4.OP_GETATTR
+        ]
+    assert len(set(seen)) == len(seen) == 24, f"{len(seen)} changes of the file have {len(set(seen))} values"
 
 
 @rule("ATTR-CHANGE-DATA", "5.8.1.4", "5.8.1.4", kills=("attr-change",))
 def test_change_differs_after_a_write(nfs, here):
     handle = here.file()
-    before = get(nfs, handle, FATTR4_CHANGE)[FATTR4_CHANGE]
-    ok(nfs.compound(putfh(handle), write(ANONYMOUS, 0, b"data")))
-    after = get(nfs, handle, FATTR4_CHANGE)[FATTR4_CHANGE]
-    assert after != before, "the WRITE changed the file"
+    data = (b"data", b"text")
+    changed = shows(
+        nfs, handle, lambda number: ok(nfs.compound(putfh(handle), write(ANONYMOUS, 0, data[number % 2])))
+    )
+    assert changed, "the WRITE changed the file"
 
 
 @rule("ATTR-SIZE", "5.8.1.5", "5.8.1.5", kills=("attr-size",), over={"0": 0, "1": 1, "4097": 4097})

@@ -5,7 +5,8 @@ Connections that arrange or look, and are no claim about the target, carry the m
 
 from __future__ import annotations
 
-import secrets
+import contextlib
+import itertools
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -25,16 +26,18 @@ from storagetest.wire.xdr import Program
 ARRANGES = b"storagetest-arranges"
 """Machine name in the credentials of connections that are no claim about the target."""
 
-PREFIX = b"storagetest-wire-"
-"""How the name of a run's own directory in the export begins."""
-
 OTHER_UID = 4001
 """The uid of callers that are not root (chosen)."""
 
 ConnectionCallback = Callable[[RecordedConnection, str, int], None]
 """``callback(link, name, port)``: called with each connection; ``port`` is that of NFS, for dissectors."""
 
+IsLeft = Callable[[bytes], bool]
+"""``is_left(name)``: whether an entry of the export is the directory of a run that was killed."""
+
 _DEPTH = 64
+_MOST = 5000
+"""Entries of the export among which left directories are looked for (chosen)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,24 +144,27 @@ class Nfs3Harness:
         self.close()
 
 
-def look(endpoint: Nfs3Endpoint) -> Nfs3Export:
-    """Mount the export, and make the run's own directory in it.
+def look(endpoint: Nfs3Endpoint, name: bytes, *, is_left: IsLeft = lambda _: False) -> Nfs3Export:
+    """Mount the export, make the run's own directory ``name`` in it, and remove those that are left.
 
     Source ports under 1024 are tried if the server refuses others. Raises AttachError if the export cannot be
     mounted or written to.
     """
     try:
-        return _look(endpoint)
+        facts = _look(endpoint, name)
     except AttachError as refusal:
         try:
-            return _look(replace(endpoint, low_ports=True))
+            facts = _look(replace(endpoint, low_ports=True), name)
         except AttachError:
             raise refusal from None
         except TargetDead as error:
             raise AttachError(f"{refusal}. It may require a source port under 1024, and {error}") from None
+    with contextlib.suppress(AssertionError, RemoteProtocolError):  # the export can be read no further
+        _remove_left(facts, is_left)
+    return facts
 
 
-def _look(endpoint: Nfs3Endpoint) -> Nfs3Export:
+def _look(endpoint: Nfs3Endpoint, name: bytes) -> Nfs3Export:
     where = f"{endpoint.address}:{endpoint.export}"
     with Nfs3Harness(endpoint) as bench:
         mount = bench.rpc(MOUNT_V3, cred=auth_sys(machine=ARRANGES))
@@ -171,7 +177,7 @@ def _look(endpoint: Nfs3Endpoint) -> Nfs3Export:
             raise AttachError(
                 f"{where}: MNT ended with {mounted.fhs_status.name}. Check that this machine may mount it"
             )
-        root, name = nfs_fh3(mounted.value.fhandle), PREFIX + secrets.token_hex(6).encode()
+        root = nfs_fh3(mounted.value.fhandle)
         try:
             limits = ok(nfs.fsinfo(root))
             made = nfs.mkdir(root, name, new=attributes(mode=0o777))
@@ -200,6 +206,17 @@ def _owner(bench: Nfs3Harness, directory: nfs_fh3, uid: int) -> int:
     owner: int = nfs.attributes(nfs.find(directory, b"owner")).uid
     ok(bench.arranger().remove(directory, b"owner"))
     return owner
+
+
+def _remove_left(facts: Nfs3Export, is_left: IsLeft) -> None:
+    """Remove what killed runs left; what cannot be removed stays."""
+    with Nfs3Harness(facts.endpoint) as bench:
+        nfs = bench.arranger()
+        for entry in itertools.islice(nfs.entries(facts.root, count=8192), _MOST):
+            if is_left(entry.name):
+                with contextlib.suppress(AssertionError, RemoteProtocolError):
+                    _remove_all(nfs, nfs.find(facts.root, entry.name), _DEPTH)
+                    ok(nfs.rmdir(facts.root, entry.name))
 
 
 def clean_up(facts: Nfs3Export) -> None:

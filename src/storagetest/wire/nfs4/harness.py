@@ -6,7 +6,7 @@ Connections that arrange or look, and are no claim about the target, carry the m
 from __future__ import annotations
 
 import contextlib
-import secrets
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -50,15 +50,17 @@ from storagetest.wire.tcp import RecordedConnection, connect_from_low_port
 ARRANGES = b"storagetest-arranges"
 """Machine name in the credentials of connections that are no claim about the target."""
 
-PREFIX = b"storagetest-wire-"
-"""How the name of a run's own directory in the export begins."""
-
 MINORS = (0, 1, 2)
 
 ConnectionCallback = Callable[[RecordedConnection, str, int], None]
 """``callback(link, name, port)``: called with each connection; ``port`` is that of NFS, for dissectors."""
 
+IsLeft = Callable[[bytes], bool]
+"""``is_left(name)``: whether an entry of the export is the directory of a run that was killed."""
+
 _DEPTH = 64
+_MOST = 5000
+"""Entries of the export among which left directories are looked for (chosen)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,22 +160,25 @@ def _dispose(client: Nfs4Client) -> None:
         client.dispose()
 
 
-def look(endpoint: Nfs4Endpoint) -> Nfs4Facts:
-    """Find the minor versions and the export, and make the run's own directory in it.
+def look(endpoint: Nfs4Endpoint, name: bytes, *, is_left: IsLeft = lambda _: False) -> Nfs4Facts:
+    """Find the minor versions and the export, make the run's own directory ``name``, and remove those left.
 
     Source ports under 1024 are tried if the server refuses others. Raises AttachError if the export cannot be
     found or written to.
     """
     try:
-        return _look(endpoint)
+        facts = _look(endpoint, name)
     except AttachError as refusal:
         try:
-            return _look(replace(endpoint, low_ports=True))
+            facts = _look(replace(endpoint, low_ports=True), name)
         except (AttachError, TargetDead):
             raise refusal from None
+    with contextlib.suppress(AssertionError, RemoteProtocolError):  # the export can be read no further
+        _remove_left(facts, is_left)
+    return facts
 
 
-def _look(endpoint: Nfs4Endpoint) -> Nfs4Facts:
+def _look(endpoint: Nfs4Endpoint, name: bytes) -> Nfs4Facts:
     where = f"{endpoint.address}:{endpoint.export}"
     names = [part.encode() for part in endpoint.export.split("/") if part]
     with Nfs4Harness(endpoint) as bench:
@@ -198,7 +203,6 @@ def _look(endpoint: Nfs4Endpoint) -> Nfs4Facts:
                     )
                 )
             )
-            name = PREFIX + secrets.token_hex(6).encode()
             directory = ok(nfs.compound(putfh(root), create(name, values={FATTR4_MODE: 0o777}), GETFH))[
                 "GETFH"
             ].object
@@ -224,6 +228,18 @@ def _supported(bench: Nfs4Harness, minor: int, root: bytes) -> tuple[int, ...]:
 def values(done: Done) -> dict[int, Any]:
     """Return the attributes that GETATTR returned, by number."""
     return decode_attributes(done["GETATTR"].obj_attributes)
+
+
+def _remove_left(facts: Nfs4Facts, is_left: IsLeft) -> None:
+    """Remove what killed runs left; what cannot be removed stays."""
+    with Nfs4Harness(facts.endpoint) as bench:
+        nfs = bench.arranger(facts.minors[-1])
+        for entry in itertools.islice(entries(nfs, facts.root), _MOST):
+            if is_left(entry.name):
+                with contextlib.suppress(AssertionError, RemoteProtocolError):
+                    found = ok(nfs.compound(putfh(facts.root), lookup(entry.name), GETFH))["GETFH"].object
+                    _remove_all(nfs, found, _DEPTH)
+                    ok(nfs.compound(putfh(facts.root), remove(entry.name)))
 
 
 def clean_up(facts: Nfs4Facts) -> None:
