@@ -22,6 +22,7 @@ from storagetest.wire.nfs3.client import Nfs3Client, attributes, ok
 from storagetest.wire.nfs3.harness import OTHER_UID, Nfs3Endpoint, Nfs3Export, Nfs3Harness, clean_up, look
 from storagetest.wire.nfs3.types import FSINFO3resok, createmode3, nfs_fh3, nfsstat3, sattr3
 from storagetest.wire.rpc.describe import make_decoder
+from storagetest.wire.rpc.types import auth_flavor
 from storagetest.wire.tcp import RecordedConnection
 
 ANSWER = 10.0
@@ -104,6 +105,13 @@ def users(about: Look[Nfs3Export]) -> None:
     if facts.user_is != OTHER_UID or facts.root_is == OTHER_UID:
         mapped = f"uid {OTHER_UID} is uid {facts.user_is}, and uid 0 is uid {facts.root_is}"
         pytest.skip(f"the export maps callers: {mapped}")
+
+
+@pytest.fixture
+def authenticated(about: Look[Nfs3Export]) -> None:
+    """Skip unless the server states that it uses the credentials of AUTH_SYS."""
+    if auth_flavor.AUTH_SYS not in about.get().flavors:
+        pytest.skip(f"MNT states the flavors {about.get().flavors}: credentials of AUTH_SYS are not used")
 
 
 @pytest.fixture

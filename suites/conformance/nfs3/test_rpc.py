@@ -299,6 +299,7 @@ BAD = {
     "name", [pytest.param(name, marks=pytest.mark.case(f"RPC-AUTH-{name}")) for name in BAD]
 )
 @pytest.mark.case(section="RFC 5531 8.2", kills=("rpc-auth-accepted",))
+@pytest.mark.usefixtures("authenticated")
 def test_a_credential_that_is_none_is_denied_and_the_next_call_works(
     bench: Nfs3Harness, root, name: str, observe
 ) -> None:

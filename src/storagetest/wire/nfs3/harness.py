@@ -75,6 +75,8 @@ class Nfs3Export:
     limits: FSINFO3resok
     name: bytes
     directory: nfs_fh3
+    flavors: tuple[int, ...] = ()
+    """The flavors of authentication that MNT stated."""
     root_is: int = 0
     """The owner of what the caller with uid 0 makes: another uid on an export with root_squash."""
     user_is: int = OTHER_UID
@@ -190,7 +192,7 @@ def _look(endpoint: Nfs3Endpoint, name: bytes) -> Nfs3Export:
             )
         directory = nfs.find(root, name)
         nfs.setattr(directory, attributes(mode=0o777))  # whatever the server's umask is
-        facts = Nfs3Export(endpoint, root, limits, name, directory)
+        facts = Nfs3Export(endpoint, root, limits, name, directory, tuple(mounted.value.auth_flavors))
         try:
             root_is, user_is = (_owner(bench, directory, uid) for uid in (0, OTHER_UID))
         except (RpcError, AssertionError) as error:
