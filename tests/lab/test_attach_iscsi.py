@@ -52,10 +52,23 @@ def test_file_system(client, filesystem) -> None:
 
 
 @pytest.mark.slow
-def test_queue_depth(client) -> None:
-    with attach(client, "iscsi", iscsi(queue_depth=64)) as attachment:
+@pytest.mark.parametrize("depth", [64, 1024])
+def test_queue_depth(client, depth) -> None:
+    with attach(client, "iscsi", iscsi(queue_depth=depth)) as attachment:
         assert attachment.mismatches == ()
-        assert attachment.negotiated["queue_depth"] == "64"
+        assert attachment.negotiated["queue_depth"] == str(depth)
+
+
+def test_lengths_are_offered_and_read_back(client) -> None:
+    lengths = {"max_recv_data_segment_length": 8192, "max_burst_length": 65536, "first_burst_length": 16384}
+    options = iscsi(**lengths, immediate_data=False)  # LIO requires InitialR2T
+    with attach(client, "iscsi", options) as attachment:
+        check_data(attachment)
+        assert attachment.mismatches == ()
+        negotiated = attachment.negotiated
+    assert [negotiated[key] for key in ("MaxBurstLength", "FirstBurstLength", "ImmediateData")] == [
+        "65536", "16384", "No",
+    ]  # fmt: skip
 
 
 def chap(secrets, *, mutual: bool = False) -> dict[str, object]:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from storagetest.config.base import Address, BlockOptions, Items, Model, Port, Portal, SecretText
+from storagetest.config.base import Address, BlockOptions, Items, Model, Port, Portal, SecretText, Size
 from storagetest.errors import AttachError, ClientLacks, StoragetestError, TargetDead
 from storagetest.hosts import ATTACHING_ENV, Completed, Host
 from storagetest.polling import wait_until
@@ -151,6 +151,15 @@ _AMBIGUOUS_STATUSES = {4, 5, 8, 11, 19}
 _DIGEST_KEYS = {"none": "None", "crc32c": "CRC32C"}
 """Values of the digest options to the values of RFC 7143 (13.1) and open-iscsi."""
 
+_YES_NO = {None: None, False: "No", True: "Yes"}
+"""Values of the options of immediate data and R2T to the values of RFC 7143."""
+
+_COMMANDS_KEPT = 15
+"""Commands of a session that the kernel keeps for itself (ISCSI_MGMT_CMDS_MAX in libiscsi.h)."""
+
+_FIRST_BURST = 262144
+"""FirstBurstLength that open-iscsi offers by default (iscsid.conf)."""
+
 _DIGEST = {"0": "None", "1": "CRC32C"}
 _VALUE_NAMES = {
     "HeaderDigest": _DIGEST,
@@ -159,6 +168,10 @@ _VALUE_NAMES = {
     "ImmediateData": {"0": "No", "1": "Yes"},
 }
 """Numbers in sysfs to the values of RFC 7143."""
+
+
+_Length = Annotated[Size, Field(ge=512, le=(1 << 24) - 4, multiple_of=4)]
+"""Bytes; RFC 7143 (13.12 to 13.14) has 512 to 2^24 - 1, and open-iscsi rounds down to words."""
 
 
 class Chap(Model):
@@ -189,7 +202,13 @@ class Iscsi(DeviceProtocol["Iscsi.Options"]):
     class Options(BlockOptions):
         """A portal, a target and a LUN."""
 
-        short: ClassVar[Mapping[str, str]] = {"header_digest": "hdgst", "data_digest": "ddgst"}
+        short: ClassVar[Mapping[str, str]] = {
+            "header_digest": "hdgst",
+            "data_digest": "ddgst",
+            "max_recv_data_segment_length": "maxrecv",
+            "max_burst_length": "maxburst",
+            "first_burst_length": "firstburst",
+        }
 
         address: Address
         """The portal's address."""
@@ -215,9 +234,36 @@ class Iscsi(DeviceProtocol["Iscsi.Options"]):
         queue_depth: Annotated[int, Field(ge=1, le=1024)] | None = None
         """Commands in flight for the LUN; open-iscsi's default is 32."""
 
+        max_recv_data_segment_length: _Length | None = None
+        """MaxRecvDataSegmentLength that the client declares: the most data of a PDU to it."""
+
+        max_burst_length: _Length | None = None
+        """MaxBurstLength that the client offers: the most data of a sequence that an R2T requests. The
+        smaller offer of client and target applies."""
+
+        first_burst_length: _Length | None = None
+        """FirstBurstLength that the client offers: the most data sent for a command without an R2T."""
+
+        immediate_data: bool | None = None
+        """Whether the client offers to send data with the command (ImmediateData)."""
+
+        initial_r2t: bool | None = None
+        """Whether the client requires an R2T before data that are not immediate (InitialR2T)."""
+
         more_paths: Items[Portal] = ()
         """More portals of the same target: one session through each, joined by the client's device mapper
         (dm-multipath). Wire cases do not run on such a target."""
+
+        @model_validator(mode="after")
+        def _bursts_fit(self) -> Self:
+            first, most = self.first_burst_length, self.max_burst_length
+            if first is not None and most is not None and first > most:
+                raise ValueError("first_burst_length exceeds max_burst_length (RFC 7143, 13.14)")
+            if first is not None and self.immediate_data is False and self.initial_r2t:
+                raise ValueError(
+                    "first_burst_length: without immediate data and with initial_r2t there is none"
+                )
+            return self
 
         @property
         def target_label(self) -> str:
@@ -268,10 +314,11 @@ class Iscsi(DeviceProtocol["Iscsi.Options"]):
         )
 
     def requested(self, options: Iscsi.Options) -> Mapping[str, object]:
-        """Return the requested digests and queue depth."""
+        """Return the requested digests, lengths and queue depth."""
         return {
             "HeaderDigest": _DIGEST_KEYS[options.header_digest],
             "DataDigest": _DIGEST_KEYS[options.data_digest],
+            **_offer(options),
             "queue_depth": options.queue_depth,
         }
 
@@ -295,6 +342,20 @@ def map_name(options: Iscsi.Options) -> str:
     if not options.more_paths:
         return ""
     return f"storagetest-{hashlib.sha256(f'{options.iqn} {options.lun}'.encode()).hexdigest()[:12]}"
+
+
+def _offer(options: Iscsi.Options) -> dict[str, str | None]:
+    """Return the keys of RFC 7143 that the options name, with their values; None: not named."""
+    lengths = {
+        "MaxRecvDataSegmentLength": options.max_recv_data_segment_length,
+        "MaxBurstLength": options.max_burst_length,
+        "FirstBurstLength": options.first_burst_length,
+    }
+    return {
+        **{key: None if value is None else str(value) for key, value in lengths.items()},
+        "ImmediateData": _YES_NO[options.immediate_data],
+        "InitialR2T": _YES_NO[options.initial_r2t],
+    }
 
 
 def record_settings(options: Iscsi.Options) -> dict[str, str]:
@@ -321,9 +382,16 @@ def record_settings(options: Iscsi.Options) -> dict[str, str]:
         "node.conn[0].iscsi.DataDigest": _DIGEST_KEYS[options.data_digest],
         "node.session.auth.authmethod": "CHAP" if options.chap else "None",
     }
+    for key, value in _offer(options).items():
+        if value is not None:
+            of = "conn[0]" if key == "MaxRecvDataSegmentLength" else "session"
+            settings[f"node.{of}.iscsi.{key}"] = value
+    if options.max_burst_length is not None and options.first_burst_length is None:
+        settings["node.session.iscsi.FirstBurstLength"] = str(min(_FIRST_BURST, options.max_burst_length))
     if options.queue_depth is not None:
         settings["node.session.queue_depth"] = str(options.queue_depth)
-        settings["node.session.cmds_max"] = str(max(128, 1 << (options.queue_depth - 1).bit_length()))
+        commands = options.queue_depth + _COMMANDS_KEPT
+        settings["node.session.cmds_max"] = str(max(128, 1 << (commands - 1).bit_length()))
     if options.chap is not None:
         settings["node.session.auth.username"] = options.chap.username
         settings["node.session.auth.password"] = reject_newlines(

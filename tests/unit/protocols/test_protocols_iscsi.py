@@ -83,10 +83,48 @@ def test_settings_with_mutual_chap_and_digests() -> None:
     assert settings["node.session.cmds_max"] == "128"
 
 
-@pytest.mark.parametrize(("depth", "commands"), [(1, "128"), (128, "128"), (129, "256"), (1024, "1024")])
+@pytest.mark.parametrize(("depth", "commands"), [(1, "128"), (113, "128"), (114, "256"), (1024, "2048")])
 def test_a_deep_queue_gets_as_many_commands(depth: int, commands: str) -> None:
-    """open-iscsi wants a power of two (iscsid.conf, node.session.cmds_max)."""
+    """open-iscsi requires a power of two (iscsid.conf, cmds_max); the kernel keeps 15 of them."""
     assert iscsi.record_settings(options(queue_depth=depth))["node.session.cmds_max"] == commands
+
+
+def test_settings_of_bursts_and_segments() -> None:
+    lengths = {"max_recv_data_segment_length": 8192, "max_burst_length": 65536, "first_burst_length": "16KiB"}
+    settings = iscsi.record_settings(options(**lengths, immediate_data=False, initial_r2t=False))
+    assert {
+        name: value for name, value in settings.items() if ".iscsi." in name and "Digest" not in name
+    } == {
+        "node.conn[0].iscsi.MaxRecvDataSegmentLength": "8192",
+        "node.session.iscsi.MaxBurstLength": "65536",
+        "node.session.iscsi.FirstBurstLength": "16384",
+        "node.session.iscsi.ImmediateData": "No",
+        "node.session.iscsi.InitialR2T": "No",
+    }
+
+
+@pytest.mark.parametrize(("most", "first"), [(65536, "65536"), (1048576, "262144")])
+def test_the_first_burst_does_not_exceed_the_maximum(most: int, first: str) -> None:
+    settings = iscsi.record_settings(options(max_burst_length=most))
+    assert settings["node.session.iscsi.FirstBurstLength"] == first
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (
+            {"max_burst_length": 4096, "first_burst_length": 8192},
+            "first_burst_length exceeds max_burst_length",
+        ),
+        ({"first_burst_length": 512, "immediate_data": False, "initial_r2t": True}, "there is none"),
+        ({"max_burst_length": 511}, "greater than or equal to 512"),
+        ({"max_burst_length": 16777216}, "less than or equal to 16777212"),
+        ({"first_burst_length": 1022}, "multiple of 4"),
+    ],
+)
+def test_lengths_that_cannot_be_negotiated_are_refused(asked: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        options(**asked)
 
 
 def test_read_back_speaks_the_rfc() -> None:
@@ -117,6 +155,10 @@ def test_read_back_speaks_the_rfc() -> None:
         (
             {"header_digest": "crc32c", "data_digest": "crc32c", "queue_depth": 64},
             ["DataDigest: requested CRC32C, got None", "queue_depth: requested 64, got 32"],
+        ),
+        (
+            {"header_digest": "crc32c", "max_burst_length": 262144, "immediate_data": False},
+            ["ImmediateData: requested No, got Yes"],
         ),
     ],
 )
