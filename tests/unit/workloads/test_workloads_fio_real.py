@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from measured_loads import assert_filled, measured, needs_fio
 
 from storagetest.errors import ClientLacks, WorkloadError
 from storagetest.measure.run import METRICS
-from storagetest.protocols.base import Attachment
+from storagetest.protocols.base import Attachment, AttachmentKind
 from storagetest.workloads._fio import base
 from storagetest.workloads._fio.job import FioJob
 from storagetest.workloads._fio.run import run_fio
@@ -22,6 +23,9 @@ from storagetest.workloads.random_mixed import RandomMixed
 from storagetest.workloads.sequential import Sequential
 from storagetest.workloads.small_random_read import SmallRandomRead
 from storagetest.workloads.small_random_write import SmallRandomWrite
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "mutants"))
+import fuse_mount
 
 MIB = 1 << 20
 SCALE = LoadSize(size=4 * MIB, ramp=0.1, runtime=0.3)
@@ -111,6 +115,19 @@ def test_filling_leaves_random_data_everywhere(directory):
     WRITE.fill(directory, WRITE.Options(), SCALE)
     assert_filled(file_of(directory), SCALE.size)
     assert file_of(directory).stat().st_blocks * 512 >= SCALE.size
+
+
+@needs_fio
+@pytest.mark.skipif(fuse_mount.why_not() is not None, reason=f"{fuse_mount.why_not()}")
+def test_where_direct_io_is_refused_buffered_loads_run(client, tmp_path):
+    for name in ("below", "disk"):
+        (tmp_path / name).mkdir()
+    with fuse_mount.mounted("fuse_sound:DirectRefused", tmp_path / "below", tmp_path / "disk") as disk:
+        directory = Attachment(client, str(disk), AttachmentKind.FILESYSTEM, 1 << 30)
+        sample = measured(WRITE, directory, {"engine": "psync", "queue_depth": 1, "direct": False}, SCALE)
+        with pytest.raises(WorkloadError, match="fio"):
+            measured(WRITE, directory, {}, SCALE)
+    assert sample.values["iops"] > 0
 
 
 @needs_fio

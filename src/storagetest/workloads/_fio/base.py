@@ -131,13 +131,24 @@ class FioWorkload(Workload[O]):
         """Return a key of the size alone: every pattern runs on the same file."""
         return data_key(scale)
 
-    def fill(self, attachment: Attachment, options: O, scale: LoadSize) -> None:  # noqa: ARG002
-        """Write the whole size once, in sequence, past the page cache, with incompressible data."""
+    def fill(self, attachment: Attachment, options: O, scale: LoadSize) -> None:
+        """Write the whole size once, in sequence, with incompressible data; at the end it is synchronised.
+
+        It bypasses the page cache if the load does: a target may refuse O_DIRECT (open(2)).
+        """
         size = data_size(attachment, scale)
         fs = attachment.kind is AttachmentKind.FILESYSTEM
         filename = data_file(attachment, scale)
         job = FioJob(
-            "fill", filename, "write", _MIB, size, queue_depth=4, create=fs, offset=attachment.offset
+            "fill",
+            filename,
+            "write",
+            _MIB,
+            size,
+            queue_depth=4,
+            direct=options.direct,
+            create=fs,
+            offset=attachment.offset,
         )
         done = run_fio(attachment.client, job, deadline=SLACK + size / SLOWEST_FILL, count=False)
         if done.result.bytes != size:
