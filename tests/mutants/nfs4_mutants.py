@@ -1,12 +1,22 @@
 """All mutants of NFSv4: those of NFS-Ganesha on loopback, and those of the lab's knfsd."""
 
 import nfs4_attribute_mutants
+import nfs4_callback_mutants
 import nfs4_name_mutants
 import nfs4_session_mutants
+import nfs4_v42_mutants
 from nfs4_proxy_connection import MUTANTS as ALL
 
 MUTANTS = {name: one for name, one in ALL.items() if one.kind is None}
 KNFSD_MUTANTS = {name: one for name, one in ALL.items() if one.kind == "knfsd"}
 """Mutants of what NFS-Ganesha does not serve, or does otherwise."""
 
-__all__ = ["KNFSD_MUTANTS", "MUTANTS", "nfs4_attribute_mutants", "nfs4_name_mutants", "nfs4_session_mutants"]
+__all__ = [
+    "KNFSD_MUTANTS",
+    "MUTANTS",
+    "nfs4_attribute_mutants",
+    "nfs4_callback_mutants",
+    "nfs4_name_mutants",
+    "nfs4_session_mutants",
+    "nfs4_v42_mutants",
+]

@@ -5,7 +5,8 @@ A mutant is a function of one of these kinds:
 - ``result(talk, argument, result)`` returns the result of an operation that the client sees; both are the
   values of ``nfs_argop4`` and ``nfs_resop4``;
 - ``compound(talk, arguments, results)`` returns the whole COMPOUND4res that the client sees;
-- ``request(talk, arguments)`` returns the COMPOUND4args that the server sees.
+- ``request(talk, arguments)`` returns the COMPOUND4args that the server sees;
+- ``callback(talk, arguments)`` returns the CB_COMPOUND4args that the client sees, or None for no callback.
 
 After a change of a result the status of the COMPOUND is that of the last one, as the standard requires.
 Connections that arrange what a case needs (:data:`ARRANGES`) are left alone.
@@ -24,7 +25,15 @@ from rpc_records import body_of
 from storagetest.errors import RemoteProtocolError
 from storagetest.wire.nfs4.client import status_of
 from storagetest.wire.nfs4.harness import ARRANGES
-from storagetest.wire.nfs4.types import NFS_V4, COMPOUND4args, COMPOUND4res, nfs_opnum4, nfsstat4
+from storagetest.wire.nfs4.types import (
+    NFS_CB,
+    NFS_V4,
+    CB_COMPOUND4args,
+    COMPOUND4args,
+    COMPOUND4res,
+    nfs_opnum4,
+    nfsstat4,
+)
 from storagetest.wire.rpc.message import decode_message, encode_reply
 from storagetest.wire.rpc.record import frame
 from storagetest.wire.rpc.types import accept_stat, accepted_reply, call_body
@@ -32,6 +41,7 @@ from storagetest.wire.xdr import Union, encode
 
 MUTANTS: dict[str, Nfs4Mutant] = {}
 COMPOUND = NFS_V4.procedure("COMPOUND")
+CB_COMPOUND = NFS_CB.procedure("CB_COMPOUND")
 
 
 @dataclass
@@ -43,6 +53,7 @@ class Nfs4Mutant:
     result: Callable[[Nfs4ProxyConnection, Any, Any], Any] | None = None
     compound: Callable[[Nfs4ProxyConnection, COMPOUND4args, COMPOUND4res], COMPOUND4res] | None = None
     request: Callable[[Nfs4ProxyConnection, COMPOUND4args], COMPOUND4args] | None = None
+    callback: Callable[[Nfs4ProxyConnection, CB_COMPOUND4args], CB_COMPOUND4args | None] | None = None
     kind: str | None = None
     shared: dict[str, Any] = field(default_factory=dict)
 
@@ -96,6 +107,8 @@ class Nfs4ProxyConnection(Rewrite):
     def to_host(self, pdu: bytes) -> list[bytes]:
         data = body_of(pdu)
         arguments = self.calls.pop(int.from_bytes(data[:4], "big"), None)
+        if self.mutant.callback is not None:
+            return self._called(pdu, data)
         if arguments is None:
             return [pdu]
         try:
@@ -110,6 +123,22 @@ class Nfs4ProxyConnection(Rewrite):
         if changed == results:
             return [pdu]
         return [frame(encode_reply(message.xid, COMPOUND, changed).data)]
+
+    def _called(self, pdu: bytes, data: bytes) -> list[bytes]:
+        try:
+            message, source = decode_message(data)
+            body = message.body.value
+            if not isinstance(body, call_body) or body.proc != CB_COMPOUND.number:
+                return [pdu]
+            header = source.data[: source.offset]
+            given = CB_COMPOUND4args.unpack(source)
+        except RemoteProtocolError:
+            return [pdu]
+        assert self.mutant.callback is not None
+        changed = self.mutant.callback(self, given)
+        if changed is None:
+            return []
+        return [pdu] if changed == given else [frame(header + encode(CB_COMPOUND4args, changed).data)]
 
     def _changed(self, arguments: COMPOUND4args, results: COMPOUND4res) -> COMPOUND4res:
         if self.mutant.compound is not None:

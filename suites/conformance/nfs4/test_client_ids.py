@@ -98,7 +98,7 @@ def test_a_new_incarnation_releases_the_opens_of_the_old_one(bench, nfs, here):
 def test_a_confirmed_client_id_is_updated(nfs):
     done = ok(nfs.raw(nfs.exchange_id(UPDATE)))["EXCHANGE_ID"]
     assert done.eir_clientid == nfs.clientid
-    assert is_confirmed(done)
+    assert is_confirmed(done), "EXCHGID4_FLAG_CONFIRMED_R is not set"
 
 
 @rule("EXID-UPDATE-NOENT", "", "18.35.4", kills=("exid-update-noent",))
