@@ -71,6 +71,7 @@ class Choices:
     one_write: bool = False  # the data of the next write are asked for when the last one is complete
     burst: int = 262144  # bytes of one R2T
     closes_last: bool = False  # after a logout, when the initiator has closed
+    unsolicited: bool = False  # InitialR2T is No, and ImmediateData Yes
     answers_aborted: bool = False  # not legal: an aborted write ends with GOOD after the task's response
     block_size: int = 512
 
@@ -82,6 +83,7 @@ class Write:
     size: int
     at: int
     asked: int = 0
+    r2ts: int = 0
     outstanding: bool = False
 
 
@@ -95,6 +97,7 @@ class Connection:
     stat_sn: int = 1
     exp_cmd_sn: int = 1
     max_recv: int = 8192
+    first_burst: int = 65536
     writes: dict[int, Write] = field(default_factory=dict)
     aborts: list[tuple[TaskRequest, set[int]]] = field(default_factory=list)
     nop_tag: int = 0
@@ -159,9 +162,11 @@ class Connection:
     def login(self, pdu: LoginRequest) -> None:
         self.exp_cmd_sn = pdu.cmd_sn
         offered = parse_text(pdu.data)
+        own = OWN | ({"InitialR2T": "No", "ImmediateData": "Yes"} if self.choices.unsolicited else {})
         replies = [
-            (name, negotiated_reply(KEYS[name], value, OWN[name])) for name, value in offered if name in OWN
+            (name, negotiated_reply(KEYS[name], value, own[name])) for name, value in offered if name in own
         ]
+        self.first_burst = int(dict(replies).get("FirstBurstLength", "65536"))
         replies += [(name, "NotUnderstood") for name, _ in offered if name not in OWN and name not in KEYS]
         self.max_recv = int(dict(offered).get("MaxRecvDataSegmentLength", "8192"))
         if ("SessionType", "Discovery") not in offered:
@@ -192,8 +197,11 @@ class Connection:
         opcode, size = pdu.cdb[0], self.choices.block_size
         lba, blocks = struct.unpack_from(">xxQI" if opcode in (0x88, 0x8A) else ">xxIxH", pdu.cdb)
         if opcode in (0x2A, 0x8A):
-            self.writes[pdu.itt] = Write(pdu, bytearray(blocks * size), blocks * size, lba * size)
-            self.ask()
+            write = self.writes[pdu.itt] = Write(pdu, bytearray(blocks * size), blocks * size, lba * size)
+            write.data[: len(pdu.data)], write.asked = pdu.data, len(pdu.data)
+            if not pdu.final:  # the rest of the first burst follows, unsolicited (4.2.5.2)
+                write.asked, write.outstanding = min(self.first_burst, write.size), True
+            self.go_on(write)
             return
         known = {
             0x00: lambda: b"",
@@ -241,12 +249,12 @@ class Connection:
                 self.respond(
                     ReadyToTransfer(
                         itt=write.command.itt, ttt=write.command.itt, lun=write.command.lun,
-                        r2t_sn=write.asked // self.choices.burst, buffer_offset=write.asked,
+                        r2t_sn=write.r2ts, buffer_offset=write.asked,
                         desired_length=length,
                     ),
                     uses=False,
                 )  # fmt: skip
-                write.asked, write.outstanding = write.asked + length, True
+                write.asked, write.outstanding, write.r2ts = write.asked + length, True, write.r2ts + 1
             if self.choices.one_write:
                 return
 
@@ -259,10 +267,14 @@ class Connection:
         if any(pdu.itt in tags for _, tags in self.aborts):
             self.end_aborted()
             return
-        if write.asked == write.size:
-            del self.writes[pdu.itt]
+        self.go_on(write)
+
+    def go_on(self, write: Write) -> None:
+        """End a write whose data are there; ask for what is missing."""
+        if write.asked == write.size and not write.outstanding:
+            del self.writes[write.command.itt]
             self.unit[write.at : write.at + write.size] = write.data
-            self.respond(ScsiResponse(itt=pdu.itt))
+            self.respond(ScsiResponse(itt=write.command.itt))
         self.ask()
 
     # Task management: the response waits for the data that were asked for (4.2.3.3)

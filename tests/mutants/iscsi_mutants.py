@@ -2,6 +2,7 @@
 
 import iscsi_block_mutants  # noqa: F401
 import iscsi_data_mutants  # noqa: F401
+import iscsi_edge_mutants  # noqa: F401
 import iscsi_login_mutants  # noqa: F401
 import iscsi_pdu_mutants  # noqa: F401
 import iscsi_portal_mutants  # noqa: F401

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from iscsi_mutants import MUTANTS
+from iscsi_target import IQN, NAA, Choices, Server
 from mutation_run import MutationRun, TargetKind
 
 from storagetest.lab import Lab
@@ -25,6 +26,14 @@ CHAP: dict[str, Any] = {
     "lun": 0,
     "erase": "naa.600140557057e5700000000000000003",
 }
+UNSOLICITED: dict[str, Any] = {"protocol": "iscsi", "iqn": IQN, "lun": 0, "erase": f"naa.{NAA.hex()}"}
+
+
+@contextlib.contextmanager
+def serve_unsolicited() -> Iterator[tuple[str, int]]:
+    """Start the small target with InitialR2T=No, which the lab's LIO has not."""
+    with Server(Choices(unsolicited=True)) as server:
+        yield "127.0.0.1", server.port
 
 
 def mutation_run() -> MutationRun:
@@ -43,8 +52,12 @@ def mutation_run() -> MutationRun:
     return MutationRun(
         "iscsi",
         MUTANTS,
-        {"plain": TargetKind(PLAIN | named, serve), "chap": TargetKind(chap, serve)},
+        {
+            "plain": TargetKind(PLAIN | named, serve),
+            "chap": TargetKind(chap, serve),
+            "unsolicited": TargetKind(UNSOLICITED, serve_unsolicited),
+        },
         lambda _from_target: lambda data: [data],  # a talk cuts the stream itself: digests begin late
-        modules={"chap": "test_chap.py"},
+        modules={"chap": "test_chap.py", "unsolicited": "test_sessions.py"},
         options=("-m", "not slow"),
     )

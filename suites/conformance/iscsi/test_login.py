@@ -10,7 +10,7 @@ from storagetest.wire.iscsi.codes import LoginStatus, Stage
 from storagetest.wire.iscsi.initiator import LoginRefused
 from storagetest.wire.iscsi.keys import format_text, parse_text
 from storagetest.wire.iscsi.login import DEFAULT_OFFER
-from storagetest.wire.iscsi.pdu import LoginRequest, LoginResponse, NopOut, ScsiCommand
+from storagetest.wire.iscsi.pdu import LoginRequest, LoginResponse, ScsiCommand
 
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 7143 6.3", level="MUST")]
 
@@ -109,11 +109,6 @@ def test_a_stage_that_is_reserved_or_goes_back_is_refused(send_login, csg, nsg, 
     refused(send_login(csg=csg, nsg=nsg, transit=transit))
 
 
-@pytest.mark.case("ISC-LOGIN-14", section="RFC 7143 6.3.1, 11.12.6", kills=("login-tsih-accepted",))
-def test_a_tsih_of_no_session_is_refused_as_session_does_not_exist(send_login):
-    refused(send_login(tsih=0xBEEF), LoginStatus.NO_SESSION)
-
-
 @pytest.mark.case("ISC-LOGIN-15", section="RFC 7143 6.3, 11.13.5", kills=("login-name-missing-accepted",))
 def test_a_login_without_initiator_name_is_refused_as_missing_parameter(send_login, observe):
     refused_as(send_login(drop=("InitiatorName",)), LoginStatus.MISSING_PARAMETER, observe)
@@ -145,17 +140,6 @@ def test_any_other_pdu_before_the_login_terminates_the_connection_at_once(connec
     connection.send(ScsiCommand(itt=1))
     pdu = connection.receive()
     assert pdu is None, f"the connection was not terminated; received {pdu.summary()}"
-
-
-@pytest.mark.case("ISC-LOGIN-20", section="RFC 7143 4.2.4, 11.13.5", no_mutant_reason=LIO_DEVIATES)
-def test_any_other_pdu_during_the_login_is_refused_as_invalid_during_login(send_login, connection):
-    first = send_login(csg=Stage.OPERATIONAL, transit=False, nsg=0)
-    if first is None or first.status:
-        pytest.skip("the target requires authentication: the login cannot begin in the operational stage")
-    connection.send(NopOut(immediate=True, itt=9))
-    answer = connection.receive()
-    assert isinstance(answer, LoginResponse), f"expected a Login Response, received {answer}"
-    assert answer.status == LoginStatus.INVALID_DURING_LOGIN, f"status {answer.status:04x}"
 
 
 @pytest.mark.case("ISC-LOGIN-21", section="RFC 7143 6.3", no_mutant_reason=LIO_DEVIATES)

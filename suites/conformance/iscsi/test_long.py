@@ -17,7 +17,7 @@ from storagetest.wire.scsi.logical_unit import LogicalUnit
 
 pytestmark = [
     pytest.mark.needs("iscsi-wire"),
-    pytest.mark.case(section="RFC 7143 4.2.2, 11.4, 11.7", level="MUST"),
+    pytest.mark.case(section="RFC 7143 4.2.2, 11.4, 11.7", level="MUST", builds_on=("ISC-NOP-01",)),
 ]
 
 TURNS = 60

@@ -271,7 +271,7 @@ def test_an_allocation_under_16_bytes_cuts_the_list_or_is_an_invalid_field(unit,
 
 
 @pytest.mark.case(
-    "SCS-LUN-05", section="SPC-4 REPORT LUNS", level="SHOULD", no_mutant_reason="LIO breaks this rule itself"
+    "SCS-LUN-05", section="SPC-4 REPORT LUNS, reserved", no_mutant_reason="LIO breaks this rule itself"
 )
 def test_a_select_report_that_is_reserved_is_an_invalid_field(unit, observe):
     answer = unit.luns(select=0x7F)

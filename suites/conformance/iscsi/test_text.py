@@ -186,7 +186,10 @@ def test_a_text_response_has_a_target_transfer_tag_where_it_is_not_final_and_onl
 
 
 @pytest.mark.case(
-    "ISC-TEXT-08", section="RFC 7143 6.1, 6.2", no_mutant_reason="a proxy cannot make a target die of it"
+    "ISC-TEXT-08",
+    section="RFC 7143 6.1, 6.2",
+    no_mutant_reason="a proxy cannot make a target die of it",
+    builds_on=("ISC-NOP-01",),
 )
 def test_text_that_is_no_text_is_refused_and_the_target_lives(connections, session, observe):
     session.send(TextRequest(data=b"\x80\x81\x82 no equals sign\0"))

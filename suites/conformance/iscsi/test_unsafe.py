@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from storagetest.wire.iscsi.pdu import DataOut, ReadyToTransfer
+from storagetest.wire.iscsi.codes import LoginStatus, Stage
+from storagetest.wire.iscsi.pdu import DataOut, LoginResponse, NopOut, ReadyToTransfer
 from storagetest.wire.scsi.cdb import MODE_SENSE_6, MODE_SENSE_10, WRITE_10, cdb
 
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 7143 11.7", level="MUST")]
@@ -34,3 +35,25 @@ def test_data_out_beyond_the_expected_length_change_no_other_block(connections, 
         at for at in range(4, 16) if found[at * size : (at + 1) * size] != old[at * size : (at + 1) * size]
     ]
     assert not changed, f"a write of 4 blocks changed block {changed[0]} from its first one on: {after}"
+
+
+@pytest.mark.case("ISC-LOGIN-14", section="RFC 7143 6.3.1, 11.12.6", kills=("login-tsih-accepted",))
+def test_a_tsih_of_no_session_is_refused_as_session_does_not_exist(send_login):
+    response = send_login(tsih=0xBEEF)
+    assert response is not None, "closed without a Login Response with NO_SESSION"
+    assert response.status == LoginStatus.NO_SESSION, (
+        f"Login Response with status {response.status:04x}, not NO_SESSION"
+    )
+
+
+@pytest.mark.case(
+    "ISC-LOGIN-20", section="RFC 7143 4.2.4, 11.13.5", no_mutant_reason="LIO breaks this rule itself"
+)
+def test_any_other_pdu_during_the_login_is_refused_as_invalid_during_login(send_login, connection):
+    first = send_login(csg=Stage.OPERATIONAL, transit=False, nsg=0)
+    if first is None or first.status:
+        pytest.skip("the target requires authentication: the login cannot begin in the operational stage")
+    connection.send(NopOut(immediate=True, itt=9))
+    answer = connection.receive()
+    assert isinstance(answer, LoginResponse), f"expected a Login Response, received {answer}"
+    assert answer.status == LoginStatus.INVALID_DURING_LOGIN, f"status {answer.status:04x}"

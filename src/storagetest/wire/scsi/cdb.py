@@ -57,6 +57,9 @@ INQUIRY = CommandFormat(
     6,
     (flag("cmddt", 1, 1), flag("evpd", 1, 0), uint("page", 2, 1), uint("allocation", 3, 2)),
 )
+MODE_SELECT_6 = CommandFormat(
+    "MODE SELECT(6)", 0x15, 6, (flag("pf", 1, 4), flag("sp", 1, 0), uint("allocation", 4, 1))
+)
 RESERVE_6 = CommandFormat("RESERVE(6)", 0x16, 6)
 RELEASE_6 = CommandFormat("RELEASE(6)", 0x17, 6)
 MODE_SENSE_6 = CommandFormat("MODE SENSE(6)", 0x1A, 6, (*_MODE, uint("allocation", 4, 1)))

@@ -1,0 +1,133 @@
+"""Sessions over many commands: the command window, unsolicited data, what a reset ends (RFC 7143 4.2, 13)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from storagetest.errors import DeadlineExceeded, RemoteProtocolError
+from storagetest.polling import wait_until
+from storagetest.wire.iscsi.codes import TaskFunction, TaskResult
+from storagetest.wire.iscsi.validator import before
+from storagetest.wire.scsi import cdb as c
+from storagetest.wire.scsi.logical_unit import LogicalUnit
+from storagetest.wire.scsi.reservation_harness import claim
+
+pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 7143 4.2.2.1", level="MUST")]
+
+COMMANDS = 288
+"""Commands of a session, if the window is large (chosen)."""
+
+
+@pytest.mark.case("ISC-CMDSN-18", kills=("max-cmd-sn-leaks",), builds_on=("ISC-NOP-01",))
+def test_the_window_does_not_close_over_many_commands(session):
+    """A window may shrink for a while; a session whose window stays closed can send no command again."""
+    session.ping()
+    window = (session.numbers.max_cmd_sn - session.numbers.cmd_sn) % 2**32 + 1
+    for _ in range(min(2 * window + 16, COMMANDS)):
+        session.command(c.cdb(c.TEST_UNIT_READY))
+
+    def is_open() -> bool:
+        session.ping()
+        return not before(session.numbers.max_cmd_sn, session.numbers.cmd_sn)
+
+    try:
+        wait_until(is_open, session.deadline, "an open window", interval=0.1, error=RemoteProtocolError)
+    except (DeadlineExceeded, RemoteProtocolError):
+        raise AssertionError(
+            f"no command is outstanding, but MaxCmdSN {session.numbers.max_cmd_sn:#x} is below CmdSN "
+            f"{session.numbers.cmd_sn:#x}; at the start of the session {window} commands were allowed"
+        ) from None
+
+
+# Unsolicited data (4.2.5.2, 13.10)
+
+
+@pytest.mark.parametrize(
+    "immediate",
+    [
+        pytest.param("Yes", marks=pytest.mark.case("ISC-UNSOL-09", kills=("unsolicited-later-lost",))),
+        pytest.param("No", marks=pytest.mark.case("ISC-UNSOL-10", kills=("unsolicited-later-lost",))),
+    ],
+)
+@pytest.mark.case(section="RFC 7143 13.10", level="MUST")
+def test_every_unsolicited_data_out_is_written(connections, scratch, immediate):
+    offer = {"InitialR2T": "No", "ImmediateData": immediate, "FirstBurstLength": "65536"}
+    session = connections.prepared(scratch, **offer)
+    if session.parameters.initial_r2t:
+        pytest.skip("InitialR2T=Yes")
+    unit = LogicalUnit(session, block_size=scratch.block_size)
+    small = min(session.parameters.max_send, 4096)  # so that a burst has many PDUs
+    session.parameters = replace(session.parameters, max_send=small)
+    most = session.parameters.first_burst // scratch.block_size
+    for blocks in (size for size in (1, 8, 9, 16, 33, 64, 128, 129) if size <= min(most + 16, scratch.count)):
+        data = scratch.pattern(blocks, seed=400 + blocks)
+        answer = unit.write(scratch.lba, data)
+        assert answer.good, answer
+        assert unit.read(scratch.lba, blocks).data == data, f"{answer}: other data than were sent unsolicited"
+
+
+@pytest.mark.case("ISC-UNSOL-11", section="RFC 7143 4.2.5.2", kills=("unsolicited-second-lost",))
+def test_unsolicited_data_of_two_writes_at_once_are_both_written(connections, scratch):
+    session = connections.prepared(
+        scratch, InitialR2T="No", ImmediateData="No", FirstBurstLength="65536", MaxBurstLength="65536"
+    )
+    if session.parameters.initial_r2t:
+        pytest.skip("InitialR2T=Yes")
+    session.ping()
+    if (session.numbers.max_cmd_sn - session.numbers.cmd_sn) % 2**32 < 1:
+        pytest.skip("the command window has room for one command")
+    size, data = scratch.block_size, [scratch.pattern(8, seed=seed) for seed in (501, 502)]
+    end = min(8 * size, session.parameters.first_burst)
+    begun = []
+    for at, one in enumerate(data):
+        block = c.cdb(c.WRITE_16, lba=scratch.lba + 8 * at, blocks=8)
+        command = session.start(block, write=8 * size, final=False)
+        session.send_data(command, one, start=0, end=end)
+        begun.append(command)
+    for command, one in zip(begun, data, strict=True):
+        done = session.finish(command, one)
+        assert done.status == 0, f"a write with unsolicited data ended with status {done.status:#04x}"
+    found = scratch.read_back(session, 16)
+    assert found == b"".join(data), "unsolicited data of one of two outstanding writes are not on the unit"
+
+
+# RESERVE(6)
+
+
+@pytest.mark.case("SCS-R6-03", section="SPC-2 RESERVE(6)", kills=("reserve6-outlives-reset",))
+def test_a_logical_unit_reset_ends_reserve_6(not_reserved, scratch):
+    a, b = not_reserved
+    answer = a.run(c.RESERVE_6)
+    if answer.unsupported:
+        pytest.skip("RESERVE(6) is not supported")
+    assert answer.good, answer
+    if b.runner.task(TaskFunction.LOGICAL_UNIT_RESET).response != TaskResult.COMPLETE:
+        pytest.skip("LOGICAL UNIT RESET is not done (ISC-TMF-04)")
+    b.clear_attentions()
+    claim(b.write(scratch.lba, scratch.pattern(1)), allowed=True)
+
+
+# RFC 7143 6.3.5.1 has the loss of the nexus; that it ends RESERVE(6) was not found in a text at hand.
+@pytest.mark.case(
+    "SCS-R6-04", section="SPC-2 RESERVE(6), RFC 7143 6.3.5", level="SHOULD", kills=("release-ignored",)
+)
+def test_a_session_that_takes_the_place_of_the_reservers_is_the_same_nexus_anew(
+    not_reserved, connections, scratch
+):
+    """Session reinstatement ends the old session, and with its nexus the reservation."""
+    a, b = not_reserved
+    answer = a.run(c.RESERVE_6)
+    if answer.unsupported:
+        pytest.skip("RESERVE(6) is not supported")
+    assert answer.good, answer
+    connections.login("a", isid=a.runner.isid)
+    a.runner.logged_in = False
+    b.clear_attentions()
+    try:  # a target may respond before it has removed the old session
+        wait_until(lambda: b.write(scratch.lba, scratch.pattern(1)).good, 3.0, "the end of the reservation")
+    except DeadlineExceeded:
+        raise AssertionError(
+            "the unit is still reserved 3 s after the reserver's session was reinstated"
+        ) from None
