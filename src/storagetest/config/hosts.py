@@ -31,8 +31,17 @@ class HostConfigs:
         names = self.problems.mapping(node, section)
         if node.mapping is not None and not names:
             self.problems.add(node.place, f"{section}: empty; remove the section, or name a host")
-        machines = {name: self._machine(section, name) for name in names}
-        return {name: machine for name, machine in machines.items() if machine is not None}
+        machines: dict[str, HostConfig] = {}
+        refused: set[str] = set()
+        for name, entry in names.items():
+            if entry.key_place in refused:  # the same entry, of another host of its range
+                continue
+            machine = self._machine(section, name)
+            if machine is None:
+                refused.add(entry.key_place)
+            else:
+                machines[name] = machine
+        return machines
 
     def _machine(self, section: str, name: str) -> HostConfig | None:
         """Return the machine called ``name``, or None after adding its errors to ``problems``."""

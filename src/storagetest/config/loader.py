@@ -20,6 +20,7 @@ from storagetest.config.kinds import WorkloadKind, protocol_kinds, workload_kind
 from storagetest.config.known_issues import KnownIssue, read_known_issues
 from storagetest.config.models import PROFILES, HostConfig, Profile, ProfileEntry, ThresholdRule, Variant
 from storagetest.config.overrides import apply_overrides
+from storagetest.config.ranges import expand_keys
 from storagetest.config.targets import Targets
 from storagetest.config.thresholds import choose, find_workload, most, read_rules
 from storagetest.config.validation import ValidationErrors, suggest
@@ -109,7 +110,9 @@ def load(path: Path | str, overrides: Iterable[str] = ()) -> Config:
 def build(source: YamlSource) -> Config:
     """Validate a parsed file. Raises :class:`ConfigError` like :func:`load`."""
     problems = ValidationErrors()
-    sections = _sections(source.root, problems)
+    sections = dict(_sections(source.root, problems))
+    for name in {"clients", "servers"} & sections.keys():
+        sections[name] = expand_keys(sections[name], name, problems)
     machines = HostConfigs(problems, sections)
     clients, servers = machines.build("clients"), machines.build("servers")
     if "clients" not in sections:

@@ -40,7 +40,18 @@ class SlurmEntry(Model):
     transport: Literal["slurm"]
     """How the machine is reached: local (the one that runs pytest), ssh, or slurm (a node of a job)."""
 
-    node: Annotated[int, Field(ge=0, le=65535)]
+    node: Annotated[
+        int,
+        Field(ge=0, le=65535),
+        WithJsonSchema(
+            {
+                "anyOf": [
+                    {"type": "integer", "minimum": 0, "maximum": 65535},
+                    {"type": "string", "pattern": r"^\[[0-9]+-[0-9]+\]$"},  # of an entry for many hosts
+                ]
+            }
+        ),
+    ]
     """Which of the job's nodes, counted from 0."""
 
     job: Annotated[int | None, Field(ge=1)] = None

@@ -43,9 +43,15 @@ def make_schema(protocols: Mapping[str, ProtocolKind], workloads: Mapping[str, W
         "properties": {
             "version": {"const": 1, "description": "The version of this format."},
             "clients": _named(
-                {"$ref": "#/$defs/machine"}, "The hosts that attach targets and generate load."
+                {"$ref": "#/$defs/machine"},
+                "The hosts that attach targets and generate load. client[1-74] stands for many.",
+                pattern=_HOST_NAMES,
             ),
-            "servers": _named({"$ref": "#/$defs/machine"}, "The servers, for counters and diagnostics."),
+            "servers": _named(
+                {"$ref": "#/$defs/machine"},
+                "The servers, for counters and diagnostics.",
+                pattern=_HOST_NAMES,
+            ),
             "targets": _named({"oneOf": targets}, "The storage endpoints under test."),
             "profiles": _named(
                 _model(ProfileEntry, definitions),
@@ -75,12 +81,16 @@ def make_schema(protocols: Mapping[str, ProtocolKind], workloads: Mapping[str, W
     }
 
 
-def _named(item: Schema, description: str, *, fewest: int = 1) -> Schema:
+_HOST_NAMES = NAME.removesuffix("$") + r"(\[[0-9]+-[0-9]+\][A-Za-z0-9_-]*)?$"
+"""A name, or one with a range of numbers (:mod:`storagetest.config.ranges`)."""
+
+
+def _named(item: Schema, description: str, *, fewest: int = 1, pattern: str = NAME) -> Schema:
     return {
         "type": "object",
         "description": description,
         "minProperties": fewest,
-        "propertyNames": {"pattern": NAME},
+        "propertyNames": {"pattern": pattern},
         "additionalProperties": item,
     }
 

@@ -14,6 +14,7 @@ from storagetest.config.client_counts import how_many
 from storagetest.config.implementations import Implementation
 from storagetest.config.kinds import ProtocolKind, WorkloadKind
 from storagetest.config.models import NO_CONTROLS, HostConfig, TargetEntry, ThresholdRule, Variant
+from storagetest.config.ranges import expand
 from storagetest.config.thresholds import read_rules
 from storagetest.config.validation import ValidationErrors, suggest
 from storagetest.config.yaml_source import YamlNode
@@ -113,14 +114,13 @@ class Targets:
         if one is not None and several is not None:
             self.problems.add(one.key_place, f"{where}: client and clients are both set; remove one")
         if several is not None:  # or all, which is no list
-            wanted = list(several.items or ())
+            wanted = [(item, name) for item in several.items or () for name in self._expanded(item, where)]
         else:
-            wanted = [one] if one is not None and one.value is not None else []
+            wanted = [(one, str(one.value))] if one is not None and one.value is not None else []
         if not wanted:
             return tuple(self.clients.values())
         chosen: dict[str, HostConfig] = {}
-        for item in wanted:
-            name = str(item.value)
+        for item, name in wanted:
             if name in self.broken:
                 continue
             if name not in self.clients:
@@ -132,6 +132,13 @@ class Targets:
             else:
                 chosen[name] = self.clients[name]
         return tuple(chosen.values())
+
+    def _expanded(self, item: YamlNode, where: str) -> tuple[str, ...]:
+        try:
+            return expand(str(item.value))
+        except ValueError as error:
+            self.problems.add(item.place, f"{where}: {error}")
+            return ()
 
     def _check_scale(self, variant: Variant, node: YamlNode, where: str) -> None:
         """Add an error if ``scale`` is larger than the number of clients."""
