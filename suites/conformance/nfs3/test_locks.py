@@ -429,6 +429,7 @@ def test_a_share_that_is_given_back_is_in_no_way(owners: Owners, file) -> None:
     granted(owners().share(file, DENY_NONE, WRITE))
 
 
+@pytest.mark.exclusive  # some servers (knfsd) know a host by its address: all processes of this machine
 @pytest.mark.case(
     "NLM-FREE-ALL", section=PROCEDURES, no_mutant_reason="the server of the mutants ends with this call"
 )
