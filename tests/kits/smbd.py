@@ -85,6 +85,15 @@ def is_installed() -> bool:
     return shutil.which("smbd", path=_path()) is not None
 
 
+def version() -> str:
+    """Return the version of the installed smbd."""
+    shown = subprocess.run(
+        ["smbd", "--version"], env=os.environ | {"PATH": _path()}, capture_output=True, text=True, check=True,
+        timeout=30,
+    )  # fmt: skip
+    return shown.stdout.split()[1]
+
+
 def _path() -> str:
     return os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
 

@@ -1,113 +1,12 @@
-"""Broken rules of SMB 2 and 3: a proxy over smbd that rewrites responses which are not signed.
-
-A signed or encrypted response passes as it came, except where its protection is what a mutant breaks.
-"""
-
-from __future__ import annotations
+"""Broken rules of SMB 2 and 3: what a proxy over smbd changes in responses and requests."""
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
-from mutant_row import cells
-from proxy import Rewrite
+from smb2_proxy_connection import MUTANTS, SmbProxyConnection, mutant, same, sets
 
-from storagetest.errors import RemoteProtocolError
-from storagetest.wire.smb2 import crypto
 from storagetest.wire.smb2.codes import ContextType, Flags, SmbCommand, SmbStatus
-from storagetest.wire.smb2.message import SmbMessage, decode, response, split_compound
-from storagetest.wire.smb2.stream import Frames, frame
-
-Change = Callable[["SmbProxyConnection", SmbMessage], "bytes | None"]
-
-
-@dataclass
-class SmbMutant:
-    name: str
-    section: str
-    description: str
-    change: Change
-    protected: bool = False
-    """Whether it changes signed responses, too."""
-    encrypted: bool = False
-    keeps_open: bool = False
-    kind: str | None = None
-
-    def rewrites(self) -> Callable[[], SmbProxyConnection]:
-        shared: dict[str, Any] = {}
-        return lambda: SmbProxyConnection(self, shared)
-
-
-MUTANTS: dict[str, SmbMutant] = {}
-
-
-def mutant(row: str, **more: Any) -> Callable[[Change], Change]:
-    def register(change: Change) -> Change:
-        name, *words = cells(row)
-        assert name not in MUTANTS, name
-        MUTANTS[name] = SmbMutant(name, *words, change=change, **more)
-        return change
-
-    return register
-
-
-class SmbProxyConnection(Rewrite):
-    """One proxied connection; ``shared`` is that of all connections of the mutant."""
-
-    def __init__(self, mutant: SmbMutant, shared: dict[str, Any]) -> None:
-        self.mutant, self.shared = mutant, shared
-        self._frames, self._lost = Frames(), False
-
-    def changed(self, given: bytes, out: list[bytes]) -> bool:
-        return False  # noted by to_host: what is given here is no frame but a piece of the stream
-
-    def to_host(self, pdu: bytes) -> list[bytes]:
-        if self._lost:
-            return [pdu]
-        self._frames.receive_data(pdu)
-        out = []
-        try:
-            while (data := self._frames.next_frame()) is not None:
-                new = self._frame(data)
-                self.acted = self.acted or new != data
-                if new:
-                    out.append(frame(new))
-        except RemoteProtocolError:
-            self._lost = True
-            out.append(self._frames.pending)
-        return out
-
-    def passes_close(self, *, from_target: bool) -> bool:
-        return not (from_target and self.mutant.keeps_open)
-
-    def _frame(self, data: bytes) -> bytes:
-        if data[:4] == crypto.TRANSFORM_ID:
-            return data[:-1] + bytes([data[-1] ^ 1]) if self.mutant.encrypted else data
-        return b"".join(self._message(part) for part in split_compound(data))
-
-    def _message(self, part: bytes) -> bytes:
-        message = decode(part)
-        if message.flags & Flags.SIGNED and not self.mutant.protected:
-            return part
-        changed = self.mutant.change(self, message)
-        return b"" if changed is None else changed
-
-
-def same(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
-    return message.raw
-
-
-def sets(row: str, command: SmbCommand, **more: Any) -> None:
-    """A mutant that sets fields of the successful responses to ``command``."""
-
-    @mutant(row)
-    def change(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
-        if message.command != command or message.is_error or message.status:
-            return message.raw
-        values = {name: value(message) if callable(value) else value for name, value in more.items()}
-        return message.encoded().override(**values).data
-
+from storagetest.wire.smb2.message import SmbMessage, response
 
 TRIED = {
     SmbCommand.NEGOTIATE: "3.3.5.4",
@@ -123,6 +22,7 @@ TRIED = {
     SmbCommand.CHANGE_NOTIFY: "3.3.5.19",
     SmbCommand.QUERY_INFO: "3.3.5.20",
     SmbCommand.SET_INFO: "3.3.5.21",
+    SmbCommand.OPLOCK_BREAK: "3.3.5.22",
 }
 
 
@@ -153,8 +53,9 @@ def _other_status(command: SmbCommand, section: str) -> None:
 
 for _command, _section in TRIED.items():
     _accepts(_command, _section)
-    if _command not in (SmbCommand.CHANGE_NOTIFY, SmbCommand.QUERY_DIRECTORY, SmbCommand.IOCTL):
+    if _command not in (SmbCommand.CHANGE_NOTIFY, SmbCommand.IOCTL):
         _other_status(_command, _section)
+_accepts(SmbCommand.SESSION_SETUP, "3.3.5.5")
 _other_status(SmbCommand.SESSION_SETUP, "3.3.5.5")
 
 sets(
@@ -332,3 +233,10 @@ def copy_count_other(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
         return message.raw
     at = message["buffer_offset"] + 8
     return message.raw[:at] + b"\x04" + message.raw[at + 1 :]
+
+
+# They register theirs in the same table.
+import smb2_caching_mutants  # noqa: E402
+import smb2_data_mutants  # noqa: E402
+
+__all__ = ["MUTANTS", "smb2_caching_mutants", "smb2_data_mutants"]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from mutation_run import MutationRun, TargetKind
 from smb2_mutants import MUTANTS
-from smbd import PASSWORD, SHARE, account, smbd
+from smbd import PASSWORD, SHARE, account, smbd, version
 
 
 @contextlib.contextmanager
@@ -16,7 +16,13 @@ def serve() -> Iterator[tuple[str, int]]:
 
 def mutation_run() -> MutationRun:
     """Return the mutation run."""
-    options = {"protocol": "smb", "share": SHARE, "username": account().pw_name, "password": PASSWORD}
+    options = {
+        "protocol": "smb",
+        "share": SHARE,
+        "username": account().pw_name,
+        "password": PASSWORD,
+        "implementation": {"name": "samba", "version": version()},
+    }
     return MutationRun(
         "smb2", MUTANTS, {"smbd": TargetKind(options, serve)}, lambda _from_target: lambda data: [data]
     )

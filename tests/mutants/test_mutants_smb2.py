@@ -35,12 +35,12 @@ def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     """Run the honest cases and every mutant; where only mutants were selected, these alone."""
     names, honest = selected_mutants(request, MUTANTS)
     where = tmp_path_factory.mktemp("mutants")
-    return mutation_run.run("smb2_mutation_run", where, only=names, honest=honest)
+    return mutation_run.run_in_two("smb2_mutation_run", where, names, honest=honest)
 
 
 def test_no_case_fails_because_of_the_proxy(outcomes: Outcomes) -> None:
-    bad = mutation_run.unexpected_outcomes(outcomes.honest, ("passed", "observed", "skipped"))
-    assert len(outcomes.honest) > 100
+    bad = mutation_run.unexpected_outcomes(outcomes.honest, ("passed", "observed", "skipped", "known"))
+    assert len(outcomes.honest) > 400
     assert not bad, "\n".join(bad)
 
 

@@ -6,22 +6,30 @@ All that the cases create is in one directory of the run, which is removed at th
 from __future__ import annotations
 
 import itertools
-import uuid
+import os
+import re
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
 from storagetest.config import Variant
 from storagetest.errors import AttachError
+from storagetest.hosts.owner import Owner, is_running
 from storagetest.plugin.conformance.cases import WireLog, case_of
 from storagetest.plugin.conformance.first_look import Look
 from storagetest.polling import wait_until
 from storagetest.wire.smb2.client import Account, SmbSession, Tree
-from storagetest.wire.smb2.codes import Disposition
+from storagetest.wire.smb2.codes import Access, Disposition
 from storagetest.wire.smb2.harness import SmbEndpoint, SmbHarness, make_directory, remove_directory
+from storagetest.wire.smb2.information import directory_entries
 from storagetest.wire.smb2.ladder import PORT, make_decoder
 from storagetest.wire.tcp import RecordedConnection
+
+PREFIX = "storagetest-wire-"
+"""How the names of the runs' directories begin."""
 
 DEADLINE = 10.0
 """Timeout of one response in seconds, or the target's `deadline` if that is less (chosen)."""
@@ -38,18 +46,42 @@ def endpoint(variant: Variant) -> SmbEndpoint:
 
 @pytest.fixture(scope="session")
 def run_directory(endpoint: SmbEndpoint) -> Iterator[Look[str]]:
-    """Create the run's directory, and remove it at the end."""
-    name = f"storagetest-{uuid.uuid4().hex[:12]}"
+    """Create the run's directory, and remove it at the end, as those that killed runs left behind."""
+    name = f"{_owned_prefix()}_{os.getpid()}_{Owner.current().start_time}_{secrets.token_hex(6)}"
 
     def make() -> str:
         with SmbHarness(endpoint) as harness:
-            make_directory(harness.tree(), name)
+            tree = harness.tree()
+            _remove_left_behind(tree)
+            make_directory(tree, name)
         return name
 
     look = Look("the directory of the run", make)
     yield look
     if look.result is not None:
         wait_until(lambda: _is_removed(endpoint, name), 20, f"the removal of {name}, whose files may be open")
+
+
+def _owned_prefix() -> str:
+    """Return how the names of this machine's runs begin: host and PID namespace (:mod:`hosts.owner`)."""
+    me = Owner.current()
+    return f"{PREFIX}{re.sub('[^0-9A-Za-z]', '-', me.host)[:40]}_{me.pid_namespace}"
+
+
+def _remove_left_behind(tree: Tree) -> None:
+    """Remove the directories of runs on this machine whose process has ended."""
+    me = Owner.current()
+    root = tree.open("", access=Access.GENERIC_READ, disposition=Disposition.OPEN, options=1)
+    while not (listed := root.list(pattern=f"{PREFIX}*")).status:
+        for entry in directory_entries(listed.buffer):
+            found = re.fullmatch(rf"{_owned_prefix()}_(\d+)_(\d+)_[0-9a-f]{{12}}", entry.name)
+            if found is None or not entry.is_directory or entry.is_reparse_point:
+                continue
+            owner = replace(me, pid=int(found[1]), start_time=int(found[2]))
+            if not is_running(owner, me):
+                with suppress(AttachError, AssertionError):
+                    remove_directory(tree, entry.name)
+    root.close()
 
 
 def _is_removed(endpoint: SmbEndpoint, name: str) -> bool:
@@ -104,3 +136,16 @@ def written(tree: Tree, path: str) -> Callable[..., str]:
         return path
 
     return write
+
+
+@pytest.fixture
+def other(bench: SmbHarness) -> Tree:
+    """Return a tree of a second client, on a connection of its own."""
+    return bench.tree()
+
+
+@pytest.fixture
+def directory(tree: Tree, path: str) -> str:
+    """Return the name of an empty directory of this case."""
+    make_directory(tree, path)
+    return path

@@ -68,9 +68,10 @@ def test_a_second_negotiate_ends_the_connection(bench):
     "contexts",
     [
         case("SMB-NEG-10", (), "accepts-negotiate", "status-negotiate"),
+        case("SMB-NEG-25", (c.preauth(), c.preauth()), no_mutant_reason="smbd breaks this rule itself"),
     ],
 )
-def test_no_preauth_context_is_an_invalid_parameter(bench, contexts):
+def test_not_one_preauth_context_is_an_invalid_parameter(bench, contexts):
     connection = bench.connect()
     message = connection.call(connection.negotiate_request([Dialect.SMB_3_1_1], contexts=contexts))
     expect(message, SmbStatus.INVALID_PARAMETER)
@@ -119,7 +120,7 @@ def test_the_chosen_signing_algorithm_was_offered(bench, signing):
     assert c.chosen(negotiated.contexts, ContextType.SIGNING) in (None, signing)
 
 
-@pytest.mark.case("SMB-NEG-20", section="MS-SMB2 2.2.4", kills=("max-sizes-zero",))
+@pytest.mark.case("SMB-NEG-20", level="SHOULD", section="MS-SMB2 2.2.4", kills=("max-sizes-zero",))
 def test_the_largest_sizes_are_at_least_64_kib(bench):
     message = bench.connect().negotiate().message
     assert min(message["max_read"], message["max_write"], message["max_transact"]) >= 65536
@@ -185,3 +186,11 @@ def test_a_negotiation_that_was_changed_ends_the_connection(bench, endpoint, lie
     tree = bench.session([Dialect.SMB_3_0]).tree(endpoint.share)
     with pytest.raises(PeerClosed):
         validate_negotiate(tree, **lie)
+
+
+@pytest.mark.case("SMB-VAL-08", no_mutant_reason="smbd breaks this rule itself")
+@VALIDATE
+def test_a_validation_in_3_1_1_ends_the_connection(bench, endpoint):
+    tree = bench.session([Dialect.SMB_3_1_1]).tree(endpoint.share)
+    with pytest.raises(PeerClosed):
+        validate_negotiate(tree)

@@ -140,3 +140,27 @@ def decode_lease(data: bytes) -> LeaseGrant:
         )
     state, flags = struct.unpack_from("<II", data, 16)
     return LeaseGrant(data[:16], Lease(state), flags, data[48] | data[49] << 8 if len(data) == 52 else None)
+
+
+DURABLE_PERSISTENT = 2
+"""Flag of the durable contexts of the second version: a persistent handle (2.2.13.2.11)."""
+
+
+def durable_v1() -> CreateContext:
+    """Return a durable handle request of the first version (2.2.13.2.3)."""
+    return DURABLE, bytes(16)
+
+
+def reconnect_v1(file_id: bytes) -> CreateContext:
+    """Return a durable handle reconnect of the first version (2.2.13.2.4)."""
+    return DURABLE_RECONNECT, file_id
+
+
+def durable_v2(guid: bytes, *, timeout: int = 0, flags: int = 0) -> CreateContext:
+    """Return a durable handle request of the second version; ``timeout`` in milliseconds (2.2.13.2.11)."""
+    return DURABLE_V2, struct.pack("<IIQ", timeout, flags, 0) + guid
+
+
+def reconnect_v2(file_id: bytes, guid: bytes, *, flags: int = 0) -> CreateContext:
+    """Return a durable handle reconnect of the second version (2.2.13.2.12)."""
+    return DURABLE_RECONNECT_V2, file_id + guid + struct.pack("<I", flags)

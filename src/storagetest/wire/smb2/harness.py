@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from storagetest.errors import AttachError
-from storagetest.wire.smb2.client import Account, SmbSession, Tree
-from storagetest.wire.smb2.codes import Disposition, Options, SmbStatus
+from storagetest.wire.smb2.client import Account, SmbFile, SmbSession, Tree
+from storagetest.wire.smb2.codes import Access, Disposition, FileInfo, Options, SmbAttribute, SmbStatus
 from storagetest.wire.smb2.connection import DIALECTS, SmbConnection
 from storagetest.wire.smb2.information import directory_entries
 from storagetest.wire.smb2.message import SmbMessage
@@ -87,27 +87,46 @@ def make_directory(tree: Tree, path: str) -> None:
     message = tree.create(path, disposition=Disposition.CREATE, options=Options.DIRECTORY_FILE)
     if message.status:
         raise AttachError(f"cannot create directory {path!r}: {SmbStatus.name_of(message.status)}")
+    SmbFile(tree, path, bytes(message["file_id"]), message).close()
 
 
 def remove_directory(tree: Tree, path: str) -> None:
-    """Remove a directory with all that is in it. Raises AttachError if something stays."""
-    directory = tree.open(path, disposition=Disposition.OPEN, options=Options.DIRECTORY_FILE)
-    names: list[tuple[str, bool]] = []
+    """Remove a directory with all that is in it. Raises AttachError if something stays.
+
+    A reparse point is removed itself and never followed.
+    """
+    directory = tree.open(
+        path, disposition=Disposition.OPEN, options=Options.DIRECTORY_FILE | Options.OPEN_REPARSE_POINT
+    )
     while not (listed := directory.list()).status:
-        names += [(entry.name, entry.is_directory) for entry in directory_entries(listed.buffer)]
-    for name, is_directory in names:
-        if name in (".", ".."):
-            continue
-        if is_directory:
-            remove_directory(tree, f"{path}\\{name}")
-            continue
-        with_file = tree.create(
-            f"{path}\\{name}",
-            disposition=Disposition.OPEN,
-            options=Options.DELETE_ON_CLOSE | Options.OPEN_REPARSE_POINT,
-        )
-        if with_file.status:
-            raise AttachError(f"cannot remove {path}\\{name}: {SmbStatus.name_of(with_file.status)}")
+        for entry in directory_entries(listed.buffer):
+            below = f"{path}\\{entry.name}"
+            if entry.name in (".", ".."):
+                continue
+            if entry.is_directory and not entry.is_reparse_point:
+                remove_directory(tree, below)
+            else:
+                _remove(tree, below, read_only=bool(entry.attributes & SmbAttribute.READONLY))
     removed = directory.delete_on_close().status or directory.close().status
     if removed:
         raise AttachError(f"cannot remove directory {path!r}: {SmbStatus.name_of(removed)}")
+
+
+def _remove(tree: Tree, path: str, *, read_only: bool) -> None:
+    """Remove a file or a reparse point."""
+    itself: int = Options.OPEN_REPARSE_POINT
+    if read_only:
+        opened = tree.open(path, access=Access.WRITE_ATTRIBUTES, disposition=Disposition.OPEN, options=itself)
+        opened.set(FileInfo.BASIC, bytes(32) + SmbAttribute.NORMAL.to_bytes(8, "little"))
+        opened.close()
+    message = tree.create(
+        path,
+        access=Access.DELETE,
+        disposition=Disposition.OPEN,
+        options=Options.DELETE_ON_CLOSE | itself,
+    )
+    if message.status:
+        raise AttachError(f"cannot remove {path!r}: {SmbStatus.name_of(message.status)}")
+    removed = SmbFile(tree, path, bytes(message["file_id"]), message).close().status
+    if removed:
+        raise AttachError(f"cannot remove {path!r}: {SmbStatus.name_of(removed)}")

@@ -51,6 +51,11 @@ class DirectoryEntry:
         """Whether it is a directory."""
         return bool(self.attributes & SmbAttribute.DIRECTORY)
 
+    @property
+    def is_reparse_point(self) -> bool:
+        """Whether it is a reparse point, as a symbolic link is."""
+        return bool(self.attributes & SmbAttribute.REPARSE_POINT)
+
 
 def directory_entries(data: bytes, info_class: int = FileInfo.ID_BOTH_DIRECTORY) -> list[DirectoryEntry]:
     """Read a listing. Raises :class:`RemoteProtocolError` if an entry is not within it."""

@@ -228,6 +228,8 @@ def _table(header: Mapping[str, Value], data: bytes) -> tuple[Layout, bool]:
     else:
         carries = any(status == each and command in commands for each, commands in _CARRIES_DATA.items())
         table = RESPONSES.get(command)
+        if command is SmbCommand.IOCTL and table and size == table.structure_size:
+            carries = True  # a server-side copy that failed in part (3.3.5.15.6.1)
         if command is SmbCommand.OPLOCK_BREAK and size in (36, 44):
             table = LEASE_ACK if size == 36 else LEASE_BREAK
         if status and size == ERROR.structure_size and not (carries and table and table.structure_size == 9):

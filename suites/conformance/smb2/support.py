@@ -1,0 +1,49 @@
+"""What several modules of the suite use: parameters with a case mark, and requests of several cases."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from storagetest.wire.smb2.client import SmbFile, Tree
+from storagetest.wire.smb2.codes import Access, Dialect, Disposition, Fsctl, Options, SmbCommand, SmbNotify
+from storagetest.wire.smb2.harness import expect
+from storagetest.wire.smb2.message import request
+
+READ, WRITE, DELETE = Access.GENERIC_READ, Access.GENERIC_WRITE, Access.DELETE
+
+SMB3 = (Dialect.SMB_3_0, Dialect.SMB_3_0_2, Dialect.SMB_3_1_1)
+"""The dialects of the family 3.x."""
+
+
+def case(identifier: str, *values: Any, kills: Sequence[str] = (), **more: Any) -> Any:
+    """Return a parameter set with the mark of its case."""
+    return pytest.param(*values, marks=pytest.mark.case(identifier, kills=tuple(kills), **more))
+
+
+def open_directory(tree: Tree, name: str, *, access: int = READ) -> SmbFile:
+    """Open a directory that exists."""
+    return tree.open(name, access=access, disposition=Disposition.OPEN, options=Options.DIRECTORY_FILE)
+
+
+def watch(opened: SmbFile, changes: int = SmbNotify.FILE_NAME, *, flags: int = 0, length: int = 4096) -> int:
+    """Send CHANGE_NOTIFY and wait for its interim response; return its message id."""
+    encoded = request(
+        SmbCommand.CHANGE_NOTIFY, file_id=opened.file_id, filter=changes, output_length=length, flags=flags
+    )
+    mid = opened.tree.send(encoded)[0]
+    opened.tree.session.connection.receive_interim(mid)
+    return mid
+
+
+def resume_key(file: SmbFile) -> bytes:
+    """Return the key of a source of server-side copies (2.2.32.3)."""
+    return expect(file.ioctl(Fsctl.SRV_REQUEST_RESUME_KEY, max_output=32)).buffer[:24]
+
+
+def chunks(key: bytes, *each: tuple[int, int, int]) -> bytes:
+    """Return SRV_COPYCHUNK_COPY of chunks (source offset, target offset, length) (2.2.31.1)."""
+    return key + struct.pack("<II", len(each), 0) + b"".join(struct.pack("<QQII", *one, 0) for one in each)

@@ -1,0 +1,435 @@
+"""QUERY_INFO and SET_INFO: lengths, short buffers, values, access (MS-SMB2 3.3.5.20, 3.3.5.21)."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from storagetest.suites.conformance.smb2.support import READ, case
+from storagetest.wire.smb2.codes import (
+    DACL_SECURITY,
+    GROUP_SECURITY,
+    OWNER_SECURITY,
+    Access,
+    Dialect,
+    Disposition,
+    FileInfo,
+    FsInfo,
+    InfoType,
+    Options,
+    SmbAttribute,
+    SmbStatus,
+)
+from storagetest.wire.smb2.harness import expect
+from storagetest.wire.smb2.information import FIXED_SIZES, FS_SIZES
+
+pytestmark = [pytest.mark.needs("smb-wire"), pytest.mark.case(section="MS-SMB2 3.3.5.20.1", level="MUST")]
+
+REFUSED = ("accepts-query-info", "status-query-info")
+NOT_SET = ("accepts-set-info", "status-set-info")
+
+
+def named(number):
+    return number.name.replace("_", "-")
+
+
+@pytest.mark.parametrize(
+    ("info_class", "size"),
+    [
+        case(f"SMB-INFO-SIZE-{named(one)}", one, size, kills=("info-short",))
+        for one, size in FIXED_SIZES.items()
+    ],
+)
+@pytest.mark.case(section="MS-FSCC 2.4")
+def test_a_file_class_of_fixed_size_has_that_size(tree, path, info_class, size):
+    assert len(expect(tree.open(path).query(info_class)).buffer) == size
+
+
+@pytest.mark.parametrize(
+    ("info_class", "size"),
+    [
+        case(f"SMB-INFO-SHORT-{named(one)}", one, size, kills=("length-ignored", *REFUSED))
+        for one, size in FIXED_SIZES.items()
+    ],
+)
+def test_a_buffer_shorter_than_a_file_class_is_a_length_mismatch(tree, path, info_class, size):
+    message = tree.open(path).query(info_class, length=size - 1)
+    expect(message, SmbStatus.INFO_LENGTH_MISMATCH)
+
+
+FS = pytest.mark.case(section="MS-SMB2 3.3.5.20.2")
+
+
+@FS
+@pytest.mark.parametrize(
+    ("info_class", "size"),
+    [case(f"SMB-FS-SIZE-{named(one)}", one, size, kills=("info-short",)) for one, size in FS_SIZES.items()],
+)
+def test_a_file_system_class_of_fixed_size_has_that_size(tree, path, info_class, size):
+    message = expect(tree.open(path).query(info_class, kind=InfoType.FILESYSTEM))
+    assert len(message.buffer) == size
+
+
+@FS
+@pytest.mark.parametrize(
+    ("info_class", "size"),
+    [
+        case(f"SMB-FS-SHORT-{named(one)}", one, size, kills=("length-ignored", *REFUSED))
+        for one, size in {**FS_SIZES, FsInfo.VOLUME: 18, FsInfo.ATTRIBUTE: 12}.items()
+    ],
+)
+def test_a_buffer_shorter_than_the_fixed_part_is_a_length_mismatch(tree, path, info_class, size):
+    message = tree.open(path).query(info_class, kind=InfoType.FILESYSTEM, length=size - 1)
+    expect(message, SmbStatus.INFO_LENGTH_MISMATCH)
+
+
+@FS
+@pytest.mark.parametrize(
+    ("info_class", "size"),
+    [
+        case("SMB-FS-PART-VOLUME", FsInfo.VOLUME, 24, kills=("length-ignored", "info-overflow-hidden")),
+        case("SMB-FS-PART-ATTRIBUTE", FsInfo.ATTRIBUTE, 16, kills=("length-ignored", "info-overflow-hidden")),
+    ],
+)
+def test_the_variable_part_of_a_file_system_class_is_cut(tree, path, info_class, size):
+    file = tree.open(path)
+    whole = expect(file.query(info_class, kind=InfoType.FILESYSTEM)).buffer
+    if len(whole) <= size:
+        pytest.skip("the class has no variable part here")
+    message = file.query(info_class, kind=InfoType.FILESYSTEM, length=size)
+    expect(message, SmbStatus.BUFFER_OVERFLOW)
+    assert len(message.buffer) <= size
+
+
+@pytest.mark.parametrize(
+    ("info_class", "size"),
+    [case("SMB-INFO-PART-ALL", FileInfo.ALL, 104, kills=("length-ignored", "info-overflow-hidden"))],
+)
+def test_the_variable_part_of_a_file_class_is_cut(tree, path, info_class, size):
+    message = tree.open(path).query(info_class, length=size)
+    expect(message, SmbStatus.BUFFER_OVERFLOW)
+    assert len(message.buffer) <= size
+
+
+# Values
+
+
+@pytest.fixture
+def file(tree, path):
+    """Return a file of 10 bytes that is open for everything the account may do."""
+    opened = tree.open(path)
+    expect(opened.write(b"0123456789"))
+    return opened
+
+
+def info(opened, info_class, layout, **more):
+    """Return the fields at the start of a class."""
+    return struct.unpack_from("<" + layout, expect(opened.query(info_class, **more)).buffer)
+
+
+@pytest.mark.case("SMB-INFO-STANDARD", section="MS-FSCC 2.4.45", kills=("info-value-other",))
+def test_the_standard_information_is_that_of_the_file(file):
+    allocated, size, links, pending, directory = info(file, FileInfo.STANDARD, "QQIBB")
+    assert (size, links, pending, directory) == (10, 1, 0, 0)
+    assert not allocated or allocated >= size
+
+
+@pytest.mark.case("SMB-INFO-PENDING", section="MS-FSCC 2.4.45", kills=("disposition-ignored",))
+def test_a_file_to_be_deleted_is_pending(file):
+    expect(file.delete_on_close())
+    assert info(file, FileInfo.STANDARD, "QQIB")[3] == 1
+
+
+@pytest.mark.case("SMB-INFO-DIRECTORY", section="MS-FSCC 2.4.45", kills=("info-value-other",))
+def test_a_directory_is_one(tree, directory):
+    opened = tree.open(directory, access=READ, options=Options.DIRECTORY_FILE)
+    assert info(opened, FileInfo.STANDARD, "QQIBB")[4] == 1
+
+
+@pytest.mark.case("SMB-INFO-INTERNAL", section="MS-FSCC 2.4.26", kills=("info-value-other",))
+def test_the_file_number_is_the_same_in_every_open(tree, file):
+    assert info(tree.open(file.name), FileInfo.INTERNAL, "Q") == info(file, FileInfo.INTERNAL, "Q")
+
+
+@pytest.mark.case("SMB-INFO-NETWORK-OPEN", section="MS-FSCC 2.4.34", kills=("info-value-other",))
+def test_the_network_open_information_is_that_of_create(tree, written):
+    opened = tree.open(written(), access=READ, disposition=Disposition.OPEN)
+    names = ("creation_time", "last_write_time", "change_time", "end_of_file", "attributes")
+    created, _, changed, altered, _, size, attributes = info(opened, FileInfo.NETWORK_OPEN, "QQQQQQI")
+    assert (created, changed, altered, size, attributes) == tuple(opened.message[name] for name in names)
+
+
+@pytest.mark.case("SMB-INFO-BASIC", section="MS-FSCC 2.4.7", kills=("info-value-other",))
+def test_the_basic_information_is_that_of_create(tree, written):
+    opened = tree.open(written(), access=READ, disposition=Disposition.OPEN)
+    created, _, changed, _, attributes = info(opened, FileInfo.BASIC, "QQQQI")
+    wanted = tuple(opened.message[name] for name in ("creation_time", "last_write_time", "attributes"))
+    assert (created, changed, attributes) == wanted
+
+
+@pytest.mark.case("SMB-INFO-ACCESS", section="MS-FSCC 2.4.1", kills=("info-value-other", "access-more"))
+def test_the_access_information_is_the_granted_access(tree, written):
+    opened = tree.open(written(), access=Access.READ_DATA | Access.READ_ATTRIBUTES)
+    (access,) = info(opened, FileInfo.ACCESS, "I")
+    assert access & Access.READ_DATA
+    assert not access & (Access.WRITE_DATA | Access.DELETE | Access.WRITE_DAC)
+
+
+@pytest.mark.case("SMB-INFO-POSITION", level="SHOULD", kills=("info-value-other",))
+def test_the_position_is_zero(file):
+    assert info(file, FileInfo.POSITION, "Q") == (0,)
+
+
+@pytest.mark.case("SMB-INFO-ALL", section="MS-FSCC 2.4.2", kills=("info-value-other",))
+def test_all_information_is_that_of_its_parts(file):
+    whole = expect(file.query(FileInfo.ALL)).buffer
+    standard = expect(file.query(FileInfo.STANDARD)).buffer
+    assert whole[40:62] == standard[:22]
+    assert whole[:8] == expect(file.query(FileInfo.BASIC)).buffer[:8]
+    assert whole[64:72] == expect(file.query(FileInfo.INTERNAL)).buffer
+
+
+@pytest.mark.case("SMB-INFO-TAG", section="MS-FSCC 2.4.6", kills=("info-value-other",))
+def test_the_attribute_tag_has_the_attributes(file):
+    attributes, tag = info(file, FileInfo.ATTRIBUTE_TAG, "II")
+    assert (attributes, tag) == (info(file, FileInfo.BASIC, "QQQQI")[4], 0)
+
+
+@pytest.mark.case("SMB-FS-ATTRIBUTE", section="MS-FSCC 2.5.1", kills=("info-short",))
+def test_the_name_of_the_file_system_is_whole(file):
+    data = expect(file.query(FsInfo.ATTRIBUTE, kind=InfoType.FILESYSTEM)).buffer
+    _, longest, length = struct.unpack_from("<III", data)
+    assert len(data) == 12 + length
+    assert longest >= 12  # a name of the form 8.3
+
+
+@pytest.mark.case("SMB-FS-SIZES", section="MS-FSCC 2.5.4, 2.5.8", kills=("info-value-other",))
+def test_both_classes_of_sizes_have_one_total(file):
+    kind = InfoType.FILESYSTEM
+    total, _, sectors, size = info(file, FsInfo.SIZE, "QQII", kind=kind)
+    full, _, _, full_sectors, full_size = info(file, FsInfo.FULL_SIZE, "QQQII", kind=kind)
+    assert total * sectors * size == full * full_sectors * full_size
+    assert size in (512, 1024, 2048, 4096)
+
+
+@pytest.mark.parametrize(
+    "dialect",
+    [
+        case("SMB-INFO-NORMALIZED-202", Dialect.SMB_2_0_2, kills=REFUSED),
+        case("SMB-INFO-NORMALIZED-21", Dialect.SMB_2_1, kills=REFUSED),
+        case("SMB-INFO-NORMALIZED-302", Dialect.SMB_3_0_2, kills=REFUSED),
+    ],
+)
+def test_the_normalized_name_is_of_dialect_3_1_1(bench, path, dialect):
+    expect(bench.tree([dialect]).open(path).query(FileInfo.NORMALIZED_NAME), SmbStatus.NOT_SUPPORTED)
+
+
+@pytest.mark.parametrize(
+    ("kind", "info_class"),
+    [
+        case("SMB-INFO-UNKNOWN-FILE", InfoType.FILE, 200, kills=REFUSED),
+        case("SMB-INFO-UNKNOWN-FS", InfoType.FILESYSTEM, 200, kills=REFUSED, section="MS-SMB2 3.3.5.20.2"),
+    ],
+)
+@pytest.mark.case(level="SHOULD")
+def test_a_class_that_is_not_defined_is_an_invalid_class(file, kind, info_class):
+    expect(file.query(info_class, kind=kind), SmbStatus.INVALID_INFO_CLASS)
+
+
+@pytest.mark.parametrize(
+    "info_class",
+    [
+        case(f"SMB-INFO-DENIED-{named(one)}", one, kills=("accepts-query-info",))
+        for one in (FileInfo.BASIC, FileInfo.ALL, FileInfo.NETWORK_OPEN, FileInfo.ATTRIBUTE_TAG)
+    ],
+)
+def test_attributes_are_not_queried_without_the_access(tree, written, info_class):
+    opened = tree.open(written(), access=Access.WRITE_DATA, disposition=Disposition.OPEN)
+    if info(opened, FileInfo.ACCESS, "I")[0] & Access.READ_ATTRIBUTES:
+        pytest.skip("the server grants READ_ATTRIBUTES with every access")
+    expect(opened.query(info_class), SmbStatus.ACCESS_DENIED)
+
+
+# SET_INFO
+
+SETS = pytest.mark.case(section="MS-SMB2 3.3.5.21.1, MS-FSA 2.1.5.15")
+
+
+@SETS
+@pytest.mark.parametrize(
+    ("info_class", "size"),
+    [
+        case(f"SMB-SET-SHORT-{named(one)}", one, size, kills=NOT_SET)
+        for one, size in {
+            FileInfo.END_OF_FILE: 7,
+            FileInfo.ALLOCATION: 7,
+            FileInfo.POSITION: 7,
+            FileInfo.MODE: 3,
+            FileInfo.RENAME: 8,
+        }.items()
+    ],
+)
+def test_data_shorter_than_the_class_are_refused(file, info_class, size):
+    expect(file.set(info_class, bytes(size)), SmbStatus.INFO_LENGTH_MISMATCH, SmbStatus.INVALID_PARAMETER)
+
+
+@SETS
+@pytest.mark.case("SMB-SET-SHORT-BASIC", no_mutant_reason="smbd breaks this rule itself")
+def test_short_basic_information_is_refused(file):
+    message = file.set(FileInfo.BASIC, bytes(39))
+    expect(message, SmbStatus.INFO_LENGTH_MISMATCH, SmbStatus.INVALID_PARAMETER)
+
+
+@SETS
+@pytest.mark.parametrize(
+    ("info_class", "data"),
+    [
+        case(
+            f"SMB-SET-DENIED-{named(one)}", one, data, kills=("accepts-set-info", "access-more")
+        )
+        for one, data in (
+            (FileInfo.END_OF_FILE, bytes(8)),
+            (FileInfo.ALLOCATION, bytes(8)),
+            (FileInfo.BASIC, bytes(32) + b"\x80" + bytes(7)),
+            (FileInfo.DISPOSITION, b"\1"),
+        )
+    ],
+)  # fmt: skip
+def test_information_is_not_set_without_the_access(tree, written, info_class, data):
+    opened = tree.open(written(), access=READ, disposition=Disposition.OPEN)
+    expect(opened.set(info_class, data), SmbStatus.ACCESS_DENIED)
+
+
+@SETS
+@pytest.mark.case("SMB-SET-DENIED-RENAME", kills=("accepts-set-info", "access-more"))
+def test_a_file_is_not_renamed_without_the_access(tree, written):
+    name = written()
+    opened = tree.open(name, access=READ, disposition=Disposition.OPEN)
+    expect(opened.rename(f"{name}-new"), SmbStatus.ACCESS_DENIED)
+
+
+@SETS
+@pytest.mark.parametrize(
+    "size",
+    [case("SMB-SET-EOF-0", 0, kills=("size-not-set",)), case("SMB-SET-EOF-5", 5, kills=("size-not-set",))],
+)
+def test_a_file_is_cut(file, size):
+    expect(file.set_size(size))
+    assert info(file, FileInfo.STANDARD, "QQ")[1] == size
+    if size:
+        assert expect(file.read(100)).buffer == b"0123456789"[:size]
+
+
+@SETS
+@pytest.mark.case("SMB-SET-EOF-GROW", kills=("size-not-set",))
+def test_a_file_grows_by_zeros(file):
+    expect(file.set_size(20))
+    assert expect(file.read(100)).buffer == b"0123456789" + bytes(10)
+
+
+@SETS
+@pytest.mark.case("SMB-SET-EOF-NEGATIVE", kills=NOT_SET)
+def test_a_negative_size_is_an_invalid_parameter(file):
+    expect(file.set_size(1 << 63), SmbStatus.INVALID_PARAMETER)
+
+
+@SETS
+@pytest.mark.parametrize(
+    "attribute",
+    [
+        case("SMB-SET-HIDDEN", SmbAttribute.HIDDEN, kills=("attributes-not-set",)),
+        case("SMB-SET-READONLY", SmbAttribute.READONLY, kills=("attributes-not-set",)),
+        case("SMB-SET-SYSTEM", SmbAttribute.SYSTEM, kills=("attributes-not-set",)),
+        case("SMB-SET-ARCHIVE", SmbAttribute.ARCHIVE | SmbAttribute.HIDDEN, kills=("attributes-not-set",)),
+    ],
+)
+@pytest.mark.case(level="SHOULD")
+def test_attributes_are_set(file, attribute):
+    expect(file.set(FileInfo.BASIC, bytes(32) + struct.pack("<II", attribute, 0)))
+    found = info(file, FileInfo.BASIC, "QQQQI")[4]
+    expect(file.set(FileInfo.BASIC, bytes(32) + struct.pack("<II", SmbAttribute.NORMAL, 0)))
+    assert found & attribute == attribute
+
+
+@SETS
+@pytest.mark.parametrize(
+    "position",
+    [
+        case("SMB-SET-CREATED", 0, kills=("attributes-not-set",)),
+        case("SMB-SET-WRITTEN", 2, kills=("attributes-not-set",)),
+    ],
+)
+def test_a_time_is_set_and_zero_leaves_the_others(tree, path, position):
+    file = tree.open(path)
+    before = info(file, FileInfo.BASIC, "QQQQ")
+    times = [0, 0, 0, 0]
+    times[position] = 0x01D00000_00000000  # a time in 2014, of whole seconds of 100 ns units
+    times[position] -= times[position] % 10_000_000
+    expect(file.set(FileInfo.BASIC, struct.pack("<QQQQII", *times, 0, 0)))
+    after = info(file, FileInfo.BASIC, "QQQQ")
+    assert after[position] == times[position]
+    assert after[2 - position] == before[2 - position]
+
+
+@SETS
+@pytest.mark.case("SMB-SET-DIRECTORY", no_mutant_reason="smbd breaks this rule itself")
+def test_a_file_does_not_become_a_directory(file):
+    data = bytes(32) + struct.pack("<II", SmbAttribute.DIRECTORY, 0)
+    expect(file.set(FileInfo.BASIC, data), SmbStatus.INVALID_PARAMETER)
+
+
+@SETS
+@pytest.mark.case("SMB-SET-UNKNOWN", kills=("accepts-set-info", "status-set-info"), level="SHOULD")
+def test_a_class_that_is_not_defined_is_not_set(file):
+    expect(file.set(200, bytes(8)), SmbStatus.INVALID_INFO_CLASS, SmbStatus.NOT_SUPPORTED)
+
+
+# Security descriptors
+
+SECURITY = pytest.mark.case(section="MS-SMB2 3.3.5.20.3")
+
+
+def descriptor(opened, parts):
+    """Return revision, control, and the offsets of owner, group, SACL and DACL (MS-DTYP 2.4.6)."""
+    return info(opened, 0, "BxHIIII", kind=InfoType.SECURITY, additional=parts)
+
+
+@SECURITY
+@pytest.mark.parametrize(
+    ("parts", "at"),
+    [
+        case("SMB-SD-OWNER", OWNER_SECURITY, 2, kills=("security-parts-lost",)),
+        case("SMB-SD-GROUP", GROUP_SECURITY, 3, kills=("security-parts-lost",)),
+        case("SMB-SD-DACL", DACL_SECURITY, 5, kills=("security-parts-lost",)),
+    ],
+)
+def test_the_part_of_the_descriptor_that_was_requested_is_returned_alone(file, parts, at):
+    found = descriptor(file, parts)
+    assert (found[0], found[1] & 0x8000) == (1, 0x8000)  # self-relative
+    assert [number for number in (2, 3, 4, 5) if found[number]] == [at]
+
+
+@SECURITY
+@pytest.mark.case("SMB-SD-SHORT", kills=("accepts-query-info", "length-ignored"))
+def test_a_buffer_shorter_than_the_descriptor_is_too_small(file):
+    message = file.query(0, kind=InfoType.SECURITY, additional=OWNER_SECURITY, length=4)
+    expect(message, SmbStatus.BUFFER_TOO_SMALL)
+
+
+@SECURITY
+@pytest.mark.case("SMB-SD-DENIED", kills=("accepts-query-info", "access-more"))
+def test_a_descriptor_is_not_queried_without_the_access(tree, written):
+    opened = tree.open(written(), access=Access.READ_DATA, disposition=Disposition.OPEN)
+    message = opened.query(0, kind=InfoType.SECURITY, additional=OWNER_SECURITY)
+    expect(message, SmbStatus.ACCESS_DENIED)
+
+
+@pytest.mark.case(
+    "SMB-SD-SET-DENIED", section="MS-SMB2 3.3.5.21.3", kills=("accepts-set-info", "access-more")
+)
+def test_a_descriptor_is_not_set_without_the_access(tree, written):
+    opened = tree.open(written(), access=Access.READ_CONTROL, disposition=Disposition.OPEN)
+    parts = {"kind": InfoType.SECURITY, "additional": DACL_SECURITY}
+    data = expect(opened.query(0, **parts)).buffer
+    expect(opened.set(0, data, **parts), SmbStatus.ACCESS_DENIED)

@@ -1,0 +1,207 @@
+"""CHANGE_NOTIFY: events, filters, the end of a watch (MS-SMB2 3.3.5.19, MS-FSA 2.1.5.11)."""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import suppress
+
+import pytest
+
+from storagetest.errors import RemoteProtocolError
+from storagetest.polling import wait_until
+from storagetest.suites.conformance.smb2.support import case, open_directory, watch
+from storagetest.wire.smb2.caching import is_held
+from storagetest.wire.smb2.codes import (
+    WATCH_TREE,
+    Access,
+    NotifyAction,
+    SmbCommand,
+    SmbNotify,
+    SmbStatus,
+)
+from storagetest.wire.smb2.harness import expect, make_directory
+from storagetest.wire.smb2.information import notifications
+from storagetest.wire.smb2.message import request
+from storagetest.wire.tcp import ResponseTimeout
+
+pytestmark = [pytest.mark.needs("smb-wire"), pytest.mark.case(section="MS-SMB2 3.3.5.19", level="MUST")]
+
+NAMES = SmbNotify.FILE_NAME | SmbNotify.DIR_NAME
+EVERYTHING = NAMES | SmbNotify.ATTRIBUTES | SmbNotify.SIZE | SmbNotify.LAST_WRITE
+REFUSED = ("accepts-change-notify",)
+
+
+@pytest.fixture
+def opened(tree, directory):
+    """Return an open of the case's directory."""
+    return open_directory(tree, directory)
+
+
+PRIME = "prime-"
+"""How the names begin that show that a watch is in place."""
+
+
+def ready(opened, other, kinds=NAMES, *, flags=0, length=4096):
+    """Watch the directory, and return the id of a request whose watch is in place.
+
+    A server may begin to watch after its interim response: changes are made until one is reported.
+    """
+    mid = watch(opened, kinds, flags=flags, length=length)
+    made = itertools.count()
+
+    def is_reported():
+        make_directory(other, f"{opened.name}\\{PRIME}{next(made)}")
+        expect(other.open(f"{opened.name}\\{PRIME}{next(made)}").close())
+        with suppress(ResponseTimeout):
+            opened.tree.receive(mid, deadline=0.2)
+            return True
+        return False
+
+    deadline = opened.tree.session.connection.deadline
+    wait_until(is_reported, deadline, "the report of a change", error=RemoteProtocolError)
+    return watch(opened, kinds, flags=flags, length=length)
+
+
+def changes(opened, mid, kinds=NAMES, *, flags=0):
+    """Return the changes that the case made, from the response to ``mid`` or from later ones."""
+    while True:
+        listed = notifications(expect(opened.tree.receive(mid)).buffer)
+        found = [(action, name) for action, name in listed if not name.startswith(PRIME)]
+        if found:
+            return found
+        mid = watch(opened, kinds, flags=flags)
+
+
+@pytest.mark.case(
+    "SMB-NOTIFY-ADDED", section="MS-FSCC 2.7.1", kills=("notify-action-other", "notify-name-other")
+)
+def test_a_new_file_is_added(opened, other):
+    mid = ready(opened, other, NAMES)
+    other.open(f"{opened.name}\\new")
+    assert changes(opened, mid)[0] == (NotifyAction.ADDED, "new")
+
+
+@pytest.mark.case(
+    "SMB-NOTIFY-DIR", section="MS-FSCC 2.7.1", kills=("notify-action-other", "notify-name-other")
+)
+def test_a_new_directory_is_added(opened, other):
+    mid = ready(opened, other, SmbNotify.DIR_NAME)
+    make_directory(other, f"{opened.name}\\sub")
+    assert changes(opened, mid, SmbNotify.DIR_NAME)[0] == (NotifyAction.ADDED, "sub")
+
+
+@pytest.mark.case("SMB-NOTIFY-REMOVED", section="MS-FSCC 2.7.1", kills=("notify-action-other", "notify-lost"))
+def test_a_deleted_file_is_removed(opened, other):
+    file = other.open(f"{opened.name}\\old")
+    mid = ready(opened, other, NAMES)
+    expect(file.delete_on_close())
+    expect(file.close())
+    assert (NotifyAction.REMOVED, "old") in changes(opened, mid)
+
+
+@pytest.mark.case(
+    "SMB-NOTIFY-RENAMED", section="MS-FSCC 2.7.1", kills=("notify-action-other", "notify-name-other")
+)
+def test_a_renamed_file_has_its_old_and_its_new_name(opened, other):
+    file = other.open(f"{opened.name}\\old")
+    mid = ready(opened, other, NAMES)
+    expect(file.rename(f"{opened.name}\\new"))
+    found = changes(opened, mid)
+    while (NotifyAction.RENAMED_NEW_NAME, "new") not in found:
+        found += changes(opened, watch(opened, NAMES))
+    assert (NotifyAction.RENAMED_OLD_NAME, "old") in found
+
+
+@pytest.mark.case("SMB-NOTIFY-KEPT", section="MS-FSA 2.1.5.11", kills=("notify-name-other",))
+def test_a_change_between_two_requests_is_kept(opened, other):
+    mid = ready(opened, other, NAMES)
+    other.open(f"{opened.name}\\first")
+    found = changes(opened, mid)
+    other.open(f"{opened.name}\\second")
+    while len(found) < 2:
+        found += changes(opened, watch(opened, NAMES))
+    assert [name for _, name in found][:2] == ["first", "second"]
+
+
+@pytest.mark.case("SMB-NOTIFY-FILTER", section="MS-SMB2 2.2.35", kills=("notify-filter-ignored",))
+def test_a_change_that_is_not_of_the_filter_is_not_reported(opened, other):
+    mid = ready(opened, other, SmbNotify.DIR_NAME)
+    other.open(f"{opened.name}\\file")
+    make_directory(other, f"{opened.name}\\sub")
+    assert changes(opened, mid, SmbNotify.DIR_NAME)[0] == (NotifyAction.ADDED, "sub")
+
+
+@pytest.mark.case("SMB-NOTIFY-BELOW", section="MS-SMB2 2.2.35", kills=("notify-watches-tree",))
+def test_a_change_below_is_not_reported_without_the_flag(tree, opened, other):
+    make_directory(tree, f"{opened.name}\\sub")
+    mid = ready(opened, other, SmbNotify.FILE_NAME)
+    other.open(f"{opened.name}\\sub\\inner")
+    other.open(f"{opened.name}\\outer")
+    assert changes(opened, mid, SmbNotify.FILE_NAME)[0] == (NotifyAction.ADDED, "outer")
+
+
+@pytest.mark.case("SMB-NOTIFY-TREE", section="MS-SMB2 2.2.35", kills=("notify-tree-ignored",))
+def test_a_change_below_is_reported_with_the_flag(tree, opened, other):
+    make_directory(tree, f"{opened.name}\\sub")
+    mid = ready(opened, other, SmbNotify.FILE_NAME, flags=WATCH_TREE)
+    other.open(f"{opened.name}\\sub\\inner")
+    found = changes(opened, mid, SmbNotify.FILE_NAME, flags=WATCH_TREE)
+    assert found[0] == (NotifyAction.ADDED, "sub\\inner")
+
+
+@pytest.mark.case(
+    "SMB-NOTIFY-CLOSE", section="MS-SMB2 3.3.5.10, 3.3.4.1", kills=("notify-status-other", "notify-lost")
+)
+def test_a_close_of_the_directory_ends_the_watch(opened):
+    mid = watch(opened, NAMES)
+    expect(opened.close())
+    expect(opened.tree.receive(mid), SmbStatus.NOTIFY_CLEANUP)
+
+
+@pytest.mark.case(
+    "SMB-NOTIFY-SMALL", section="MS-FSA 2.1.5.11", kills=("length-ignored", "notify-status-other")
+)
+def test_changes_that_do_not_fit_are_to_be_enumerated(opened, other):
+    mid = ready(opened, other, NAMES, length=8)
+    other.open(f"{opened.name}\\new")
+    expect(opened.tree.receive(mid), SmbStatus.NOTIFY_ENUM_DIR)
+
+
+@pytest.mark.case("SMB-NOTIFY-FILE", kills=REFUSED)
+def test_a_file_is_not_watched(tree, written):
+    file = tree.open(written())
+    message = file.call(SmbCommand.CHANGE_NOTIFY, filter=NAMES, output_length=4096)
+    expect(message, SmbStatus.INVALID_PARAMETER)
+
+
+@pytest.mark.case("SMB-NOTIFY-CLOSED", kills=REFUSED)
+def test_a_closed_directory_is_not_watched(opened):
+    expect(opened.close())
+    message = opened.call(SmbCommand.CHANGE_NOTIFY, filter=NAMES, output_length=4096)
+    expect(message, SmbStatus.FILE_CLOSED)
+
+
+@pytest.mark.case("SMB-NOTIFY-ACCESS", kills=REFUSED)
+def test_a_directory_opened_without_the_access_is_not_watched(tree, directory):
+    opened = open_directory(tree, directory, access=Access.READ_ATTRIBUTES | Access.SYNCHRONIZE)
+    mid = tree.send(
+        request(SmbCommand.CHANGE_NOTIFY, file_id=opened.file_id, filter=NAMES, output_length=4096)
+    )[0]
+    assert tree.session.connection.receive_interim(mid) is None
+    expect(tree.receive(mid), SmbStatus.ACCESS_DENIED)
+
+
+@pytest.mark.parametrize(
+    "count",
+    [
+        case("SMB-NOTIFY-CANCEL-1", 1, kills=("notify-status-other",)),
+        case("SMB-NOTIFY-CANCEL-2", 2, kills=("notify-status-other",)),
+    ],
+)
+@pytest.mark.case(section="MS-SMB2 3.3.5.16")
+def test_only_the_cancelled_request_ends(tree, opened, count):
+    mids = [watch(opened) for _ in range(count + 1)]
+    for mid in mids[:count]:
+        tree.session.connection.cancel(mid, channel=tree.session.channel, tree=tree.tree_id)
+        expect(tree.receive(mid), SmbStatus.CANCELLED)
+    assert is_held(tree, mids[-1])
