@@ -84,14 +84,14 @@ def test_every_signing_algorithm(connect, server, signing):
 def test_a_wrong_password_is_one_sentence(connect, server):
     connection = connect()
     connection.negotiate()
-    with pytest.raises(AttachError, match=r"refuses user .*: STATUS_LOGON_FAILURE"):
+    with pytest.raises(AttachError, match=r"refuses the user .*: STATUS_LOGON_FAILURE"):
         log_on(connection, server, password="wrong")
 
 
 def test_a_share_that_is_not_there_is_one_sentence(connect, server):
     connection = connect()
     connection.negotiate()
-    with pytest.raises(AttachError, match="refuses share 'none': STATUS_BAD_NETWORK_NAME"):
+    with pytest.raises(AttachError, match="refuses the share 'none': STATUS_BAD_NETWORK_NAME"):
         log_on(connection, server).tree("none")
 
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 import pytest
 
 from storagetest.config import Variant
-from storagetest.errors import AttachError
+from storagetest.errors import AttachError, RemoteProtocolError
 from storagetest.hosts.owner import Owner, is_running
 from storagetest.plugin.conformance.cases import WireLog, case_of
 from storagetest.plugin.conformance.first_look import Look
@@ -26,7 +26,7 @@ from storagetest.wire.smb2.codes import Access, Disposition
 from storagetest.wire.smb2.harness import SmbEndpoint, SmbHarness, make_directory, remove_directory
 from storagetest.wire.smb2.information import directory_entries
 from storagetest.wire.smb2.ladder import PORT, make_decoder
-from storagetest.wire.tcp import RecordedConnection
+from storagetest.wire.tcp import PeerClosed, RecordedConnection, ResponseTimeout
 
 PREFIX = "storagetest-wire-"
 """How the names of the runs' directories begin."""
@@ -45,7 +45,7 @@ def endpoint(variant: Variant) -> SmbEndpoint:
 
 
 @pytest.fixture(scope="session")
-def run_directory(endpoint: SmbEndpoint) -> Iterator[Look[str]]:
+def run_directory(endpoint: SmbEndpoint, answers: Look[bool]) -> Iterator[Look[str]]:
     """Create the run's directory, and remove it at the end, as those that killed runs left behind."""
     name = f"{_owned_prefix()}_{os.getpid()}_{Owner.current().start_time}_{secrets.token_hex(6)}"
 
@@ -56,7 +56,7 @@ def run_directory(endpoint: SmbEndpoint) -> Iterator[Look[str]]:
             make_directory(tree, name)
         return name
 
-    look = Look("the directory of the run", make)
+    look = Look("the directory of the run", make, after=answers)
     yield look
     if look.result is not None:
         wait_until(lambda: _is_removed(endpoint, name), 20, f"the removal of {name}, whose files may be open")
@@ -95,9 +95,27 @@ def _is_removed(endpoint: SmbEndpoint, name: str) -> bool:
 _numbers = itertools.count()
 
 
+@pytest.fixture(scope="session")
+def answers(endpoint: SmbEndpoint) -> Look[bool]:
+    """Find out whether the target answers NEGOTIATE at all; what the answer is, the cases judge."""
+
+    def look() -> bool:
+        with SmbHarness(endpoint) as harness:
+            try:
+                harness.connect().negotiate()
+            except (ResponseTimeout, PeerClosed):
+                raise
+            except (AssertionError, RemoteProtocolError):
+                pass
+        return True
+
+    return Look("the first NEGOTIATE", look)
+
+
 @pytest.fixture
-def bench(endpoint: SmbEndpoint, wire_log: WireLog) -> Iterator[SmbHarness]:
+def bench(endpoint: SmbEndpoint, wire_log: WireLog, answers: Look[bool]) -> Iterator[SmbHarness]:
     """Yield a harness whose connections are in the case's log, and are closed at its end."""
+    answers.get()
 
     def note(link: RecordedConnection, name: str) -> None:
         wire_log.add(link, name=name, decoder=make_decoder, port=PORT)

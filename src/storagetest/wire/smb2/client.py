@@ -85,7 +85,8 @@ class SmbSession:
         message = self.attempt(mode=mode, flags=flags, previous=previous, sign=sign_setup, over=over)
         if message.status:
             raise AttachError(
-                f"{self.server}: refuses user {self.account.username!r}: {SmbStatus.name_of(message.status)}"
+                f"{self.server} refuses the user {self.account.username!r}: "
+                f"{SmbStatus.name_of(message.status)}"
             )
         settled = self.connection.settled
         self.channel.signs = signs or settled.requires_signing or self.channel.signs
@@ -170,7 +171,9 @@ class SmbSession:
         """Connect to a share. Raises AttachError if it is refused."""
         message = self.connect_tree(share)
         if message.status:
-            raise AttachError(f"{self.server}: refuses share {share!r}: {SmbStatus.name_of(message.status)}")
+            raise AttachError(
+                f"{self.server} refuses the share {share!r}: {SmbStatus.name_of(message.status)}"
+            )
         if message["share_flags"] & SHARE_ENCRYPT_DATA:
             self.channel.encrypts = True
         return Tree(self, int(message["tree_id"]), message)
