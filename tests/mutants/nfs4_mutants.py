@@ -3,6 +3,7 @@
 import nfs4_attribute_mutants
 import nfs4_callback_mutants
 import nfs4_name_mutants
+import nfs4_open_mutants
 import nfs4_session_mutants
 import nfs4_v42_mutants
 from nfs4_proxy_connection import MUTANTS as ALL
@@ -17,6 +18,7 @@ __all__ = [
     "nfs4_attribute_mutants",
     "nfs4_callback_mutants",
     "nfs4_name_mutants",
+    "nfs4_open_mutants",
     "nfs4_session_mutants",
     "nfs4_v42_mutants",
 ]

@@ -280,7 +280,10 @@ class Nfs4Client:
         return self.compound(*([op("RENEW", RENEW4args(self.clientid))] if self.minor == 0 else []))
 
     def dispose(self) -> None:
-        """Destroy the session and the client id; minor version 0 has no operation for it."""
+        """Destroy the session and the client id; with minor version 0, the state, by another incarnation."""
+        if self.minor == 0 and self.clientid and self.rpc.link.is_open:
+            self.verifier = secrets.token_bytes(8)
+            self.establish()  # its confirmation releases all opens and locks (RFC 7530 16.34.5)
         if self.minor and self.session is not None and self.rpc.link.is_open:
             self.raw(op("DESTROY_SESSION", DESTROY_SESSION4args(self.session.id)))
             self.session = None
