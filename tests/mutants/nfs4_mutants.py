@@ -2,6 +2,8 @@
 
 import nfs4_attribute_mutants
 import nfs4_callback_mutants
+import nfs4_io_mutants
+import nfs4_lock_mutants
 import nfs4_name_mutants
 import nfs4_open_mutants
 import nfs4_session_mutants
@@ -17,6 +19,8 @@ __all__ = [
     "MUTANTS",
     "nfs4_attribute_mutants",
     "nfs4_callback_mutants",
+    "nfs4_io_mutants",
+    "nfs4_lock_mutants",
     "nfs4_name_mutants",
     "nfs4_open_mutants",
     "nfs4_session_mutants",

@@ -1,0 +1,143 @@
+"""LOCK, LOCKT and LOCKU (RFC 7530 16.10 to 16.12, RFC 8881 18.10 to 18.12)."""
+
+from __future__ import annotations
+
+import pytest
+
+from storagetest.suites.conformance.nfs4.minors import rule
+from storagetest.wire.nfs4.client import ok, refused
+from storagetest.wire.nfs4.state import WHOLE, StateOwner
+from storagetest.wire.nfs4.types import OPEN4_SHARE_ACCESS_READ, nfs_lock_type4, nfsstat4
+
+pytestmark = [pytest.mark.needs("nfs4-wire"), pytest.mark.case(level="SHOULD")]
+
+READ, WRITE = nfs_lock_type4.READ_LT, nfs_lock_type4.WRITE_LT
+
+
+@pytest.fixture
+def file(here, owner):
+    """Yield an open file without locks. CLOSE at the end may be refused if there are locks."""
+    here.file(data=bytes(1000))
+    opened = owner.open(here.handle, b"file")
+    yield opened
+    opened.try_close()
+
+
+@pytest.fixture
+def holder(nfs):
+    """Return a lock owner of the client of ``file``."""
+    return StateOwner(nfs)
+
+
+@pytest.fixture
+def other(bench, here, version):
+    """Yield the same file, opened by another client."""
+    opened = StateOwner(bench.client(version)).open(here.handle, b"file")
+    yield opened
+    opened.try_close()
+
+
+@pytest.fixture
+def rival(other):
+    """Return a lock owner of the client of ``other``."""
+    return StateOwner(other.client)
+
+
+@rule(
+    "LOCK-CONFLICT",
+    "16.10.4",
+    "18.10.3",
+    kills=("lock-denied",),
+    over={"RW": (READ, WRITE), "WR": (WRITE, READ), "WW": (WRITE, WRITE)},
+)
+def test_a_lock_that_conflicts_is_denied(file, holder, other, rival, what):
+    ok(file.lock(holder, what[0], 100, 50))
+    refused(other.lock(rival, what[1], 149, 1), nfsstat4.NFS4ERR_DENIED)
+
+
+@rule(
+    "LOCK-DENIED",
+    "16.10.4",
+    "18.10.3",
+    kills=("denied-offset", "denied-length", "denied-type", "denied-owner"),
+)
+def test_the_lock_that_conflicts_is_described(file, holder, other, rival):
+    ok(file.lock(holder, WRITE, 100, 50))
+    denied = refused(other.lock(rival, READ, 120, 10), nfsstat4.NFS4ERR_DENIED)["LOCK"]
+    assert (denied.offset, denied.length) == (100, 50)
+    assert denied.locktype == WRITE
+    assert denied.owner.owner == holder.name
+
+
+@rule("LOCK-SHARED", "16.10.4", "18.10.3", kills=("lock-refused",))
+def test_read_locks_do_not_conflict(file, holder, other, rival):
+    ok(file.lock(holder, READ, 100, 50))
+    ok(other.lock(rival, READ, 100, 50))
+
+
+@rule(
+    "LOCK-ADJACENT",
+    "16.10.4",
+    "18.10.3",
+    kills=("lock-whole",),
+    over={"BEFORE": (99, 1), "AFTER": (150, WHOLE)},
+)
+def test_ranges_that_do_not_overlap_do_not_conflict(file, holder, other, rival, what):
+    ok(file.lock(holder, WRITE, 100, 50))
+    ok(other.lock(rival, WRITE, *what))
+
+
+@rule(
+    "LOCK-RANGE",
+    "16.10.4",
+    "18.10.3",
+    kills=("lock-inval",),
+    over={"ZERO": (0, 0), "OVERFLOW": (WHOLE, 2), "LONG": (2, WHOLE - 1)},
+)
+def test_an_invalid_range_is_not_locked(file, holder, what):
+    refused(file.lock(holder, WRITE, *what), nfsstat4.NFS4ERR_INVAL)
+
+
+@rule(
+    "LOCKT-RANGE", "16.11.4", "18.11.3", kills=("lock-inval",), over={"ZERO": (0, 0), "OVERFLOW": (WHOLE, 2)}
+)
+def test_an_invalid_range_is_not_tested(file, holder, what):
+    refused(file.test(holder, WRITE, *what), nfsstat4.NFS4ERR_INVAL)
+
+
+@rule(
+    "LOCKU-RANGE", "16.12.4", "18.12.3", kills=("lock-inval",), over={"ZERO": (0, 0), "OVERFLOW": (WHOLE, 2)}
+)
+def test_an_invalid_range_is_not_unlocked(file, holder, what):
+    ok(file.lock(holder, WRITE, 100, 50))
+    refused(file.unlock(holder, *what), nfsstat4.NFS4ERR_INVAL)
+
+
+@rule("LOCKT", "16.11.4", "18.11.3", kills=("lock-denied",))
+def test_lockt_finds_a_lock_of_another_owner_and_none_of_its_own(file, holder, other, rival):
+    ok(file.lock(holder, WRITE, 100, 50))
+    ok(file.test(holder, WRITE, 100, 50))
+    refused(other.test(rival, READ, 149, 1), nfsstat4.NFS4ERR_DENIED)
+
+
+@rule("LOCKU", "16.12.4", "18.12.3", kills=("unlock-less",))
+def test_another_client_locks_what_was_unlocked(file, holder, other, rival):
+    ok(file.lock(holder, WRITE, 100, 50))
+    ok(file.unlock(holder, 100, 50))
+    ok(other.lock(rival, WRITE, 100, 50))
+
+
+@rule("LOCK-SEQID", "9.1.4.2", "8.2.2", kills=("lock-seqid",))
+def test_each_lock_increments_the_seqid_of_the_stateid(file, holder):
+    first = ok(file.lock(holder, WRITE, 0, 10))["LOCK"].lock_stateid
+    second = ok(file.lock(holder, WRITE, 20, 10))["LOCK"].lock_stateid
+    assert second.other == first.other
+    assert second.seqid == first.seqid + 1
+
+
+@rule("LOCK-OPENMODE", "16.10.4", "18.10.3", kills=("lock-openmode",))
+def test_a_write_lock_needs_an_open_for_writing(here, owner, holder):
+    here.file()
+    opened = owner.open(here.handle, b"file", access=OPEN4_SHARE_ACCESS_READ)
+    refused(opened.lock(holder, WRITE, 0, 10), nfsstat4.NFS4ERR_OPENMODE)
+    opened.close()
