@@ -8,7 +8,7 @@ The share ``a`` is a tmpfs of 512 MiB. The client's root is root on the server.
 
 from __future__ import annotations
 
-from storagetest.lab.services import ADDRESS, Secret, Service, Target, YamlValue
+from storagetest.lab.services import ADDRESS, ForwardedPort, Secret, Service, Target, YamlValue
 from storagetest.lab.services.client import ISOLATE_CONTROLS
 
 _PASSWORD = Secret("ksmbd-password")
@@ -46,6 +46,7 @@ def _target(**changes: YamlValue) -> dict[str, YamlValue]:
     return {
         "protocol": "smb",
         "address": ADDRESS,
+        "wire": ForwardedPort("ksmbd"),
         "port": _PORT,
         "share": "a",
         "username": "storagetest",

@@ -16,7 +16,7 @@ posix      tmpfs, 512 MiB; the client's root is root on the server; only in :dat
 
 from __future__ import annotations
 
-from storagetest.lab.services import ADDRESS, Secret, Service, Target, YamlValue
+from storagetest.lab.services import ADDRESS, ForwardedPort, Secret, Service, Target, YamlValue
 from storagetest.lab.services.client import ISOLATE_CONTROLS
 
 _PASSWORD = Secret("smb-password")
@@ -100,6 +100,7 @@ def _target(**changes: YamlValue) -> dict[str, YamlValue]:
     return {
         "protocol": "smb",
         "address": ADDRESS,
+        "wire": ForwardedPort("smb"),
         "share": "a",
         "username": "storagetest",
         "password": _PASSWORD,
