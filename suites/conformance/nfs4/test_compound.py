@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.needs("nfs4-wire"), pytest.mark.case(level="MUST")]
 
 @rule(
     "MINOR",
-    "15.2.3",
+    "15.2.4",
     "16.2.3",
     over={"3": 3, "99": 99, "MAX": 0xFFFFFFFF},
     kills=("minor-mismatch", "minor-results"),
@@ -46,8 +46,9 @@ def test_a_compound_without_operations_has_no_results(bench, version, observe):
 
 @rule(
     "TAG",
-    "15.2.3",
+    "15.2.4",
     "16.2.3",
+    level="SHOULD",
     kills=("tag",),
     over={
         "EMPTY": b"",
@@ -60,7 +61,7 @@ def test_the_tag_is_returned_as_it_was_sent(nfs, what):
     assert ok(nfs.compound(PUTROOTFH, tag=what)).result.tag == what
 
 
-@rule("TAG-LONG", "15.2.3", "16.2.3", no_mutant_reason="NFS-Ganesha breaks this rule itself")
+@rule("TAG-LONG", "15.2.4", "16.2.3", level="SHOULD", no_mutant_reason="NFS-Ganesha breaks this rule itself")
 def test_a_tag_of_300_bytes_is_returned_as_it_was_sent(nfs, version, observe):
     """A tag has no limit of its own; minor version 0 may refuse a COMPOUND that takes too much."""
     done = nfs.compound(PUTROOTFH, tag=b"x" * 300)
@@ -69,7 +70,7 @@ def test_a_tag_of_300_bytes_is_returned_as_it_was_sent(nfs, version, observe):
         assert ok(done).result.tag == b"x" * 300
 
 
-@rule("TAG-FAILED", "15.2.3", "16.2.3", kills=("tag",))
+@rule("TAG-FAILED", "15.2.4", "16.2.3", level="SHOULD", kills=("tag",))
 def test_the_tag_is_returned_with_an_error(nfs):
     assert refused(nfs.compound(GETFH, tag=b"failed"), nfsstat4.NFS4ERR_NOFILEHANDLE).result.tag == b"failed"
 
@@ -80,19 +81,19 @@ def test_the_status_is_that_of_the_last_operation(nfs, here):
         assert done.status == done.statuses[-1]
 
 
-@rule("STOP-01", "15.2.3", "16.2.3", kills=("goes-on",))
+@rule("STOP-01", "15.2.4", "16.2.3", kills=("goes-on",))
 def test_evaluation_stops_at_the_first_error(nfs, here):
     done = nfs.compound(putfh(here.handle), lookup(b"absent"), GETFH)
     assert done.statuses == [nfsstat4.NFS4_OK, nfsstat4.NFS4ERR_NOENT]
 
 
-@rule("STOP-02", "15.2.3", "16.2.3", kills=("goes-on-create",))
+@rule("STOP-02", "15.2.4", "16.2.3", kills=("goes-on-create",))
 def test_what_follows_an_error_is_not_executed(nfs, here):
     refused(nfs.compound(putfh(here.handle), lookup(b"absent"), create(b"made")), nfsstat4.NFS4ERR_NOENT)
     refused(nfs.compound(putfh(here.handle), lookup(b"made")), nfsstat4.NFS4ERR_NOENT)
 
 
-@rule("ORDER-01", "15.2.3", "16.2.3", kills=("result-order",))
+@rule("ORDER-01", "15.2.4", "16.2.3", kills=("result-order",))
 def test_results_are_in_the_order_of_the_operations(nfs, here):
     done = ok(nfs.compound(putfh(here.handle), GETFH, getattr_(FATTR4_TYPE)))
     assert [one.resop for one in done.results] == [

@@ -60,7 +60,7 @@ def test_the_root_filehandle_is_that_of_a_directory_and_stays(nfs):
     assert values(first)[FATTR4_TYPE] == nfs_ftype4.NF4DIR
 
 
-@rule("GETFH-01", "16.8.3", "18.8.3", kills=("fh-length",))
+@rule("GETFH-01", "16.8.4", "18.8.3", kills=("fh-length",))
 def test_a_filehandle_has_1_to_128_bytes(nfs, here):
     for handle in (here.handle, here.file(), here.symlink()):
         found = ok(nfs.compound(putfh(handle), GETFH))["GETFH"].object
@@ -73,7 +73,7 @@ def test_getfh_returns_the_handle_of_putfh(nfs, here):
     assert ok(nfs.compound(putfh(handle), GETFH))["GETFH"].object == handle
 
 
-@rule("GETFH-03", "5.8.1.11", "5.8.1.13", kills=("attr-filehandle",))
+@rule("GETFH-03", "5.8.1.13", "5.8.1.13", kills=("attr-filehandle",))
 def test_the_attribute_filehandle_is_that_of_getfh(nfs, here):
     handle = here.file()
     assert values(ok(nfs.compound(putfh(handle), getattr_(FATTR4_FILEHANDLE))))[FATTR4_FILEHANDLE] == handle
@@ -195,7 +195,7 @@ def test_the_root_has_no_parent(nfs):
     refused(nfs.compound(PUTROOTFH, LOOKUPP), nfsstat4.NFS4ERR_NOENT)
 
 
-@rule("LOOKUPP-03", "16.14.4", "18.14.3", kills=("lookupp-notdir",))
+@rule("LOOKUPP-03", "16.14.5", "18.14.3", kills=("lookupp-notdir",))
 def test_a_file_has_no_parent(nfs, here):
     refused(nfs.compound(putfh(here.file()), LOOKUPP), nfsstat4.NFS4ERR_NOTDIR)
 

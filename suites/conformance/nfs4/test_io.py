@@ -10,7 +10,7 @@ from storagetest.wire.nfs4.operations import ANONYMOUS, commit, putfh, read, wri
 from storagetest.wire.nfs4.state import StateOwner
 from storagetest.wire.nfs4.types import FATTR4_SIZE, OPEN4_SHARE_ACCESS_READ, nfsstat4, stable_how4
 
-pytestmark = [pytest.mark.needs("nfs4-wire"), pytest.mark.case(level="SHOULD")]
+pytestmark = [pytest.mark.needs("nfs4-wire"), pytest.mark.case(level="MUST")]
 
 DATA = bytes(1 + number % 251 for number in range(10000))
 

@@ -269,7 +269,7 @@ def test_a_name_over_maxname_is_too_long(nfs, here, facts, what):
 
 @rule(
     "NAME-LONGEST",
-    "5.8.2.26",
+    "5.8.2.15",
     "5.8.2.26",
     no_mutant_reason="NFS-Ganesha breaks this rule itself, over a file system with shorter names",
 )

@@ -9,7 +9,7 @@ import itertools
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from dataclasses import replace
 
@@ -23,6 +23,7 @@ from storagetest.plugin.conformance.first_look import Look
 from storagetest.polling import wait_until
 from storagetest.wire.smb2.client import Account, SmbSession, Tree
 from storagetest.wire.smb2.codes import Access, Disposition
+from storagetest.wire.smb2.connection import DialectRefused
 from storagetest.wire.smb2.harness import SmbEndpoint, SmbHarness, make_directory, remove_directory
 from storagetest.wire.smb2.information import directory_entries
 from storagetest.wire.smb2.ladder import PORT, make_decoder
@@ -92,6 +93,15 @@ def _is_removed(endpoint: SmbEndpoint, name: str) -> bool:
     return False
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call() -> Generator[None, object, object]:
+    """Skip a case of a dialect that the server does not have."""
+    try:
+        return (yield)
+    except DialectRefused as refusal:
+        pytest.skip(str(refusal))
+
+
 _numbers = itertools.count()
 
 
@@ -103,7 +113,7 @@ def answers(endpoint: SmbEndpoint) -> Look[bool]:
         with SmbHarness(endpoint) as harness:
             try:
                 harness.connect().negotiate()
-            except (ResponseTimeout, PeerClosed):
+            except (ResponseTimeout, PeerClosed, DialectRefused):
                 raise
             except (AssertionError, RemoteProtocolError):
                 pass

@@ -9,9 +9,18 @@ from typing import Any
 import pytest
 
 from storagetest.wire.smb2.client import SmbFile, Tree
-from storagetest.wire.smb2.codes import Access, Dialect, Disposition, Fsctl, Options, SmbCommand, SmbNotify
+from storagetest.wire.smb2.codes import (
+    Access,
+    Dialect,
+    Disposition,
+    Fsctl,
+    Options,
+    SmbCommand,
+    SmbNotify,
+    SmbStatus,
+)
 from storagetest.wire.smb2.harness import expect
-from storagetest.wire.smb2.message import request
+from storagetest.wire.smb2.message import SmbMessage, request
 
 READ, WRITE, DELETE = Access.GENERIC_READ, Access.GENERIC_WRITE, Access.DELETE
 
@@ -29,14 +38,27 @@ def open_directory(tree: Tree, name: str, *, access: int = READ) -> SmbFile:
     return tree.open(name, access=access, disposition=Disposition.OPEN, options=Options.DIRECTORY_FILE)
 
 
+NO_NOTIFICATIONS = (SmbStatus.NOT_SUPPORTED, SmbStatus.NOT_IMPLEMENTED)
+"""Statuses of CHANGE_NOTIFY where the object store has no notifications; the second one is ksmbd's."""
+
+
 def watch(opened: SmbFile, changes: int = SmbNotify.FILE_NAME, *, flags: int = 0, length: int = 4096) -> int:
-    """Send CHANGE_NOTIFY and wait for its interim response; return its message id."""
+    """Send CHANGE_NOTIFY and wait for its interim response; return its id. Skip if it is not supported."""
     encoded = request(
         SmbCommand.CHANGE_NOTIFY, file_id=opened.file_id, filter=changes, output_length=length, flags=flags
     )
     mid = opened.tree.send(encoded)[0]
-    opened.tree.session.connection.receive_interim(mid)
+    connection = opened.tree.session.connection
+    if connection.receive_interim(mid) is None and connection.status_of(mid) in NO_NOTIFICATIONS:
+        pytest.skip("the server has no notifications of changes (3.3.5.19)")
     return mid
+
+
+def expect_refused(message: SmbMessage, status: SmbStatus) -> None:
+    """Check that CHANGE_NOTIFY was refused with ``status``; skip if the server has no notifications."""
+    if message.status in NO_NOTIFICATIONS:
+        pytest.skip("the server has no notifications of changes (3.3.5.19)")
+    expect(message, status)
 
 
 def resume_key(file: SmbFile) -> bytes:

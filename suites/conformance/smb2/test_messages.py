@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from storagetest.suites.conformance.smb2.support import watch
 from storagetest.wire.smb2.client import create_request
 from storagetest.wire.smb2.codes import (
     NO_FILE,
@@ -17,7 +18,6 @@ from storagetest.wire.smb2.codes import (
     Disposition,
     Signing,
     SmbCommand,
-    SmbNotify,
     SmbStatus,
 )
 from storagetest.wire.smb2.connection import DIALECTS, default_contexts
@@ -284,11 +284,7 @@ def test_unrelated_requests_are_answered_each(tree):
 @pytest.mark.case("SMB-CANCEL-01", section="MS-SMB2 3.3.5.16", kills=("accepts-change-notify",))
 def test_a_cancelled_notification_ends_in_cancelled(tree, run_directory):
     directory = tree.open(run_directory.get(), disposition=Disposition.OPEN, options=1)
-    asked = request(
-        SmbCommand.CHANGE_NOTIFY, file_id=directory.file_id, filter=SmbNotify.FILE_NAME, output_length=4096
-    )
-    mid = tree.send(asked)[0]
-    tree.session.connection.receive_interim(mid)
+    mid = watch(directory)
     tree.session.connection.cancel(mid, channel=tree.session.channel, tree=tree.tree_id)
     expect(tree.receive(mid), SmbStatus.CANCELLED)
 

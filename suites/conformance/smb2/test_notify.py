@@ -9,7 +9,7 @@ import pytest
 
 from storagetest.errors import RemoteProtocolError
 from storagetest.polling import wait_until
-from storagetest.suites.conformance.smb2.support import case, open_directory, watch
+from storagetest.suites.conformance.smb2.support import case, expect_refused, open_directory, watch
 from storagetest.wire.smb2.caching import is_held
 from storagetest.wire.smb2.codes import (
     WATCH_TREE,
@@ -66,7 +66,8 @@ def changes(opened, mid, kinds=NAMES, *, flags=0):
     """Return the changes that the case made, from the response to ``mid`` or from later ones."""
     while True:
         listed = notifications(expect(opened.tree.receive(mid)).buffer)
-        found = [(action, name) for action, name in listed if not name.startswith(PRIME)]
+        # Samba 4.22 reports a new directory under a name of its own too, which ends with the right one.
+        found = [(action, name) for action, name in listed if PRIME not in name]
         if found:
             return found
         mid = watch(opened, kinds, flags=flags)
@@ -171,14 +172,14 @@ def test_changes_that_do_not_fit_are_to_be_enumerated(opened, other):
 def test_a_file_is_not_watched(tree, written):
     file = tree.open(written())
     message = file.call(SmbCommand.CHANGE_NOTIFY, filter=NAMES, output_length=4096)
-    expect(message, SmbStatus.INVALID_PARAMETER)
+    expect_refused(message, SmbStatus.INVALID_PARAMETER)
 
 
 @pytest.mark.case("SMB-NOTIFY-CLOSED", kills=REFUSED)
 def test_a_closed_directory_is_not_watched(opened):
     expect(opened.close())
     message = opened.call(SmbCommand.CHANGE_NOTIFY, filter=NAMES, output_length=4096)
-    expect(message, SmbStatus.FILE_CLOSED)
+    expect_refused(message, SmbStatus.FILE_CLOSED)
 
 
 @pytest.mark.case("SMB-NOTIFY-ACCESS", kills=REFUSED)
@@ -188,7 +189,7 @@ def test_a_directory_opened_without_the_access_is_not_watched(tree, directory):
         request(SmbCommand.CHANGE_NOTIFY, file_id=opened.file_id, filter=NAMES, output_length=4096)
     )[0]
     assert tree.session.connection.receive_interim(mid) is None
-    expect(tree.receive(mid), SmbStatus.ACCESS_DENIED)
+    expect_refused(tree.receive(mid), SmbStatus.ACCESS_DENIED)
 
 
 @pytest.mark.parametrize(

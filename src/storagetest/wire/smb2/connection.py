@@ -59,6 +59,10 @@ CAPABILITIES = (
 """What the client offers from dialect 3.0 on."""
 
 
+class DialectRefused(RemoteProtocolError):
+    """The server has none of the offered dialects (STATUS_NOT_SUPPORTED, 3.3.5.4)."""
+
+
 @dataclass(slots=True)
 class SmbChannel:
     """What a connection knows of a session: id, keys, and whether its messages are signed or encrypted."""
@@ -262,6 +266,10 @@ class SmbConnection:
             return False
         return True
 
+    def status_of(self, mid: int) -> int:
+        """Return the status of the final response to ``mid``, which has been received and is kept."""
+        return self._responses[mid].status
+
     def raw_of(self, mid: int) -> bytes:
         """Return the bytes of the last response to ``mid``."""
         return self._raw[mid]
@@ -359,6 +367,8 @@ class SmbConnection:
 
     def settle(self, message: SmbMessage) -> Negotiated:
         """Take over what the response to the last NEGOTIATE states."""
+        if message.status == SmbStatus.NOT_SUPPORTED:
+            raise DialectRefused(f"the server has none of the offered dialects: {message.summary()}")
         if message.status:
             raise RemoteProtocolError(f"SMB2: NEGOTIATE was refused: {message.summary()}")
         dialect = int(message["dialect"])
