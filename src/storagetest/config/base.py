@@ -327,10 +327,15 @@ class TargetOptions(Model):
         """Return host and port for wire cases: those of ``wire``, else ``address`` and ``port``."""
         if self.wire is None:
             return address, port
-        host, colon, number = self.wire.reveal().rpartition(":")
-        if not (host and colon and number.isdecimal() and 0 < int(number) < 1 << 16):
-            raise ConfigError("wire: expected host:port, such as 127.0.0.1:3260")
-        return host.strip("[]"), int(number)
+        return host_and_port(self.wire)
+
+
+def host_and_port(wire: SecretText) -> tuple[str, int]:
+    """Return host and port of an option for wire cases. Raises ConfigError if it is not host:port."""
+    host, colon, number = wire.reveal().rpartition(":")
+    if not (host and colon and number.isdecimal() and 0 < int(number) < 1 << 16):
+        raise ConfigError("wire: expected host:port, such as 127.0.0.1:3260")
+    return host.strip("[]"), int(number)
 
 
 class BlockOptions(TargetOptions):

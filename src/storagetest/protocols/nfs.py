@@ -6,10 +6,17 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from storagetest.config.base import Address, Port, Size, TargetOptions
-from storagetest.errors import AttachError, ClientLacks, OptionRefused, StoragetestError, TargetDead
+from storagetest.config.base import Address, Port, SecretText, Size, TargetOptions, host_and_port
+from storagetest.errors import (
+    AttachError,
+    ClientLacks,
+    ConfigError,
+    OptionRefused,
+    StoragetestError,
+    TargetDead,
+)
 from storagetest.hosts import Host
 from storagetest.protocols._mount import MountEntry
 from storagetest.protocols._preflight import collect_diagnostics, run_quietly
@@ -82,6 +89,23 @@ class Nfs(MountedProtocol["Nfs.Options"]):
         lock_port: Port | None = None
         """v3: the port of the lock manager (NLM) for wire cases; like ``mount_port``."""
 
+        wire_mount: SecretText | None = None
+        """v3: host:port of the MOUNT service for wire cases; needed with ``wire``, and of its host."""
+
+        wire_lock: SecretText | None = None
+        """v3: host:port of the lock manager (NLM) for wire cases; needed with ``wire`` and ``lock``."""
+
+        @model_validator(mode="after")
+        def _wire_names_every_program(self) -> Nfs.Options:
+            missing = [
+                name
+                for name, value in (("wire_mount", self.wire_mount), ("wire_lock", self.wire_lock))
+                if value is None and (name != "wire_lock" or self.lock)
+            ]
+            if self.version == "3" and self.wire is not None and missing:
+                raise ValueError(f"with `wire`, NFS version 3 needs {' and '.join(missing)}: host:port")
+            return self
+
         @property
         def target_label(self) -> str:
             """Label of the target in messages."""
@@ -90,6 +114,18 @@ class Nfs(MountedProtocol["Nfs.Options"]):
         def wire_endpoint(self, address: str, port: int | None) -> tuple[str, int]:
             """Return host and port for wire cases; without a ``port`` it is 2049."""
             return super().wire_endpoint(address, port or PORT)
+
+        def wire_program_port(self, wire: SecretText | None, port: int | None) -> int | None:
+            """Return the port in ``wire`` for wire cases, else ``port``; None is that of rpcbind.
+
+            Raises ConfigError if ``wire`` is not host:port, or names another host than the option ``wire``.
+            """
+            if wire is None:
+                return port
+            host, number = host_and_port(wire)
+            if host != self.wire_endpoint(self.address, self.port)[0]:
+                raise ConfigError("wire_mount and wire_lock: expected the host of `wire`")
+            return number
 
     searched: ClassVar[Mapping[str, tuple[object, ...]]] = {"nconnect": (1, 2, 4, 8, 16)}
     example: ClassVar[Mapping[str, Any]] = {

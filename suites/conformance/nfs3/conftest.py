@@ -47,7 +47,9 @@ def endpoint(variant: Variant) -> Nfs3Endpoint:
     options = variant.options
     address, port = options.wire_endpoint(options.address, options.port)
     within = min(ANSWER, options.deadline)
-    return Nfs3Endpoint(address, port, options.export, within, options.mount_port, options.lock_port)
+    mount = options.wire_program_port(options.wire_mount, options.mount_port)
+    lock = options.wire_program_port(options.wire_lock, options.lock_port)
+    return Nfs3Endpoint(address, port, options.export, within, mount, lock)
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,9 @@
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
+from storagetest.errors import ConfigError
 from storagetest.protocols import nfs
 from storagetest.protocols._mount import parse_mountinfo
 from storagetest.protocols.base import protocols
@@ -91,3 +93,34 @@ def test_silent_changes_are_found(asked: dict[str, object], different: list[str]
 def test_locks_are_a_matter_of_version_and_option() -> None:
     assert "locks" in Nfs().capabilities(options(lock=False))
     assert "locks" not in Nfs().capabilities(options(version="3", lock=False))
+
+
+WIRE = {"wire": "127.0.0.1:2049", "wire_mount": "127.0.0.1:20048", "wire_lock": "127.0.0.1:32768"}
+
+
+def test_wire_cases_of_version_3_have_a_port_of_each_program() -> None:
+    found = options(version="3", **WIRE)
+    assert found.wire_endpoint(found.address, found.port) == ("127.0.0.1", 2049)
+    assert found.wire_program_port(found.wire_mount, found.mount_port) == 20048
+    assert options(version="3", mount_port=7).wire_program_port(None, 7) == 7
+
+
+@pytest.mark.parametrize(
+    ("left_out", "lock", "named"),
+    [
+        ({"wire_mount"}, True, "wire_mount: host"),
+        ({"wire_lock"}, True, "wire_lock: host"),
+        ({"wire_mount", "wire_lock"}, True, "wire_mount and wire_lock: host"),
+        ({"wire_mount", "wire_lock"}, False, "wire_mount: host"),
+    ],
+)
+def test_wire_of_version_3_names_every_program(left_out: set[str], lock: bool, named: str) -> None:
+    with pytest.raises(ValidationError, match=f"NFS version 3 needs {named}"):
+        options(version="3", lock=lock, **{key: value for key, value in WIRE.items() if key not in left_out})
+    assert options(version="4.1", wire=WIRE["wire"])
+
+
+def test_the_programs_of_version_3_are_on_one_host() -> None:
+    found = options(version="3", **{**WIRE, "wire_mount": "127.0.0.2:20048"})
+    with pytest.raises(ConfigError, match="expected the host of `wire`"):
+        found.wire_program_port(found.wire_mount, None)

@@ -23,6 +23,7 @@ __all__ = [
     "Service",
     "Target",
     "YamlValue",
+    "nfs_wire",
     "resize_controls",
     "wire_target",
 ]
@@ -133,6 +134,15 @@ def wire_target(protocol: str, port: int, **options: YamlValue) -> dict[str, Yam
         "port": port,
         "wire": ForwardedPort(protocol),
         **options,
+    }
+
+
+def nfs_wire() -> dict[str, YamlValue]:
+    """Return the options by which wire cases reach NFS, MOUNT and the lock manager of a server."""
+    return {
+        "wire": ForwardedPort("nfs"),
+        "wire_mount": ForwardedPort("mountd"),
+        "wire_lock": ForwardedPort("lockd"),
     }
 
 

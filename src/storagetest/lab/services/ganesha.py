@@ -12,7 +12,7 @@ same names as those of knfsd.
 
 from __future__ import annotations
 
-from storagetest.lab.services import ADDRESS, Service, Target
+from storagetest.lab.services import ADDRESS, Service, Target, nfs_wire
 from storagetest.lab.services.client import ISOLATE_CONTROLS
 
 _PORTS = {"rpcbind": 111, "nfs": 2049, "mountd": 20048, "statd": 32765, "lockd": 32768}
@@ -71,6 +71,7 @@ SERVICE = Service(
             {
                 "protocol": "nfs",
                 "address": ADDRESS,
+                **nfs_wire(),
                 "export": "/a",
                 "matrix": {"version": ["3", "4.0", "4.1", "4.2"], "nconnect": [1, 2]},
                 "controls": ISOLATE_CONTROLS,

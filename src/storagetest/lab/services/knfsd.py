@@ -16,7 +16,7 @@ reclaim.
 
 from __future__ import annotations
 
-from storagetest.lab.services import ADDRESS, Service, Target
+from storagetest.lab.services import ADDRESS, Service, Target, nfs_wire
 from storagetest.lab.services.client import ISOLATE_CONTROLS
 
 # mountd, statd and lockd get fixed ports, because the wire suites connect to them from the host.
@@ -90,6 +90,7 @@ SERVICE = Service(
             {
                 "protocol": "nfs",
                 "address": ADDRESS,
+                **nfs_wire(),
                 "export": "/a",
                 "matrix": {"version": ["3", "4.0", "4.1", "4.2"], "nconnect": [1, 2]},
                 "controls": ISOLATE_CONTROLS,
@@ -101,6 +102,7 @@ SERVICE = Service(
             {
                 "protocol": "nfs",
                 "address": ADDRESS,
+                **nfs_wire(),
                 "export": "/x",
                 "matrix": {"version": ["4.2"]},
             },
@@ -111,6 +113,7 @@ SERVICE = Service(
             {
                 "protocol": "nfs",
                 "address": ADDRESS,
+                **nfs_wire(),
                 "export": "/both",
                 "matrix": {"version": ["3", "4.2"]},
                 "same_data": "smb-both",
