@@ -5,6 +5,7 @@ A server grants a delegation if it wants to: without one, the cases are skipped 
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,19 +96,19 @@ class Delegation:
 
 
 TRIES = 6
-"""New files until one has a delegation: a server may refuse it to a file that resembles one of a late
-conflict."""
+"""Files until one has a delegation: a server may refuse it to one that resembles that of a late conflict."""
+SETTLING = 0.3
+"""Seconds from the last change of a file to the next try, in which the server ends its own write (chosen)."""
 
 
 def delegated(nfs: Nfs4Client, here: Any, callbacks: Callbacks) -> Delegation:
-    """Make ``file``, and open it for READ with a delegation; skip if the server grants none."""
+    """Open ``file`` for READ with a delegation, and else new ones of its name; skip if none is granted."""
     want = OPEN4_SHARE_ACCESS_WANT_READ_DELEG if nfs.minor else 0
     owner = StateOwner(
         nfs
     )  # of minor version 0, the first OPEN of an owner has no delegation: it is confirmed
     claim = open_claim4(open_claim_type4.CLAIM_NULL, b"file")
     for _ in range(TRIES):
-        here.file(data=DATA)
         asked = OPEN4args(owner.seqid, OPEN4_SHARE_ACCESS_READ | want, 0, owner.wire, NO_CREATE, claim)
         done = ok(nfs.compound(putfh(here.handle), op("OPEN", asked), GETFH))
         owner.bump(done.status)
@@ -120,6 +121,8 @@ def delegated(nfs: Nfs4Client, here: Any, callbacks: Callbacks) -> Delegation:
             return Delegation(nfs, callbacks, file.handle, file.stateid, stateid)
         file.close()
         ok(here.nfs.compound(putfh(here.handle), remove(b"file")))
+        here.file(data=DATA)
+        time.sleep(SETTLING)
     pytest.skip(f"the server grants no delegation: {found.delegation_type.name}, {found.value}")
 
 
@@ -132,6 +135,7 @@ def callbacks() -> Callbacks:
 @pytest.fixture
 def held(bench, here, callbacks, version) -> Delegation:
     """Return a read delegation of the file ``file``, of a client with a back channel."""
+    here.file(data=DATA)
     nfs = bench.new(version)
     nfs.exchange()
     nfs.rpc.on_call = callbacks
@@ -406,6 +410,7 @@ def test_a_callback_has_the_minor_version_of_the_session(recalled):
 def test_a_delegation_of_minor_version_0_is_recalled_over_a_connection_of_the_server(
     bench, here, callbacks, version
 ):
+    here.file(data=DATA)
     nfs = bench.new(version)
     with CallbackListener(callbacks) as listener:
         given = ok(nfs.setclientid(callback=listener.netaddr))["SETCLIENTID"]
