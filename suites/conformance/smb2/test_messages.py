@@ -127,10 +127,25 @@ def test_a_tree_that_was_disconnected_is_deleted(tree, path):
         case("SMB-SIGN-03", Signing.AES_GMAC, "signature-spoiled", "signature-lost"),
     ],
 )
-@pytest.mark.case(section="MS-SMB2 3.3.4.1.1, 3.1.4.1")
-def test_responses_to_signed_requests_are_signed(bench, endpoint, signing):
+@pytest.mark.case(section="MS-SMB2 3.3.1.8, 3.1.4.1")
+def test_responses_are_signed_in_a_session_that_requires_it(bench, endpoint, signing):
     connection = bench.connect()
-    connection.negotiate([Dialect.SMB_3_1_1], contexts=default_contexts(signings=[signing]))
+    connection.negotiate(
+        [Dialect.SMB_3_1_1], contexts=default_contexts(signings=[signing]), mode=SIGNING_REQUIRED
+    )
+    session = bench.unauthenticated(connection).setup(mode=SIGNING_REQUIRED, signs=True)
+    expect(session.tree(endpoint.share).call(ECHO))
+
+
+@pytest.mark.case(
+    "SMB-SIGN-10",
+    section="MS-SMB2 3.3.4.1.1",
+    level="SHOULD",
+    kills=("signature-spoiled", "signature-lost"),
+)
+def test_responses_to_signed_requests_are_signed(bench, endpoint):
+    connection = bench.connect()
+    connection.negotiate()
     tree = bench.unauthenticated(connection).setup(signs=True).tree(endpoint.share)
     expect(tree.call(ECHO))
 
@@ -144,7 +159,7 @@ def test_responses_to_signed_requests_are_signed(bench, endpoint, signing):
         case("SMB-SIGN-07", Dialect.SMB_3_0_2, "signature-spoiled", "signature-lost"),
     ],
 )
-@pytest.mark.case(section="MS-SMB2 3.3.4.1.1, 3.1.4.1")
+@pytest.mark.case(section="MS-SMB2 3.3.1.8, 3.1.4.1")
 def test_responses_are_signed_in_every_dialect(bench, endpoint, dialect):
     expect(bench.session([dialect], signs=True).tree(endpoint.share).call(ECHO))
 
@@ -190,7 +205,7 @@ def test_credits_never_fall_to_zero(tree):
     "mid",
     [case("SMB-MID-01", 0, "close-hidden"), case("SMB-MID-02", 0x7FFFFFFF, "close-hidden")],
 )
-@pytest.mark.case(section="MS-SMB2 3.3.5.2.3")
+@pytest.mark.case(section="MS-SMB2 3.3.5.2.3", level="SHOULD")
 def test_a_message_id_outside_the_window_ends_the_connection(tree, mid):
     tree.send(ECHO, over={"message_id": mid})
     assert tree.session.connection.closed(), "the connection is still open"

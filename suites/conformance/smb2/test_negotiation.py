@@ -114,10 +114,11 @@ def test_the_chosen_cipher_was_offered(bench, cipher):
     ],
 )
 @pytest.mark.case(section="MS-SMB2 2.2.4.1.7, 3.3.5.4")
-def test_the_chosen_signing_algorithm_was_offered(bench, signing):
+def test_the_chosen_signing_algorithm_was_offered_or_is_aes_cmac(bench, signing):
     contexts = default_contexts(signings=[signing])
     negotiated = bench.connect().negotiate([Dialect.SMB_3_1_1], contexts=contexts)
-    assert c.chosen(negotiated.contexts, ContextType.SIGNING) in (None, signing)
+    # without a common algorithm, AES-CMAC is used (3.3.5.4)
+    assert c.chosen(negotiated.contexts, ContextType.SIGNING) in (None, signing, Signing.AES_CMAC)
 
 
 @pytest.mark.case("SMB-NEG-20", level="SHOULD", section="MS-SMB2 2.2.4", kills=("max-sizes-zero",))

@@ -8,7 +8,16 @@ from typing import Self
 
 from storagetest.errors import AttachError
 from storagetest.wire.smb2.client import Account, SmbFile, SmbSession, Tree
-from storagetest.wire.smb2.codes import Access, Disposition, FileInfo, Options, SmbAttribute, SmbStatus
+from storagetest.wire.smb2.codes import (
+    SIGNING_ENABLED,
+    SIGNING_REQUIRED,
+    Access,
+    Disposition,
+    FileInfo,
+    Options,
+    SmbAttribute,
+    SmbStatus,
+)
 from storagetest.wire.smb2.connection import DIALECTS, SmbConnection
 from storagetest.wire.smb2.information import directory_entries
 from storagetest.wire.smb2.message import SmbMessage
@@ -60,11 +69,13 @@ class SmbHarness:
         guid: bytes = b"",
         previous: int = 0,
     ) -> SmbSession:
-        """Return a session on a connection of its own."""
+        """Return a session on a connection of its own; with ``signs`` it requires signatures."""
         connection = self.connect()
         connection.guid = guid or connection.guid
-        connection.negotiate(dialects)
-        return self.unauthenticated(connection).setup(signs=signs, encrypts=encrypts, previous=previous)
+        mode = SIGNING_REQUIRED if signs else SIGNING_ENABLED
+        connection.negotiate(dialects, mode=mode)
+        session = self.unauthenticated(connection)
+        return session.setup(mode=mode, signs=signs, encrypts=encrypts, previous=previous)
 
     def unauthenticated(self, connection: SmbConnection, *, account: Account | None = None) -> SmbSession:
         """Return a session that is not set up yet, of the endpoint's account or of another one."""
