@@ -6,7 +6,16 @@ from dataclasses import replace
 from typing import Any
 
 from nfs4_io_mutants import argument
-from nfs4_proxy_connection import Nfs4ProxyConnection, field_of, mutant, of, put, refuses, wrong_error
+from nfs4_proxy_connection import (
+    Nfs4ProxyConnection,
+    failed,
+    field_of,
+    mutant,
+    of,
+    put,
+    refuses,
+    wrong_error,
+)
 
 from storagetest.wire.nfs4.state import WHOLE
 from storagetest.wire.nfs4.types import nfs_lock_type4, nfs_opnum4, nfsstat4
@@ -46,3 +55,33 @@ wrong_error(
     "LOCK",
     "OPENMODE",
 )
+argument(
+    "lock-reads | 9.3 | every LOCK is one for reading",
+    nfs_opnum4.OP_LOCK,
+    lambda old: replace(old, locktype=nfs_lock_type4.READ_LT),
+)
+argument(
+    "lock-writes | 9.3 | every LOCK is one for writing",
+    nfs_opnum4.OP_LOCK,
+    lambda old: replace(old, locktype=nfs_lock_type4.WRITE_LT),
+)
+argument(
+    "unlock-all | 9.2 | LOCKU unlocks the whole file",
+    nfs_opnum4.OP_LOCKU,
+    lambda old: replace(old, offset=0, length=WHOLE),
+)
+
+
+@mutant("lock-once | 9.2 | a lock owner has one lock of a file", "LOCK")
+def lock_once(_talk: Nfs4ProxyConnection, argument: Any, result: Any) -> Any:
+    if argument.locker.new_lock_owner or of(result) != nfsstat4.NFS4_OK:
+        return result
+    return failed(result, nfsstat4.NFS4ERR_SERVERFAULT)
+
+
+for row, operation, status in (
+    ("lock-bad-stateid | 18.10.4 | LOCK of an unknown open ends with another error", "LOCK", "BAD_STATEID"),
+    ("lock-old-stateid | 8.2.2 | LOCKU with an old stateid ends with another error", "LOCKU", "OLD_STATEID"),
+    ("close-locks | 18.2.3 | CLOSE of a file with locks ends with another error", "CLOSE", "LOCKS_HELD"),
+):
+    wrong_error(row, operation, status)

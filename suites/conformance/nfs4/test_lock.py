@@ -6,8 +6,13 @@ import pytest
 
 from storagetest.suites.conformance.nfs4.minors import rule
 from storagetest.wire.nfs4.client import ok, refused
+from storagetest.wire.nfs4.operations import INVALID
 from storagetest.wire.nfs4.state import WHOLE, StateOwner
-from storagetest.wire.nfs4.types import OPEN4_SHARE_ACCESS_READ, nfs_lock_type4, nfsstat4
+from storagetest.wire.nfs4.types import (
+    OPEN4_SHARE_ACCESS_READ,
+    nfs_lock_type4,
+    nfsstat4,
+)
 
 pytestmark = [pytest.mark.needs("nfs4-wire"), pytest.mark.case(level="MUST")]
 
@@ -145,3 +150,93 @@ def test_a_write_lock_through_an_open_for_reading_is_granted_or_refused_with_ope
     if locked.status != nfsstat4.NFS4_OK:  # a server may grant it
         refused(locked, nfsstat4.NFS4ERR_OPENMODE)
     opened.try_close()
+
+
+# Upgrades, parts of a range
+
+
+def done_if_supported(done, *refusals):
+    """Assert that ``done`` succeeded; skip the case if it ended with one of ``refusals``."""
+    if done.status in refusals:
+        pytest.skip(f"the server does not support it: {done.status.name}")
+    return ok(done)
+
+
+@rule("LOCK-UPGRADE", "9.3", "9.3", kills=("lock-reads",))
+def test_a_read_lock_becomes_a_write_lock(file, holder, other, rival):
+    ok(file.lock(holder, READ, 100, 50))
+    done_if_supported(file.lock(holder, WRITE, 100, 50), nfsstat4.NFS4ERR_LOCK_NOTSUPP)
+    refused(other.lock(rival, READ, 100, 50), nfsstat4.NFS4ERR_DENIED)
+
+
+@rule("LOCK-UPGRADE-CONFLICT", "9.3", "9.3", kills=("lock-denied", "lock-reads"))
+def test_a_read_lock_that_another_owner_shares_does_not_become_a_write_lock(file, holder, other, rival):
+    ok(file.lock(holder, READ, 100, 50))
+    ok(other.lock(rival, READ, 100, 50))
+    refusals = nfsstat4.NFS4ERR_DENIED, nfsstat4.NFS4ERR_DEADLOCK, nfsstat4.NFS4ERR_LOCK_NOTSUPP
+    refused(file.lock(holder, WRITE, 100, 50), *refusals)
+
+
+@rule("LOCK-DOWNGRADE", "9.3", "9.3", kills=("lock-writes",))
+def test_a_write_lock_becomes_a_read_lock(file, holder, other, rival):
+    ok(file.lock(holder, WRITE, 100, 50))
+    done_if_supported(file.lock(holder, READ, 100, 50), nfsstat4.NFS4ERR_LOCK_NOTSUPP)
+    ok(other.lock(rival, READ, 100, 50))
+
+
+@rule("LOCKU-PART", "9.2", "9.2", kills=("unlock-less", "unlock-all"))
+def test_a_part_of_a_range_is_unlocked_and_the_rest_stays(file, holder, other, rival):
+    ok(file.lock(holder, WRITE, 100, 300))
+    done_if_supported(file.unlock(holder, 200, 100), nfsstat4.NFS4ERR_LOCK_RANGE)
+    ok(other.lock(rival, WRITE, 200, 100))
+    refused(other.lock(rival, READ, 199, 1), nfsstat4.NFS4ERR_DENIED)
+    refused(other.lock(rival, READ, 300, 1), nfsstat4.NFS4ERR_DENIED)
+
+
+@rule("LOCKU-OVER", "9.2", "9.2", kills=("unlock-less",))
+def test_two_locks_are_unlocked_as_one_range(file, holder, other, rival):
+    ok(file.lock(holder, WRITE, 100, 100))
+    ok(file.lock(holder, WRITE, 200, 100))
+    done_if_supported(file.unlock(holder, 100, 200), nfsstat4.NFS4ERR_LOCK_RANGE)
+    ok(other.lock(rival, WRITE, 100, 200))
+
+
+@rule("LOCK-AGAIN", "9.2", "9.2", kills=("lock-once",))
+def test_an_owner_locks_its_own_range_again(file, holder):
+    ok(file.lock(holder, WRITE, 100, 50))
+    done_if_supported(file.lock(holder, WRITE, 120, 100), nfsstat4.NFS4ERR_LOCK_RANGE)
+
+
+BLOCKING = {"READW": nfs_lock_type4.READW_LT, "WRITEW": nfs_lock_type4.WRITEW_LT}
+
+
+@rule("LOCK-BLOCKING", "9.4", "9.6", kills=("lock-denied",), over=BLOCKING)
+def test_a_blocking_lock_that_conflicts_is_denied(file, holder, other, rival, what):
+    ok(file.lock(holder, WRITE, 100, 50))
+    refused(other.lock(rival, what, 149, 1), nfsstat4.NFS4ERR_DENIED)
+
+
+# State
+
+
+@rule("LOCK-BAD-STATEID", "16.10.5", "18.10.4", kills=("lock-bad-stateid",))
+def test_a_lock_through_an_unknown_open_is_refused(file, holder):
+    refused(file.lock(holder, WRITE, 0, 10, stateid=INVALID), nfsstat4.NFS4ERR_BAD_STATEID)
+
+
+@rule("LOCKU-OLD", "9.1.4.2", "8.2.2", kills=("lock-old-stateid",))
+def test_a_stateid_of_an_earlier_lock_is_old(file, holder):
+    first = ok(file.lock(holder, WRITE, 0, 10))["LOCK"].lock_stateid
+    ok(file.lock(holder, WRITE, 20, 10))
+    refused(file.unlock(holder, 0, 10, stateid=first), nfsstat4.NFS4ERR_OLD_STATEID)
+
+
+@rule("LOCK-CLOSE", "16.2.4", "18.2.3", kills=("close-locks",))
+def test_a_close_releases_the_locks_or_is_refused(here, file, holder):
+    again = StateOwner(file.client).open(here.handle, b"file")
+    ok(file.lock(holder, WRITE, 100, 50))
+    closed = file.try_close()
+    if closed.status != nfsstat4.NFS4ERR_LOCKS_HELD:
+        ok(closed)
+        ok(again.lock(StateOwner(file.client), WRITE, 100, 50))
+    again.try_close()
