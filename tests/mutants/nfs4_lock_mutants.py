@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from nfs4_io_mutants import argument
+from nfs4_open_mutants import again, seqid_plus
 from nfs4_proxy_connection import (
     Nfs4ProxyConnection,
     failed,
@@ -82,6 +83,23 @@ def lock_once(_talk: Nfs4ProxyConnection, argument: Any, result: Any) -> Any:
 for row, operation, status in (
     ("lock-bad-stateid | 18.10.4 | LOCK of an unknown open ends with another error", "LOCK", "BAD_STATEID"),
     ("lock-old-stateid | 8.2.2 | LOCKU with an old stateid ends with another error", "LOCKU", "OLD_STATEID"),
+    (
+        "lock-bad-seqid | 9.1.7 of RFC 7530 | a sequence id out of order ends otherwise",
+        "LOCK LOCKU",
+        "BAD_SEQID",
+    ),
     ("close-locks | 18.2.3 | CLOSE of a file with locks ends with another error", "CLOSE", "LOCKS_HELD"),
 ):
     wrong_error(row, operation, status)
+
+again(
+    "replay-lock | 9.1.7 of RFC 7530 | a retransmitted LOCK has another stateid",
+    "LOCK",
+    seqid_plus("value.lock_stateid"),
+)
+again(
+    "replay-unlock | 9.1.7 of RFC 7530 | a retransmitted LOCKU has another stateid",
+    "LOCKU",
+    seqid_plus("value"),
+)
+again("replay-denied | 9.1.7 of RFC 7530 | a retransmitted LOCK that was denied has another error", "LOCK")

@@ -6,10 +6,14 @@ import pytest
 
 from storagetest.suites.conformance.nfs4.minors import rule
 from storagetest.wire.nfs4.client import ok, refused
-from storagetest.wire.nfs4.operations import INVALID
+from storagetest.wire.nfs4.operations import INVALID, op
 from storagetest.wire.nfs4.state import WHOLE, StateOwner
 from storagetest.wire.nfs4.types import (
     OPEN4_SHARE_ACCESS_READ,
+    LOCK4args,
+    LOCKU4args,
+    exist_lock_owner4,
+    locker4,
     nfs_lock_type4,
     nfsstat4,
 )
@@ -240,3 +244,50 @@ def test_a_close_releases_the_locks_or_is_refused(here, file, holder):
         ok(closed)
         ok(again.lock(StateOwner(file.client), WRITE, 100, 50))
     again.try_close()
+
+
+# Sequence ids of minor version 0
+
+
+def locking(file, holder, offset, *, more=0):
+    """Return LOCK of 10 bytes by an owner that has a lock; ``more`` is added to the next sequence id."""
+    locker = locker4(False, exist_lock_owner4(file.locks[holder.name], holder.seqid + more))
+    return op("LOCK", LOCK4args(WRITE, False, offset, 10, locker))
+
+
+def unlocking(file, holder, *, more=0):
+    """Return LOCKU of the first 10 bytes; ``more`` is added to the next sequence id."""
+    return op("LOCKU", LOCKU4args(WRITE, holder.seqid + more, file.locks[holder.name], 0, 10))
+
+
+@rule("LOCK-REPLAY", "9.1.7", kills=("replay-lock",))
+def test_a_retransmitted_lock_has_the_same_result(file, holder):
+    ok(file.lock(holder, WRITE, 0, 10))
+    lock = locking(file, holder, 20)
+    first, second = (ok(file.on(lock))["LOCK"].lock_stateid for _ in range(2))
+    assert first == second
+
+
+@rule("LOCKU-REPLAY", "9.1.7", kills=("replay-unlock",))
+def test_a_retransmitted_unlock_has_the_same_result(file, holder):
+    ok(file.lock(holder, WRITE, 0, 10))
+    unlock = unlocking(file, holder)
+    first, second = (ok(file.on(unlock))["LOCKU"] for _ in range(2))
+    assert first == second
+
+
+@rule("LOCK-REPLAY-DENIED", "9.1.7", kills=("replay-denied",))
+def test_a_retransmitted_lock_that_was_denied_is_denied_again(file, holder, other, rival):
+    ok(file.lock(holder, WRITE, 0, 10))
+    ok(other.lock(rival, WRITE, 20, 10))
+    lock = locking(file, holder, 20)
+    refused(file.on(lock), nfsstat4.NFS4ERR_DENIED)
+    ok(other.unlock(rival, 20, 10))
+    refused(file.on(lock), nfsstat4.NFS4ERR_DENIED)
+
+
+@rule("LOCK-BAD-SEQID", "9.1.7", kills=("lock-bad-seqid",), over={"NEXT": 1, "FAR": 1000})
+def test_a_lock_and_an_unlock_with_another_sequence_id_are_refused(file, holder, what):
+    ok(file.lock(holder, WRITE, 0, 10))
+    refused(file.on(locking(file, holder, 20, more=what)), nfsstat4.NFS4ERR_BAD_SEQID)
+    refused(file.on(unlocking(file, holder, more=what)), nfsstat4.NFS4ERR_BAD_SEQID)
