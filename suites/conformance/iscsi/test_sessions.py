@@ -80,12 +80,11 @@ def test_unsolicited_data_of_two_writes_at_once_are_both_written(connections, sc
         pytest.skip("the command window has room for one command")
     size, data = scratch.block_size, [scratch.pattern(8, seed=seed) for seed in (501, 502)]
     end = min(8 * size, session.parameters.first_burst)
-    begun = []
-    for at, one in enumerate(data):
-        block = c.cdb(c.WRITE_16, lba=scratch.lba + 8 * at, blocks=8)
-        command = session.start(block, write=8 * size, final=False)
+    blocks = [c.cdb(c.WRITE_16, lba=scratch.lba + at, blocks=8) for at in (0, 8)]
+    # Both commands precede the data of the first: a fast target would end a command that has its data.
+    begun = [session.start(block, write=8 * size, final=False) for block in blocks]
+    for command, one in zip(begun, data, strict=True):  # in the order of the commands (4.2.5.2)
         session.send_data(command, one, start=0, end=end)
-        begun.append(command)
     for command, one in zip(begun, data, strict=True):
         done = session.finish(command, one)
         assert done.status == 0, f"a write with unsolicited data ended with status {done.status:#04x}"
