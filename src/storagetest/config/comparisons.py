@@ -6,6 +6,7 @@
         metric: p99
         gate: nfs-v4.2 <= 1.1 x nfs-v3
 
+The gate may require either of the two: ``nfs >= 1.7 x iscsi`` of a latency states that NFS is the slower one.
 A side is a variant's id, or the name of a target that has one variant. Both are attached at the same time on
 a client that both have, so they cannot be the same device.
 """
@@ -92,7 +93,7 @@ def _read(
     if metric is None:
         hint = suggest(entry.metric, workload.metrics)
         raise ConfigError(f"{workload.name} has no metric {entry.metric!r}{hint}", place=places["metric"])
-    contest = parse_comparison(entry.gate, metric, place=places["gate"])
+    contest = parse_comparison(entry.gate, place=places["gate"])
     left, right = (_variant(side, variants, places["gate"]) for side in (contest.left, contest.right))
     _check_both(left, right, places["gate"])
     text = f"{metric.name}: {left.id} {contest.op} {contest.factor:g} x {right.id}"

@@ -3,7 +3,7 @@
 Under ``thresholds`` (the file's, or a target's) a key names a workload, or a workload with some of its
 parameters: ``sequential[direction=read,block_size=1MiB]``. The gates below such a key are for the
 cases that have all of those parameters. Values are compared after the workload has read them: 1MiB and
-1048576 are the same.
+1048576 are the same. A list is written ``multi-user[levels=[1,4,16]]``.
 
 For one case, of the gates of the same sort (absolute, or against the baseline) on the same metric, one holds:
 a target's goes before the file's; then the one under the key with more parameters; then the one further down
@@ -31,7 +31,9 @@ from storagetest.errors import ConfigError
 if TYPE_CHECKING:
     from storagetest.verdict.base import Threshold
 
-_KEY = re.compile(r"([^\[\]]+)(?:\[([^\[\]]*)\])?")
+_KEY = re.compile(r"([^\[\]]+)(?:\[((?:[^\[\]]|\[[^\[\]]*\])*)\])?")
+_COMMA = re.compile(r",(?![^\[\]]*\])")
+"""A comma between parameters, not one within a list: ``levels=[1,4],block_size=4KiB``."""
 
 
 def read_rules(
@@ -59,7 +61,7 @@ def read_key(key: str, workloads: Mapping[str, WorkloadKind]) -> tuple[WorkloadK
         raise ConfigError(f"{key!r} is not a workload, or workload[parameter=value,…]")
     workload = find_workload(match[1].strip(), workloads)
     given: dict[str, str] = {}
-    for pair in match[2].split(",") if match[2] is not None else ():
+    for pair in _COMMA.split(match[2]) if match[2] is not None else ():
         name, equals, value = (part.strip() for part in pair.partition("="))
         if not (name and equals and value) or name in given:
             raise ConfigError(f"{key!r}: expected [parameter=value,…], each parameter once")

@@ -79,7 +79,10 @@ def _decide(result: SequentialResult, interval: Interval) -> tuple[Outcome, str]
             return Outcome.PASS, "meets the threshold"
         case DecisionState.FAILED:
             fresh = result.runs - (result.alarmed_at or result.runs)
-            return Outcome.FAIL, f"worse than required{f', confirmed by {fresh} fresh pairs' * bool(fresh)}"
+            return (
+                Outcome.FAIL,
+                f"misses the requirement{f', confirmed by {fresh} fresh pairs' * bool(fresh)}",
+            )
         case DecisionState.ALARMED:
             reason = f": alarmed, but not confirmed by the fresh pairs so far{reached}"
         case DecisionState.CONTRADICTED:

@@ -63,7 +63,11 @@ def _section(name: str, kind: type[Workload[Any]]) -> str:
         unset = kind().parameters(kind.Options()) if not any(f.is_required() for f in fields.values()) else {}
         order = [*(key for key in shown if key in fields), *(key for key in fields if key not in shown)]
         rows = [
-            (f"`{key}`", _default(unset.get(key)), " ".join((fields[key].description or "").split()))
+            (
+                f"`{key}`",
+                _default(unset.get(key, fields[key].default)),
+                " ".join((fields[key].description or "").split()),
+            )
             for key in order
         ]
         lines += [_table(("parameter", "default", ""), rows)]

@@ -107,6 +107,10 @@ class Workload(ABC, Generic[O]):
         words = [_word(name, value) for name, value in self.parameters(options).items() if name in fields]
         return " ".join((self.name, *words))
 
+    def capabilities(self, options: O) -> frozenset[Capability]:  # noqa: ARG002
+        """Return the capabilities without which a case with ``options`` is skipped."""
+        return self.needs
+
     def dataset(self, options: O, scale: LoadSize) -> str | None:  # noqa: ARG002
         """Return the key of the data set this load works on, or None. Equal keys are filled once."""
         return None

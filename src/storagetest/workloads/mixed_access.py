@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from storagetest.config.base import Size
-from storagetest.workloads._fio.base import FioOptions, FioWorkload, Pattern
+from storagetest.workloads._fio.base import FioWorkload, JobsOptions, Pattern
 from storagetest.workloads.base import register
 
 
@@ -23,7 +23,7 @@ class MixedAccess(FioWorkload["MixedAccess.Options"]):
     )
     example: ClassVar[Mapping[str, Any]] = {"direction": "read", "block_size": "64KiB"}
 
-    class Options(FioOptions):
+    class Options(JobsOptions):
         """The direction, how random, the block and how many are in flight."""
 
         direction: Literal["read", "write"] = "read"
@@ -37,9 +37,6 @@ class MixedAccess(FioWorkload["MixedAccess.Options"]):
 
         queue_depth: Annotated[int, Field(ge=1, le=4096)] = 8
         """I/Os in flight, for each job."""
-
-        jobs: Annotated[int, Field(ge=1, le=256)] = 1
-        """Workers, all on the same file or device."""
 
     def pattern(self, options: MixedAccess.Options) -> Pattern:
         """Return fio's ``randread`` or ``randwrite`` with its share of sequential I/O."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from storagetest.config.base import Size
-from storagetest.workloads._fio.base import FioOptions, FioWorkload, Pattern
+from storagetest.workloads._fio.base import FioWorkload, JobsOptions, Pattern
 from storagetest.workloads.base import register
 
 
@@ -20,7 +20,7 @@ class RandomMixed(FioWorkload["RandomMixed.Options"]):
     source = "randrw of fio(1)"
     example: ClassVar[Mapping[str, Any]] = {"read_percent": 70, "block_size": "4KiB"}
 
-    class Options(FioOptions):
+    class Options(JobsOptions):
         """The ratio, the block and how many are in flight."""
 
         read_percent: Annotated[int, Field(ge=1, le=99)] = 70
@@ -31,9 +31,6 @@ class RandomMixed(FioWorkload["RandomMixed.Options"]):
 
         queue_depth: Annotated[int, Field(ge=1, le=4096)] = 8
         """I/Os in flight, for each job."""
-
-        jobs: Annotated[int, Field(ge=1, le=256)] = 1
-        """Workers, all on the same file or device."""
 
     def pattern(self, options: RandomMixed.Options) -> Pattern:
         """Return fio's ``randrw``; figures are of both directions together."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from storagetest.config.base import Size
-from storagetest.workloads._fio.base import FioOptions, FioWorkload, Pattern
+from storagetest.workloads._fio.base import FioWorkload, JobsOptions, Pattern
 from storagetest.workloads.base import register
 
 
@@ -20,7 +20,7 @@ class SmallRandomRead(FioWorkload["SmallRandomRead.Options"]):
     source = "randread of fio(1)"
     example: ClassVar[Mapping[str, Any]] = {"block_size": "4KiB", "queue_depth": 8}
 
-    class Options(FioOptions):
+    class Options(JobsOptions):
         """The block and how many are in flight."""
 
         block_size: Size = 4096
@@ -28,9 +28,6 @@ class SmallRandomRead(FioWorkload["SmallRandomRead.Options"]):
 
         queue_depth: Annotated[int, Field(ge=1, le=4096)] = 8
         """I/Os in flight, for each job."""
-
-        jobs: Annotated[int, Field(ge=1, le=256)] = 1
-        """Workers, all on the same file or device."""
 
     def pattern(self, options: SmallRandomRead.Options) -> Pattern:
         """Return fio's ``randread``."""

@@ -51,7 +51,7 @@ def test_a_pair_that_misses_is_confirmed_by_fresh_pairs():
     assert wants_more(run_of(left), [alarmed], max_repeats=4)
     failed = pair(left * 2, [1000.0] * 8, versus(">=", 1.5), plan=PLAN)
     assert failed.outcome is Outcome.FAIL
-    assert failed.reason.endswith("worse than required, confirmed by 4 fresh pairs")
+    assert failed.reason.endswith("misses the requirement, confirmed by 4 fresh pairs")
 
 
 def test_lower_is_better_for_a_latency():
@@ -76,3 +76,13 @@ def test_pair_without_a_verdict_has_a_reason(left, right, message):
 def test_one_invalid_side_is_enough():
     verdict = judge_pair(run_of([1.0] * 3), run_of([1.0] * 3, invalid=("too busy",)), versus(">=", 1.0))
     assert "too busy" in verdict.reason
+
+
+def test_that_one_is_worse_is_a_claim_like_any_other():
+    """A latency at least 1.7 times the other's: shown by a slower left side, refuted by a quicker one."""
+    claim = versus(">=", 1.7, "latency_mean")
+    assert pair([2.0, 2.01, 1.99], [1.0] * 3, claim).outcome is Outcome.PASS
+    refuted = pair([1.0, 1.01, 0.99], [1.0] * 3, claim)
+    assert refuted.outcome is Outcome.FAIL
+    assert refuted.reason.endswith("misses the requirement")
+    assert pair([1000.0, 1010.0, 990.0], [2000.0] * 3, versus("<=", 0.6)).outcome is Outcome.PASS

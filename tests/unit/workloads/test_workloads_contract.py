@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from storagetest.config.thresholds import read_key
+from storagetest.config.thresholds import read_key, read_parameter
+from storagetest.errors import ConfigError
 from storagetest.measure.run import METRICS
 from storagetest.verdict import parse_threshold
 from storagetest.workloads.base import LoadSize, Workload, workloads
@@ -220,3 +221,11 @@ def test_the_result_shows_a_loads_own_options_first():
         ("block_size", "4KiB"), ("queue_depth", 8), ("jobs", 1), ("direct", True), ("engine", "libaio"),
         ("sync", "none"), ("seed", 1),
     ]  # fmt: skip
+
+
+def test_a_list_is_a_parameter_in_the_brackets_of_a_key():
+    kind, given = read_key("multi-user[levels=[1,4,16],read_percent=0]", workloads.all())
+    assert given == {"levels": "[1,4,16]", "read_percent": "0"}
+    assert read_parameter(kind, "levels", given["levels"]) == (1, 4, 16)
+    with pytest.raises(ConfigError, match="is not a workload, or workload"):
+        read_key("multi-user[levels=[1,[4]]]", workloads.all())

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from measured_loads import measured, needs_fio
 
 from storagetest.errors import WorkloadError
-from storagetest.workloads._fio.job import FIRST, FioJob, argv
+from storagetest.workloads._fio.job import FIRST, Division, FioJob, argv
 from storagetest.workloads._fio.parse import FioResult, parse
 from storagetest.workloads._fio.timeline import began, first_io, timeline
 from storagetest.workloads.base import LoadSize
@@ -239,6 +239,19 @@ def test_a_colon_in_a_name_does_not_make_two_files_of_it():
     assert options(FioJob("r", "/dev/disk/by-path/ip-10.0.0.1:3260", "read", 512, 512))["filename"] == (
         "/dev/disk/by-path/ip-10.0.0.1\\:3260"
     )
+
+
+def test_workers_with_files_of_their_own_are_given_a_directory_and_numbered_names():
+    job = FioJob("r", "/mnt/a:b/f.$jobnum.dat", "read", 512, 512, jobs=2, division=Division.FILE)
+    given = options(job)
+    assert (given["directory"], given["filename_format"]) == ("/mnt/a\\:b", "f.$jobnum.dat")
+    assert "filename" not in given
+    assert (job.files, job.data_size) == (("/mnt/a:b/f.0.dat", "/mnt/a:b/f.1.dat"), 1024)
+
+
+def test_workers_with_parts_begin_one_behind_the_other():
+    given = options(FioJob("r", "/dev/x", "read", 512, 1024, jobs=2, offset=4096, division=Division.PART))
+    assert (given["offset"], given["offset_increment"], given["size"]) == ("4096", "1024", "1024")
 
 
 def test_mix_has_its_shares():

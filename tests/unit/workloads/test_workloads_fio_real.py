@@ -15,7 +15,7 @@ from storagetest.errors import ClientLacks, WorkloadError
 from storagetest.measure.run import METRICS
 from storagetest.protocols.base import Attachment, AttachmentKind
 from storagetest.workloads._fio import base
-from storagetest.workloads._fio.job import FioJob
+from storagetest.workloads._fio.job import Division, FioJob
 from storagetest.workloads._fio.run import run_fio
 from storagetest.workloads.base import LoadSize
 from storagetest.workloads.mixed_access import MixedAccess
@@ -47,6 +47,9 @@ def file_of(attachment: Attachment) -> Path:
         (WRITE, {"engine": "psync", "queue_depth": 1, "direct": False}),
         (STREAM, {}),
         (STREAM, {"direction": "write", "block_size": "64KiB"}),
+        (STREAM, {"direction": "write", "block_size": "64KiB", "jobs": 2}),
+        (STREAM, {"jobs": 2, "files": "per-job", "queue_depth": 1}),
+        (WRITE, {"jobs": 4, "files": "per-job"}),
         (SmallRandomRead(), {}),
         (RandomMixed(), {"read_percent": 70}),
         (MixedAccess(), {"direction": "write", "block_size": "16KiB"}),
@@ -108,6 +111,59 @@ def test_load_goes_on_in_the_cooldown_and_is_not_counted(directory):
 def test_one_worker_alone_does_not_cool_down(directory):
     sample = measured(WRITE, directory, {"jobs": 1}, replace(SCALE, cooldown=0.4))
     assert "cooldown" not in sample.evidence["argv"]
+
+
+@needs_fio
+def test_with_a_file_per_job_the_data_set_is_divided_into_files(directory):
+    options = {"jobs": 2, "files": "per-job", "direction": "write", "queue_depth": 1}
+    sample = measured(STREAM, directory, options, SCALE)
+    files = sorted(Path(directory.path).iterdir())
+    assert [file.name for file in files] == [f"storagetest-{SCALE.size}-2.{number}.dat" for number in (0, 1)]
+    for file in files:
+        assert_filled(file, SCALE.size // 2)
+    assert sample.evidence["size"] == "4MiB"
+    assert "numjobs=2" in sample.evidence["argv"]
+
+
+@needs_fio
+def test_jobs_of_a_sequential_load_have_parts_of_one_file(directory):
+    """Each worker writes its own half: every block of the file is new, and the file is no longer."""
+    read = STREAM.Options.model_validate({"jobs": 2, "direction": "write", "block_size": "512KiB"})
+    job = STREAM.job(directory, read, SCALE)
+    assert (job.size, job.data_size, job.division) == (SCALE.size // 2, SCALE.size, Division.PART)
+    STREAM.fill(directory, read, SCALE)
+    before = file_of(directory).read_bytes()
+    once = replace(job, runtime=None, ramp=0.0, log_interval=0.0)
+    assert run_fio(directory.client, once, deadline=30).result.bytes == SCALE.size
+    after = file_of(directory).read_bytes()
+    assert len(after) == SCALE.size
+    blocks = range(0, SCALE.size, 4096)
+    assert all(before[at : at + 4096] != after[at : at + 4096] for at in blocks)
+
+
+def test_files_of_jobs_are_refused_where_they_cannot_be(directory):
+    device = replace(directory, kind=AttachmentKind.BLOCK)
+    per_job = WRITE.Options.model_validate({"jobs": 8, "files": "per-job"})
+    assert WRITE.capabilities(per_job) == {"filesystem"}
+    assert WRITE.capabilities(WRITE.Options(jobs=8)) == frozenset()
+    with pytest.raises(WorkloadError, match="8 files of at least 1MiB do not fit into 4MiB"):
+        WRITE.job(directory, per_job, SCALE)
+    with pytest.raises(ValueError, match="cache: warm is about one file"):
+        WRITE.Options.model_validate(
+            {"files": "per-job", "cache": "warm", "direct": False, "engine": "psync", "queue_depth": 1}
+        )
+    assert WRITE.job(device, WRITE.Options(jobs=2), SCALE).files == (device.path,)
+
+
+def test_a_case_keeps_its_parameters_of_before_files_and_jobs_were_options():
+    assert list(WRITE.parameters(WRITE.Options())) == [
+        *("block_size", "queue_depth", "jobs", "direct", "engine", "sync", "seed"),
+    ]
+    assert list(STREAM.parameters(STREAM.Options())) == [
+        *("direction", "block_size", "queue_depth", "direct", "engine", "sync", "seed"),
+    ]
+    several = STREAM.Options.model_validate({"jobs": 2, "files": "per-job"})
+    assert STREAM.title(several) == "sequential jobs=2 per-job"
 
 
 @needs_fio

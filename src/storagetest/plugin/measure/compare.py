@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
@@ -81,7 +80,8 @@ def _check(comparison: Comparison, client: Host, state: RunState) -> None:
             " Choose another client with --st-client",
             place=comparison.place,
         )
-    load: Any = state.workload(comparison.workload)
+    load = state.workload(comparison.workload)()
+    needs = load.capabilities(load.Options.model_validate(dict(comparison.parameters)))
     for variant in (comparison.left, comparison.right):
-        if lacking := state.lacking(variant, load.needs):
+        if lacking := state.lacking(variant, needs):
             pytest.skip(lacking)

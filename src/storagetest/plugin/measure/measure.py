@@ -74,7 +74,7 @@ class MeasureFixture:
         __tracebackhide__ = True
         load = self._state.workload(workload)()
         options = _options(load, parameters)
-        if lacking := self._state.lacking(self._variant, load.needs):
+        if lacking := self._state.lacking(self._variant, load.capabilities(options)):
             pytest.skip(lacking)
         profile, thresholds = self._state.profile, self._state.thresholds
         attachments = select_attachments(clients, self._attachments, self._variant)

@@ -3,8 +3,8 @@
 A subclass defines its options and its :class:`Pattern`; see ``small_random_write.py``.
 
 The data set is one file, or the start of a device, fully written with random data before anything is
-measured. All workloads of one size share it. It is ``scale.size`` bytes, or the attachment's space if that
-is less. Every sample's evidence has the size used, and the requested size if that is larger.
+measured. All workloads of one size share it. It is ``scale.size`` bytes; every sample's evidence has its
+size. With ``files: per-job`` it is that many bytes in as many files as there are workers.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from storagetest.measure.bottleneck import Utilisation
 from storagetest.measure.cache import Cache, why_cache_state_unproven
 from storagetest.measure.run import METRICS, Metric, Sample
 from storagetest.polling import wait_until
-from storagetest.protocols.base import Attachment, AttachmentKind
+from storagetest.protocols.base import Attachment, AttachmentKind, Capability
 from storagetest.units import format_size
-from storagetest.workloads._fio.job import FioJob
+from storagetest.workloads._fio.job import JOB_NUMBER, Division, FioJob
 from storagetest.workloads._fio.run import FioOutcome, check_engine, run_fio
 from storagetest.workloads._metrics import describe_cpu, latency_parts, parts_of_latency, percentiles
 from storagetest.workloads.base import LoadSize, Workload
@@ -91,9 +91,29 @@ class FioOptions(WorkloadOptions):
         return self
 
 
+class JobsOptions(FioOptions):
+    """Options of a load of several workers."""
+
+    jobs: Annotated[int, Field(ge=1, le=256)] = 1
+    """Workers at the same time."""
+
+    files: Literal["shared", "per-job"] = "shared"
+    """`shared`: all workers use one file or device. `per-job`: each has a file of its own, and all files
+    together have the size of the data set; a case without a file system is skipped."""
+
+    @model_validator(mode="after")
+    def _warm_is_one_file(self) -> Self:
+        if self.files == "per-job" and self.cache == "warm":
+            raise ValueError("cache: warm is about one file: use files: shared")
+        return self
+
+
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """The I/O itself: ``rw`` is fio's (``randwrite``, ``read`` …)."""
+    """The I/O itself: ``rw`` is fio's (``randwrite``, ``read`` …).
+
+    ``division`` is what each of ``jobs`` workers works on, unless each has a file of its own by the options.
+    """
 
     rw: str
     block_size: int
@@ -101,6 +121,7 @@ class Pattern:
     jobs: int = 1
     read_percent: int | None = None
     random_percent: int | None = None
+    division: Division = Division.WHOLE
 
 
 O = TypeVar("O", bound=FioOptions)  # noqa: E741  # options
@@ -111,6 +132,9 @@ class FioWorkload(Workload[O]):
 
     tools: ClassVar[Mapping[str, tuple[str, ...]]] = {"fio": ("fio", "--version")}
     metrics: ClassVar[Mapping[str, Metric]] = {**METRICS, **parts_of_latency}
+    added_options: ClassVar[frozenset[str]] = frozenset({"cache", "files"})
+    """Options that older results do not have. They are parameters of a result only where they are set to
+    another value than the default, so that a case keeps its baseline."""
 
     @abstractmethod
     def pattern(self, options: O) -> Pattern:
@@ -119,26 +143,35 @@ class FioWorkload(Workload[O]):
     def parameters(self, options: O) -> Mapping[str, Any]:
         """Return the options, sizes as ``4KiB``; the workload's own come first."""
         dumped = options.model_dump()
-        shared = {name: dumped.pop(name) for name in FioOptions.model_fields}
-        if shared["cache"] is None:
-            del shared["cache"]
+        fields = type(options).model_fields
+        for name in self.added_options & dumped.keys():
+            if dumped[name] == fields[name].default:
+                del dumped[name]
+        last = [name for kind in (JobsOptions, FioOptions) for name in kind.__annotations__ if name in dumped]
+        shared = {name: dumped.pop(name) for name in last}
         parameters = {**dumped, **shared}
         if "block_size" in parameters:
             parameters["block_size"] = format_size(parameters["block_size"])
         return parameters
 
-    def dataset(self, options: O, scale: LoadSize) -> str | None:  # noqa: ARG002
-        """Return a key of the size alone: every pattern runs on the same file."""
-        return data_key(scale)
+    def capabilities(self, options: O) -> frozenset[Capability]:
+        """Return ``filesystem`` too, if each worker has a file of its own."""
+        files = {AttachmentKind.FILESYSTEM.value} if _file_per_job(options) else set()
+        return super().capabilities(options) | files
+
+    def dataset(self, options: O, scale: LoadSize) -> str | None:
+        """Return a key of the size alone: every pattern runs on the same file, or on as many files."""
+        files = f" in {self.pattern(options).jobs} files" if _file_per_job(options) else ""
+        return f"{data_key(scale)}{files}"
 
     def fill(self, attachment: Attachment, options: O, scale: LoadSize) -> None:
         """Write the whole size once, in sequence, with incompressible data; at the end it is synchronised.
 
         It bypasses the page cache if the load does: a target may refuse O_DIRECT (open(2)).
         """
-        size = data_size(attachment, scale)
         fs = attachment.kind is AttachmentKind.FILESYSTEM
-        filename = data_file(attachment, scale)
+        jobs = self.pattern(options).jobs if _file_per_job(options) else 1
+        filename, size = _place(attachment, scale, jobs if _file_per_job(options) else None)
         job = FioJob(
             "fill",
             filename,
@@ -146,16 +179,18 @@ class FioWorkload(Workload[O]):
             _MIB,
             size,
             queue_depth=4,
+            jobs=jobs,
             direct=options.direct,
             create=fs,
             offset=attachment.offset,
+            division=Division.FILE if _file_per_job(options) else Division.WHOLE,
         )
-        done = run_fio(attachment.client, job, deadline=SLACK + size / SLOWEST_FILL, count=False)
-        if done.result.bytes != size:
-            written = f"{done.result.bytes} of {size} bytes"
+        done = run_fio(attachment.client, job, deadline=SLACK + job.data_size / SLOWEST_FILL, count=False)
+        if done.result.bytes != job.data_size:
+            written = f"{done.result.bytes} of {job.data_size} bytes"
             raise WorkloadError(f"{attachment.client.name}: filling {filename} wrote {written}")
-        if fs:
-            _check_allocated(attachment, filename, size)
+        for file in job.files if fs else ():
+            _check_allocated(attachment, file, size)
 
     def measure(self, attachment: Attachment, options: O, scale: LoadSize) -> Sample:
         """Run ramp and runtime once on the filled data set."""
@@ -163,7 +198,7 @@ class FioWorkload(Workload[O]):
         if options.cache is not None and job.directions != ("read",):
             raise WorkloadError(f"{self.name}: cache: {options.cache} is about loads that only read")
         done = self.run(attachment, options, scale, job)
-        sample = _sample(done, {"size": format_size(job.size)})
+        sample = _sample(done, {"size": format_size(job.data_size)})
         return with_cache_proof(sample, done, self.cache(options), job.filename)
 
     def cache(self, options: O) -> Cache | None:
@@ -180,7 +215,7 @@ class FioWorkload(Workload[O]):
         cooldown = 0.0 if alone else scale.cooldown
         deadline = scale.ramp + scale.runtime + cooldown + scale.start_timeout + SLACK
         if warm:
-            deadline += jobs[0].size / SLOWEST_FILL
+            deadline += jobs[0].data_size / SLOWEST_FILL
         try:
             return run_fio(
                 attachment.client,
@@ -211,15 +246,22 @@ class FioWorkload(Workload[O]):
 
     def job(self, attachment: Attachment, options: O, scale: LoadSize) -> FioJob:
         """Return fio's job. Raises :class:`WorkloadError` if its blocks do not fit into the data set."""
-        pattern, size = self.pattern(options), data_size(attachment, scale)
-        if size < pattern.block_size * pattern.queue_depth * pattern.jobs:
+        pattern = self.pattern(options)
+        if _file_per_job(options):
+            pattern = replace(pattern, division=Division.FILE)
+        per_job = pattern.division is Division.FILE
+        filename, size = _place(attachment, scale, pattern.jobs if per_job else None)
+        total = size * pattern.jobs if per_job else size
+        if total < pattern.block_size * pattern.queue_depth * pattern.jobs:
             raise WorkloadError(
                 f"{attachment.client.name}: {self.name}: {pattern.queue_depth * pattern.jobs} blocks of "
-                f"{format_size(pattern.block_size)} do not fit into {format_size(size)}: use a larger size"
+                f"{format_size(pattern.block_size)} do not fit into {format_size(total)}: use a larger size"
             )
+        if pattern.division is Division.PART:
+            size = size // pattern.jobs // pattern.block_size * pattern.block_size
         return FioJob(
             name=self.name,
-            filename=data_file(attachment, scale),
+            filename=filename,
             size=size,
             **asdict(pattern),
             **options.model_dump(include={"direct", "engine", "sync"}),
@@ -301,6 +343,27 @@ def utilisation(done: FioOutcome) -> Utilisation:
         resent=resent,
         busy_cores=done.cpu.share * done.cpu.cores * seconds / measured if done.cpu else None,
     )
+
+
+def _file_per_job(options: FioOptions) -> bool:
+    return isinstance(options, JobsOptions) and options.files == "per-job"
+
+
+def _place(attachment: Attachment, scale: LoadSize, files: int | None) -> tuple[str, int]:
+    """Return the data set's file or device and its bytes; with ``files``, the files' name and those of each.
+
+    Raises :class:`WorkloadError` if a file would have less than 1 MiB.
+    """
+    size = data_size(attachment, scale)
+    if files is None:
+        return data_file(attachment, scale), size
+    each = size // files // _MIB * _MIB
+    if each == 0:
+        raise WorkloadError(
+            f"{attachment.client.name}: {files} files of at least 1MiB do not fit into {format_size(size)}: "
+            "use a larger size or fewer jobs"
+        )
+    return f"{attachment.path}/storagetest-{scale.size}-{files}.{JOB_NUMBER}.dat", each
 
 
 def data_key(scale: LoadSize) -> str:

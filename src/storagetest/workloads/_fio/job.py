@@ -8,6 +8,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import PurePosixPath
 
 from storagetest.agent.barrier import LEAD
 
@@ -18,19 +20,34 @@ FIRST = "first"
 """How those of the scout's do."""
 
 
+class Division(StrEnum):
+    """What each of a job's workers works on: the whole data set, its part of it, or a file of its own."""
+
+    WHOLE = "whole"
+    PART = "part"
+    FILE = "file"
+
+
+JOB_NUMBER = "$jobnum"
+"""Stands for the number of the worker, from 0, in the name of a file (``filename_format`` of fio(1))."""
+
+
 @dataclass(frozen=True, slots=True)
 class FioJob:
-    """One fio job on one file or device.
+    """One fio job on one file or device, or on a file for each worker.
 
-    ``size`` bytes from ``offset`` on are used, in blocks of ``block_size``. ``jobs`` workers keep
-    ``queue_depth`` I/Os each in flight. ``sync`` opens with O_SYNC (``sync``) or O_DSYNC (``dsync``). With
-    ``runtime`` (seconds) it runs that long after ``ramp``; without, it passes over ``size`` once. ``seed``
-    makes the order of random I/O and the data repeatable; without, both differ each time. Of a mix
-    (``randrw``, ``rw``) ``read_percent`` of the I/Os are reads; of one that is partly sequential
-    ``random_percent`` go to random offsets. With ``create`` fio creates the file; else a missing file is an
-    error, never a file full of holes. With ``log_interval`` (seconds) fio leaves files named after
-    :data:`LOG` in its working directory: bandwidth, IOPS and latency over time. Without ``invalidate`` the
-    page cache keeps the file's pages when fio begins. It begins ``delay`` seconds after fio does.
+    Each worker uses ``size`` bytes, in blocks of ``block_size``: from ``offset`` on, with ``Division.PART``
+    the first from there, the next behind it and so on; with ``Division.FILE`` ``filename`` has
+    :data:`JOB_NUMBER` in it. ``jobs`` workers keep ``queue_depth`` I/Os each in flight.
+
+    ``sync`` opens with O_SYNC (``sync``) or O_DSYNC (``dsync``). With ``runtime`` (seconds) it runs that long
+    after ``ramp``; without, it passes over ``size`` once. ``seed`` makes the order of random I/O and the data
+    repeatable; without, both differ each time. Of a mix (``randrw``, ``rw``) ``read_percent`` of the I/Os are
+    reads; of one that is partly sequential ``random_percent`` go to random offsets. With ``create`` fio
+    creates the file; else a missing file is an error, never a file full of holes. With ``log_interval``
+    (seconds) fio leaves files named after :data:`LOG` in its working directory: bandwidth, IOPS and latency
+    over time. Without ``invalidate`` the page cache keeps the file's pages when fio begins. It begins
+    ``delay`` seconds after fio does.
     """
 
     name: str
@@ -53,6 +70,19 @@ class FioJob:
     invalidate: bool = True
     delay: float = 0.0
     offset: int = 0
+    division: Division = Division.WHOLE
+
+    @property
+    def data_size(self) -> int:
+        """Bytes that all workers together use."""
+        return self.size if self.division is Division.WHOLE else self.size * self.jobs
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files of all workers, or the device."""
+        if self.division is not Division.FILE:
+            return (self.filename,)
+        return tuple(self.filename.replace(JOB_NUMBER, str(number)) for number in range(self.jobs))
 
     @property
     def directions(self) -> tuple[str, ...]:
@@ -125,11 +155,9 @@ def _options(job: FioJob, *, at_once: bool = False) -> list[str]:
     """
     options = [
         f"--name={job.name}",
-        # fio splits file names at ':' unless it is escaped.
-        f"--filename={job.filename.replace(':', chr(92) + ':')}",
+        *_place(job),
         f"--rw={job.rw}",
         f"--bs={job.block_size}",
-        *([f"--offset={job.offset}"] if job.offset else []),
         f"--size={job.size}",
         f"--ioengine={job.engine}",
         f"--iodepth={job.queue_depth}",
@@ -161,6 +189,20 @@ def _options(job: FioJob, *, at_once: bool = False) -> list[str]:
         options.append(f"--log_avg_msec={max(1, round(job.log_interval * 1000))}")
         options += ["--per_job_logs=0", "--log_unix_epoch=1"]
     return options
+
+
+def _place(job: FioJob) -> list[str]:
+    """Return the options of the file or device, and of the place in it. fio splits names at ':'."""
+    path = job.filename.replace(":", r"\:")
+    if job.division is Division.FILE:
+        path_of = PurePosixPath(path)
+        return [f"--directory={path_of.parent}", f"--filename_format={path_of.name}"]
+    parts = job.division is Division.PART
+    return [
+        f"--filename={path}",
+        *([f"--offset={job.offset}"] if job.offset else []),
+        *([f"--offset_increment={job.size}"] if parts else []),
+    ]
 
 
 def _milliseconds(seconds: float) -> str:

@@ -28,8 +28,8 @@ _UPTIME = re.compile(r"^(\d+\.\d\d)$", re.MULTILINE)
 # $1: file to preload into the page cache (or empty), $2: how much of it in MiB. It stays open while fio runs:
 # a block device's cache is dropped when its last user closes it, and an SMB file's cache with its lease.
 # $3: what to read in addition to fio's report: counters, files (logs and files of the start barrier).
-# $4: file to drop from the page cache (or empty). fio would drop it after the barrier, in a time that differs
-# between clients.
+# $4: files to drop from the page cache, one a line (or empty). fio would drop them after the barrier, in a
+# time that differs between clients.
 # "$@" is then fio's command line; this shell does not interpret it. The files are in memory and are removed
 # when the script ends. If a signal ends the script, it exits with 143, as fio would. No process is started
 # without need: each costs a slow client a tenth of a second.
@@ -44,7 +44,9 @@ case $wanted in *files*)
 esac
 count() {{ case $wanted in *counters*) {snapshot.command()} {_LOGS}; esac; }}
 [ -z "$warm" ] || {{ exec 9< "$warm" && dd of=/dev/null bs=1M count="$size" status=none <&9; }} || exit 1
-[ -z "$tidy" ] || dd of="$tidy" oflag=nocache conv=notrunc,nocreat,fdatasync count=0 status=none || exit 1
+[ -z "$tidy" ] || printf '%s\n' "$tidy" | while IFS= read -r file; do
+  dd of="$file" oflag=nocache conv=notrunc,nocreat,fdatasync count=0 status=none || exit 1
+done || exit 1
 echo '{_BEFORE}'; count
 read up _ < /proc/uptime; echo "$up"
 echo '{_FIO}'; "$@"; status=$?
@@ -106,7 +108,7 @@ def run_fio(
     expected = [ExpectedReport(job.directions, job.runtime, job.queue_depth * job.jobs) for job in every]
     expected += [FIRST_IO_REPORT] if barrier else []
     interval = max(job.log_interval for job in jobs)
-    preload = (jobs[0].filename, str(jobs[0].size >> 20)) if warm else ("", "0")
+    preload = (jobs[0].filename, str(jobs[0].data_size >> 20)) if warm else ("", "0")
     wanted = " ".join((*(("counters",) if count else ()), *(("files",) if interval > 0 or barrier else ())))
     dirty = barrier and "write" in jobs[0].directions and jobs[0].invalidate and not jobs[0].direct
     done = run_command(
@@ -117,7 +119,7 @@ def run_fio(
         log_interval=interval,
         preload=preload,
         wanted=wanted,
-        tidy=jobs[0].filename if dirty else "",
+        tidy="\n".join(jobs[0].files) if dirty else "",
         cooldown=cooldown,
         quickly=not warm and not barrier,
     )
@@ -153,9 +155,9 @@ def run_command(
 ) -> FioOutcome:
     """Run a fio command line, as :func:`run_fio` does, and check that it reports what is ``expected``.
 
-    The file ``tidy`` is dropped from the page cache first. The last ``cooldown`` seconds are not the first
-    job's. With ``quickly``, the client's fork server runs fio if there is one. It does what the script does,
-    except for the preload, ``tidy`` and the start barrier.
+    The files ``tidy`` (one a line) are dropped from the page cache first. The last ``cooldown`` seconds are
+    not the first job's. With ``quickly``, the client's fork server runs fio if there is one. It does what the
+    script does, except for the preload, ``tidy`` and the start barrier.
     """
     try:
         if quickly and has_fork_server(client):
