@@ -15,6 +15,10 @@ client_cpu: Mapping[str, Metric] = {"client_cpu": METRICS["client_cpu"]}
 """The busy share of all the client's cores."""
 
 
+elapsed: Mapping[str, Metric] = {"elapsed": Metric("elapsed", Unit.SECONDS, Better.LOWER)}
+"""The time of a load that runs to its end, all phases together."""
+
+
 def rate(*names: str) -> dict[str, Metric]:
     """Return metrics of operations per second."""
     return {name: Metric(name, Unit.PER_SECOND, Better.HIGHER) for name in names}

@@ -14,7 +14,7 @@ from storagetest.protocols.base import Attachment
 from storagetest.units import format_throughput
 from storagetest.workloads._agent.base import AgentOptions, AgentWorkload, require_space
 from storagetest.workloads._agent.result import AgentResult, OpStats
-from storagetest.workloads._metrics import bandwidth, client_cpu, latencies, rate, share
+from storagetest.workloads._metrics import bandwidth, client_cpu, elapsed, latencies, rate, share
 from storagetest.workloads.base import LoadSize, register
 
 _MIB = 1 << 20
@@ -45,6 +45,7 @@ class Bonnie(AgentWorkload["Bonnie.Options"]):
         **rate("seeks", *_FILES),
         **latencies("seeks", *_FILES),
         **share(*(f"{each}_cpu" for each in (*_STREAMS, "seeks", *_FILES)), exceeds_one=True),
+        **elapsed,
         **client_cpu,
     }
 

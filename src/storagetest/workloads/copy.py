@@ -12,7 +12,7 @@ from storagetest.measure.run import Metric, Sample
 from storagetest.protocols.base import Attachment
 from storagetest.workloads._agent.base import AgentOptions, AgentWorkload, require_space
 from storagetest.workloads._agent.result import AgentResult, OpStats
-from storagetest.workloads._metrics import bandwidth, client_cpu, latencies, rate
+from storagetest.workloads._metrics import bandwidth, client_cpu, elapsed, latencies, rate
 from storagetest.workloads.base import LoadSize, register
 
 _MIB = 1 << 20
@@ -37,6 +37,7 @@ class Copy(AgentWorkload["Copy.Options"]):
         **bandwidth(*(f"{phase}_bandwidth" for phase in _MOVING)),
         **rate(*(f"{phase}_files" for phase in _PHASES)),
         **latencies(*_PHASES),
+        **elapsed,
         **client_cpu,
     }
 

@@ -12,7 +12,7 @@ from storagetest.measure.run import Metric
 from storagetest.protocols.base import Attachment
 from storagetest.workloads._agent.base import AgentOptions, AgentWorkload, require_space
 from storagetest.workloads._agent.result import AgentResult, OpStats
-from storagetest.workloads._metrics import client_cpu, rate, timed
+from storagetest.workloads._metrics import client_cpu, elapsed, rate, timed
 from storagetest.workloads.base import LoadSize, register
 
 OPERATIONS = (
@@ -43,7 +43,12 @@ class Metadata(AgentWorkload["Metadata.Options"]):
     }
     headline = ("create_ops", "stat_ops", "unlink_ops", "create_p99")
     source = "the operations of mdtest (https://github.com/hpc/ior) and the calls that it leaves out"
-    metrics: ClassVar[Mapping[str, Metric]] = {**timed(*OPERATIONS), **rate("readdir_entries"), **client_cpu}
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        **timed(*OPERATIONS),
+        **rate("readdir_entries"),
+        **elapsed,
+        **client_cpu,
+    }
 
     class Options(AgentOptions):
         """The operations, and the directories that they work in."""

@@ -13,7 +13,7 @@ from storagetest.measure.run import Better, Metric, Sample
 from storagetest.protocols.base import Attachment
 from storagetest.workloads._agent.base import AgentOptions, AgentWorkload, require_space
 from storagetest.workloads._agent.result import AgentResult
-from storagetest.workloads._metrics import bandwidth, client_cpu, counts, latencies, rate
+from storagetest.workloads._metrics import bandwidth, client_cpu, counts, elapsed, latencies, rate
 from storagetest.workloads.base import LoadSize, register
 
 _BYTES_A_FILE = 1 << 18
@@ -43,6 +43,7 @@ class Postmark(AgentWorkload["Postmark.Options"]):
         **counts("transactions", better=Better.HIGHER),
         **counts("server_writes_per_transaction"),
         **latencies("transaction", *_OPERATIONS),
+        **elapsed,
         **client_cpu,
     }
 

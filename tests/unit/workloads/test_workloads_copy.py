@@ -1,5 +1,6 @@
 """Copying with the real agent on a directory."""
 
+import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -47,11 +48,15 @@ def test_a_tree_is_too(directory):
         assert operations[name]["files"]["total_bytes"] == operations["write"]["files"]["total_bytes"]
     assert operations["delete"]["files"]["total"] == 2 * files
     assert set(sample.values) == set(LOAD.metrics)
+    spans = [json.loads(line)["span"] for line in sample.evidence["phases"].splitlines()]
+    assert len(spans) == 4
+    assert sample.values["elapsed"] == pytest.approx(sum(spans))
 
 
 def test_what_the_time_did_not_suffice_to_write_is_not_copied(directory):
     scale = replace(SCALE, size=256 * MIB, runtime=0.1)
-    _, operations = run(directory, {"kind": "tree"}, scale)
+    sample, operations = run(directory, {"kind": "tree"}, scale)
+    assert "elapsed" not in sample.values  # it is that of the profile
     assert operations["write"]["files"]["total"] < 256 * MIB // 20480
     assert operations["copy"]["files"]["total"] <= operations["write"]["files"]["total"]
 

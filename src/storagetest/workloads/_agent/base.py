@@ -102,7 +102,7 @@ class AgentWorkload(Workload[O]):
         deadline = fio.SLACK + limit + scale.start_timeout
         result = run_agent(attachment.client, {**request, "barrier": scale.barrier}, deadline=deadline)
         try:
-            sample = self._sample(result, options, json.dumps(request))
+            sample = self._sample(result, options, request)
         except KeyError as error:  # the name of a phase or an operation was damaged in transit
             name = f"{attachment.client.name}: {self.name} on {attachment.path}"
             raise WorkloadError(f"{name}: the agent's result cannot be trusted: it has no {error}") from None
@@ -125,13 +125,15 @@ class AgentWorkload(Workload[O]):
         utilisation = self.measure(memory, options, short).utilisation
         return None if utilisation is None else utilisation.rate
 
-    def _sample(self, result: AgentResult, options: O, request: str) -> Sample:
+    def _sample(self, result: AgentResult, options: O, request: Mapping[str, Any]) -> Sample:
         values = self.values(result, options)
+        if request["seconds"] is None and "elapsed" in self.metrics:
+            values["elapsed"] = sum(phase.span for phase in result.phases.values())
         operations = {name: entry for name, entry in self.operations(result, options).items() if entry.ops}
         for name, entry in operations.items():
             values |= latency_values(name, entry.latency)
         phases = _describe_phases(result, operations.values())
-        evidence = {"request": request, "phases": phases, **self.evidence(result)}
+        evidence = {"request": json.dumps(request), "phases": phases, **self.evidence(result)}
         if result.cpu is not None:
             values["client_cpu"] = result.cpu.share
             evidence["cpu"] = describe_cpu(result.cpu)
