@@ -4,9 +4,10 @@ A *case* is what the plugin does for one measuring case: attach, versions, ceili
 What it adds is its whole time, less that of attaching and detaching, less what the fio processes of fill and
 repeats took (from before each is started to after it has ended, by the client's clock). So it is everything
 else: the connection's round trips, shells, counters read, sampling and putting it all together. It is printed
-for the first case on a client, which asks for versions and measures the ceiling, and for those after it. Exit
-status 0: the median of those is at most 100 ms (``--path``), or 5 % of the case (``--target``); 1: more; 2:
-it could not run.
+for the first case on a client, which asks for versions and measures the ceiling, and for those after it. A
+user meets more: fio itself starts, calibrates its clock and ends in each repeat. That is printed too, as the
+case less ramps, runtimes and fill. Exit status 0: the median added is at most 100 ms (``--path``), or 5 %
+of the case (``--target``); 1: more; 2: it could not run.
 
     python benchmarks/harness_overhead.py --path /var/tmp
     python benchmarks/harness_overhead.py --targets targets.yaml --target nfs-v4.2-nconnect1 --client client1
@@ -19,6 +20,7 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,15 @@ LOCAL_LIMIT = 0.1
 LAB_SHARE = 0.05
 
 
+@dataclass(frozen=True, slots=True)
+class CaseTimes:
+    """Seconds of a whole case, what storagetest added to it, and what fio took beyond ramps and runtimes."""
+
+    whole: float
+    added: float
+    fio: float
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the cases, print what came out, and return the exit status."""
     wanted = _parser().parse_args(arguments)
@@ -51,9 +62,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 host.run(["true"], deadline=60)  # log in first: a session does that once
             cases = []
             for number in range(wanted.cases + 1):
-                whole, added = _case(client, extra_hosts, protocol, options, scale, wanted.repeats)
-                cases.append((whole, added))
-                print(f"  {number:3}  case {whole:8.3f} s, of which added {added * 1000:6.0f} ms", flush=True)
+                cases.append(_case(client, extra_hosts, protocol, options, scale, wanted.repeats))
+                one = cases[-1]
+                print(
+                    f"  {number:3}  case {one.whole:8.3f} s, of which added {one.added * 1000:6.0f} ms; "
+                    f"by fio's starts and ends {one.fio * 1000:6.0f} ms",
+                    flush=True,
+                )
     except StoragetestError as error:
         print(error, file=sys.stderr)
         return 2
@@ -97,14 +112,16 @@ def _case(
     options: TargetOptions,
     scale: LoadSize,
     repeats: int,
-) -> tuple[float, float]:
-    """Return the seconds of a whole case, and those of them that were neither attach, detach nor fio."""
+) -> CaseTimes:
     load: list[float] = []
+    filled: list[float] = []
 
     def watched(client: Host, *jobs: Any, **more: Any) -> FioOutcome:  # noqa: ANN401  # as it comes
         done = run_fio(client, *jobs, **more)
         if all(job.engine != "null" for job in jobs):  # the ceiling is ours
             load.append(done.counted.seconds)
+            if jobs[0].runtime is None:
+                filled.append(load[-1])
         return done
 
     before = fio_load.run_fio
@@ -118,7 +135,8 @@ def _case(
         ended = time.monotonic()
     finally:
         fio_load.run_fio = before
-    return ended - began, measured - attached - sum(load)
+    added = measured - attached - sum(load)
+    return CaseTimes(ended - began, added, sum(load) - sum(filled) - repeats * (scale.ramp + scale.runtime))
 
 
 def _run(attachment: Attachment, extra_hosts: tuple[Host, ...], scale: LoadSize, repeats: int) -> None:
@@ -137,11 +155,12 @@ def _run(attachment: Attachment, extra_hosts: tuple[Host, ...], scale: LoadSize,
     )
 
 
-def _report(cases: list[tuple[float, float]], *, local: bool) -> int:
-    (_, first), *others = cases
-    added = [one for _, one in others]
-    middle, whole = statistics.median(added), statistics.median(case for case, _ in others)
-    print(f"the first case on a client: {format_duration(first)}, with versions and ceiling")
+def _report(cases: list[CaseTimes], *, local: bool) -> int:
+    first, *others = cases
+    added = [one.added for one in others]
+    middle, whole = statistics.median(added), statistics.median(one.whole for one in others)
+    print(f"the first case on a client: {format_duration(first.added)}, with versions and ceiling")
+    print(f"fio's starts and ends: median {format_duration(statistics.median(one.fio for one in others))}")
     print(
         f"each case after it: median {format_duration(middle)} of {format_duration(whole)}"
         f" ({middle / whole:.2%}), {format_duration(min(added))} to {format_duration(max(added))}"

@@ -3,8 +3,8 @@
 import errno
 import os
 
-from fuse_passthrough import PassThrough
-from fuse_protocol import Call, Opened
+from fuse_passthrough import Bending, PassThrough
+from fuse_protocol import Attributes, Call, Opened
 
 
 class NoLinks(PassThrough):
@@ -60,6 +60,13 @@ class Small(PassThrough):
         found = super().statfs(call, node)
         blocks = self.size // found["frsize"]
         return {**found, "blocks": blocks, "bfree": blocks // 2, "bavail": blocks // 2}
+
+
+class NoBlocks(Bending):
+    """stat() counts no blocks (sys/stat.h: the unit of st_blocks is not defined)."""
+
+    def bend(self, found: Attributes) -> None:
+        found.blocks = 0
 
 
 class DirectRefused(PassThrough):

@@ -255,13 +255,39 @@ def test_more_in_flight_than_fits_is_refused(directory):
         WRITE.measure(directory, options, SCALE)
 
 
-def test_holes_are_found_out(directory, monkeypatch):
-    monkeypatch.setattr(base, "_ALLOCATION_SETTLES", 0.0)
+@pytest.mark.parametrize(("data", "holes"), [(0, 64), (MIB, 48), (3 * MIB, 16)])
+def test_holes_are_found_out(directory, data, holes):
     path = Path(directory.path) / "sparse"
-    path.touch()
+    path.write_bytes(os.urandom(data))
     os.truncate(path, 4 * MIB)
-    with pytest.raises(WorkloadError, match=f"{4 * MIB} bytes long with 0 allocated: holes"):
-        base._check_allocated(directory, str(path), 4 * MIB)
+    reported = f"{4 * MIB} bytes long with {data} allocated; {holes} of 64 places in it read as zeros"
+    with pytest.raises(WorkloadError, match=reported):
+        base._check_filled(directory, str(path), 4 * MIB, direct=True)
+
+
+def test_a_filled_file_of_another_size_is_an_error(directory):
+    path = Path(directory.path) / "longer"
+    path.write_bytes(os.urandom(2 * MIB))
+    with pytest.raises(WorkloadError, match=f"filled with {MIB} bytes, .* is {2 * MIB} bytes long"):
+        base._check_filled(directory, str(path), MIB, direct=True)
+
+
+def test_a_file_that_cannot_be_read_has_holes(directory):
+    path = Path(directory.path) / "directory"
+    path.mkdir()
+    with pytest.raises(WorkloadError, match="64 of 64 places"):
+        base._check_filled(directory, str(path), path.stat().st_size + 64 * 4096, direct=False)
+
+
+@needs_fio
+@pytest.mark.skipif(fuse_mount.why_not() is not None, reason=f"{fuse_mount.why_not()}")
+def test_where_no_blocks_are_counted_the_data_are_read(client, tmp_path):
+    for name in ("below", "disk"):
+        (tmp_path / name).mkdir()
+    with fuse_mount.mounted("fuse_sound:NoBlocks", tmp_path / "below", tmp_path / "disk") as disk:
+        directory = Attachment(client, str(disk), AttachmentKind.FILESYSTEM, 1 << 30)
+        WRITE.fill(directory, WRITE.Options(), SCALE)
+        assert file_of(directory).stat().st_blocks == 0
 
 
 @needs_fio
