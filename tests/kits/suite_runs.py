@@ -1,13 +1,11 @@
 """Runs of the conformance suites on targets of the tests, each by a pytest process of its own."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from child_pytest import run_pytest
 from output_files import read_json_lines
 
 ROOT = Path(__file__).parents[2]
@@ -19,13 +17,9 @@ def run_suite(
     """Run ``what`` (paths in suites/conformance) on ``targets``; return the records of the cases."""
     document = {"version": 1, "clients": {"here": {"transport": "local"}}, "targets": targets}
     (where / "targets.yaml").write_text(json.dumps(document), encoding="utf-8")
-    argv = [sys.executable, "-m", "pytest", "-q", "--tb=line", "-p", "no:cacheprovider"]
-    argv += ["--rootdir", str(ROOT), "-c", str(ROOT / "pyproject.toml")]
+    argv = ["-q", "--tb=line", "--rootdir", str(ROOT), "-c", str(ROOT / "pyproject.toml")]
     argv += ["--st-targets", str(where / "targets.yaml"), "--st-cases", str(where / "cases.jsonl")]
     argv += [*options, *(str(ROOT / "suites" / "conformance" / path) for path in what)]
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
-    done = subprocess.run(
-        argv, cwd=where, env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
+    done = run_pytest(argv, where, {"PYTHONPATH": str(ROOT / "src")})
     assert done.returncode in (0, 1), done.stdout[-3000:] + done.stderr[-2000:]
     return read_json_lines(where / "cases.jsonl")

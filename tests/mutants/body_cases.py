@@ -7,8 +7,6 @@ none.
 
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import tomllib
 from collections.abc import Mapping
@@ -19,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from child_pytest import run_pytest
 
 from storagetest.runner.client_cases import ClientCase
 
@@ -48,14 +47,12 @@ def collected(suite: str, target: Mapping[str, str] | None = None) -> list[BodyC
             "targets": {"target": target or {"protocol": "local", "path": place}},
         }
         targets.write_text(json.dumps(document), encoding="utf-8")
-        argv = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "body_cases"]
-        argv += ["-p", "no:cacheprovider", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT)]
+        argv = ["--collect-only", "-q", "-p", "body_cases"]
+        argv += ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT)]
         argv += ["--st-targets", str(targets), str(ROOT / "suites" / "conformance" / suite)]
-        path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
-        environment = os.environ | {_COLLECT: str(found), "PYTHONPATH": path}
-        done = subprocess.run(
-            argv, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False
-        )
+        here = Path(__file__).parent
+        path = os.pathsep.join([str(here), str(here.parent / "kits"), os.environ.get("PYTHONPATH", "")])
+        done = run_pytest(argv, ROOT, {_COLLECT: str(found), "PYTHONPATH": path})
         if done.returncode:
             output = f"{done.stdout[-3000:]}{done.stderr[-1000:]}"
             raise RuntimeError(f"pytest ended with {done.returncode}:\n{output}")

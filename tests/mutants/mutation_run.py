@@ -21,8 +21,6 @@ Rules of the count:
 import importlib
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -34,6 +32,7 @@ from typing import Any, Protocol
 
 import pytest
 from _pytest.runner import runtestprotocol
+from child_pytest import run_pytest
 from proxy import Proxy, Rewrite, Splitter
 
 ROOT = Path(__file__).parents[2]
@@ -167,21 +166,18 @@ def run(
     """
     made: MutationRun = importlib.import_module(module).mutation_run()
     where.mkdir(parents=True, exist_ok=True)
-    environment = os.environ | {
+    environment = {
         "PYTHONPATH": os.pathsep.join(map(str, [*_paths(), os.environ.get("PYTHONPATH", "")])),
         "MUTATION_RUN": module,
         "MUTANTS_WHERE": str(where),
         "MUTANTS_ONLY": "" if only is None else ",".join(only),
         "MUTANTS_HONEST": "1" if (only is None if honest is None else honest) else "",
     }
-    argv = [sys.executable, "-m", "pytest", "-q", "--tb=line", "-p", "mutation_run", "--st-judge-all"]
-    argv += ["-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:xdist"]
+    argv = ["-q", "--tb=line", "-p", "mutation_run", "--st-judge-all", "-p", "no:randomly", "-p", "no:xdist"]
     argv += ["--rootdir", str(ROOT), "-c", str(ROOT / "pyproject.toml")]
     argv += ["--st-cases", str(where / "cases.jsonl"), "--st-results", str(where / "results.jsonl")]
     argv += [*made.options, str(ROOT / "suites" / "conformance" / made.suite)]
-    done = subprocess.run(
-        argv, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout, check=False
-    )
+    done = run_pytest(argv, ROOT, environment, timeout=timeout)
     (where / "output.txt").write_text(done.stdout + done.stderr, encoding="utf-8")
     if done.returncode not in (0, 1):
         output = done.stdout[-4000:] + done.stderr[-2000:]

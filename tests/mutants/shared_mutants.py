@@ -227,7 +227,7 @@ class WritesRewriteTheBlock(PassThrough):
         with Path(self.nodes[node].path).open("r+b", buffering=0) as file:
             block = bytearray(os.pread(file.fileno(), end - start, start))
             block.extend(bytes(max(0, offset - start + len(data) - len(block))))
-            time.sleep(0.002)  # the other client's server writes meanwhile
+            time.sleep(0.01)  # the other client's server writes meanwhile
             block[offset - start : offset - start + len(data)] = data
             os.pwrite(file.fileno(), block, start)
         return len(data)

@@ -11,8 +11,6 @@ network.
 
 import json
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -21,6 +19,7 @@ from typing import Any
 
 import pytest
 from _pytest.runner import runtestprotocol
+from child_pytest import run_pytest
 from fuse_mount import mounted
 from mutation_run import ROOT, Outcomes, by_mutant
 from shared_mutants import MUTANTS
@@ -39,7 +38,6 @@ PROCESSES = 8
 _OUT, _PART = "SHARED_MUTATION_OUT", "SHARED_MUTATION_PART"
 _RECORD = "storagetest_case"
 _VISIBILITY_TIMEOUT = 1.5
-_DEADLINE = 900
 
 
 def run() -> Outcomes:
@@ -52,19 +50,12 @@ def run() -> Outcomes:
 def _run_part(part: int) -> dict[str, list[dict[str, Any]]]:
     with tempfile.TemporaryDirectory(prefix="storagetest-shared-") as directory:
         out = Path(directory, "out")
-        paths = [str(Path(__file__).parent), str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
-        more = {_OUT: str(out), _PART: str(part), "PYTHONPATH": ":".join(paths)}
-        argv = [sys.executable, "-m", "pytest", "-q", "-p", "shared_mutation_run", "-p", "no:cacheprovider"]
-        argv += ["--rootdir", directory, "-c", os.devnull, "--import-mode=importlib", str(SUITE)]
-        done = subprocess.run(
-            argv,
-            cwd=directory,
-            env={**os.environ, **more},
-            capture_output=True,
-            text=True,
-            timeout=_DEADLINE,
-            check=False,
-        )
+        here = Path(__file__).parent
+        paths = [here, here.parent / "kits", ROOT / "src", *filter(None, [os.environ.get("PYTHONPATH")])]
+        more = {_OUT: str(out), _PART: str(part), "PYTHONPATH": os.pathsep.join(map(str, paths))}
+        argv = ["-q", "-p", "shared_mutation_run", "--rootdir", directory]
+        argv += ["-c", os.devnull, "--import-mode=importlib", str(SUITE)]
+        done = run_pytest(argv, Path(directory), more)
         if not out.exists():
             raise AssertionError(done.stdout[-4000:] + done.stderr[-4000:])
         result: dict[str, list[dict[str, Any]]] = json.loads(out.read_text())
