@@ -455,7 +455,13 @@ def repeat_looks() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Start the proxies, and set their targets file before storagetest reads one."""
+    """Start the proxies, and set their targets file before storagetest reads one.
+
+    The targets are this process's own, so its locks are too: a case that waits for a mutant's answer holds
+    up no other run.
+    """
+    from storagetest.runner import locks as lock_files  # as above
+
     name = os.environ.get("MUTATION_RUN")
     if name is None:
         return
@@ -465,4 +471,7 @@ def pytest_configure(config: pytest.Config) -> None:
     plugin = _Plugin(importlib.import_module(name).mutation_run(), where, only, honestly=honestly)
     config.option.st_targets = str(plugin.targets())
     config.pluginmanager.register(plugin, "mutants")
+    locks = where / "locks"
+    locks.mkdir(mode=0o700, exist_ok=True)
+    lock_files.lock_directory = lambda: locks  # type: ignore[assignment]
     repeat_looks()

@@ -25,6 +25,7 @@ def filled(here, names=NAMES):
 
 def plus_entries(nfs: Nfs3Client, directory, *, maxcount: int = 32768):
     cookie, verifier, found = 0, NO_VERIFIER, []
+    seen = {cookie}
     while True:
         page: READDIRPLUS3resok = ok(
             nfs.readdirplus(directory, cookie=cookie, verifier=verifier, maxcount=maxcount)
@@ -34,6 +35,8 @@ def plus_entries(nfs: Nfs3Client, directory, *, maxcount: int = 32768):
             return found
         assert page.reply.entries, "3.3.17: no entries, and not the end"
         cookie, verifier = page.reply.entries[-1].cookie, page.cookieverf
+        assert cookie not in seen, f"3.3.17: the cookie {cookie} comes twice, so the directory has no end"
+        seen.add(cookie)
 
 
 @pytest.fixture

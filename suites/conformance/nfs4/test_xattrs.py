@@ -76,6 +76,7 @@ class Attributes:
                 return names
             assert found.lxr_names, "8.4.3: LISTXATTRS without names that is not at the end"
             cookie = found.lxr_cookie
+            assert len(names) == len(set(names)), "8.4.3: LISTXATTRS repeats names, so the list has no end"
 
 
 @pytest.fixture

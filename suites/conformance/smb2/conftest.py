@@ -24,8 +24,7 @@ from storagetest.polling import wait_until
 from storagetest.wire.smb2.client import Account, SmbSession, Tree
 from storagetest.wire.smb2.codes import Access, Disposition
 from storagetest.wire.smb2.connection import DialectRefused
-from storagetest.wire.smb2.harness import SmbEndpoint, SmbHarness, make_directory, remove_directory
-from storagetest.wire.smb2.information import directory_entries
+from storagetest.wire.smb2.harness import SmbEndpoint, SmbHarness, entries, make_directory, remove_directory
 from storagetest.wire.smb2.ladder import PORT, make_decoder
 from storagetest.wire.tcp import PeerClosed, RecordedConnection, ResponseTimeout
 
@@ -73,15 +72,14 @@ def _remove_left_behind(tree: Tree) -> None:
     """Remove the directories of runs on this machine whose process has ended."""
     me = Owner.current()
     root = tree.open("", access=Access.GENERIC_READ, disposition=Disposition.OPEN, options=1)
-    while not (listed := root.list(pattern=f"{PREFIX}*")).status:
-        for entry in directory_entries(listed.buffer):
-            found = re.fullmatch(rf"{_owned_prefix()}_(\d+)_(\d+)_[0-9a-f]{{12}}", entry.name)
-            if found is None or not entry.is_directory or entry.is_reparse_point:
-                continue
-            owner = replace(me, pid=int(found[1]), start_time=int(found[2]))
-            if not is_running(owner, me):
-                with suppress(AttachError, AssertionError):
-                    remove_directory(tree, entry.name)
+    for entry in entries(root, f"{PREFIX}*"):
+        found = re.fullmatch(rf"{_owned_prefix()}_(\d+)_(\d+)_[0-9a-f]{{12}}", entry.name)
+        if found is None or not entry.is_directory or entry.is_reparse_point:
+            continue
+        owner = replace(me, pid=int(found[1]), start_time=int(found[2]))
+        if not is_running(owner, me):
+            with suppress(AttachError, AssertionError):
+                remove_directory(tree, entry.name)
     root.close()
 
 

@@ -57,7 +57,9 @@ def listing(opened, info_class=FileInfo.ID_BOTH_DIRECTORY, pattern="*", *, flags
         message = opened.list(info_class, pattern, flags=flags, **more)
         if message.status == SmbStatus.NO_MORE_FILES:
             return found
-        found += directory_entries(expect(message).buffer, info_class)
+        page = directory_entries(expect(message).buffer, info_class)
+        assert page, "a response without an entry that is not at the end"
+        found += page
         found = [entry for entry in found if entry.name not in (".", "..")]
         assert len(found) < 500, "the listing does not end"
         flags &= ~(RESTART_SCANS | REOPEN)

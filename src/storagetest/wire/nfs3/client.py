@@ -218,6 +218,7 @@ class Nfs3Client:
     def entries(self, directory: nfs_fh3, *, count: int = 4096) -> Iterator[entry3]:
         """Read a whole directory; raises AssertionError if a READDIR is refused or has nothing new."""
         cookie, verifier = 0, NO_VERIFIER
+        seen = {cookie}
         while True:
             page = ok(self.readdir(directory, cookie=cookie, verifier=verifier, count=count))
             yield from page.reply.entries
@@ -225,6 +226,8 @@ class Nfs3Client:
                 return
             assert page.reply.entries, "3.3.16: a READDIR without entries that is not at the end"
             cookie, verifier = page.reply.entries[-1].cookie, page.cookieverf
+            assert cookie not in seen, f"3.3.16: the cookie {cookie} comes twice, so the directory has no end"
+            seen.add(cookie)
 
     def find(self, directory: nfs_fh3, name: bytes) -> nfs_fh3:
         """Return the handle of ``name``; raises AssertionError if LOOKUP is refused."""

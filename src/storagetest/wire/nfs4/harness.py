@@ -261,6 +261,7 @@ def entries(
 ) -> Iterator[Any]:
     """Read a whole directory; raises AssertionError if a READDIR is refused or has nothing new."""
     cookie, verifier = 0, bytes(8)
+    seen = {cookie}
     while True:
         asked = readdir(cookie=cookie, verifier=verifier, maxcount=maxcount, numbers=numbers)
         page = ok(nfs.compound(putfh(directory), asked))["READDIR"]
@@ -269,6 +270,8 @@ def entries(
             return
         assert page.reply.entries, "18.23.3: a READDIR without entries that is not at the end"
         cookie, verifier = page.reply.entries[-1].cookie, page.cookieverf
+        assert cookie not in seen, f"18.23.3: the cookie {cookie} comes twice, so the directory has no end"
+        seen.add(cookie)
 
 
 def _remove_all(nfs: Nfs4Client, directory: bytes, depth: int) -> None:

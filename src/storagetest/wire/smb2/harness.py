@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -19,7 +19,7 @@ from storagetest.wire.smb2.codes import (
     SmbStatus,
 )
 from storagetest.wire.smb2.connection import DIALECTS, SmbConnection
-from storagetest.wire.smb2.information import directory_entries
+from storagetest.wire.smb2.information import DirectoryEntry, directory_entries
 from storagetest.wire.smb2.message import SmbMessage
 from storagetest.wire.tcp import RecordedConnection
 
@@ -101,6 +101,20 @@ def make_directory(tree: Tree, path: str) -> None:
     SmbFile(tree, path, bytes(message["file_id"]), message).close()
 
 
+def entries(directory: SmbFile, pattern: str = "*") -> Iterator[DirectoryEntry]:
+    """Read the names in ``directory`` that match; ends where the server does not go on.
+
+    Raises AttachError if it goes on without new names (MS-FSA 2.1.5.6.3: each query continues the last one).
+    """
+    seen: set[str] = set()
+    while not (listed := directory.list(pattern=pattern)).status:
+        page = directory_entries(listed.buffer)
+        if not page or seen.issuperset(entry.name for entry in page):
+            raise AttachError(f"the listing of {directory.name!r} goes on without new names")
+        seen.update(entry.name for entry in page)
+        yield from page
+
+
 def remove_directory(tree: Tree, path: str) -> None:
     """Remove a directory with all that is in it. Raises AttachError if something stays.
 
@@ -109,15 +123,14 @@ def remove_directory(tree: Tree, path: str) -> None:
     directory = tree.open(
         path, disposition=Disposition.OPEN, options=Options.DIRECTORY_FILE | Options.OPEN_REPARSE_POINT
     )
-    while not (listed := directory.list()).status:
-        for entry in directory_entries(listed.buffer):
-            below = f"{path}\\{entry.name}"
-            if entry.name in (".", ".."):
-                continue
-            if entry.is_directory and not entry.is_reparse_point:
-                remove_directory(tree, below)
-            else:
-                _remove(tree, below, read_only=bool(entry.attributes & SmbAttribute.READONLY))
+    for entry in entries(directory):
+        below = f"{path}\\{entry.name}"
+        if entry.name in (".", ".."):
+            continue
+        if entry.is_directory and not entry.is_reparse_point:
+            remove_directory(tree, below)
+        else:
+            _remove(tree, below, read_only=bool(entry.attributes & SmbAttribute.READONLY))
     removed = directory.delete_on_close().status or directory.close().status
     if removed:
         raise AttachError(f"cannot remove directory {path!r}: {SmbStatus.name_of(removed)}")
