@@ -59,6 +59,87 @@ def test_a_failing_release_is_blamed_on_its_own_variant(run_pytest, pytester):
     result.stdout.fnmatch_lines(["*test_case?other-1? PASSED*", "*test_case?other-2? PASSED*"])
 
 
+SLOW = """\
+import storagetest.protocols.local as local
+from storagetest.errors import DeadlineExceeded, HostError, TargetDead
+from storagetest.protocols.base import register
+
+SILENCES = [1 if name in (FAULT, "both") else 0 for name in ("attach", "probe")]
+
+
+def silence(at, error):
+    if SILENCES[at] and not REPEATS:
+        SILENCES[at] -= 1
+    elif not (SILENCES[at] and REPEATS):
+        return
+    if error is HostError:
+        raise HostError("here: root@192.0.2.1:22 did not answer within 10 s")
+    raise TargetDead("disk: no response to here within 10 s") from DeadlineExceeded("timeout")
+
+
+@register
+class Slow(local.Local):
+    name = "stubborn"
+
+    class Options(local.Local.Options):
+        deadline: float = 0.3
+
+    def attach(self, client, options):
+        silence(0, ERROR)
+        return super().attach(client, options)
+
+    def probe(self, client, options):
+        silence(1, TargetDead)
+"""
+ERROR_IN_A_CASE = """\
+import pytest
+from storagetest.errors import StoragetestError
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_case(attachment, number):
+    if number == 1:
+        raise StoragetestError("a case's own")
+"""
+
+
+def slow_protocol(fault: str, *, error: str = "TargetDead", repeats: bool) -> str:
+    """Return a conftest.py with a target that is silent at ``fault``, once or always."""
+    return f"FAULT, REPEATS = {fault!r}, {repeats}\n" + SLOW.replace("ERROR", error)
+
+
+@pytest.mark.parametrize("error", ["TargetDead", "HostError"])
+def test_a_client_that_was_slow_once_costs_no_case(run_pytest, pytester, error):
+    pytester.makeconftest(slow_protocol("attach", error=error, repeats=False))
+    run_pytest(suite=TWO_CASES, targets=TARGETS).assert_outcomes(passed=4)
+
+
+def test_a_target_that_is_silent_twice_is_dead(run_pytest, pytester):
+    pytester.makeconftest(slow_protocol("attach", repeats=True))
+    result = run_pytest("-rs", suite=TWO_CASES, targets=TARGETS)
+    result.assert_outcomes(passed=2, errors=1, skipped=1)
+    result.stdout.fnmatch_lines(["*disk is dead: disk: no response to here within 10 s*"])
+
+
+def test_a_look_after_an_error_that_is_slow_once_costs_that_case_alone(run_pytest, pytester):
+    pytester.makeconftest(slow_protocol("probe", repeats=False))
+    result = run_pytest("--st-target=disk", suite=ERROR_IN_A_CASE, targets=TARGETS)
+    result.assert_outcomes(passed=2, errors=1)
+
+
+def test_after_an_error_a_target_that_stays_silent_is_dead(run_pytest, pytester):
+    pytester.makeconftest(slow_protocol("probe", repeats=True))
+    result = run_pytest("-rs", "--st-target=disk", suite=ERROR_IN_A_CASE, targets=TARGETS)
+    result.assert_outcomes(errors=1, skipped=2)
+    result.stdout.fnmatch_lines(["*disk is dead: disk: no response to here within 10 s*"])
+
+
+def test_a_client_that_answers_nothing_condemns_no_target(run_pytest, pytester, monkeypatch):
+    monkeypatch.setattr("storagetest.plugin.run_state._answers", lambda client: False)
+    pytester.makeconftest(slow_protocol("probe", repeats=True))
+    result = run_pytest("--st-target=disk", suite=ERROR_IN_A_CASE, targets=TARGETS)
+    result.assert_outcomes(passed=2, errors=1)
+
+
 CRASH = """\
 import os
 import signal

@@ -92,7 +92,10 @@ class SshEntry(Model):
     """An OpenSSH client configuration that `address` is looked up in."""
 
     connect_timeout: Annotated[Duration, Field(gt=0)] = 10.0
-    """Time limit for the connection and the login."""
+    """Time limit for the name and the connection."""
+
+    login_timeout: Annotated[Duration, Field(gt=0)] = 60.0
+    """Time limit for the answer of sshd and the login; a machine under load takes long for them."""
 
 
 class ImplementationEntry(Model):
@@ -214,6 +217,7 @@ class HostConfig:
     jump: HostConfig | None = None
     ssh_config: Path | None = None
     connect_timeout: float = 10.0
+    login_timeout: float = 60.0
     place: str = ""
     node: int = 0
     job: int = 0

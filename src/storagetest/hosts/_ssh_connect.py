@@ -1,7 +1,8 @@
 """Open one SSH connection: name resolution, TCP (or a channel of a jump host), key exchange, host key, login.
 
-All steps share one time budget. Each step has its own error messages, which name host, user, address and port
-and how to fix the problem. Exceptions of paramiko do not leave this module.
+Name and connection share one time budget, key exchange and login another. Each step has its own error
+messages, which name host, user, address and port and how to fix the problem. Exceptions of paramiko do not
+leave this module.
 """
 
 from __future__ import annotations

@@ -29,7 +29,8 @@ class SshSettings:
     With neither ``key_files`` nor ``password`` (here or in ``ssh_config``) the agent's keys and the usual
     files in ~/.ssh are tried. ``known_hosts`` is ~/.ssh/known_hosts and /etc/ssh/ssh_known_hosts unless
     given.
-    ``connect_timeout`` is in seconds, for one hop: name, connection, key exchange and login together.
+    ``connect_timeout`` (name and connection) and ``login_timeout`` (key exchange and login) are in seconds,
+    for one hop.
     """
 
     name: str
@@ -43,6 +44,7 @@ class SshSettings:
     ssh_config: Path | None = None
     jump: SshSettings | None = None
     connect_timeout: float = 15.0
+    login_timeout: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,5 +120,6 @@ def _jump(settings: SshSettings, hops: str) -> SshSettings | None:
             ssh_config=settings.ssh_config,
             jump=jump,
             connect_timeout=settings.connect_timeout,
+            login_timeout=settings.login_timeout,
         )
     return jump

@@ -39,4 +39,5 @@ def _settings(machine: HostConfig) -> SshSettings:
         ssh_config=machine.ssh_config,
         jump=_settings(machine.jump) if machine.jump else None,
         connect_timeout=machine.connect_timeout,
+        login_timeout=machine.login_timeout,
     )

@@ -15,6 +15,7 @@ Rules:
 from __future__ import annotations
 
 import shlex
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -173,11 +174,20 @@ class SshHost(SupervisedHost):
 
     def _connect(self, timeout: float) -> paramiko.Transport:
         endpoint = self._endpoint = self._endpoint or resolve(self._settings)
-        budget = TimeBudget(endpoint, min(endpoint.connect_timeout, timeout))
-        if endpoint.jump is None:
-            return authenticate(endpoint, tcp_connect(endpoint, budget), budget)
-        self._jump = self._jump or SshHost(endpoint.jump)
-        return authenticate(endpoint, self._jump.open_tunnel(endpoint, budget), budget)
+        end = time.monotonic() + timeout
+        allowed, jump = endpoint.connect_timeout, endpoint.jump
+        stream: socket.socket | paramiko.Channel
+        if jump is None:
+            stream = tcp_connect(endpoint, TimeBudget(endpoint, min(allowed, timeout)))
+        else:
+            allowed += (
+                jump.connect_timeout + jump.login_timeout
+            )  # the jump host may have to be connected first
+            self._jump = self._jump or SshHost(jump)
+            stream = self._jump.open_tunnel(endpoint, TimeBudget(endpoint, min(allowed, timeout)))
+        return authenticate(
+            endpoint, stream, TimeBudget(endpoint, min(endpoint.login_timeout, end - time.monotonic()))
+        )
 
     def _retire_connection(self, transport: paramiko.Transport) -> None:
         with self._lock:

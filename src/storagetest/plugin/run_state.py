@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
-from functools import cached_property
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cached_property, partial
 from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -14,7 +14,14 @@ import pytest
 from storagetest import config as targets_file
 from storagetest.config.client_counts import asked_counts
 from storagetest.config.variant_filter import matches_name
-from storagetest.errors import ConfigError, DeadlineExceeded, OptionRefused, StoragetestError, TargetDead
+from storagetest.errors import (
+    ConfigError,
+    DeadlineExceeded,
+    HostError,
+    OptionRefused,
+    StoragetestError,
+    TargetDead,
+)
 from storagetest.hosts.connect import connect
 from storagetest.plugin.items import item_variant
 from storagetest.plugin.measure.thresholds import ThresholdResolver
@@ -32,6 +39,9 @@ if TYPE_CHECKING:
     from storagetest.workloads.base import Workload
 
 KEY = pytest.StashKey["RunState"]()
+
+_CLIENT_TIMEOUT = 90.0
+"""Timeout in seconds of one command on a client that may be slow, its login included (chosen)."""
 
 _ATTACHMENT_TIMEOUT = 30.0
 """Timeout in seconds of one access to a file system or device that may be lost (chosen)."""
@@ -187,9 +197,9 @@ class RunState:
     @contextmanager
     def attach(self, variant: Variant, client: Host) -> Iterator[Attachment]:
         """Attach ``variant``. A failure is recorded, so that the variant's other cases are skipped."""
-        protocol = self.protocol(variant)
         try:
-            with protocol.attach(client, variant.options) as attachment:
+            with ExitStack() as stack:
+                attachment = self._attached(stack, variant, client)
                 try:
                     yield attachment
                 finally:
@@ -198,12 +208,38 @@ class RunState:
             self.mark_failed(variant, error)
             raise
 
-    def check_alive(self, variant: Variant, attachment: Attachment) -> None:
-        """Probe the target after an error of a case, and wait for it, at most its deadline.
+    def _attached(self, stack: ExitStack, variant: Variant, client: Host) -> Attachment:
+        """Attach ``variant``, once more if the client may have been too slow: all cases depend on it."""
+        attach = partial(self.protocol(variant).attach, client, variant.options)
+        try:
+            return stack.enter_context(attach())
+        except StoragetestError as error:
+            if not (_was_silent(error) and _answers(client)):
+                raise
+        return stack.enter_context(attach())
 
-        Raises :class:`TargetDead`, and records it, if the target does not respond by then, or the attachment
-        is lost: no case of the target can run.
+    def check_alive(self, variant: Variant, attachment: Attachment) -> None:
+        """Look at the target after an error of a case, and wait for it, at most its deadline.
+
+        A client that does not run a command can see no target: nothing is recorded then. A silence is looked
+        at twice, because a client that was too slow for the first look causes it too. Raises
+        :class:`TargetDead`, and records it, if the target does not respond, or the attachment is lost: no
+        case of the target can run.
         """
+        if not _answers(attachment.client):
+            return
+        try:
+            self._look_at(variant, attachment)
+        except StoragetestError as first:
+            if not (_was_silent(first) and _answers(attachment.client)):
+                self._mark_dead(variant, first)
+                return
+            try:
+                self._look_at(variant, attachment)
+            except StoragetestError as second:
+                self._mark_dead(variant, second)
+
+    def _look_at(self, variant: Variant, attachment: Attachment) -> None:
         dead: list[TargetDead] = []
 
         def responds() -> bool:
@@ -214,18 +250,18 @@ class RunState:
                 return False
             return True
 
-        try:
-            with suppress(DeadlineExceeded):
-                wait_until(responds, variant.options.deadline, "the target")
-                dead.clear()
-            if dead:
-                raise dead[0]
-            _check_attachment(attachment)
-        except TargetDead as error:
+        with suppress(DeadlineExceeded):
+            wait_until(responds, variant.options.deadline, "the target")
+            dead.clear()
+        if dead:
+            raise dead[0]
+        _check_attachment(attachment)
+
+    def _mark_dead(self, variant: Variant, error: StoragetestError) -> None:
+        """Record and raise ``error`` if the target is dead; otherwise the case's own error is better."""
+        if isinstance(error, TargetDead):
             self.mark_failed(variant, error)
-            raise
-        except StoragetestError:
-            return  # the case's own error is more specific
+            raise error
 
     def _check_selection(self) -> None:
         _ = self.profile
@@ -235,6 +271,20 @@ class RunState:
         for glob in self._options.st_target:
             if not any(matches_name(variant, [glob]) for variant in self.config.variants):
                 raise ConfigError(f"--st-target {glob}: matches no variant. `storagetest targets` lists them")
+
+
+def _was_silent(error: StoragetestError) -> bool:
+    """Whether a command did not end in time, or the client could not be reached."""
+    return isinstance(error, HostError) or isinstance(error.__cause__, DeadlineExceeded)
+
+
+def _answers(client: Host) -> bool:
+    """Whether ``client`` runs a command."""
+    try:
+        client.run(["true"], deadline=_CLIENT_TIMEOUT)
+    except StoragetestError:
+        return False
+    return True
 
 
 def _check_attachment(attachment: Attachment) -> None:
@@ -247,7 +297,7 @@ def _check_attachment(attachment: Attachment) -> None:
     try:
         done = client.run(argv, deadline=_ATTACHMENT_TIMEOUT, check=False)
     except DeadlineExceeded as error:
-        raise TargetDead(f"{client.name}: {path} does not respond: {error}") from None
+        raise TargetDead(f"{client.name}: {path} does not respond: {error}") from error
     if not done.ok:
         reason = done.stderr.strip().rpartition(": ")[2] or f"status {done.status}"
         raise TargetDead(f"{client.name}: {path} is lost: {reason}")

@@ -253,3 +253,14 @@ def test_an_ssh_config_that_cannot_be_read_is_an_error(
         config.write_text(text)
     with pytest.raises(HostError, match=f"c: {message}"):
         resolve(SshSettings("c", "box", ssh_config=config))
+
+
+def test_a_machine_that_answers_late_is_no_machine_that_is_down(sshd) -> None:
+    os.kill(sshd.pid, signal.SIGSTOP)  # its kernel still accepts connections
+    timer = threading.Timer(2, os.kill, (sshd.pid, signal.SIGCONT))
+    timer.start()
+    try:
+        with SshHost(replace(sshd.settings, connect_timeout=1)) as host:
+            assert host.run(["true"], deadline=60).ok
+    finally:
+        timer.join()

@@ -123,7 +123,7 @@ def test_a_port_that_sends_nothing(settings: SshSettings) -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         port = mute.getsockname()[1]
         started = time.monotonic()
-        message = refusal(settings, port=port, connect_timeout=1.5)
+        message = refusal(settings, port=port, login_timeout=1.5)
         assert time.monotonic() - started < 15
     assert f"127.0.0.1:{port} did not answer within 1.5 s" in message
 
