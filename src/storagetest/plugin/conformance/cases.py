@@ -48,6 +48,7 @@ _ATTRIBUTE = "storagetest_case"
 _OBSERVED = pytest.StashKey[list[str]]()
 _LOG = pytest.StashKey["WireLog"]()
 _CASE = pytest.StashKey["CaseMark"]()
+_MERGED = pytest.StashKey["tuple[int, CaseMark | None]"]()
 _DURATION = pytest.StashKey[float]()
 _MUST_FAIL = pytest.StashKey[bool]()
 _BECAUSE = pytest.StashKey[Cause | None]()
@@ -118,6 +119,14 @@ def register(config: pytest.Config) -> None:
 
 def case_of(item: pytest.Item) -> CaseMark | None:
     """Merge the case marks of ``item``. Raises :class:`pytest.UsageError` for missing or unknown values."""
+    count, case = item.stash.get(_MERGED, (-1, None))
+    if count != len(item.own_markers):  # a mark may have been added
+        case = _merged_marks(item)
+        item.stash[_MERGED] = (len(item.own_markers), case)
+    return case
+
+
+def _merged_marks(item: pytest.Item) -> CaseMark | None:
     callspec = getattr(item, "callspec", None)
     nearest = [mark for mark in callspec.marks if mark.name == "case"] if callspec else []
     marks = nearest + [mark for mark in item.iter_markers("case") if mark not in nearest]
