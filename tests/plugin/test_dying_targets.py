@@ -120,13 +120,18 @@ def test_a_target_that_is_silent_twice_is_dead(run_pytest, pytester):
     result.stdout.fnmatch_lines(["*disk is dead: disk: no response to here within 10 s*"])
 
 
-def test_a_look_after_an_error_that_is_slow_once_costs_that_case_alone(run_pytest, pytester):
+def test_a_look_of_a_slow_client_that_meets_silence_once_costs_that_case_alone(
+    run_pytest, pytester, monkeypatch
+):
+    monkeypatch.setattr("storagetest.plugin.run_state._answer_time", lambda client: 12.0)
     pytester.makeconftest(slow_protocol("probe", repeats=False))
     result = run_pytest("--st-target=disk", suite=ERROR_IN_A_CASE, targets=TARGETS)
     result.assert_outcomes(passed=2, errors=1)
 
 
-def test_after_an_error_a_target_that_stays_silent_is_dead(run_pytest, pytester):
+@pytest.mark.parametrize("seconds", [0.1, 12.0])
+def test_after_an_error_a_target_that_stays_silent_is_dead(run_pytest, pytester, monkeypatch, seconds):
+    monkeypatch.setattr("storagetest.plugin.run_state._answer_time", lambda client: seconds)
     pytester.makeconftest(slow_protocol("probe", repeats=True))
     result = run_pytest("-rs", "--st-target=disk", suite=ERROR_IN_A_CASE, targets=TARGETS)
     result.assert_outcomes(errors=1, skipped=2)
@@ -134,7 +139,7 @@ def test_after_an_error_a_target_that_stays_silent_is_dead(run_pytest, pytester)
 
 
 def test_a_client_that_answers_nothing_condemns_no_target(run_pytest, pytester, monkeypatch):
-    monkeypatch.setattr("storagetest.plugin.run_state._answers", lambda client: False)
+    monkeypatch.setattr("storagetest.plugin.run_state._answer_time", lambda client: None)
     pytester.makeconftest(slow_protocol("probe", repeats=True))
     result = run_pytest("--st-target=disk", suite=ERROR_IN_A_CASE, targets=TARGETS)
     result.assert_outcomes(passed=2, errors=1)

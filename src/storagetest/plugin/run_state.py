@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property, partial
@@ -42,6 +43,9 @@ KEY = pytest.StashKey["RunState"]()
 
 _CLIENT_TIMEOUT = 90.0
 """Timeout in seconds of one command on a client that may be slow, its login included (chosen)."""
+
+_SLOW = 3.0
+"""Seconds for one command from which on a client may be the cause of a silence (chosen)."""
 
 _ATTACHMENT_TIMEOUT = 30.0
 """Timeout in seconds of one access to a file system or device that may be lost (chosen)."""
@@ -216,30 +220,33 @@ class RunState:
         try:
             return stack.enter_context(attach())
         except StoragetestError as error:
-            if not (_was_silent(error) and _answers(client)):
+            if not _was_silent(error) or _answer_time(client) is None:
                 raise
         return stack.enter_context(attach())
 
     def check_alive(self, variant: Variant, attachment: Attachment) -> None:
         """Look at the target after an error of a case, and wait for it, at most its deadline.
 
-        A client that does not run a command can see no target: nothing is recorded then. A silence is looked
-        at twice, because a client that was too slow for the first look causes it too. Raises
-        :class:`TargetDead`, and records it, if the target does not respond, or the attachment is lost: no
-        case of the target can run.
+        A client that does not run a command can see no target: nothing is recorded then. After a silence a
+        client that was slow is asked to look once more. Raises :class:`TargetDead`, and records it, if the
+        target does not respond, or the attachment is lost: no case of the target can run.
         """
-        if not _answers(attachment.client):
+        before = _answer_time(attachment.client)
+        if before is None:
             return
         try:
             self._look_at(variant, attachment)
-        except StoragetestError as first:
-            if not (_was_silent(first) and _answers(attachment.client)):
-                self._mark_dead(variant, first)
+        except StoragetestError as error:
+            after = _answer_time(attachment.client) if _was_silent(error) else 0.0
+            if after is None:
+                return
+            if not _was_silent(error) or max(before, after) < _SLOW:
+                self._mark_dead(variant, error)
                 return
             try:
                 self._look_at(variant, attachment)
-            except StoragetestError as second:
-                self._mark_dead(variant, second)
+            except StoragetestError as again:
+                self._mark_dead(variant, again)
 
     def _look_at(self, variant: Variant, attachment: Attachment) -> None:
         dead: list[TargetDead] = []
@@ -280,13 +287,14 @@ def _was_silent(error: StoragetestError) -> bool:
     return isinstance(error, HostError) or isinstance(error.__cause__, DeadlineExceeded)
 
 
-def _answers(client: Host) -> bool:
-    """Whether ``client`` runs a command."""
+def _answer_time(client: Host) -> float | None:
+    """Return the seconds that ``client`` takes for a command, login included; None if it runs none."""
+    began = time.monotonic()
     try:
         client.run(["true"], deadline=_CLIENT_TIMEOUT)
     except StoragetestError:
-        return False
-    return True
+        return None
+    return time.monotonic() - began
 
 
 def _check_attachment(attachment: Attachment) -> None:
