@@ -200,10 +200,11 @@ def test_a_target_that_hangs_during_a_run_is_reported_dead_once(pytest_run: Pyte
     load = ["pgrep", "-f", "^fio --name=small-random-write .*libaio"]  # not the ceiling measurement
     wait_until(lambda: client.run(load, deadline=15, check=False).ok, 60, "the load")
     machine.pause()
-    resume = threading.Timer(190, machine.resume)
+    resume = threading.Timer(310, machine.resume)
     resume.start()
     try:
-        output, _ = process.communicate(timeout=180)  # two timeouts would take longer
+        # The load's timeout, the target's deadline, and a forced release.
+        output, _ = process.communicate(timeout=300)
     finally:
         resume.cancel()
         machine.resume()
