@@ -390,13 +390,22 @@ class _Plugin:
                 self._once(item, item.parent)
         for at, mutant in enumerate(mutants):
             last = at == len(mutants) - 1
+            following = nextitem if last else item.parent
             began = time.monotonic()
-            with proxy.before(mutant.rewrites()) as rewrites:
-                record = self._once(item, nextitem if last else item.parent)
-                acted = any(rewrite.acted for rewrite in rewrites)
+            record, acted = self._attempt(item, following, mutant)
+            if (
+                not acted and record["outcome"] != "passed"
+            ):  # a real server that was too slow for the deadline
+                record, acted = self._attempt(item, following, mutant)
             self._write(mutant, record, acted=acted, seconds=time.monotonic() - began)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
+
+    def _attempt(self, item: Any, following: Any, mutant: BrokenRule) -> tuple[dict[str, Any], bool]:
+        """Run the case on the mutant; return its record, and whether the mutant acted."""
+        with self.proxies[_target(item) or ""].before(mutant.rewrites()) as rewrites:
+            record = self._once(item, following)
+            return record, any(rewrite.acted for rewrite in rewrites)
 
     @staticmethod
     def _once(item: Any, nextitem: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pytest
 
 from storagetest.errors import AttachError
 from storagetest.wire.smb2.codes import Options, SmbAttribute, SmbCommand, SmbStatus
-from storagetest.wire.smb2.harness import remove_directory
+from storagetest.wire.smb2.harness import entries, remove_directory
 
 DIRECTORY, LINK = SmbAttribute.DIRECTORY, SmbAttribute.DIRECTORY | SmbAttribute.REPARSE_POINT
 
@@ -31,7 +31,8 @@ class Share:
     def open(self, path: str, **_: Any) -> Any:
         rest = [*self.directories.get(path, {}).items()]
 
-        def listing() -> Any:
+        def listing(*, pattern: str) -> Any:
+            assert pattern == "*"
             self.listed.append(path)
             if not rest:
                 return SimpleNamespace(status=SmbStatus.NO_MORE_FILES)
@@ -90,3 +91,10 @@ def test_what_cannot_be_removed_is_named():
     share = Share({"run": {"file": 0}}, refused="run\\file")
     with pytest.raises(AttachError, match=r"cannot remove 'run.*file': STATUS_ACCESS_DENIED"):
         remove_directory(share, "run")
+
+
+@pytest.mark.parametrize("page", [entry("file", 0), b""], ids=["the same names", "no names"])
+def test_a_listing_that_goes_on_without_new_names_is_an_error(page: bytes):
+    endless = SimpleNamespace(name="run", list=lambda pattern: SimpleNamespace(status=0, buffer=page))
+    with pytest.raises(AttachError, match="the listing of 'run' goes on without new names"):
+        list(entries(endless))
