@@ -153,8 +153,10 @@ class SshHost(SupervisedHost):
         """Return ``opened(transport, timeout)`` on the host's connection (rule 1)."""
         while True:
             transport, fresh = self._connected(timeout)
+            # An older connection may be lost; a new one is not, so its sshd is slow at most.
+            limit = self._settings.login_timeout if fresh else self._settings.connect_timeout
             try:
-                return opened(transport, min(self._settings.connect_timeout, timeout))
+                return opened(transport, min(limit, timeout))
             except _BROKEN as error:
                 self._retire_connection(transport)
                 if fresh:
@@ -180,14 +182,12 @@ class SshHost(SupervisedHost):
         if jump is None:
             stream = tcp_connect(endpoint, TimeBudget(endpoint, min(allowed, timeout)))
         else:
-            allowed += (
-                jump.connect_timeout + jump.login_timeout
-            )  # the jump host may have to be connected first
+            # The jump host may have to be connected first.
+            allowed += jump.connect_timeout + jump.login_timeout
             self._jump = self._jump or SshHost(jump)
             stream = self._jump.open_tunnel(endpoint, TimeBudget(endpoint, min(allowed, timeout)))
-        return authenticate(
-            endpoint, stream, TimeBudget(endpoint, min(endpoint.login_timeout, end - time.monotonic()))
-        )
+        left = max(0.0, end - time.monotonic())
+        return authenticate(endpoint, stream, TimeBudget(endpoint, min(endpoint.login_timeout, left)))
 
     def _retire_connection(self, transport: paramiko.Transport) -> None:
         with self._lock:

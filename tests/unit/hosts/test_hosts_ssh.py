@@ -7,7 +7,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import paramiko
 import pytest
@@ -264,3 +264,13 @@ def test_a_machine_that_answers_late_is_no_machine_that_is_down(sshd) -> None:
             assert host.run(["true"], deadline=60).ok
     finally:
         timer.join()
+
+
+def test_a_new_connection_has_the_time_of_a_login_for_its_first_session(settings: SshSettings) -> None:
+    """An older connection may be lost, so its time is that of a connection."""
+    transport = Mock()
+    host = SshHost(replace(settings, connect_timeout=1, login_timeout=5))
+    with patch.object(host, "_connect", return_value=transport):
+        for _ in range(2):
+            host._open_channel(host._session, timeout=20)
+    assert [call.kwargs["timeout"] for call in transport.open_session.call_args_list] == [5, 1]
