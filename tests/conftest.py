@@ -1,5 +1,6 @@
 """Settings of all of the project's own tests, and the option ``--changed``."""
 
+import signal
 import sys
 from pathlib import Path
 
@@ -9,6 +10,11 @@ from hypothesis import HealthCheck, settings
 # A machine that is busy is no reason for a test to fail.
 settings.register_profile("shared-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared-machine")
+
+# A shell that starts this run in the background ignores SIGINT for it and its children. Tests of Ctrl-C need
+# children that do not: at an execve(2) the kernel resets a handler, but keeps an ignored signal.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 sys.path.insert(0, str(Path(__file__).parent / "kits"))  # importlib mode leaves sys.path alone
 
