@@ -15,7 +15,7 @@ import pytest
 
 from storagetest.errors import ConfigError, StoragetestError
 from storagetest.files import check_writable
-from storagetest.plugin import outcomes, parametrize, session_verdict
+from storagetest.plugin import large_operands, outcomes, parametrize, session_verdict
 from storagetest.plugin.case_guard import CaseGuard
 from storagetest.plugin.conformance import (
     cases,
@@ -46,7 +46,7 @@ def start(config: pytest.Config) -> None:
     plugins = config.pluginmanager
     for module in _MODULES:
         plugins.register(module, module.__name__)
-    for part in (markdown, junit, known_issues, cases, repeated_faults, absence):
+    for part in (markdown, junit, known_issues, cases, repeated_faults, absence, large_operands):
         part.register(config)
     try:
         config.stash[KEY] = RunState(config)
