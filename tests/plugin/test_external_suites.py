@@ -1,5 +1,6 @@
 """External suites as pytest items. The suite in this test runs Python, on a local directory."""
 
+import sys
 from datetime import datetime, timedelta
 
 import pytest
@@ -32,8 +33,8 @@ class Fake(ControllerSuite):
     def tests(self, stdout: str) -> tuple[str, ...]:
         return tuple(stdout.split())
 
-    def invocation(self, test: str, options: Any, *, may_erase: bool) -> Invocation:
-        return Invocation((sys.executable, "-c", f"print('{test}: sense 05/24/00, erase {may_erase}')"))
+    def invocation(self, test: str, options: Any, info: TargetInfo) -> Invocation:
+        return Invocation((sys.executable, "-c", f"print('{test}: sense 05/24/00, erase {info.may_erase}')"))
 
     def verdict(self, test: str, *, status: int, stdout: str, stderr: str) -> ItemResult:
         known = {"passes": ItemOutcome.PASSED, "skips": ItemOutcome.SKIPPED, "fails": ItemOutcome.FAILED}
@@ -94,6 +95,29 @@ def test_a_dead_target_is_one_error_and_its_other_tests_are_skipped(run_suite, p
         ["*TargetDead: disk: no answer*", "SKIPPED*disk is dead: disk: no answer*"]
     )
     assert probe_count(pytester) == 1
+
+
+def test_a_target_whose_data_are_at_risk_is_one_error_and_no_test_runs(run_suite, pytester):
+    suite = SUITE.replace("may_erase=True)", 'at_risk="it holds a thesis")')
+    result = run_suite(suite=suite)
+    result.assert_outcomes(skipped=3, errors=1)
+    result.stdout.fnmatch_lines_random(
+        ["*DataAtRisk: disk: it holds a thesis", "SKIPPED*disk: it holds a thesis"]
+    )
+    result.stdout.no_fnmatch_line("*as intended*")
+    assert probe_count(pytester) == 1
+
+
+def test_a_program_may_run_in_its_own_directory(run_suite, pytester):
+    program = pytester.path / "bin" / "program"
+    program.parent.mkdir()
+    program.write_text(f"#!{sys.executable}\nimport os\nprint('passes', os.getcwd())\n")
+    program.chmod(0o755)
+    suite = SUITE.replace(
+        "class Fake(ControllerSuite):", "class Fake(ControllerSuite):\n    beside_program = True\n"
+    )
+    result = run_suite("-k", "passes", suite=suite, file=f'suite = "fake"\nprogram = "{program}"\n')
+    assert_result(result, f"passes {program.parent}", passed=1, deselected=1)
 
 
 def test_a_sample_keeps_two_tests(run_suite):

@@ -9,7 +9,7 @@ import pytest
 from ganesha import EXPORT, Ganesha, ganesha
 
 from storagetest.errors import LocalProtocolError, RemoteProtocolError
-from storagetest.plugin.conformance.run_directories import new_name
+from storagetest.hosts.run_directories import new_name
 from storagetest.polling import wait_until
 from storagetest.wire.nfs4.attributes import (
     ATTRIBUTES,

@@ -12,7 +12,7 @@ import ganesha
 import pytest
 
 from storagetest.errors import AttachError
-from storagetest.plugin.conformance.run_directories import is_left, new_name
+from storagetest.hosts.run_directories import is_left, new_name
 from storagetest.wire.nfs3 import harness as nfs3
 from storagetest.wire.nfs3.client import ok
 from storagetest.wire.nfs4 import harness as nfs4
@@ -23,7 +23,7 @@ LOOKS = {
 }
 KILLED = """
 import sys, time
-from storagetest.plugin.conformance.run_directories import new_name
+from storagetest.hosts.run_directories import new_name
 {look}({arguments})
 print(look(endpoint, new_name()).name.decode(), flush=True)
 time.sleep(300)

@@ -7,7 +7,8 @@ test is one pytest item: it has its own outcome and message, and a crash loses o
 2. The program's output about a failure (for example sense data) is kept in :attr:`ItemResult.details`.
 3. Destructive tests run only if :attr:`TargetInfo.may_erase` is true: the unit has reported the identity
    that the targets file names under ``erase``.
-4. Arguments contain no secret. Programs read secrets from the environment.
+4. Arguments contain no secret. A program of a :class:`ControllerSuite` reads secrets from its environment; a
+   :class:`ClientSuite` has none.
 """
 
 from __future__ import annotations
@@ -22,9 +23,14 @@ from storagetest.registry import Registry, get_registry
 
 
 class ItemOutcome(Enum):
-    """Outcome of one test. BROKEN: the program failed, or its output cannot be parsed."""
+    """Outcome of one test.
+
+    WARNED: it passed, and the program doubts what the target chose. BROKEN: the program failed, or its output
+    cannot be parsed.
+    """
 
     PASSED = "passed"
+    WARNED = "warned"
     FAILED = "failed"
     SKIPPED = "skipped"
     BROKEN = "broken"
@@ -32,7 +38,10 @@ class ItemOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """Command line and environment of one program. ``deadline`` is in seconds."""
+    """Command line and environment of one program. ``deadline`` is in seconds.
+
+    On the controller ``env`` may contain secrets. On a client it is part of a command line.
+    """
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
@@ -53,12 +62,16 @@ class TargetInfo:
     """Identity of a target, read before its first test.
 
     ``implementation`` is its name in known issues, and ``version`` its version; "" if they are not known.
-    ``may_erase`` is true if the targets file allows this device to be overwritten.
+    ``may_erase`` is true if the targets file allows this device to be overwritten. ``at_risk`` is the reason
+    if no test may run, because the suite would endanger data. ``made`` is what :meth:`ControllerSuite.look`
+    made on the target, in the suite's own form.
     """
 
     implementation: str = ""
     version: str = ""
     may_erase: bool = False
+    at_risk: str = ""
+    made: object = None
 
 
 class Suite(ABC):
@@ -79,6 +92,9 @@ class Suite(ABC):
 class ControllerSuite(Suite):
     """Suite whose program runs on the machine that runs pytest and connects to the target itself."""
 
+    beside_program: ClassVar[bool] = False
+    """Whether the program runs in the directory that it is in, because it finds its modules there."""
+
     @abstractmethod
     def listing(self) -> Invocation:
         """Return the command that lists the tests. It opens no connection."""
@@ -88,16 +104,23 @@ class ControllerSuite(Suite):
         """Return the names of the tests in the listing's output."""
 
     @abstractmethod
-    def invocation(self, test: str, options: Any, *, may_erase: bool) -> Invocation:  # noqa: ANN401  # its protocol's
-        """Return the command that runs one test against a target with these options."""
+    def invocation(self, test: str, options: Any, info: TargetInfo) -> Invocation:  # noqa: ANN401  # its protocol's
+        """Return the command that runs one test against a target; ``info`` is the result of :meth:`look`."""
 
     def look(self, options: Any) -> TargetInfo:  # noqa: ANN401, ARG002  # its protocol's
-        """Query the target's identity before its first test and after each BROKEN test. By default: empty.
+        """Query the target's identity before its first test. By default: empty.
 
         Raises :class:`~storagetest.errors.TargetDead` if the target does not respond: its remaining tests
         are then skipped.
         """
         return TargetInfo()
+
+    def look_again(self, options: Any) -> None:  # noqa: ANN401  # its protocol's
+        """Raise :class:`~storagetest.errors.TargetDead` if the target is dead, after a BROKEN test."""
+        self.look(options)
+
+    def release(self, options: Any, info: TargetInfo) -> None:  # noqa: ANN401  # its protocol's; optional
+        """Undo what :meth:`look` made, after the last test. Raises a StoragetestError if that fails."""
 
 
 class ClientSuite(Suite):

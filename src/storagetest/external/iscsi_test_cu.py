@@ -50,7 +50,7 @@ class IscsiTestCu(ControllerSuite):
         """Return the names ``Suite.Test``. The other families contain the same tests."""
         return tuple(dict.fromkeys(_TEST.findall(stdout)))
 
-    def invocation(self, test: str, options: Any, *, may_erase: bool) -> Invocation:  # noqa: ANN401  # Iscsi.Options
+    def invocation(self, test: str, options: Any, info: TargetInfo) -> Invocation:  # noqa: ANN401  # Iscsi.Options
         """Return the command that runs one test. libiscsi reads CHAP from environment variables."""
         address, port = options.wire_endpoint(options.address, options.port)
         host = f"[{address}]" if ":" in address else address
@@ -60,7 +60,13 @@ class IscsiTestCu(ControllerSuite):
             if login is not None:
                 env[f"LIBISCSI_CHAP_{prefix}USERNAME"] = login.username
                 env[f"LIBISCSI_CHAP_{prefix}PASSWORD"] = login.password.reveal()
-        argv = (self.program, "--normal", *(["--dataloss"] if may_erase else []), f"--test=ALL.{test}", url)
+        argv = (
+            self.program,
+            "--normal",
+            *(["--dataloss"] if info.may_erase else []),
+            f"--test=ALL.{test}",
+            url,
+        )
         return Invocation(argv, env, min(_DEADLINE, 2 * options.deadline))
 
     def verdict(self, test: str, *, status: int, stdout: str, stderr: str) -> ItemResult:

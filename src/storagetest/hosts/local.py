@@ -7,8 +7,9 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import IO
 
 from storagetest.hosts._stream_channel import CHUNK, POLL, StreamChannel
@@ -17,10 +18,22 @@ from storagetest.hosts.interactive import Channel, ChannelTimeout
 
 
 class LocalHost(SupervisedHost):
-    """This machine. Commands run in their own sessions, so Ctrl-C in the terminal does not signal them."""
+    """This machine. Commands run in their own sessions, so Ctrl-C in the terminal does not signal them.
 
-    def __init__(self, name: str = "localhost") -> None:
+    ``environment`` is added to the environment of all commands. It may contain secrets: unlike ``env`` of
+    :meth:`run`, it is not part of a command line, which every user of the machine can read. Commands run in
+    ``directory``, by default in this process's.
+    """
+
+    def __init__(
+        self,
+        name: str = "localhost",
+        *,
+        environment: Mapping[str, str] | None = None,
+        directory: Path | None = None,
+    ) -> None:
         super().__init__(name)
+        self._environment, self._directory = dict(environment or {}), directory
 
     def close(self) -> None:
         """Close the host's resources; there is no connection."""
@@ -35,7 +48,14 @@ class LocalHost(SupervisedHost):
         pipe = subprocess.PIPE
         try:
             return subprocess.Popen(
-                argv, stdin=pipe, stdout=pipe, stderr=stderr, start_new_session=True, pass_fds=pass_fds
+                argv,
+                stdin=pipe,
+                stdout=pipe,
+                stderr=stderr,
+                start_new_session=True,
+                pass_fds=pass_fds,
+                env=os.environ | self._environment,
+                cwd=self._directory,
             )
         except OSError as error:
             raise Unreachable(f"{self.name}: cannot run `{argv[0]}`: {error.strerror}") from error

@@ -13,11 +13,11 @@ import pytest
 
 from storagetest.config import Variant
 from storagetest.config.implementations import Implementation
+from storagetest.hosts.run_directories import is_left, new_name
 from storagetest.plugin.conformance.cases import WireLog, case_of
 from storagetest.plugin.conformance.first_look import Look
 from storagetest.plugin.conformance.known_issues import apply_identified
 from storagetest.plugin.conformance.repeated_faults import fail_on_faults
-from storagetest.plugin.conformance.run_directories import is_left, new_name
 from storagetest.wire.nfs3.client import Nfs3Client, attributes, ok
 from storagetest.wire.nfs3.harness import OTHER_UID, Nfs3Endpoint, Nfs3Export, Nfs3Harness, clean_up, look
 from storagetest.wire.nfs3.types import FSINFO3resok, createmode3, nfs_fh3, nfsstat3, sattr3

@@ -14,11 +14,11 @@ import pytest
 
 from storagetest.config import Variant
 from storagetest.config.implementations import Implementation
+from storagetest.hosts.run_directories import is_left, new_name
 from storagetest.plugin.conformance.cases import WireLog, case_of
 from storagetest.plugin.conformance.first_look import Look
 from storagetest.plugin.conformance.known_issues import apply_identified
 from storagetest.plugin.conformance.repeated_faults import fail_on_faults
-from storagetest.plugin.conformance.run_directories import is_left, new_name
 from storagetest.wire.nfs4.client import Nfs4Client, ok
 from storagetest.wire.nfs4.harness import Nfs4Endpoint, Nfs4Facts, Nfs4Harness, clean_up, look, values
 from storagetest.wire.nfs4.operations import (

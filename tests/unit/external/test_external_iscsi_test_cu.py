@@ -40,7 +40,7 @@ def test_only_the_single_tests_are_listed_and_each_once() -> None:
 
 @pytest.mark.parametrize("may_erase", [True, False])
 def test_data_are_risked_only_where_that_is_allowed(may_erase: bool) -> None:
-    run = SUITE.invocation("Read10.Simple", Iscsi.Options(**OPTIONS), may_erase=may_erase)
+    run = SUITE.invocation("Read10.Simple", Iscsi.Options(**OPTIONS), TargetInfo(may_erase=may_erase))
     assert ("--dataloss" in run.argv) is may_erase
     assert run.argv[-2:] == (
         "--test=ALL.Read10.Simple",
@@ -50,7 +50,7 @@ def test_data_are_risked_only_where_that_is_allowed(may_erase: bool) -> None:
 
 def test_no_secret_stands_on_the_command_line() -> None:
     chap = Authentication(username="alice", password=SecretText("wonderland"))
-    run = SUITE.invocation("Read10.Simple", Iscsi.Options(**OPTIONS, chap=chap), may_erase=False)
+    run = SUITE.invocation("Read10.Simple", Iscsi.Options(**OPTIONS, chap=chap), TargetInfo())
     assert "wonderland" not in " ".join(run.argv)
     assert run.env == {"LIBISCSI_CHAP_USERNAME": "alice", "LIBISCSI_CHAP_PASSWORD": "wonderland"}
 

@@ -1,6 +1,7 @@
 """What every kind of host keeps to; interactive programs, and a node of a Slurm job."""
 
 import os
+import secrets
 import shlex
 import signal
 import stat
@@ -70,6 +71,15 @@ def test_read_returns_text_or_none(host: Host) -> None:
 
 def test_environment_and_locale(host: Host) -> None:
     assert host.run(["sh", "-c", 'echo "$A|$LC_ALL"'], deadline=20, env={"A": "x y'$"}).stdout == "x y'$|C\n"
+
+
+def test_the_environment_of_a_local_host_is_in_no_command_line() -> None:
+    secret = secrets.token_hex(8)
+    find = 'printf %s "$SECRET" | grep -alf - /proc/[0-9]*/cmdline; echo "$SECRET"'
+    with LocalHost(environment={"SECRET": secret}) as host:
+        assert host.run(["sh", "-c", find], deadline=20).stdout == f"{secret}\n"
+        done = host.run(["sh", "-c", find], deadline=20, env={"SECRET": secret})
+        assert "/cmdline" in done.stdout  # that of `env` is: the search does find it
 
 
 def test_stdin_can_be_larger_than_any_buffer(host: Host) -> None:

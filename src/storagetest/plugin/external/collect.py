@@ -39,11 +39,10 @@ import pytest
 from storagetest.config import Variant
 from storagetest.config.known_issues import TableIssueEntry
 from storagetest.external.base import ClientSuite, ControllerSuite, Suite, suites
-from storagetest.hosts import LocalHost
 from storagetest.plugin.conformance.known_issues import apply_known_issues
 from storagetest.plugin.conformance.known_issues_table import read_toml, take_known_issues
 from storagetest.plugin.external.absence import skip_absent
-from storagetest.plugin.external.host_item import ControllerItem
+from storagetest.plugin.external.host_item import ControllerItem, controller
 from storagetest.plugin.external.item import ExternalItem, SuiteSelection
 from storagetest.plugin.external.mount_item import MountItem
 from storagetest.plugin.run_state import KEY
@@ -134,7 +133,7 @@ def _select(suite: Suite, selection: SuiteSelection, path: Path) -> list[str]:
     if isinstance(suite, ControllerSuite):
         listing = suite.listing()
         argv = (selection.program, *listing.argv[1:]) if selection.program else listing.argv
-        with LocalHost() as host:
+        with controller(suite, argv[0], listing.env) as host:
             done = host.run(argv, deadline=listing.deadline, check=False)
         tests, output = suite.tests(done.stdout), f"\n{done.describe()}"
     else:

@@ -63,10 +63,16 @@ class ExternalItem(pytest.Item):
         return self.path, 0, f"{self.suite.name}: {self.name}"
 
 
-def report_result(result: ItemResult) -> None:
-    """Skip, fail or raise :class:`WorkloadError` according to the result of the test."""
+def report_result(item: pytest.Item, result: ItemResult) -> None:
+    """Skip, fail or raise :class:`WorkloadError` according to the result of the test.
+
+    A warning is a section and a property of the test's report.
+    """
     text = f"{result.reason}\n{result.details}".strip()
     match result.ended:
+        case ItemOutcome.WARNED:
+            item.add_report_section("call", "warning", text)
+            item.user_properties.append(("warning", result.reason))
         case ItemOutcome.SKIPPED:
             pytest.skip(result.reason)
         case ItemOutcome.FAILED:

@@ -51,7 +51,7 @@ class MountItem(ExternalItem):
             done = self._run(attachment.client, path, scratch)
         self.add_report_section("call", "stdout", done.stdout)
         result = self.suite.verdict(self.test, status=done.status, stdout=done.stdout, stderr=done.stderr)
-        report_result(result)
+        report_result(self, result)
 
     def _run(self, client: Host, path: str, scratch: str) -> Completed:
         for name, text in self.suite.files(self.test).items():
