@@ -25,7 +25,7 @@ from storagetest.hosts.run_directories import is_left, new_name
 from storagetest.wire.nfs4.harness import Nfs4Endpoint, Nfs4Facts, clean_up, look
 
 _CODE = re.compile(r"^[A-Z][A-Za-z0-9_]*$", re.MULTILINE)
-_RESULT = r"^{}\s+\S+\s+: ([A-Z][A-Z ]*[A-Z])(?: - (.*))?\n((?:[ \t]+\S.*\n)*)"
+_RESULT = r"^{}\s+\S+\s+: ([A-Z][A-Z ]*[A-Z])\n((?:[ \t]+\S.*\n)*)"
 _OUTCOMES = {
     "PASS": ItemOutcome.PASSED,
     "FAILURE": ItemOutcome.FAILED,
@@ -68,9 +68,9 @@ class Pynfs(ControllerSuite):
         if found is None:
             tail = "\n".join((stdout + stderr).strip().splitlines()[-8:])
             return ItemResult(ItemOutcome.BROKEN, f"{test}: exit status {status} and no result", tail)
-        word, note, text = found.groups()
+        word, text = found.groups()
         details = "\n".join(line.strip() for line in text.splitlines())
-        reason = " ".join(filter(None, [note, details.replace("\n", " ")]))
+        reason = details.replace("\n", " ")
         outcome = _OUTCOMES.get(word, ItemOutcome.BROKEN)
         if outcome is ItemOutcome.PASSED:
             return ItemResult(outcome)
