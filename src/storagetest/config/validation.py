@@ -114,7 +114,7 @@ class ValidationErrors:
                     self.add(place, f"{where}: {message}")
                     continue
                 place, message = _explain(model, node, path, found, details, also_known=also_known)
-                self.add(place, f"{'.'.join([where, *map(str, path)])}: {message}")
+                self.add(place, f"{'.'.join(filter(None, [where, *map(str, path)]))}: {message}")
             return None
 
 
