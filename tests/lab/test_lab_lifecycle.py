@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -262,15 +263,36 @@ def test_a_machine_that_hangs_at_its_start_is_started_once_more(tmp_path, fake_q
     lab = Lab.up(
         "again", clients=1, appliance="empty", progress=messages.append, boot_timeout=15.0, cold=True
     )
-    assert "boot: client1 again (no milestone within 15 s after 'power on')" in messages
+    reason = "its console was silent for 15 s of its own time after 'power on'"
+    assert f"boot: client1 again ({reason})" in messages
     assert ssh(lab, "client1", "hostname") == "client1\n"
     states = json.loads((state_root() / "again/states.json").read_text())
     assert states["client1"]["attempts"] == 1
     ssh(lab, "client1", "bash", "-c", "</dev/tcp/10.77.0.1/22")
 
 
+def test_a_machine_that_gets_no_processor_is_waited_for():
+    """It is stopped for longer than the boot timeout, and is silent on the clock alone."""
+    messages: list[str] = []
+    with ThreadPoolExecutor(1) as pool:
+        starting = pool.submit(
+            Lab.up, "slow", clients=0, appliance="empty", progress=messages.append, boot_timeout=15, cold=True
+        )
+        wait_until(lambda: "qemu-system-x86" in processes().values(), BOOT, "the machine to be started")
+        (machine,) = (pid for pid, name in processes().items() if name == "qemu-system-x86")
+        os.kill(machine, signal.SIGSTOP)
+        time.sleep(20)
+        os.kill(machine, signal.SIGCONT)
+        lab = starting.result(BOOT)
+    assert not [message for message in messages if "again" in message]
+    assert json.loads((state_root() / "slow/states.json").read_text())["appliance"]["attempts"] == 0
+    assert ssh(lab, "appliance", "hostname") == "appliance\n"
+
+
 def test_a_machine_that_does_not_start_is_one_error_and_leaves_nothing(fake_qemu):
     fake_qemu("*'-name appliance '*) echo 'no such machine' >&2; exit 1")
-    with pytest.raises(LabError, match="appliance did not start: QEMU exited: no such machine"):
+    with pytest.raises(
+        LabError, match=r"appliance did not start: QEMU exited: no such machine(\n.*)*What to do: "
+    ):
         Lab.up("never", clients=0, progress=lambda _: None, cold=True)
     assert nothing_left()

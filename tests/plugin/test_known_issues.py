@@ -322,3 +322,30 @@ def test_a_case_of_another_suite_is_unknown_if_all_suites_are_collected(collect,
 def test_without_a_targets_file_no_case_is_known(pytester):
     pytester.makepyfile(test_one="def test_one(): pass")
     assert pytester.runpytest_inprocess("-p", "no:cacheprovider").ret == pytest.ExitCode.OK
+
+
+MISSPELT = """\
+owner = "ann"
+expires = 2027-01-31
+
+[[known_issues]]
+where = { protocol = "local" }
+cases = ["A-BROKEN", "A-BROKN"]
+outcome = "skip"
+reason = "r"
+reference = "s"
+""".replace("2027-01-31", f"{NEXT_YEAR}")
+
+
+@pytest.mark.parametrize("argument", [".", "suite", "suite/.."])
+def test_an_unknown_case_of_a_suites_table_is_an_error_with_its_line(collect, pytester, argument: str):
+    directory = pytester.mkdir("suite")
+    directory.joinpath("known_issues.toml").write_text(MISSPELT)
+    text = f"{directory}/known_issues.toml:6:22: known_issues: 'A-BROKN' matches no case of suite\n"
+    assert_usage_error(collect("", argument, directory="suite"), text)
+
+
+def test_a_suite_that_is_collected_in_part_is_not_checked(collect, pytester):
+    pytester.mkdir("suite").joinpath("known_issues.toml").write_text(MISSPELT)
+    assert collect("", "suite/test_cases.py", directory="suite").ret == 0
+    assert collect("", "suite", "--ignore=suite/none", directory="suite").ret == 0

@@ -97,10 +97,14 @@ def _check(arguments: argparse.Namespace) -> int:
             with suppress(StoragetestError):
                 host.close()
     out.print(
-        f"{count[Severity.OK]} ok, {count[Severity.NOTE]} notes, {count[Severity.WARN]} warnings, "
-        f"{count[Severity.FAIL]} failures"
+        f"{count[Severity.OK]} ok, {_counted(count[Severity.NOTE], 'note')}, "
+        f"{_counted(count[Severity.WARN], 'warning')}, {_counted(count[Severity.FAIL], 'failure')}"
     )
     return 1 if count[Severity.FAIL] or (arguments.strict and count[Severity.WARN]) else 0
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def _check_file(loaded: Config) -> list[Message]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +25,6 @@ from storagetest.deprecation import warn_renamed
 from storagetest.errors import StoragetestError
 from storagetest.plugin.items import fixtures_of, item_variant
 from storagetest.protocols.base import protocols
-from storagetest.report.terminal import shortened
 from storagetest.units import format_size
 from storagetest.workloads.base import workloads
 
@@ -141,8 +141,8 @@ def _collect(suites: Sequence[Path], arguments: argparse.Namespace, profile: Pro
     return counts.cases
 
 
-WIDEST = 100
-"""Width of the table in columns if stdout is not a terminal."""
+WIDEST = 10_000
+"""Width of the table in columns if stdout is not a terminal: a line for each variant."""
 
 
 def table(loaded: Config, cases: Cases | None, profile: Profile, *, width: int = WIDEST) -> list[str]:
@@ -158,7 +158,7 @@ def table(loaded: Config, cases: Cases | None, profile: Profile, *, width: int =
     totals: list[str] = []
     if cases is not None:
         ids = [variant.id for variant in loaded.variants]
-        rows.append([f"{len(ids)} variants", "", "", *_cost(cases, profile, ids)])
+        rows.append([_variants(len(ids)), "", "", *_cost(cases, profile, ids)])
         preconditioned = sum(cases.measured[variant_id] > 0 for variant_id in ids)
         totals = [
             "",
@@ -168,27 +168,60 @@ def table(loaded: Config, cases: Cases | None, profile: Profile, *, width: int =
             ),
             (
                 f"Not included: attaching, and writing {format_size(profile.size)} of data on each of "
-                f"{preconditioned} variants first."
+                f"{_variants(preconditioned)} first."
             ),
         ]
-    return [*_aligned(rows, width, numbers=cases is not None), *totals]
+    return [*_aligned(rows, width), *totals]
 
 
-def _aligned(rows: list[list[str]], width: int, *, numbers: bool) -> list[str]:
-    """Return the rows as aligned lines of at most ``width``; names are shortened, numbers are not."""
+def _variants(count: int) -> str:
+    return f"{count} variant{'s' * (count != 1)}"
+
+
+def _aligned(rows: list[list[str]], width: int) -> list[str]:
+    """Return the rows as aligned lines of at most ``width``.
+
+    No cell is cut. If a row is longer, each row has two: the variant's id, and below it the other cells,
+    which continue on further lines if they are still longer.
+    """
+    lines = _columns(rows, texts=_TEXTS)
+    if max(map(len, lines)) <= width:
+        return lines
+    below = _columns([row[1:] for row in rows], texts=_TEXTS - 1)
+    return [
+        line
+        for row, cells in zip(rows, below, strict=True)
+        for line in (row[0], *_continued(f"{_INDENT}{cells}", width))
+    ]
+
+
+def _continued(line: str, width: int) -> list[str]:
+    """Return a line, or the lines that it takes."""
+    if len(line) <= width:
+        return [line]
+    return textwrap.wrap(
+        line, width, subsequent_indent=2 * _INDENT, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _columns(rows: list[list[str]], *, texts: int) -> list[str]:
+    """Return the rows with their columns aligned; those after the first ``texts`` are numbers."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for column, least in ((2, 8), (0, 16), (1, 3), (2, 1)):
-        widths[column] -= max(0, min(widths[column] - least, sum(widths) + 2 * len(widths) - 2 - width))
+    texts = len(widths) if len(widths) == texts + 1 else texts  # the capabilities
     lines = []
     for row in rows:
-        names = [shortened(cell, size).ljust(size) for cell, size in zip(row[:3], widths, strict=False)]
-        values = [
-            cell.rjust(size) if numbers else cell for cell, size in zip(row[3:], widths[3:], strict=True)
+        cells = [
+            cell.ljust(size) if column < texts else cell.rjust(size)
+            for column, (cell, size) in enumerate(zip(row, widths, strict=True))
         ]
-        lines.append("  ".join([*names, *values]).rstrip())
+        lines.append("  ".join(cells).rstrip())
     return lines
 
 
+_TEXTS = 3
+"""Columns before the numbers, or before the capabilities: variant, protocol, clients."""
+
+_INDENT = "    "
 _COLUMNS = ("measured", "others", "skipped", "at least", "at most")
 
 

@@ -23,6 +23,7 @@ from pydantic import (
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     Strict,
+    ValidationInfo,
     WithJsonSchema,
     field_validator,
     model_validator,
@@ -40,6 +41,8 @@ _REFERENCE_LIKE = re.compile(r"\$\{[A-Za-z_]*:(?![-=?+])")
 _SHELL_VARIABLE = re.compile(r"\$[A-Z_][A-Z0-9_]*", re.ASCII)
 _HOSTNAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?", re.ASCII)
 _SECRET_FILE_LIMIT = 64 * 1024
+_LARGEST_SIZE = (1 << 63) - 1
+"""Bytes: off_t of a 64-bit system."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,17 +186,25 @@ def _is_reference(text: str) -> bool:
 
 def _size(value: object) -> object:
     if isinstance(value, str):
-        return units.parse_size(value)
+        value = units.parse_size(value)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError("expected a size, such as 64KiB or a number of bytes")
+    if value > _LARGEST_SIZE:
+        raise ValueError("larger than the largest offset of a file, 8EiB")
     return value
 
 
-def _duration(value: object) -> object:
+FROM_FILE = {"from_file": True}
+"""Context of the validation of values that a user wrote: a duration other than 0 has a unit there."""
+
+
+def _duration(value: object, info: ValidationInfo) -> object:
     if isinstance(value, str):
-        return units.parse_duration(value)
+        return 0.0 if value.strip() == "0" else units.parse_duration(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 10**9:
-        raise ValueError("expected a duration, such as 500ms or a number of seconds")
+        raise ValueError("expected a duration, such as 500ms or 10s")
+    if value and info.context and "from_file" in info.context:
+        raise ValueError(f"{value} has no unit: write {value}s or {value}ms")
     return float(value)
 
 
@@ -232,7 +243,7 @@ Size = Annotated[
     WithJsonSchema(
         {
             "anyOf": [
-                {"type": "integer", "minimum": 0},
+                {"type": "integer", "minimum": 0, "maximum": _LARGEST_SIZE},
                 {"type": "string", "pattern": r"^\s*[0-9]+(\.[0-9]+)? ?([KMGT]iB|[kMGT]?B)?\s*$"},
             ]
         }
@@ -246,13 +257,16 @@ Duration = Annotated[
     WithJsonSchema(
         {
             "anyOf": [
-                {"type": "number", "minimum": 0},
-                {"type": "string", "pattern": r"^\s*[0-9]+(\.[0-9]+)? ?(ns|us|µs|ms|s|min|h)\s*$"},
+                {"const": 0},
+                {
+                    "type": "string",
+                    "pattern": r"^\s*([0-9]+(\.[0-9]+)? ?(ns|us|µs|ms|s|min|h)|0)\s*$",
+                },
             ]
         }
     ),
 ]
-"""Seconds: ``500ms``, ``10s``, ``2min``, or a number."""
+"""Seconds: ``500ms``, ``10s``, ``2min``, or 0. In Python also a number of seconds."""
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 """A TCP port."""

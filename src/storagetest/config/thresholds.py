@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from pydantic import ValidationError, create_model
 
-from storagetest.config.base import Model, WorkloadOptions
+from storagetest.config.base import FROM_FILE, Model, WorkloadOptions
 from storagetest.config.kinds import WorkloadKind
 from storagetest.config.models import ThresholdRule, ThresholdText
 from storagetest.config.validation import ValidationErrors, suggest
@@ -82,10 +82,15 @@ def read_parameter(workload: WorkloadKind, name: str, text: str) -> object:
         raise ConfigError(
             f"{workload.name} has no parameter {name!r}{suggest(name, workload.Options.model_fields)}"
         )
+    message = f"{name}={text} is not a value that {workload.name} takes"
     for candidate in (_as_yaml(text), text):
-        with contextlib.suppress(ValidationError):
+        try:
             return _as_parameter(workload.Options, name, candidate)
-    raise ConfigError(f"{name}={text} is not a value that {workload.name} takes")
+        except ValidationError as error:
+            details = error.errors(include_url=False)[0]
+            if details["type"] == "value_error":  # a sentence of this project
+                message = f"{name}={text}: {details['ctx']['error']}"
+    raise ConfigError(message)
 
 
 def _as_yaml(text: str) -> object:
@@ -96,7 +101,7 @@ def _as_yaml(text: str) -> object:
 
 
 def _as_parameter(options: type[WorkloadOptions], name: str, value: object) -> object:
-    return dict(_parameter_model(options, name).model_validate({"value": value}))["value"]
+    return dict(_parameter_model(options, name).model_validate({"value": value}, context=FROM_FILE))["value"]
 
 
 @cache

@@ -16,7 +16,7 @@ from typing import TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from storagetest.config.base import SecretText
+from storagetest.config.base import FROM_FILE, SecretText
 from storagetest.config.models import NAME
 from storagetest.config.yaml_source import AmbiguousScalar, YamlNode
 from storagetest.errors import ConfigError
@@ -106,7 +106,7 @@ class ValidationErrors:
             self.mapping(node, where)
             return None
         try:
-            return model.model_validate(node.plain())
+            return model.model_validate(node.plain(), context=FROM_FILE)
         except ValidationError as error:
             for path, found, details in _relevant(error, node):
                 if not path and found is not None and whole is not None:
@@ -114,7 +114,7 @@ class ValidationErrors:
                     self.add(place, f"{where}: {message}")
                     continue
                 place, message = _explain(model, node, path, found, details, also_known=also_known)
-                self.add(place, f"{'.'.join([where, *map(str, path)])}: {message}")
+                self.add(place, f"{'.'.join(filter(None, [where, *map(str, path)]))}: {message}")
             return None
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from storagetest.errors import LabError
-from storagetest.lab import image, roles, status
+from storagetest.lab import image, overlay_check, roles, status
 from storagetest.lab.lab import Lab
 from storagetest.lab.status import LabStatus
 
@@ -55,6 +55,11 @@ def add_parser(subparsers: Subparsers) -> None:
     images.add_argument(
         "--print-kernel", action="store_true", help="print the kernel release instead of the path"
     )
+    images.add_argument(
+        "--check-overlay", type=Path, metavar="DIR",
+        help="list what the directory tree lacks to be an overlay for the role's services; exit status 1 if "
+        "something is missing",
+    )  # fmt: skip
 
 
 def _add_appliance(parser: argparse.ArgumentParser) -> None:
@@ -158,5 +163,29 @@ def _image(args: argparse.Namespace) -> int:
     if found is None:
         command = f"storagetest lab image --appliance {args.appliance} --build"
         raise LabError(f"the image is not built yet. Run `{command}`.")
+    if args.check_overlay is not None:
+        return _check_overlay(args, found)
     print(found.kernel_release if args.print_kernel else found.path)
     return 0
+
+
+def _check_overlay(args: argparse.Namespace, built: image.Image) -> int:
+    """Print a line for each thing that the services of the role need from an overlay."""
+    needing = [service for service in roles.load(args.appliance).services if service.overlay is not None]
+    if not needing:
+        raise LabError(f"--check-overlay: no service of the role {args.appliance} needs an overlay")
+    missing = 0
+    for service in needing:
+        assert service.overlay is not None
+        print(f"{service.name}, for Linux {built.kernel_release} of the image:")
+        for finding in overlay_check.check(args.check_overlay, service.overlay, built.kernel_release):
+            missing += bool(finding.problem)
+            print(
+                f"  {'NO' if finding.problem else 'ok'}  {finding.item}: {finding.problem or finding.purpose}"
+            )
+    print(
+        f'{missing} missing or unusable: docs/lab.md, "Lustre", has what the tree contains'
+        if missing
+        else f"complete: storagetest lab up --overlay {args.check_overlay}"
+    )
+    return 1 if missing else 0

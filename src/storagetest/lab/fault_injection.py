@@ -29,7 +29,7 @@ from storagetest.lab.subprocess_util import tail
 from storagetest.polling import wait_until
 
 Network = Literal["data", "admin"]
-_BOOT_TIMEOUT = 120.0  # seconds; for emulation on a loaded host
+_BOOT_TIMEOUT = 600.0  # seconds; a bound on a hang, for emulation on a busy host
 
 
 class FaultableVm:

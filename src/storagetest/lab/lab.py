@@ -18,9 +18,13 @@ from storagetest.polling import wait_until
 
 _MAX_CLIENTS = 64
 _CLIENT_MEMORY = 1024  # MiB
-_OTHER_UP_TIMEOUT = 600.0  # seconds that another `up` of the same lab may take
-# Seconds without a milestone after which a machine counts as hung, by KVM; chosen for a loaded host.
+# Seconds of silence, in time in which it could run, after which a machine counts as hung, by KVM; chosen.
 _BOOT_TIMEOUT = {True: 20.0, False: 60.0}
+_BOOT_LIMIT = 1200.0
+"""Seconds of a start as a whole, on the clock (chosen: 60 times a boot under emulation on an idle host)."""
+
+_OTHER_UP_TIMEOUT = 3 * _BOOT_LIMIT
+"""Seconds that another `up` of the same lab may take: a resume, a boot and one more."""
 
 
 class Lab:
@@ -48,7 +52,8 @@ class Lab:
         boot, and no snapshot is used or made.
 
         With ``owner``, a pid, the lab ends with that process; without, when :meth:`down` is called.
-        ``boot_timeout`` is the time in seconds between two milestones of a machine's boot. Raises
+        ``boot_timeout`` is the longest silence of a machine's console during its boot, in seconds in which it
+        could run. Raises
         :class:`LabError` if a lab with this name and other parameters is up, or if the lab does not start.
         """
         began = time.monotonic()
@@ -69,7 +74,9 @@ class Lab:
         boot = qemu.Boot(
             str(built.kernel), str(built.rootfs), str(packed) if packed else None, kvm=accelerator.kvm
         )
-        plan = startup.Plan(machines, boot, boot_timeout or _BOOT_TIMEOUT[accelerator.kvm], owner)
+        plan = startup.Plan(
+            machines, boot, boot_timeout or _BOOT_TIMEOUT[accelerator.kvm], _BOOT_LIMIT, owner
+        )
         key = "" if cold else snapshots.key_of(machines, boot, qemu_version)
         try:
             with lab_locks.create_locked(directory) as lock:

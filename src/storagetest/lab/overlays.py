@@ -19,7 +19,7 @@ from storagetest.lab.image import Image
 from storagetest.lab.paths import cache_root
 from storagetest.lab.subprocess_util import require, run
 
-_MODULES = Path("usr/lib/modules")
+MODULES = Path("usr/lib/modules")
 # Symbolic links to usr/… in the image: a directory of that name in an overlay would hide the link's target.
 _LINKS = ("bin", "lib", "lib32", "lib64", "libx32", "sbin")
 
@@ -75,7 +75,7 @@ def pack(overlay: Overlay, image: Image, progress: Callable[[str], None] = print
     try:
         tree = work / "tree"
         shutil.copytree(overlay.path, tree, symlinks=True)
-        if (tree / _MODULES).is_dir():
+        if (tree / MODULES).is_dir():
             _add_tables(work, tree, image)
         new = work / "new"
         run(["mksquashfs", tree, new, "-all-root", "-quiet", "-no-progress", *("-comp", "lz4")], timeout=300)
@@ -88,14 +88,14 @@ def pack(overlay: Overlay, image: Image, progress: Callable[[str], None] = print
 def _add_tables(work: Path, tree: Path, image: Image) -> None:
     """Run depmod over the modules of image and overlay and add its tables to the overlay."""
     release = image.kernel_release
-    own_modules = tree / _MODULES / release
+    own_modules = tree / MODULES / release
     if not own_modules.is_dir():
-        releases = ", ".join(sorted(path.name for path in (tree / _MODULES).iterdir()))
+        releases = ", ".join(sorted(path.name for path in (tree / MODULES).iterdir()))
         raise LabError(f"--overlay: its modules are for Linux {releases}, but the image has {release}")
     merged = work / "merged"
-    run(["unsquashfs", "-quiet", "-no-progress", "-dest", merged, image.rootfs, str(_MODULES)], timeout=120)
-    shutil.copytree(own_modules, merged / _MODULES / release, symlinks=True, dirs_exist_ok=True)
+    run(["unsquashfs", "-quiet", "-no-progress", "-dest", merged, image.rootfs, str(MODULES)], timeout=120)
+    shutil.copytree(own_modules, merged / MODULES / release, symlinks=True, dirs_exist_ok=True)
     (merged / "lib").symlink_to("usr/lib")  # where depmod looks
     run(["depmod", "-b", merged, release], timeout=120)
-    for table in (merged / _MODULES / release).glob("modules.*"):
+    for table in (merged / MODULES / release).glob("modules.*"):
         shutil.copyfile(table, own_modules / table.name)

@@ -37,8 +37,8 @@ _FACTS = "snapshot.json"
 _PREFIX = ".save-"
 KEPT = 8
 """Snapshots in the cache, of about 600 MiB each; the least recently used one is removed first (chosen)."""
-_SAVE_TIMEOUT = 120.0  # seconds
-_LOAD_TIMEOUT = 60.0  # seconds
+_SAVE_TIMEOUT = 600.0  # seconds; a bound on a hang, on a busy host
+_LOAD_TIMEOUT = 300.0  # seconds; likewise
 _CAPABILITIES = [{"capability": "x-ignore-shared", "state": True}]
 
 

@@ -34,13 +34,13 @@ from storagetest.lab.targets import targets_yaml
 FACTS = "lab.json"
 """Written last: a lab directory with this file belongs to a lab that is up."""
 
-_SSH_TIMEOUT = 60.0
-"""Seconds for one command over SSH (chosen)."""
+_SSH_TIMEOUT = 300.0
+"""Seconds for one command over SSH; a bound on a hang (chosen for a busy host)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Input of the supervisor. ``boot_timeout`` is in seconds, see supervisor_fsm.py.
+    """Input of the supervisor. ``boot_timeout`` and ``boot_limit`` are in seconds, see supervisor_fsm.py.
 
     With ``snapshot``, the machines can resume from it, and ``save`` means that they boot to be saved there.
     """
@@ -48,6 +48,7 @@ class Plan:
     machines: Sequence[qemu.Machine]
     boot: qemu.Boot
     boot_timeout: float
+    boot_limit: float
     owner: int | None
     snapshot: LabSnapshot | None = None
     save: bool = False
@@ -100,7 +101,13 @@ def write_plan(directory: Path, plan: Plan, ports: Mapping[str, Mapping[str, int
             }
         )
     resume = plan.snapshot is not None and not plan.save
-    facts = {"machines": machines, "boot_timeout": plan.boot_timeout, "owner": plan.owner, "resume": resume}
+    facts = {
+        "machines": machines,
+        "boot_timeout": plan.boot_timeout,
+        "boot_limit": plan.boot_limit,
+        "owner": plan.owner,
+        "resume": resume,
+    }
     replace_file(directory / PLAN, json.dumps(facts, indent=1))
 
 
@@ -132,7 +139,7 @@ def machines_started(
         temporary = None if snapshot or not key else stack.enter_context(snapshots.new())
         plan = replace(plan, snapshot=snapshot or temporary, save=temporary is not None)
         prepare(directory, plan, early)
-        supervisor = stack.enter_context(SupervisorHandle(directory, lock))
+        supervisor = stack.enter_context(SupervisorHandle(directory, lock, kvm=plan.boot.kvm))
         booted = supervisor.wait_up(progress)
         if temporary:
             names = [machine.name for machine in plan.machines]
@@ -150,8 +157,9 @@ def machines_started(
 class SupervisorHandle:
     """The supervisor as `up` sees it; leaving the context without :meth:`commit` ends the lab."""
 
-    def __init__(self, directory: Path, lock: BinaryIO) -> None:
+    def __init__(self, directory: Path, lock: BinaryIO, *, kvm: bool) -> None:
         self._directory = directory
+        self._kvm = kvm
         path = os.pathsep.join(filter(None, (str(package_root()), os.environ.get("PYTHONPATH"))))
         with (directory / "supervisor.log").open("wb") as log:
             process = subprocess.Popen(
@@ -207,7 +215,24 @@ class SupervisorHandle:
 
     def _failure(self, machine: str, reason: str) -> str:
         console = tail(self._directory / f"console-{machine}.log", 12)
-        return f"{machine} did not start: {reason}" + (f"\nEnd of its console:\n{console}" if console else "")
+        text = f"{machine} did not start: {reason}"
+        if console:
+            text += f"\nEnd of its console:\n{console}"
+        return f"{text}\n{advice(os.getloadavg()[0], os.cpu_count() or 1, kvm=self._kvm)}"
+
+
+def advice(load: float, processors: int, *, kvm: bool) -> str:
+    """Return what to do about a lab that does not start, on a host with this load average."""
+    sentences = ["What to do: run the command again."]
+    if load > 2 * processors:
+        sentences.append(
+            f"This host is busy (load average {load:.0f}, {processors} processor{'s' * (processors != 1)}): "
+            "wait until it is less so, or start fewer machines (--clients 1)."
+        )
+    if not kvm:
+        sentences.append("The machines are emulated; with access to /dev/kvm they start much faster.")
+    sentences.append('docs/lab.md, "If a lab does not start", has the causes.')
+    return " ".join(sentences)
 
 
 def host_status(directory: Path, machine: qemu.Machine) -> HostStatus:

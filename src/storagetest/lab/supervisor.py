@@ -32,12 +32,14 @@ import sys
 import threading
 import time
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from storagetest.errors import LabError
 from storagetest.files import replace_file
 from storagetest.lab import snapshots
+from storagetest.lab.process_watch import SilenceClock, read_threads
 from storagetest.lab.subprocess_util import connect_unix, die_with_parent, tail
 from storagetest.lab.supervisor_fsm import (
     Action,
@@ -56,6 +58,8 @@ COMMIT = b"keep\n"
 _CONSOLE_LIMIT = 8 << 20  # bytes per log file
 _CHUNK = 1 << 16
 _REQUEST_TIMEOUT = 10.0  # seconds
+_WATCH_INTERVAL = 1.0
+"""Seconds between two looks at machines that start (chosen)."""
 
 
 class _Machine:
@@ -87,6 +91,11 @@ class _Machine:
         self._log = Path(f"console-{self.name}.log").open("ab")  # noqa: SIM115  # closed by end()
         if resume:
             threading.Thread(target=self._load, args=(plan["state"],), daemon=True).start()
+        self._silence = SilenceClock(partial(read_threads, self.process.pid), time.monotonic())
+
+    def silent(self, now: float) -> float:
+        """Return the seconds since its console's last output in which it could run."""
+        return self._silence.silent(now)
 
     def _load(self, state: str) -> None:
         """Make QEMU load the snapshot; end it if that fails, which is noticed at the end of its console."""
@@ -109,6 +118,7 @@ class _Machine:
         data = os.read(self.console.fileno(), _CHUNK)
         if not data:
             return None
+        self._silence.heard(time.monotonic())
         if os.fstat(self._log.fileno()).st_size < _CONSOLE_LIMIT:
             self._log.write(data)
             self._log.flush()
@@ -145,7 +155,7 @@ class LabSupervisor:
     def __init__(self) -> None:
         plan = _plan()
         names = [machine["name"] for machine in plan["machines"]]
-        self._fsm = SupervisorFsm(names, plan["boot_timeout"], resume=plan["resume"])
+        self._fsm = SupervisorFsm(names, plan["boot_timeout"], plan["boot_limit"], resume=plan["resume"])
         self._machines: dict[str, _Machine] = {}
         self._selector = selectors.DefaultSelector()
         self._stop_reason = ""
@@ -157,15 +167,19 @@ class LabSupervisor:
         try:
             self._do(self._fsm.begin(time.monotonic()))
             while not self._stop_reason:
-                end = self._fsm.next_timeout()
-                timeout = None if end is None else max(0.0, end - time.monotonic())
-                for key, _ in self._selector.select(timeout):
+                for key, _ in self._selector.select(_WATCH_INTERVAL if self._fsm.starting() else None):
                     self._do(key.data())
-                self._do(self._fsm.on_timer(time.monotonic()))
+                self._watch_machines()
         finally:
             for machine in self._machines.values():
                 machine.end()
         return self._stop_reason
+
+    def _watch_machines(self) -> None:
+        """Look for machines that hang while they start."""
+        now = time.monotonic()
+        waiting = [name for name in self._fsm.starting() if name in self._machines]
+        self._do(self._fsm.on_timer(now, {name: self._machines[name].silent(now) for name in waiting}))
 
     def _accept_request(self, control: socket.socket) -> list[Action]:
         """Read and handle one request; confirm it when its machines are started and their states written."""

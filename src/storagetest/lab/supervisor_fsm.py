@@ -1,7 +1,7 @@
 """The decisions of the supervisor as a pure state machine: events in, actions out.
 
     start ──▶ all machines STARTING ──▶ all READY: "up" ──▶ committed ──▶ … ──▶ StopLab
-                 │ boot timeout, or QEMU exited
+                 │ silent too long, or QEMU exited
                  └▶ start it once more (the appliance: all machines, they use its hub), then "failed"
 
 A lab starts by a boot, or resumes from a snapshot (snapshots.py). If a machine does not resume, all machines
@@ -11,13 +11,14 @@ Rules:
 
 1. Until `up` commits, the lab ends when `up` ends, for whatever reason.
 2. After the commit, the lab ends with its owner process, if it has one.
-3. The boot timeout starts anew at each milestone of a machine: a slow host does not trigger it.
+3. A machine that starts is hung if its console is silent for the boot timeout, in time in which it could run
+   (process_watch.py): a busy host does not trigger it. A start as a whole has a limit, on the clock.
 4. After all machines were ready once, a machine that reboots or exits is not restarted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
 from typing import Any
@@ -40,12 +41,11 @@ class MachinePhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MachineState:
-    """State of a machine. ``boots`` counts how often it became ready; ``since`` is when ``milestone`` was."""
+    """State of a machine. ``boots`` counts how often it became ready; ``milestone`` is the last one."""
 
     phase: MachinePhase = MachinePhase.STARTING
     attempts: int = 0
     boots: int = 0
-    since: float = 0.0
     milestone: str = "power on"
 
 
@@ -92,11 +92,19 @@ class LabEvent(Enum):
 
 
 class SupervisorFsm:
-    """State machine of one lab. ``now`` is a monotonic time and ``boot_timeout`` a duration, in seconds."""
+    """State machine of one lab. ``now`` is a monotonic time in seconds.
 
-    def __init__(self, machines: Iterable[str], boot_timeout: float, *, resume: bool = False) -> None:
+    ``boot_timeout`` is the longest silence of a machine that starts, and ``boot_limit`` the longest start, in
+    seconds.
+    """
+
+    def __init__(
+        self, machines: Iterable[str], boot_timeout: float, boot_limit: float, *, resume: bool = False
+    ) -> None:
         self.states = dict.fromkeys(machines, MachineState())
+        self._started: dict[str, float] = {}
         self._boot_timeout = boot_timeout
+        self._boot_limit = boot_limit
         self._resume = resume
         self._up = False
         self._committed = False
@@ -126,7 +134,7 @@ class SupervisorFsm:
         if not mark:
             return []
         word, _, more = rest.strip().partition(" ")
-        state = replace(self.states[machine], since=now, milestone=rest.strip())
+        state = replace(self.states[machine], milestone=rest.strip())
         self.states[machine] = state
         if word == "resumed":
             return [SendSettings(machine)]
@@ -156,28 +164,29 @@ class SupervisorFsm:
         ended = self.states[machine].phase is MachinePhase.ENDED
         return self._start([machine], now, resume=resume) if ended else []
 
-    def on_timer(self, now: float) -> list[Action]:
-        """Handle the time ``now``: restart a machine whose boot timeout is over."""
-        for machine, state in self.states.items():
-            if self._has_timeout(state) and now >= state.since + self._boot_timeout:
-                reason = f"no milestone within {self._boot_timeout:g} s after {state.milestone!r}"
+    def on_timer(self, now: float, silent: Mapping[str, float]) -> list[Action]:
+        """Handle the time ``now``: restart a machine that is hung. ``silent`` has the seconds of each."""
+        for machine in self.starting():
+            after = f"after {self.states[machine].milestone!r}"
+            if silent.get(machine, 0.0) >= self._boot_timeout:
+                reason = f"its console was silent for {self._boot_timeout:g} s of its own time {after}"
                 return self._retry(machine, reason, now)
+            if now >= self._started[machine] + self._boot_limit:
+                reason = f"it was not ready within {self._boot_limit:g} s, and is still {after}"
+                return self._retry(machine, reason, now) if self._resume else self._give_up(machine, reason)
         return []
 
-    def next_timeout(self) -> float | None:
-        """Return the time of the next boot timeout, or None."""
-        return min(
-            (state.since + self._boot_timeout for state in self.states.values() if self._has_timeout(state)),
-            default=None,
-        )
-
-    def _has_timeout(self, state: MachineState) -> bool:
-        return not self._up and state.phase is MachinePhase.STARTING
+    def starting(self) -> list[str]:
+        """Return the machines that the lab waits for."""
+        if self._up:
+            return []
+        return [name for name, state in self.states.items() if state.phase is MachinePhase.STARTING]
 
     def _start(self, machines: list[str], now: float, *, resume: bool = False) -> list[Action]:
         for machine in machines:
+            self._started[machine] = now
             self.states[machine] = replace(
-                self.states[machine], phase=MachinePhase.STARTING, since=now, milestone="power on"
+                self.states[machine], phase=MachinePhase.STARTING, milestone="power on"
             )
         return [StartMachine(machine, resume) for machine in machines]
 

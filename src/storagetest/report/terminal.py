@@ -5,10 +5,13 @@ Rules:
 1. A table's columns are the headline of its runs (:attr:`Run.headline`); runs with another headline have a
    separate table. This module has no workload-specific code.
 2. Neither ids nor numbers are cut. If a row is longer than the terminal's lines, each row has two lines: the
-   ids, and below them the numbers. If the numbers still do not fit, columns of them are dropped: first those
-   between the first and the last metric of the headline, from the right, then the last one.
+   ids, and below them the numbers. If the numbers still do not fit, columns of them are dropped: first the
+   parameters, then those between the first and the last metric of the headline, from the right, then the last
+   one.
 3. A unit is in the heading if the column has one unit (MiB/s), and in the cell if it varies (latency).
 4. The verdict is text; colour only repeats it.
+5. The parameters of a load that are compared most, such as block size and queue depth, have columns, also
+   where a case leaves them at their defaults. A row of one line does not repeat them in the case's name.
 """
 
 from __future__ import annotations
@@ -17,9 +20,17 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from storagetest.measure.run import HEADLINE
+from storagetest.measure.run import HEADLINE, Run
 from storagetest.report.base import Record, Status
-from storagetest.report.metric_values import MetricValue, case_text, in_mib, metric_values, short, whole
+from storagetest.report.metric_values import (
+    MetricValue,
+    case_text,
+    in_mib,
+    metric_values,
+    parameter_text,
+    short,
+    whole,
+)
 from storagetest.units import format_duration
 
 _GAP = 2
@@ -30,6 +41,15 @@ _HEADINGS: Mapping[str, tuple[str, Callable[[MetricValue | None], str]]] = {
     "latency_mean": ("mean", short),
 }
 """Metrics whose column has its own heading and format; any other has its name and values with units."""
+
+_PARAMETERS: Mapping[str, str] = {
+    "block_size": "block",
+    "queue_depth": "depth",
+    "jobs": "jobs",
+    "read_percent": "reads",
+    "random_percent": "random",
+}
+"""Parameters that have a column, and its heading."""
 
 _WORDS_AND_COLOURS = {
     Status.PASSED: ("PASS", 32),
@@ -48,6 +68,7 @@ class _Column:
     right: bool = True
     is_id: bool = False
     is_metric: bool = False
+    is_parameter: bool = False
 
     @property
     def width(self) -> int:
@@ -110,11 +131,35 @@ def _columns(rows: Sequence[Record], headline: Sequence[str]) -> list[_Column]:
     values = [metric_values(record) for record in rows]
     return [
         _Column("variant", tuple(record.run.variant for record in rows), right=False, is_id=True),
-        _Column("case", tuple(case_text(record.run) for record in rows), right=False, is_id=True),
+        _Column("case", tuple(_short_case(record.run) for record in rows), right=False, is_id=True),
+        *_parameters(rows),
         *_clients(rows),
         *(_number(name, [value.get(name) for value in values]) for name in headline),
         _Column("verdict", tuple(_word(record) for record in rows), right=False),
     ]
+
+
+def _short_case(run: Run) -> str:
+    """Return the case without the parameters that have columns."""
+    beside = set()
+    for name in _PARAMETERS.keys() & run.parameters.keys():
+        value = run.parameters[name]
+        text = parameter_text(name, value)
+        beside |= {f"{name}={value}", f"{name}={text}", *([text] if name.endswith("size") else [])}
+    return " ".join(word for word in case_text(run).split(" ") if word not in beside)
+
+
+def _parameters(rows: Sequence[Record]) -> list[_Column]:
+    """Return the columns of the parameters that the rows have; one job each is not shown."""
+    columns = []
+    for name, heading in _PARAMETERS.items():
+        values = [record.run.parameters.get(name) for record in rows]
+        if all(value is None or (name == "jobs" and value == 1) for value in values):
+            continue
+        percent = "%" * name.endswith("percent")
+        cells = tuple("-" if value is None else parameter_text(name, value) + percent for value in values)
+        columns.append(_Column(heading, cells, is_parameter=True))
+    return columns
 
 
 def _number(metric: str, values: Sequence[MetricValue | None]) -> _Column:
@@ -140,7 +185,8 @@ def _word(record: Record) -> str:
 
 def _fit(columns: list[_Column], width: int) -> list[_Column]:
     numbers = [column for column in columns if column.is_metric]
-    for dropped in (*reversed(numbers[1:-1]), *numbers[1:][-1:]):  # rule 2
+    parameters = [column for column in columns if column.is_parameter]
+    for dropped in (*reversed(parameters), *reversed(numbers[1:-1]), *numbers[1:][-1:]):  # rule 2
         if _width(columns) <= width:
             break
         columns = [column for column in columns if column is not dropped]
@@ -149,14 +195,6 @@ def _fit(columns: list[_Column], width: int) -> list[_Column]:
 
 def _width(columns: Sequence[_Column]) -> int:
     return sum(column.width + _GAP for column in columns) - _GAP
-
-
-def shortened(text: str, limit: int) -> str:
-    """Cut ``text`` in the middle, where ids say least: ``nfs-v4.2…nconnect4``."""
-    if len(text) <= limit:
-        return text
-    tail = (limit - 1) // 2
-    return f"{text[: limit - 1 - tail]}…{text[len(text) - tail :]}"
 
 
 def _line(cells: Iterable[str]) -> str:

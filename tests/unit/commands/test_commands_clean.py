@@ -21,7 +21,7 @@ UNSHARE = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-chil
 TARGETS = """
 version: 1
 targets: {{disk: {{protocol: local, path: {data}}}}}
-profiles: {{long: {{runtime: 300, ramp: 0, size: 8MiB, repeats: 1}}}}
+profiles: {{long: {{runtime: 300s, ramp: 0, size: 8MiB, repeats: 1}}}}
 """
 SUITE = "def test_load(measure): measure('small-random-write')\n"
 

@@ -1,10 +1,12 @@
 """`storagetest targets`: variants, counts and durations of their cases. `storagetest completion`."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -119,8 +121,31 @@ def test_the_table_fits_the_width(workdir):
     cases = Cases(Counter({"disk": 1000}), Counter(), Counter())
     for width in (100, 80, 76):
         lines = table(loaded, cases, loaded.profile("tiny"), width=width)
-        assert max(map(len, lines[:5])) <= width
-        assert "…" in lines[1]
+        assert max(map(len, lines[: 2 * len(loaded.variants) + 4])) <= width
+        for variant in loaded.variants:  # a line for the id, which is not cut, and one for the rest
+            cells = lines[lines.index(variant.id) + 1]
+            assert cells.split()[:2] == [variant.protocol, ",".join(each.name for each in variant.clients)]
+    wide = table(loaded, cases, loaded.profile("tiny"))
+    assert [line.split()[0] for line in wide[1 : 1 + len(loaded.variants)]] == [v.id for v in loaded.variants]
+
+
+def test_capabilities_continue_on_a_further_line(workdir):
+    loaded = config.load(workdir / "targets.yaml")
+    lines = table(loaded, None, loaded.profile("tiny"), width=40)
+    assert lines[0] == "variant"
+    assert max(map(len, lines)) <= 40
+    words = table(loaded, None, loaded.profile("tiny"))
+    assert " ".join(lines).split() == " ".join(words).split()
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "0 variants"), (1, "1 variant"), (2, "2 variants")])
+def test_one_variant_is_singular(workdir, count: int, text: str):
+    loaded = config.load(workdir / "targets.yaml")
+    loaded = replace(loaded, variants=loaded.variants[:count])
+    cases = Cases(Counter({variant.id: 1 for variant in loaded.variants}), Counter(), Counter())
+    *_, totals, _, _, not_included = table(loaded, cases, loaded.profile("tiny"))
+    assert re.match(rf"{text}  ", totals)
+    assert f" of data on each of {text} first." in not_included
 
 
 def test_spans_are_readable():

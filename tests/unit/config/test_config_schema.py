@@ -16,7 +16,7 @@ GOOD = [
     HEAD
     + ", version: '4.1', nconnect: ~, rsize: 64KiB, timeout: 500ms, hard: no, depth: auto, flags: [a, b]}",
     HEAD
-    + ", rsize: 4096, timeout: 3, depth: 4, share: 1, secret: '${env:A}', login: {username: u, password: p}}",
+    + ", rsize: 4096, timeout: 0, depth: 4, share: 1, secret: '${env:A}', login: {username: u, password: p}}",
     HEAD + ", matrix: {version: ['3', '4.0'], rsize: [1KiB, 2048]}, exclude: [{version: '3', rsize: 2048}]}",
     HEAD + ", client: local, optional: yes, deadline: 2min, thresholds: {stream: [p99 <= 5ms]}}",
     "version: 1\ntargets: {t: {protocol: drawer, matrix: {number: [1, 2]}, filesystem: ext4, erase: naa.1}}",
@@ -45,6 +45,7 @@ BAD = [
     HEAD + ", version: '5'}",
     HEAD + ", rsize: 64k}",
     HEAD + ", timeout: 5m}",
+    HEAD + ", timeout: 5}",
     HEAD + ", port: 0}",
     HEAD + ", secret: 5}",
     HEAD + ", login: {username: u, pasword: p}}",

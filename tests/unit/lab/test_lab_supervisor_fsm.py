@@ -17,7 +17,7 @@ MACHINES = ["appliance", "client1", "client2"]
 
 @pytest.fixture
 def fsm() -> SupervisorFsm:
-    fsm = SupervisorFsm(MACHINES, boot_timeout=10)
+    fsm = SupervisorFsm(MACHINES, boot_timeout=10, boot_limit=100)
     assert fsm.begin(0) == [StartMachine(machine) for machine in MACHINES]
     return fsm
 
@@ -33,7 +33,7 @@ def test_up_is_sent_once_when_the_last_machine_is_ready(fsm):
         Notify("ready", {"machine": "appliance"}),
     ]
     assert ready(fsm, "client2")[-1] == Notify("up", {})
-    assert fsm.next_timeout() is None
+    assert fsm.starting() == []
     assert ready(fsm, "client2") == [Notify("ready", {"machine": "client2"})]
 
 
@@ -42,30 +42,46 @@ def test_other_console_lines_are_ignored(fsm):
     assert fsm.states["client1"].milestone == "power on"
 
 
-def test_the_boot_timeout_starts_at_the_last_milestone(fsm):
-    assert fsm.next_timeout() == 10
-    for machine in MACHINES:
-        fsm.on_console_line(machine, "storagetest: kernel", 8)
-    assert fsm.next_timeout() == 18
-    assert fsm.on_timer(17.9) == []
-    assert fsm.on_timer(18) != []
+SILENT = dict.fromkeys(MACHINES, 10.0)
+REASON = "its console was silent for 10 s of its own time after "
 
 
-def test_a_client_without_milestones_is_restarted_once(fsm):
+def test_a_busy_host_does_not_end_a_start_that_goes_on(fsm):
+    fsm.on_console_line("client1", "storagetest: kernel", 8)
+    assert fsm.on_timer(99.9, dict.fromkeys(MACHINES, 9.9)) == []
+    assert fsm.starting() == MACHINES
+
+
+@pytest.mark.parametrize("silent", [{}, dict.fromkeys(MACHINES, 0.0)])
+def test_a_start_has_a_limit_on_the_clock(fsm, silent):
     ready(fsm, "appliance", "client1")
-    notify, start = fsm.on_timer(10)
-    reason = "no milestone within 10 s after 'power on'"
-    assert notify == Notify("retry", {"machine": "client2", "reason": reason})
+    fsm.on_console_line("client2", "storagetest: kernel", 99)
+    failed, end = fsm.on_timer(100, silent)
+    reason = "it was not ready within 100 s, and is still after 'kernel'"
+    assert failed == Notify("failed", {"machine": "client2", "reason": reason})
+    assert end == StopLab(f"client2: {reason}")
+
+
+def test_the_limit_starts_anew_with_the_second_start(fsm):
+    ready(fsm, "appliance", "client1")
+    assert fsm.on_timer(60, SILENT) != []
+    assert fsm.on_timer(159, {}) == []
+    assert fsm.on_timer(160, {}) != []
+
+
+def test_a_silent_client_is_restarted_once(fsm):
+    ready(fsm, "appliance", "client1")
+    notify, start = fsm.on_timer(12, SILENT)
+    assert notify == Notify("retry", {"machine": "client2", "reason": f"{REASON}'power on'"})
     assert start == StartMachine("client2")
-    assert fsm.next_timeout() == 20
-    failed, end = fsm.on_timer(20)
+    failed, end = fsm.on_timer(24, SILENT)
     assert failed.event == "failed"
     assert isinstance(end, StopLab)
 
 
-def test_an_appliance_without_milestones_restarts_all_machines(fsm):
+def test_a_silent_appliance_restarts_all_machines(fsm):
     ready(fsm, "client1", "client2")
-    actions = fsm.on_timer(10)
+    actions = fsm.on_timer(12, SILENT)
     assert actions[1:] == [StartMachine(machine) for machine in MACHINES]
     assert all(state.phase is MachinePhase.STARTING for state in fsm.states.values())
     assert fsm.states["client1"].attempts == 0
@@ -95,7 +111,7 @@ def test_after_up_reboots_and_exits_are_only_recorded(fsm):
     ready(fsm, *MACHINES)
     assert fsm.on_console_line("appliance", "storagetest: kernel", 50) == []
     assert fsm.states["appliance"].phase is MachinePhase.STARTING
-    assert fsm.on_timer(500) == []
+    assert fsm.on_timer(500, SILENT) == []
     ready(fsm, "appliance", now=501)
     assert fsm.states["appliance"].boots == 2
     assert fsm.on_exit("client1", "killed", 502) == []
@@ -110,14 +126,14 @@ def test_only_an_ended_machine_is_powered_on(fsm):
     fsm.on_exit("client1", "quit", 61)
     assert fsm.power_on("client1", 62) == [StartMachine("client1")]
     assert fsm.states["client1"].phase is MachinePhase.STARTING
-    assert fsm.next_timeout() is None
+    assert fsm.starting() == []
     ready(fsm, "client1", now=70)
     assert fsm.states["client1"].boots == 2
 
 
 @pytest.fixture
 def resuming() -> SupervisorFsm:
-    fsm = SupervisorFsm(MACHINES, boot_timeout=10, resume=True)
+    fsm = SupervisorFsm(MACHINES, boot_timeout=10, boot_limit=100, resume=True)
     assert fsm.begin(0) == [StartMachine(machine, resume=True) for machine in MACHINES]
     return fsm
 
@@ -130,14 +146,18 @@ def test_a_machine_that_runs_again_gets_the_settings_and_is_then_ready(resuming)
 @pytest.mark.parametrize(
     ("event", "reason"),
     [
-        (lambda fsm: fsm.on_timer(10), "no milestone within 10 s after 'power on'"),
+        (lambda fsm: fsm.on_timer(12, SILENT), f"{REASON}'power on'"),
+        (
+            lambda fsm: fsm.on_timer(100, {}),
+            "it was not ready within 100 s, and is still after 'power on'",
+        ),
         (lambda fsm: fsm.on_exit("appliance", "bad state", 1), "QEMU exited: bad state"),
         (
             lambda fsm: fsm.on_console_line("appliance", "storagetest: failed: resume: no sshd", 1),
             "resume: no sshd",
         ),
     ],
-    ids=["hung", "exited", "failed"],
+    ids=["hung", "slow", "exited", "failed"],
 )
 def test_machines_that_do_not_resume_are_booted_once(resuming, event, reason):
     notify, *starts = event(resuming)

@@ -1,6 +1,7 @@
 """Files that the lab writes for other programs, and output of other programs that it parses."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import yaml
 from storagetest.errors import LabError
 from storagetest.lab import apt_sources, paths, qmp, roles, ssh, status
 from storagetest.lab.services import Target
+from storagetest.lab.startup import advice
 from storagetest.lab.status import HostStatus, LabSpec, LabStatus
 from storagetest.lab.targets import targets_yaml
 
@@ -197,3 +199,26 @@ def test_matching_sources_are_written_for_mmdebstrap(tmp_path):
     (etc / "sources.list.d" / "debian.sources").write_text(STANZAS)
     written = [str(tmp_path / name) for name in ("host.list", "host.sources")]
     assert apt_sources.matching("bookworm", tmp_path, etc) == written
+
+
+@pytest.mark.parametrize(
+    ("load", "processors", "kvm", "parts"),
+    [
+        (1.0, 2, True, []),
+        (70.4, 2, True, ["busy (load average 70, 2 processors): wait until", "(--clients 1)"]),
+        (3.0, 1, False, ["busy (load average 3, 1 processor): ", "emulated; with access to /dev/kvm"]),
+    ],
+)
+def test_a_lab_that_does_not_start_says_what_to_do(load: float, processors: int, kvm: bool, parts: list[str]):
+    text = advice(load, processors, kvm=kvm)
+    assert text.startswith("What to do: run the command again. ")
+    assert '"If a lab does not start"' in text
+    assert all(part in text for part in parts)
+    assert ("busy" in text, "emulated" in text) == (load > 2 * processors, not kvm)
+
+
+def test_the_section_that_the_advice_names_exists():
+    section = re.search(r'docs/lab.md, "(.*)"', advice(1.0, 1, kvm=True))
+    assert section is not None
+    page = Path(__file__).parents[3] / "docs/lab.md"
+    assert f"\n## {section[1]}\n" in page.read_text(encoding="utf-8")

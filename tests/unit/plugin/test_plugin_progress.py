@@ -113,7 +113,30 @@ def test_no_line_exceeds_the_width(width: int):
     )
     lines = state.lines(width, at=5001.0)
     assert max(map(len, lines)) <= width
-    assert lines[0].endswith("1:23:21 of about 3:20:00") or width < 60
+    *head, phase = lines
+    assert "".join("".join(head).split()) == (
+        "nas-v4.2-nconnect4onload1:sequentialread1MiB,1:23:21ofabout3:20:00"
+    )
+    assert phase.startswith("    measure 11 o")
+
+
+def test_a_name_that_differs_in_its_middle_is_not_cut():
+    def shown(name: str) -> list[str]:
+        state = ProgressState()
+        state.update({**waiting(f"nas-v4.2-nconnect4 on client1-of-rack-17-in-{name}-row-4", "x")}, at=0.0)
+        return state.lines(79, at=1.0)
+
+    assert shown("left") != shown("right")
+    assert shown("left")[0].startswith("  nas-v4.2-nconnect4 on")
+
+
+@pytest.mark.parametrize(("at", "shown"), [(0.4, "0:00 of 0:01"), (2.9, "0:02 of 0:02")])
+def test_a_phase_is_not_past_its_plan(at: float, shown: str):
+    state = ProgressState()
+    update(state, MeasurementPhase.MEASURE, 0.0, repeat=1, of=1, expected=0.6, at=0.0)
+    first, second = state.lines(100, at=at)
+    assert second == f"    measure 1 of 1, {shown}"
+    assert first.endswith(f", 0:0{int(at)} of about 0:0{int(max(at, 0.6))}")
 
 
 def test_control_characters_in_a_message_are_replaced():

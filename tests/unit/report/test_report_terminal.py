@@ -8,7 +8,7 @@ from storagetest.measure.common_window import ClientSummary, ConcurrencySummary
 from storagetest.measure.run import METRICS, Sample
 from storagetest.report.base import Status
 from storagetest.report.metric_values import metric_values
-from storagetest.report.terminal import shortened, summary_lines
+from storagetest.report.terminal import summary_lines
 from storagetest.verdict import BASELINE, Interval, Outcome, Threshold, Verdict
 from storagetest.workloads.base import workloads
 
@@ -37,10 +37,10 @@ def test_no_records_no_lines():
 
 def test_the_table_in_full(mixed):
     header, _, *rows = table(summary_lines(mixed, width=160))
-    assert header.split() == ["variant", "case", "MiB/s", "IOPS", "mean", "p99", "verdict"]
+    assert header.split() == ["variant", "case", "block", "depth", "MiB/s", "IOPS", "mean", "p99", "verdict"]
     by_variant = {row.split()[0]: row for row in rows}
     assert by_variant["nfs-v3"].split()[1:] == [
-        "small-random-write", "queue_depth=16", "4KiB", "201.7", "51,645", "4.14", "ms", "10.3", "ms", "FAIL",
+        "small-random-write", "4KiB", "16", "201.7", "51,645", "4.14", "ms", "10.3", "ms", "FAIL",
     ]  # fmt: skip
     assert by_variant["array"].endswith("-        -        -  ERROR")
     assert by_variant["bare"].endswith("no gate")
@@ -115,25 +115,12 @@ def test_a_percentile_of_too_few_ios_is_not_shown(make_record):
     assert "too few  PASS" in row
 
 
-@pytest.mark.parametrize(
-    ("text", "limit", "short"),
-    [
-        ("nfs-v4.2", 8, "nfs-v4.2"),
-        ("nfs-v4.2-nconnect4", 9, "nfs-…ect4"),
-        ("abcdef", 4, "ab…f"),
-        ("abcdef", 1, "…"),
-    ],
-)
-def test_ids_are_cut_in_the_middle(text, limit, short):
-    assert shortened(text, limit) == short
-
-
 def test_another_headline_is_another_table(make_record):
     other = make_record(variant="nfs-v3", workload="metadata", headline=("p50", "client_cpu", "p99"))
     lines = summary_lines([other, make_record()], width=120)
     first, second = lines[: lines.index("")], lines[lines.index("") + 1 :]
-    assert first[0].split()[2:] == ["MiB/s", "IOPS", "mean", "p99", "verdict"]
-    assert second[0].split() == ["variant", "case", "p50", "client_cpu", "p99", "verdict"]
+    assert first[0].split()[2:] == ["block", "MiB/s", "IOPS", "mean", "p99", "verdict"]
+    assert second[0].split() == ["variant", "case", "block", "p50", "client_cpu", "p99", "verdict"]
     assert second[2].split()[0] == "nfs-v3"
     assert "%" in second[2]
 
@@ -145,7 +132,8 @@ def test_of_another_headline_the_first_number_stays_longest(make_record):
         names = summary_lines([record], width=width)[1].split()[:-1]
         if names not in seen:
             seen.append(names)
-    assert seen == [["p50", "p95", "client_cpu", "p99"], ["p50", "p95", "p99"], ["p50", "p99"], ["p50"]]
+    longest = ["p50", "p95", "client_cpu", "p99"]
+    assert seen == [["block", *longest], longest, ["p50", "p95", "p99"], ["p50", "p99"], ["p50"]]
 
 
 VARIANTS = ("nvme-tcp-no-hdgst-no-ddgst-queues16-queuedepth1024", "nfs-v4.2-nconnect16")
@@ -190,3 +178,41 @@ def test_a_gate_that_passes_and_finds_little_is_named(make_record, change):
         verdict = Verdict(Outcome.PASS, gate, None, "", visible_loss=share)
         lines = "\n".join(summary_lines([change(record, verdicts=(verdict,))]))
         assert ("iops >= baseline - 5 %: passed, and finds only a loss of 18 % or more" in lines) is named
+
+
+def parameter_columns(lines):
+    """The headings between the case and the first metric, and the cells below them."""
+    header, _, *rows = table(lines)
+    start, end = header.index("case") + len("case"), header.index("MiB/s")
+    names = header[start:end].split()
+    return names, [row[start:end].split()[-len(names) :] if names else [] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "names", "cells"),
+    [
+        ({"block_size": 4096}, {"block_size": 8192}, ["block"], [["4KiB"], ["8KiB"]]),
+        ({"block_size": "4KiB", "jobs": 1}, {"jobs": None}, ["block"], [["4KiB"], ["-"]]),
+        ({"queue_depth": 1}, {"queue_depth": 4, "jobs": 8}, ["depth", "jobs"], [["1", "-"], ["4", "8"]]),
+        ({"queue_depth": [4]}, {}, ["depth"], [["[4]"], ["-"]]),
+        ({"read_percent": 70}, {"read_percent": 30}, ["reads"], [["70%"], ["30%"]]),
+        ({"levels": [1, 2]}, {"users": 3}, [], [[], []]),
+    ],
+)  # fmt: skip
+def test_parameters_that_matter_have_columns(make_record, first, second, names, cells):
+    records = [
+        make_record(variant=variant, workload="x", parameters=parameters, title="x")
+        for variant, parameters in (("a", first), ("b", second))
+    ]
+    found, values = parameter_columns(summary_lines(records, width=200))
+    assert found == names
+    assert values == cells
+
+
+def test_a_line_does_not_say_a_parameter_twice(make_record):
+    parameters = {"direction": "read", "block_size": "4KiB", "queue_depth": 16, "users": 3}
+    record = make_record(workload="x", parameters=parameters, title="x read 4KiB queue_depth=16 users=3")
+    wide, narrow = (table(summary_lines([record], width=width)) for width in (200, 60))
+    assert wide[2].split()[1:6] == ["x", "read", "users=3", "4KiB", "16"]
+    assert narrow[3].endswith("x read 4KiB queue_depth=16 users=3")
+    assert narrow[1].split()[:2] == ["block", "depth"]

@@ -18,6 +18,7 @@ __all__ = [
     "ADDRESS",
     "SECOND_ADDRESS",
     "ForwardedPort",
+    "OverlayContents",
     "Running",
     "Secret",
     "Service",
@@ -79,6 +80,21 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
+class OverlayContents:
+    """What a service needs from an overlay, because Debian does not package it.
+
+    ``modules`` are names of kernel modules, ``programs`` paths in the tree with their purposes, ``plugins``
+    names of libraries that programs load, with their purposes. ``libraries`` are names (without ``.so``) of
+    libraries that come with the programs.
+    """
+
+    modules: tuple[str, ...] = ()
+    programs: tuple[tuple[str, str], ...] = ()
+    plugins: tuple[tuple[str, str], ...] = ()
+    libraries: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Service:
     """One server."""
 
@@ -100,6 +116,8 @@ class Service:
     """Guest ports to forward from the host's loopback, by name."""
     targets: tuple[Target, ...] = ()
     secrets: tuple[Secret, ...] = ()
+    overlay: OverlayContents | None = None
+    """What the service needs from an overlay; without it the service does not start."""
 
     @property
     def all_targets(self) -> tuple[Target, ...]:

@@ -9,7 +9,7 @@ targets.yaml always contains the targets, as optional ones: they are skipped on 
 
 from __future__ import annotations
 
-from storagetest.lab.services import ADDRESS, Service, Target
+from storagetest.lab.services import ADDRESS, OverlayContents, Service, Target
 from storagetest.lab.services.client import ISOLATE_CONTROLS
 
 _FSNAME = "lustre"
@@ -44,6 +44,20 @@ SERVICE = Service(
     _SCRIPT.replace("@FSNAME@", _FSNAME).replace("@NID@", _NID),
     implementation="lustre-wbcfs",
     version="cat /sys/fs/lustre/version",
+    overlay=OverlayContents(
+        modules=(
+            *("ksocklnd", "lustre"),  # LNet over TCP, and the client
+            *("mgs", "mdt", "mdd", "lod", "ofd", "osp", "osd_wbcfs"),  # the server variant
+        ),
+        programs=(
+            ("usr/sbin/mount.lustre", "mount(8)'s helper of the client, which it looks for in /sbin only"),
+            ("usr/sbin/mount.lustre_tgt", "mount(8)'s helper of the server's targets"),
+            ("usr/sbin/lctl", "configures and reads Lustre"),
+            ("usr/bin/lfs", "sets and reads layouts"),
+        ),
+        plugins=(("mount_osd_wbcfs.so", "the plugin of the server's helper for osd-wbcfs"),),
+        libraries=("liblustreapi", "liblnetconfig"),
+    ),
     targets=(
         Target(
             "lustre",

@@ -24,7 +24,7 @@ Rules:
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -164,6 +164,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     cases = {item: case.id for item in items if (case := case_of(item)) is not None}
     _refuse_unknown(state.loaded.known_issues, set(cases.values()), _collected_completely(config, cases))
+    _refuse_unknown_in_tables(config, cases)
     applicable: dict[tuple[Path, str], list[KnownIssue]] = {}
     for item, name in cases.items():
         variant = state.variant_of(item)
@@ -195,6 +196,29 @@ def _refuse_unknown(issues: Iterable[KnownIssue], cases: set[str], complete: tup
         for glob, place in issue.cases
         if not any(fnmatchcase(case, glob) for case in cases)
         and (everything or (directories and _family(glob) in families))
+    ]
+    if wrong:
+        raise pytest.UsageError("\n".join(wrong))
+
+
+def _refuse_unknown_in_tables(config: pytest.Config, cases: Mapping[pytest.Item, str]) -> None:
+    """Raise :class:`pytest.UsageError` for globs of suites' tables that match no case of their suite.
+
+    A suite is checked if all of its directory was collected.
+    """
+    if not _collected_completely(config, cases)[0]:
+        return
+    requested = {Path(config.invocation_params.dir, argument).resolve() for argument in config.args}
+    of_directory: dict[Path, set[str]] = {}
+    for item, case in cases.items():
+        of_directory.setdefault(item.path.parent, set()).add(case)
+    wrong = [
+        f"{place}: known_issues: {glob!r} matches no case of {directory.name}"
+        for directory, names in of_directory.items()
+        if requested & {directory, *directory.parents}
+        for issue in read_suite_table(directory)
+        for glob, place in issue.cases
+        if not any(fnmatchcase(name, glob) for name in names)
     ]
     if wrong:
         raise pytest.UsageError("\n".join(wrong))

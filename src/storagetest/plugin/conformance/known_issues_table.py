@@ -32,16 +32,13 @@ The keys are those of :mod:`storagetest.config.known_issues`. Rules:
 
 from __future__ import annotations
 
-import re
-import tomllib
-from datetime import date
+from dataclasses import replace
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from storagetest.config import toml_source
 from storagetest.config.known_issues import (
     SECTION,
     KnownIssue,
@@ -49,14 +46,15 @@ from storagetest.config.known_issues import (
     SuiteIssueEntry,
     read_known_issue,
 )
-from storagetest.config.validation import ValidationErrors
+from storagetest.config.validation import ValidationErrors, suggest
 from storagetest.config.yaml_source import YamlNode
 from storagetest.errors import ConfigError
 
 TABLE = "known_issues.toml"
-_SHARED = ("owner", "expires")
+SHARED = ("owner", "expires")
+"""Keys of a file that apply to all its entries."""
+
 _OLD_FILES = ("known.toml", "expectations.toml")
-_HEADER = re.compile(rf"^[ \t]*\[\[[ \t]*{SECTION}[ \t]*\]\]", re.MULTILINE)
 
 
 @cache
@@ -71,91 +69,42 @@ def read_suite_table(directory: Path) -> tuple[KnownIssue, ...]:
     path = directory / TABLE
     if not path.is_file():
         return ()
-    document = read_toml(path)
-    issues = take_known_issues(document, path, SuiteIssueEntry)
-    if document:
-        raise pytest.UsageError(
-            f"{path}: unknown: {', '.join(document)}. Expected [[{SECTION}]] tables, owner and expires."
-        )
-    return issues
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """Return a file's document; :class:`pytest.UsageError` if it is not TOML."""
+    problems = ValidationErrors()
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise pytest.UsageError(f"{path}: {error}") from None
-
-
-def take_known_issues(
-    document: dict[str, Any], path: Path, model: type[KnownIssueFields], *, alias: str = ""
-) -> tuple[KnownIssue, ...]:
-    """Remove the known issues from ``document`` and return them. Raises :class:`pytest.UsageError`.
-
-    ``alias`` is another name of the key ``cases``.
-    """
-    shared = {name: document.pop(name) for name in _SHARED if name in document}
-    entries = document.pop(SECTION, [])
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise pytest.UsageError(f"{path}: {SECTION}: expected [[{SECTION}]], a table for each entry")
-    problems, issues = ValidationErrors(), []
-    for entry, places in zip(entries, _places(path, len(entries)), strict=True):
-        current = {**shared, **entry}
-        if alias and alias in entry:
-            if "cases" in entry:
-                problems.add(
-                    places[alias], f"{alias} is another name of cases, which is also set. Remove {alias}."
-                )
-            current["cases"] = current.pop(alias)
-            places["cases"] = places.get(alias, places[""])
-        issue = read_known_issue(model, _node(current, places), SECTION, problems)
-        issues += [issue] if issue else []
-    try:
+        root = toml_source.read(path)
+        issues = read_table_issues(root, SuiteIssueEntry, problems)
+        known = (SECTION, *SHARED)
+        for name, node in (root.mapping or {}).items():
+            if name not in known:
+                problems.add(node.key_place, f"{name}: no such key{suggest(name, known)}")
         problems.raise_any()
     except ConfigError as error:
         raise pytest.UsageError(str(error)) from None
+    return issues
+
+
+def read_table_issues(
+    root: YamlNode, model: type[KnownIssueFields], problems: ValidationErrors, *, alias: str = ""
+) -> tuple[KnownIssue, ...]:
+    """Return the known issues of a file; problems are added. ``alias`` is another name of ``cases``."""
+    document = root.mapping or {}
+    shared = {name: document[name] for name in SHARED if name in document}
+    section = document.get(SECTION)
+    if section is None:
+        return ()
+    if section.items is None or any(node.mapping is None for node in section.items):
+        problems.add(section.key_place, f"{SECTION}: expected [[{SECTION}]], a table for each entry")
+        return ()
+    issues = []
+    for node in section.items:
+        entry = {**shared, **(node.mapping or {})}
+        if alias in entry:
+            if "cases" in entry:
+                problems.add(
+                    entry[alias].key_place,
+                    f"{alias} is another name of cases, which is also set. Remove {alias}.",
+                )
+            entry["cases"] = entry.pop(alias)
+        issue = read_known_issue(model, replace(node, mapping=entry), SECTION, problems)
+        issues += [issue] if issue else []
     return tuple(issues)
-
-
-def _places(path: Path, count: int) -> list[dict[str, str]]:
-    """Return the position of each entry, under "", and of its keys: tomllib reports none.
-
-    Only the file is named if its tables are written in another form than ``[[known_issues]]``.
-    """
-    text = path.read_text(encoding="utf-8")
-    headers = [match.start() for match in _HEADER.finditer(text)]
-    if len(headers) != count:
-        return [{"": str(path)} for _ in range(count)]
-    places = []
-    for start, end in pairwise([*headers, len(text)]):
-        keys = re.finditer(r"^[ \t]*([\w-]+)[ \t]*=", text[start:end], re.MULTILINE)
-        places.append({"": _position(path, text, start)})
-        for match in keys:
-            places[-1].setdefault(match[1], _position(path, text, start + match.start(1)))
-    return places
-
-
-def _position(path: Path, text: str, offset: int) -> str:
-    line_start = text.rfind("\n", 0, offset) + 1
-    return f"{path}:{text.count(chr(10), 0, offset) + 1}:{offset - line_start + 1}"
-
-
-def _node(entry: dict[str, Any], places: dict[str, str]) -> YamlNode:
-    """Return an entry as a node of the YAML reader."""
-    place = places[""]
-    mapping = {name: _value(value, places.get(name, place)) for name, value in entry.items()}
-    return YamlNode(place, place, kind="a mapping", mapping=mapping)
-
-
-def _value(value: object, place: str) -> YamlNode:
-    """Return a value of TOML as a node; every node within it has the position of its key."""
-    if isinstance(value, dict):
-        mapping = {name: _value(child, place) for name, child in value.items()}
-        return YamlNode(place, place, kind="a mapping", mapping=mapping)
-    if isinstance(value, list):
-        return YamlNode(place, place, kind="a list", items=tuple(_value(child, place) for child in value))
-    if isinstance(value, date):  # also a date with a time, whose text is then refused
-        return YamlNode(place, place, value, raw=value.isoformat(), kind="a date")
-    kind = "a boolean" if isinstance(value, bool) else "text" if isinstance(value, str) else "a number"
-    return YamlNode(place, place, value, raw=str(value), kind=kind)

@@ -30,17 +30,23 @@ target with the required capabilities; its program lists its tests at collection
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import Field
 
-from storagetest.config import Variant
-from storagetest.config.known_issues import TableIssueEntry
+from storagetest.config import Variant, toml_source
+from storagetest.config.base import Items, Model
+from storagetest.config.known_issues import SECTION, Glob, TableIssueEntry
+from storagetest.config.validation import ValidationErrors, suggest
+from storagetest.errors import ConfigError
 from storagetest.external.base import ClientSuite, ControllerSuite, Suite, suites
 from storagetest.plugin.conformance.known_issues import apply_known_issues
-from storagetest.plugin.conformance.known_issues_table import read_toml, take_known_issues
+from storagetest.plugin.conformance.known_issues_table import SHARED, read_table_issues
 from storagetest.plugin.external.absence import skip_absent
 from storagetest.plugin.external.host_item import ControllerItem, controller
 from storagetest.plugin.external.item import ExternalItem, SuiteSelection
@@ -69,9 +75,24 @@ class ExternalFile(pytest.File):
         if not variants:
             yield self._missing(suite, f"no target has {', '.join(sorted(suite.needs))}")
             return
-        for test in _select(suite, selection, self.path):
+        tests = _tests(suite, selection, self.path)
+        self._check_known_issues(suite, selection, tests)
+        for test in filter(selection.has, tests):
             for variant in variants:
                 yield self._item(suite, test, variant, selection)
+
+    def _check_known_issues(self, suite: Suite, selection: SuiteSelection, tests: Sequence[str]) -> None:
+        """Refuse globs that match no test; warn if the tests are those of the installed program's version."""
+        unknown = [
+            f"{place}: {SECTION}: {glob!r} matches no test of {suite.name}"
+            for issue in selection.known_issues
+            for glob, place in issue.cases
+            if not any(fnmatchcase(test, glob) for test in tests)
+        ]
+        if unknown and not isinstance(suite, ControllerSuite):
+            raise pytest.Collector.CollectError("\n".join(unknown))
+        for text in unknown:
+            self.warn(pytest.PytestCollectionWarning(f"{text} as it is installed here"))
 
     def _item(self, suite: Suite, test: str, variant: Variant, selection: SuiteSelection) -> pytest.Item:
         kind = MountItem if isinstance(suite, ClientSuite) else ControllerItem
@@ -98,38 +119,45 @@ class _MissingSuiteItem(pytest.Item):
         skip_absent(self, self._reason)
 
 
+class ExternalEntry(Model):
+    """The keys of a file, without its known issues."""
+
+    suite: str
+    """The suite's name."""
+
+    program: Annotated[str | None, Field(min_length=1)] = None
+    """The program's path; default: the suite's own, from the PATH."""
+
+    include: Items[Glob] = ("*",)
+    """Globs of the tests to run."""
+
+    exclude: Items[Glob] = ()
+    """Globs of tests not to run."""
+
+
 def _read(path: Path) -> SuiteSelection:
-    """Return the contents of a file; :class:`pytest.UsageError` if it is invalid."""
-    document = read_toml(path)
-    name = document.get("suite")
-    if not isinstance(name, str) or name not in suites.all():
-        raise pytest.UsageError(f"{path}: suite: expected one of {', '.join(sorted(suites.all()))}")
-    issues = take_known_issues(document, path, TableIssueEntry, alias="tests")
-    return SuiteSelection(**_checked(path, document), known_issues=issues)
+    """Return the contents of a file; CollectError if it is invalid."""
+    problems = ValidationErrors()
+    try:
+        root = toml_source.read(path)
+        issues = read_table_issues(root, TableIssueEntry, problems, alias="tests")
+        shared = (SECTION, *SHARED)
+        keys = {name: node for name, node in (root.mapping or {}).items() if name not in shared}
+        entry = problems.validate(ExternalEntry, replace(root, mapping=keys), "", also_known=shared)
+        if entry is not None and entry.suite not in suites.all():
+            problems.add(
+                keys["suite"].place, f"suite: unknown {entry.suite!r}{suggest(entry.suite, suites.all())}"
+            )
+        problems.raise_any()
+    except ConfigError as error:
+        raise pytest.Collector.CollectError(str(error)) from None
+    assert entry is not None
+    program = entry.program or ""
+    return SuiteSelection(entry.suite, program, entry.include, entry.exclude, known_issues=issues)
 
 
-_GLOBS = "a list of globs"
-_FILE = {"suite": "a name", "program": "a path", "include": _GLOBS, "exclude": _GLOBS}
-
-
-def _checked(path: Path, document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the document after a check of its keys and types."""
-    unknown = sorted(set(document) - set(_FILE))
-    if unknown:
-        raise pytest.UsageError(
-            f"{path}: unknown: {', '.join(unknown)}. Expected {', '.join(_FILE)} and known_issues."
-        )
-    checked: dict[str, Any] = {}
-    for name, value in document.items():
-        globs = isinstance(value, list) and all(isinstance(glob, str) for glob in value)
-        if not (globs if _FILE[name] == _GLOBS else isinstance(value, str)):
-            raise pytest.UsageError(f"{path}: {name}: expected {_FILE[name]}, not {value!r}")
-        checked[name] = tuple(value) if isinstance(value, list) else value
-    return checked
-
-
-def _select(suite: Suite, selection: SuiteSelection, path: Path) -> list[str]:
-    """Return the selected tests; :class:`pytest.UsageError` if the file selects no test of the suite."""
+def _tests(suite: Suite, selection: SuiteSelection, path: Path) -> Sequence[str]:
+    """Return all tests of the suite; CollectError if the file selects none of them."""
     if isinstance(suite, ControllerSuite):
         listing = suite.listing()
         argv = (selection.program, *listing.argv[1:]) if selection.program else listing.argv
@@ -138,7 +166,8 @@ def _select(suite: Suite, selection: SuiteSelection, path: Path) -> list[str]:
         tests, output = suite.tests(done.stdout), f"\n{done.describe()}"
     else:
         tests, output = suite.tests if isinstance(suite, ClientSuite) else (), ""
-    selected = [test for test in tests if selection.has(test)]
-    if not selected:
-        raise pytest.UsageError(f"{path}: include and exclude select no test of {suite.name}{output}")
-    return selected
+    if not any(map(selection.has, tests)):
+        raise pytest.Collector.CollectError(
+            f"{path}: include and exclude select no test of {suite.name}{output}"
+        )
+    return tests

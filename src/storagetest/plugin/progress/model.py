@@ -1,4 +1,4 @@
-"""Progress messages, and the two lines that show the state of a measurement.
+"""Progress messages, and the lines that show the state of a measurement.
 
 A message consists of JSON values, because under xdist it comes from another process. The output of the lines
 is in :mod:`storagetest.plugin.progress.render`.
@@ -7,19 +7,21 @@ is in :mod:`storagetest.plugin.progress.render`.
 from __future__ import annotations
 
 import math
+import textwrap
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from storagetest.measure.stats import mean
-from storagetest.report.terminal import shortened
 from storagetest.runner import MeasurementPhase, ProgressEvent
 from storagetest.units import format_throughput, format_value
 
 Message = dict[str, Any]
 _STALE = 3
 """Number of its own intervals after which a throughput is not shown any more."""
+
+_NO_BREAK = "\xa0"
 
 _LEAST_RATE = 0.005 * (1 << 20)
 """Bytes per second; a lower rate is shown as no transfer."""
@@ -95,7 +97,10 @@ class ProgressState:
             self.throughput, self.throughput_at = (read, written, seconds), at
 
     def lines(self, width: int, at: float | None = None) -> list[str]:
-        """Return two lines of at most ``width`` columns: the case with its duration, and its phase."""
+        """Return lines of at most ``width`` columns: the case with its duration, and last its phase.
+
+        The names of target and case are not cut: they continue on a further line.
+        """
         at = time.monotonic() if at is None else at
         first = f"{self.message.get('target', '')}: {self.message.get('title', '')}"
         total = self._total(at)
@@ -106,8 +111,14 @@ class ProgressState:
         for more in (self._throughput(at), steady, f"last {last}" if last else ""):
             if more and len(second) + len(more) + 6 <= width:
                 second += f", {more}"
-        head = shortened(printable(first), max(16, width - 2 - len(duration)))
-        return [f"  {head}{duration}"[:width], f"    {printable(second)}"[:width]]
+        head = textwrap.wrap(
+            printable(first) + duration.replace(" ", _NO_BREAK),
+            width,
+            initial_indent="  ",
+            subsequent_indent="    ",
+            break_on_hyphens=False,
+        )
+        return [line.replace(_NO_BREAK, " ") for line in head] + [f"    {printable(second)}"[:width]]
 
     def _phase(self, at: float) -> str:
         message = self.message
