@@ -60,7 +60,7 @@ def make_schema(protocols: Mapping[str, ProtocolKind], workloads: Mapping[str, W
             ),
             "workloads": _named(
                 _model(CustomWorkloadEntry, definitions),
-                "Custom workloads, with gates like any other: a fio job file, or a Python function.",
+                "Custom workloads, with gates like any other: a job file of fio, a function, or a preset.",
                 fewest=0,
             ),
             "thresholds": {"$ref": "#/$defs/thresholds"},
