@@ -40,6 +40,9 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
         ]
         metafunc.parametrize("variant", both, indirect=True, scope="session")
         return
+    if "search_plan" in metafunc.fixturenames:
+        _parametrize_searches(metafunc, state)
+        return
     for fixture in _CUSTOM & set(metafunc.fixturenames):
         _parametrize_custom(metafunc, fixture, state)
         return
@@ -56,6 +59,26 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
         for each in parameters[identifier] or (pytest.param(None, id="1client"),)
     ]
     metafunc.parametrize(("variant", "clients"), both, indirect=True, scope="session")
+
+
+def _parametrize_searches(metafunc: pytest.Metafunc, state: RunState) -> None:
+    """Parametrize by search, by variant that it applies to, and by clients."""
+    one = pytest.param(None, id="")
+    every = [
+        pytest.param(
+            identifier,
+            plan,
+            each.values[0],
+            id=f"{identifier}-{plan.name}-{each.id}".rstrip("-"),
+            marks=each.marks,
+        )
+        for plan in (state.config.searches if state.loaded else ())
+        for identifier, variant in state.variants.items()
+        if plan.applies_to(variant)
+        for each in client_parameters(metafunc, variant, state) or [one]
+    ]
+    arguments = ("variant", "search_plan", "clients")
+    metafunc.parametrize(arguments, every, indirect=["variant", "clients"], scope="session")
 
 
 def _parametrize_custom(metafunc: pytest.Metafunc, fixture: str, state: RunState) -> None:
