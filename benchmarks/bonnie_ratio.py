@@ -95,7 +95,7 @@ def _ours(attachment: Attachment, wanted: argparse.Namespace) -> dict[str, float
         }
     )
     values = load.measure(attachment, options, LoadSize(wanted.size << 20, 0, 1)).values
-    return {name: values[name] for name in FIELDS}
+    return {name: values[name] for name in FIELDS if name in values}
 
 
 def _theirs(attachment: Attachment, wanted: argparse.Namespace) -> dict[str, float]:

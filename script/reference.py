@@ -156,13 +156,18 @@ def counters_page() -> str:
         (
             f"`{source.name}`",
             _markdown(" ".join((inspect.getdoc(source) or "").split())),
-            ", ".join(f"`{path}`" for path in source.paths),
+            ", ".join(
+                [
+                    *(f"`{path}`" for path in source.paths),
+                    *(f"`{' '.join(command.argv)}`" for command in source.commands.values()),
+                ]
+            ),
             ", ".join(f"`{name}`" for name in sorted(source.counts_for)),
             ", ".join(kind.value for kind in source.requests),
         )
         for source in all_sources()
     ]
-    heads = ("counters", "what they count", "files", "bytes of", "requests")
+    heads = ("counters", "what they count", "files or commands", "bytes of", "requests")
     return "\n\n".join(["# Counters", _COUNTERS, _table(heads, rows)]) + "\n"
 
 

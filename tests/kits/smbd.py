@@ -37,6 +37,7 @@ _CONF = """
     ncalrpc dir = {where}/ncalrpc
     log file = {where}/log.smbd
     log level = 1
+    smbd profiling level = count
     server min protocol = SMB2_02
     server signing = {signing}
     server multi channel support = yes

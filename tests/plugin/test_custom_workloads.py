@@ -1,7 +1,7 @@
 """Custom workloads, which the targets file defines, are measured, judged and reported like any other."""
 
 import pytest
-from output_files import read_runs
+from output_files import read_json_lines, read_runs
 from pytest_results import assert_usage_error
 
 SUITE = """\
@@ -49,3 +49,33 @@ def test_an_invalid_job_file_is_a_usage_error(run_pytest, pytester):
     pytester.path.joinpath("lists.py").write_text(FUNCTION)
     message = "oltp.fio:2:1: filename: a job file must not name files"
     assert_usage_error(run_pytest(more=MORE, suite=SUITE), message)
+
+
+PRESETS = """\
+workloads:
+  depths: {load: sweep, parameters: {over: queue_depth, values: [1, 2], block_size: 4KiB, access: random}}
+  roles: {load: readers-writers, parameters: {write_block_size: 4KiB}}
+thresholds:
+  depths: ["iops rising within 99 % over queue_depth"]
+  roles: ["read_iops >= 1", "write_iops >= 1"]
+"""
+ON_TWO = """\
+version: 1
+clients: {one: {transport: local}, two: {transport: local}}
+targets:
+  disk: {protocol: local, path: DIRECTORY/disk, clients: all, scale: [1, 2]}
+profiles:
+  tiny: {size: 4MiB, ramp: 0, runtime: 200ms, repeats: 3, max_repeats: 20, start_spread: 1min}
+"""
+
+
+@pytest.mark.usefixtures("fio")
+def test_presets_run_with_the_parameters_of_the_file_and_on_several_clients(run_pytest, pytester):
+    run_pytest("-v", targets=ON_TWO, more=PRESETS, suite=SUITE).assert_outcomes(passed=4)
+    records = read_json_lines(pytester.path / "results.jsonl")
+    runs = {(each["run"]["workload"], each["run"]["client"]): each["run"] for each in records}
+    assert set(runs) == {(load, client) for load in ("depths", "roles") for client in ("one", "one, two")}
+    assert runs["depths", "one"]["parameters"]["values"] == "1,2"
+    assert "write: two" in runs["roles", "one, two"]["samples"][0]["evidence"]["roles"]
+    judged = [verdict["threshold"]["text"] for each in records for verdict in each["verdicts"]]
+    assert judged.count("iops rising within 99 % over queue_depth") == 2

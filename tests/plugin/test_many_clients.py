@@ -177,3 +177,72 @@ def test_a_search_without_parameters_is_an_error(run_pytest):
     suite = 'def test_maximum(find_maximum): find_maximum("small-random-write")\n'
     result = run_pytest(targets=SEARCH_TARGETS, suite=suite)
     assert_result(result, "*find_maximum has nothing to search*", errors=1)
+
+
+PLANS = """
+searches:
+  blocks:
+    workload: small-random-write[direct=false,engine=psync,queue_depth=1]
+    values: {block_size: [4KiB, 16KiB, 64KiB], jobs: [1, 2], clients: [2, 1]}
+    strategy: stepwise
+    start: {block_size: 16KiB, clients: 1}
+  elsewhere:
+    workload: small-random-write
+    values: {jobs: [1, 2]}
+    targets: [nowhere]
+"""
+PLAN_SUITE = """
+import pytest
+
+@pytest.mark.clients("all")
+def test_search(find_maximum, search_plan):
+    values = {name: list(listed) for name, listed in search_plan.values.items()}
+    how = {"strategy": search_plan.strategy, "start": search_plan.start}
+    find_maximum(search_plan.workload, **how, **search_plan.parameters, **values)
+"""
+NOWHERE = SEARCH_TARGETS.replace(
+    "profiles:", "  nowhere: {protocol: local, path: DIRECTORY/other}\nprofiles:"
+)
+
+
+def test_a_search_of_the_targets_file_begins_at_its_start(run_pytest, fio, pytester):
+    targets = NOWHERE.replace("search: 8", "search: 3").replace("10ms", "100ms")
+    result = run_pytest("-v", "--st-target", "disk", targets=targets, more=PLANS, suite=PLAN_SUITE)
+    assert_result(result, "*test_search[[]disk-blocks-2clients]*", passed=1)
+    (run,) = read_runs(pytester.path)
+    table = run["samples"][0]["evidence"]["search"].splitlines()
+    assert "of 12 combinations (stepwise)" in table[0]
+    assert [line.split()[:3] for line in table[3:]] == [["16KiB", "1", "1"]] * 2 + [["64KiB", "1", "1"]]
+    assert run["parameters"]["engine"] == "psync"
+
+
+def test_clients_that_the_case_does_not_have_are_an_error(run_pytest):
+    suite = 'def test_one(find_maximum): find_maximum("small-random-write", jobs=[1, 2], clients=[1, 9])\n'
+    result = run_pytest(targets=SEARCH_TARGETS, suite=suite)
+    assert_result(result, "*find_maximum: clients: 9 of 1 clients*", errors=1)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ("jobs: [1, 2], clients", "jobz: [1, 2], clients"),
+        ("[4KiB, 16KiB, 64KiB]", "[4KiB, 4096]"),
+        ("start: {block_size: 16KiB", "start: {block_size: 8KiB"),
+        ("targets: [nowhere]", "targets: [some]"),
+        ("clients: [2, 1]", "clients: [two]"),
+        ("values: {block_size", "values: {engine: [psync], block_size"),
+    ],
+)
+def test_a_search_that_cannot_be_is_refused_with_its_place(run_pytest, changed, message):
+    wanted = {
+        "jobz": "'jobz' is neither a parameter of small-random-write nor an option of a target; did you mean",
+        "[4KiB, 4096]": "block_size: one value or more, each once",
+        "8KiB": "start: block_size has no such value among its `values`",
+        "some": "targets: none is called some",
+        "two": "clients: 'two' is not a number of clients",
+        "engine: [psync]": "engine is both fixed and searched",
+    }
+    expected = next(text for part, text in wanted.items() if part in message)
+    plans = PLANS.replace(changed, message)
+    result = run_pytest(targets=NOWHERE, more=plans, suite=PLAN_SUITE)
+    assert_usage_error(result, expected)

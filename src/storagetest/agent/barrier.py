@@ -18,7 +18,7 @@ import time
 READY, GO = "ready", "go"
 PARENT = "parent"
 
-LEAD = 50_000_000
+LEAD = 150_000_000
 """Nanoseconds before the start at which a barrier releases shells and reads no more commands."""
 
 SCRIPT = (

@@ -1,8 +1,9 @@
-"""The ``workloads`` section: custom workloads, each a fio job file or a Python function.
+"""The ``workloads`` section: custom workloads: a fio job file, a Python function, or a preset.
 
     workloads:
       my-oltp: {fio: jobs/oltp.fio}
       my-restore: {python: "restore:run", metrics: {seconds: {unit: s, better: lower}}}
+      my-blocks: {load: sweep, parameters: {over: block_size, direction: write}}
 
 The results are classes like the registered ones. They belong to the configuration that defines them: two
 targets files in one process do not share them.
@@ -13,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -41,13 +42,19 @@ class CustomMetric(Model):
 
 
 class CustomWorkloadEntry(Model):
-    """A custom workload: `fio` or `python`."""
+    """A custom workload: `fio`, `python` or `load`."""
 
     fio: LocalPath | None = None
     """A fio job file. It must not set location, size and duration of the load: storagetest sets them."""
 
     python: Annotated[str | None, Field(min_length=3)] = None
     """A Python function, package.module:function, called with (attachment, scale)."""
+
+    load: Annotated[str | None, Field(min_length=1)] = None
+    """A workload of storagetest or of a package, which gets another name and `parameters`."""
+
+    parameters: Mapping[str, Any] = Field(default_factory=dict)
+    """Parameters of `load`."""
 
     metrics: Mapping[str, CustomMetric] | None = None
     """The metrics that the function returns, the most important first; default: those of an I/O workload."""
@@ -57,10 +64,14 @@ class CustomWorkloadEntry(Model):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        if (self.fio is None) == (self.python is None):
-            raise ValueError("give either fio: a job file, or python: package.module:function")
-        if self.fio is not None and (self.metrics is not None or self.needs):
-            raise ValueError("metrics and needs belong to python: a job file's metrics are known")
+        if sum(each is not None for each in (self.fio, self.python, self.load)) != 1:
+            raise ValueError(
+                "give one of fio: a job file, python: package.module:function, and load: a workload"
+            )
+        if self.python is None and (self.metrics is not None or self.needs):
+            raise ValueError("metrics and needs belong to python: those of others are known")
+        if self.load is None and self.parameters:
+            raise ValueError("parameters belong to load: a workload of storagetest")
         for name in self.metrics or ():
             if not _METRIC.fullmatch(name):
                 raise ValueError(
@@ -70,8 +81,8 @@ class CustomWorkloadEntry(Model):
 
     @property
     def kind(self) -> str:
-        """The key of the kind of workload: ``fio`` or ``python``."""
-        return "python" if self.fio is None else "fio"
+        """The key of the kind of workload: ``fio``, ``python`` or ``load``."""
+        return next(kind for kind in ("fio", "python", "load") if getattr(self, kind) is not None)
 
 
 def read_custom_workloads(

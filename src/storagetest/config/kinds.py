@@ -30,6 +30,7 @@ class WorkloadKind(Protocol):
     Options: type[WorkloadOptions]
     metrics: Mapping[str, Metric]
     tools: Mapping[str, tuple[str, ...]]
+    synchronized: bool
 
 
 def protocol_kinds() -> Mapping[str, ProtocolKind]:

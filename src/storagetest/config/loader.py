@@ -21,6 +21,7 @@ from storagetest.config.known_issues import KnownIssue, read_known_issues
 from storagetest.config.models import PROFILES, HostConfig, Profile, ProfileEntry, ThresholdRule, Variant
 from storagetest.config.overrides import apply_overrides
 from storagetest.config.ranges import expand_keys
+from storagetest.config.searches import Search, read_searches
 from storagetest.config.targets import Targets
 from storagetest.config.thresholds import choose, find_workload, most, read_rules
 from storagetest.config.validation import ValidationErrors, suggest
@@ -39,6 +40,7 @@ SECTIONS = (
     "workloads",
     "thresholds",
     "comparisons",
+    "searches",
     "known_issues",
 )
 
@@ -61,6 +63,7 @@ class Config:
     thresholds: tuple[ThresholdRule, ...]
     comparisons: tuple[Comparison, ...] = ()
     known_issues: tuple[KnownIssue, ...] = ()
+    searches: tuple[Search, ...] = ()
 
     def plain_secrets(self) -> list[str]:
         """Return a sentence for each secret that the file contains itself, instead of a reference."""
@@ -129,11 +132,23 @@ def build(source: YamlSource) -> Config:
     variants = targets.build(sections.get("targets"), source.root)
     compared = sections.get("comparisons")
     comparisons = read_comparisons(compared, variants, workloads, problems) if compared else ()
+    sought = sections.get("searches")
+    searches = read_searches(sought, variants, workloads, problems) if sought else ()
     known = sections.get("known_issues")
     issues = read_known_issues(known, source.directory, variants, problems) if known else ()
     problems.raise_any()
     return Config(
-        path, clients, servers, variants, profiles, workloads, tuple(custom), rules, comparisons, issues
+        path,
+        clients,
+        servers,
+        variants,
+        profiles,
+        workloads,
+        tuple(custom),
+        rules,
+        comparisons,
+        issues,
+        searches,
     )
 
 

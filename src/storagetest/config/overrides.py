@@ -3,7 +3,7 @@
 The steps of the path are names or list indexes, separated by dots; a name may contain dots. The value is
 YAML, so text that looks like a number needs quotes; relative paths in it start from the working directory. A
 path that does not exist is an error: every step but the last must exist, except below ``profiles``,
-``thresholds`` and ``comparisons``. The models validate the value as if it were in the file.
+``thresholds``, ``comparisons`` and ``searches``. The models validate the value as if it were in the file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from storagetest.config.validation import suggest
 from storagetest.config.yaml_source import YamlNode, YamlSource, parse
 from storagetest.errors import ConfigError
 
-_MAY_BE_NEW = ("profiles", "thresholds", "comparisons")
+_MAY_BE_NEW = ("profiles", "thresholds", "comparisons", "searches")
 
 
 def apply_overrides(source: YamlSource, overrides: Iterable[str]) -> YamlSource:

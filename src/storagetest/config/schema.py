@@ -19,6 +19,7 @@ from storagetest.config.kinds import ProtocolKind, WorkloadKind, protocol_kinds,
 from storagetest.config.known_issues import KnownIssueEntry
 from storagetest.config.matrix import refuses_matrix
 from storagetest.config.models import NAME, LocalEntry, ProfileEntry, SlurmEntry, SshEntry, TargetEntry
+from storagetest.config.searches import SearchEntry
 
 Schema = dict[str, Any]
 
@@ -60,12 +61,17 @@ def make_schema(protocols: Mapping[str, ProtocolKind], workloads: Mapping[str, W
             ),
             "workloads": _named(
                 _model(CustomWorkloadEntry, definitions),
-                "Custom workloads, with gates like any other: a fio job file, or a Python function.",
+                "Custom workloads, with gates like any other: a job file of fio, a function, or a preset.",
                 fewest=0,
             ),
             "thresholds": {"$ref": "#/$defs/thresholds"},
             "comparisons": _named(
                 _model(ComparisonEntry, definitions), "Two variants, measured in turns.", fewest=0
+            ),
+            "searches": _named(
+                _model(SearchEntry, definitions),
+                "Searches for the values with the most bandwidth.",
+                fewest=0,
             ),
             "known_issues": {
                 "description": "Known issues of targets: a list, or the path of a file with one.",

@@ -1,7 +1,8 @@
 """Sources of counters, and the conversion of their readings to time series.
 
-A source names its files (:attr:`CounterSource.paths`) and parses their texts (:meth:`CounterSource.parse`);
-it does not read files. The agent reads them on the host during a load
+A source names its files (:attr:`CounterSource.paths`), or commands whose output has the counters
+(:attr:`CounterSource.commands`), and parses their texts (:meth:`CounterSource.parse`); it does not read
+them. The agent reads them on the host during a load
 (``agent/commands/sample_counters.py``), and :mod:`storagetest.counters.snapshot` reads them before and after
 a load.
 
@@ -68,6 +69,20 @@ class Snapshot:
     texts: Mapping[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class HostCommand:
+    """A command that prints counters to stdout.
+
+    It runs at most every ``every`` seconds, never twice at the same time, and is ended after ten seconds. It
+    runs only if the file ``if_exists`` does ("": always). A command that is missing, fails or hangs gives no
+    readings.
+    """
+
+    argv: tuple[str, ...]
+    every: float = 1.0
+    if_exists: str = ""
+
+
 class RequestKind(Enum):
     """The purpose of a request."""
 
@@ -111,6 +126,14 @@ class CounterSource(ABC):
     paths: ClassVar[tuple[str, ...]]
     """Files to read, as globs."""
 
+    commands: ClassVar[Mapping[str, HostCommand]] = {}
+    """Commands by the name under which :meth:`parse` gets their output. They are sampled only: there is no
+    reading before and after each load."""
+
+    on_controller: ClassVar[bool] = False
+    """Whether the commands run once on the controller, for the counters of a device such as an array; and not
+    on the client and on the server."""
+
     lines: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Path → prefixes of the relevant lines, for files of which only some lines are relevant."""
 
@@ -141,7 +164,9 @@ class CounterSource(ABC):
 
     def select(self, texts: Mapping[str, str]) -> Mapping[str, str]:
         """Return the entries of ``texts`` that belong to this source."""
-        return {path: text for path, text in texts.items() if _matches(path, self.paths)}
+        return {
+            path: text for path, text in texts.items() if path in self.commands or _matches(path, self.paths)
+        }
 
     def transferred(self, texts: Mapping[str, str], point: str) -> Mapping[str, tuple[int, int]]:  # noqa: ARG002
         """Return counter → total bytes read and written, for the file system mounted on ``point``.

@@ -10,7 +10,9 @@ Rules:
 3. For everything else (shares, times, counts) the worst client's value counts.
 4. There is no verdict without a common window, if the spread of the first I/Os exceeds the limit, or if the
    error of a clock does.
-5. Every client counts: a client whose rate lies beyond Tukey's fences is reported as an outlier.
+5. A metric that a role does not have (writers have no ``read_iops``) is that of the clients of the other
+   roles, over the window of all. Of clients of one role, all have a metric or it has no value.
+6. Every client counts: a client whose rate lies beyond Tukey's fences is reported as an outlier.
 """
 
 from __future__ import annotations
@@ -103,6 +105,7 @@ def merge_client_samples(
             **_evidence(samples),
             "start": _describe_start(summary, windows),
             "clients": _client_table(summary, metrics, headline),
+            **_describe_roles(samples),
         },
         invalid=(
             *(f"{part.client}: {why}" for part in parts for why in part.sample.invalid),
@@ -141,9 +144,11 @@ def _merge_metric(
     windows: Mapping[str, Window],
     merged: Mapping[str | None, Histogram],
 ) -> float | None:
-    """Return the metric of all clients; None if not all have it."""
+    """Return the metric of all clients whose role has it; None if not all of these have it."""
+    roles = {part.sample.role for part in parts if metric.name in part.sample.values}
+    parts = [part for part in parts if part.sample.role in roles]
     known = [part.sample.values[metric.name] for part in parts if metric.name in part.sample.values]
-    if len(known) < len(parts):
+    if not parts or len(known) < len(parts):
         return None
     if metric.unit in _RATES:
         if len(windows) != 1:  # several phases: each rate is that of its phase's window already
@@ -233,6 +238,16 @@ def _client_table(summary: ConcurrencySummary, metrics: Mapping[str, Metric], he
         rows.append([member.client, *cells, *times, "outlier" if member.client in summary.outliers else ""])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+
+
+def _describe_roles(samples: Mapping[str, Sample]) -> dict[str, str]:
+    """Return the clients of each role; nothing if the load has no roles."""
+    clients: dict[str, list[str]] = {}
+    for client, sample in samples.items():
+        clients.setdefault(sample.role, []).append(client)
+    if not any(clients):
+        return {}
+    return {"roles": "\n".join(f"{role}: {', '.join(names)}" for role, names in clients.items())}
 
 
 def _format_moment(seconds: float | None) -> str:

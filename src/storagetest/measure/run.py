@@ -94,7 +94,8 @@ class Sample:
     itself and sampled counters. ``began`` is the start of the measuring in seconds since the epoch by the
     client's clock, if known. ``utilisation`` is that of client and network. ``spans`` (by phase) are the
     activity by the client's CLOCK_MONOTONIC, and ``first_ios`` the first I/O after each start in seconds
-    since the epoch, if known; both are not stored. ``concurrency`` describes concurrent clients.
+    since the epoch, if known; ``role`` is the client's in a load whose clients differ. These three are not
+    stored. ``concurrency`` describes concurrent clients.
     """
 
     values: Mapping[str, float]
@@ -110,6 +111,7 @@ class Sample:
     spans: Mapping[str, ActivitySpan] = field(default_factory=dict, compare=False)
     first_ios: tuple[float, ...] = field(default=(), compare=False)
     concurrency: ConcurrencySummary | None = None
+    role: str = field(default="", compare=False)
 
     def histogram(self, metric: Metric) -> Histogram | None:
         """Return the latencies from which a latency metric is computed, if they were kept."""

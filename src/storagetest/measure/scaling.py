@@ -30,18 +30,46 @@ def knee(points: Sequence[tuple[float, float]], *, sensitivity: float = SENSITIV
     None means that the curve still rises at its end as fast as on average. Raises :class:`ValueError` for
     fewer than two points, or if x does not ascend from above 0.
     """
+    above = _above_diagonal(points)
+    highest = max(above)
+    if highest <= 0 or highest - sensitivity / len(points) < above[-1]:
+        return None
+    far = _NEARLY * highest
+    return next(x for (x, _), distance in zip(points, above, strict=True) if distance >= far)
+
+
+def knee_margin(
+    points: Sequence[tuple[float, float]],
+    at: float,
+    *,
+    at_least: bool,
+    sensitivity: float = SENSITIVITY,
+) -> float:
+    """Return by how much the knee of ``points`` is at ``at`` or above (``at_least``), or at or below it.
+
+    The margin is a distance in the scaled curve and negative if the knee is on the other side. A curve
+    without a knee has it above all points. Unlike the knee itself it is continuous in the values, so that
+    repeats of it have a mean and an interval. Raises :class:`ValueError` as :func:`knee` does.
+    """
+    above = _above_diagonal(points)
+    far = _NEARLY * max(above)
+    no_knee = above[-1] - (max(above) - sensitivity / len(points))
+    left = [
+        distance for (x, _), distance in zip(points, above, strict=True) if (x < at if at_least else x <= at)
+    ]
+    reached = max(left, default=-1.0) - far
+    return max(-reached, no_knee) if at_least else min(reached, -no_knee)
+
+
+def _above_diagonal(points: Sequence[tuple[float, float]]) -> list[float]:
+    """Return the distance of each point above the diagonal of the scaled curve; zeros if no y is above 0."""
     xs = [0.0, *(float(x) for x, _ in points)]
     if len(points) < 2 or any(later <= before for before, later in itertools.pairwise(xs)):
         raise ValueError(f"a curve has two points or more, ascending from above 0, not {list(points)}")
     most = max(y for _, y in points)
     if most <= 0:
-        return None
-    above = [y / most - x / xs[-1] for x, y in points]
-    highest = max(above)
-    if highest - sensitivity / len(points) < above[-1]:
-        return None
-    far = _NEARLY * highest
-    return next(x for (x, _), distance in zip(points, above, strict=True) if distance >= far)
+        return [0.0] * len(points)
+    return [y / most - x / xs[-1] for x, y in points]
 
 
 def jain(shares: Sequence[float]) -> float:

@@ -40,16 +40,11 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
         ]
         metafunc.parametrize("variant", both, indirect=True, scope="session")
         return
+    if "search_plan" in metafunc.fixturenames:
+        _parametrize_searches(metafunc, state)
+        return
     for fixture in _CUSTOM & set(metafunc.fixturenames):
-        names = state.loaded.custom_workloads if state.loaded else ()
-        pairs = [(identifier, name) for name in names for identifier in state.variants]
-        metafunc.parametrize(
-            ("variant", fixture),
-            pairs,
-            ids=["-".join(pair) for pair in pairs],
-            indirect=["variant"],
-            scope="session",
-        )
+        _parametrize_custom(metafunc, fixture, state)
         return
     ids = _candidates(state, metafunc) if state.loaded else []
     parameters = {
@@ -64,6 +59,41 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
         for each in parameters[identifier] or (pytest.param(None, id="1client"),)
     ]
     metafunc.parametrize(("variant", "clients"), both, indirect=True, scope="session")
+
+
+def _parametrize_searches(metafunc: pytest.Metafunc, state: RunState) -> None:
+    """Parametrize by search, by variant that it applies to, and by clients."""
+    one = pytest.param(None, id="")
+    every = [
+        pytest.param(
+            identifier,
+            plan,
+            each.values[0],
+            id=f"{identifier}-{plan.name}-{each.id}".rstrip("-"),
+            marks=each.marks,
+        )
+        for plan in (state.config.searches if state.loaded else ())
+        for identifier, variant in state.variants.items()
+        if plan.applies_to(variant)
+        for each in client_parameters(metafunc, variant, state) or [one]
+    ]
+    arguments = ("variant", "search_plan", "clients")
+    metafunc.parametrize(arguments, every, indirect=["variant", "clients"], scope="session")
+
+
+def _parametrize_custom(metafunc: pytest.Metafunc, fixture: str, state: RunState) -> None:
+    """Parametrize by variant, custom workload and, if the workload can run on several, clients."""
+    names = state.loaded.custom_workloads if state.loaded else ()
+    one = pytest.param(None, id="")
+    every = []
+    for name in names:
+        several = state.workload(name).synchronized
+        for identifier, variant in state.variants.items():
+            for each in (several and client_parameters(metafunc, variant, state)) or [one]:
+                case = f"{identifier}-{name}-{each.id}".rstrip("-")
+                every.append(pytest.param(identifier, name, each.values[0], id=case, marks=each.marks))
+    arguments = ("variant", fixture, "clients")
+    metafunc.parametrize(arguments, every, indirect=["variant", "clients"], scope="session")
 
 
 def _candidates(state: RunState, metafunc: pytest.Metafunc) -> list[str]:

@@ -314,9 +314,12 @@ def _verdict_to_json(verdict: Verdict) -> Object:
         "outcome": verdict.outcome.value,
         "reason": verdict.reason,
         "threshold": {
-            **asdict(threshold),
             "metric": metric_to_json(threshold.metric),
+            "op": threshold.op,
             "bound": _number(threshold.bound),
+            "text": threshold.text,
+            "place": threshold.place,
+            "against": threshold.against,
         },
         "interval": None if interval is None else plain(asdict(interval)),
         "visible_loss": verdict.visible_loss,

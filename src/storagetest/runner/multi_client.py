@@ -103,7 +103,7 @@ class MultiClientMeasurement(Measurement):
             self._workload,
             self._options,
             placement.use,
-            self._load_size,
+            replace(self._load_size, client=number, clients=len(self._placements)),
             case=case,
             fills=self._fills,
             extra_hosts=self._servers if number == 0 else (),

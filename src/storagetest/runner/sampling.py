@@ -7,6 +7,9 @@ signal by its own clock. That time and the time of sending give the offset betwe
 server and controller, to half a round trip. So all series have one time axis: seconds since the measuring
 began, by the client's clock.
 
+Sources may also read commands (:class:`~storagetest.counters.base.HostCommand`), on each host or once on the
+controller, for a device that is no host. The controller is sampled only if there is such a source.
+
 Rules:
 
 1. Sampling never fails a case: a host without python3, or a lost host, is a note in the report.
@@ -22,13 +25,14 @@ import time
 import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from storagetest.concurrency import run_concurrently
 from storagetest.counters.base import Snapshot, all_sources, to_series
 from storagetest.errors import StoragetestError, WorkloadError
 from storagetest.hosts.base import Host
+from storagetest.hosts.local import LocalHost
 from storagetest.measure.run import Sample
 from storagetest.measure.series import Series, cut
 from storagetest.runner.throughput_watch import ThroughputWatch
@@ -66,6 +70,7 @@ class _Sampler:
     note: str = ""
     pid: int | None = None
     abandoned: bool = False
+    on_controller: bool = False
     started: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
@@ -80,6 +85,8 @@ class _Sampler:
         self.abandoned = self.pid is None
         terminated = middle is not None or self.pid is None
         self.thread.join(_END if terminated else _ABANDON)
+        if self.on_controller:
+            self.host.close()
         if self.thread.is_alive():
             return SampleResult(self.host.name, note="the sampler did not end after SIGTERM")
         if self.result is None:
@@ -93,12 +100,16 @@ class _Sampler:
         return (before + time.monotonic()) / 2
 
     def _run(self) -> None:
+        sources = [source for source in all_sources() if source.on_controller is self.on_controller]
         request: dict[str, Any] = {
             "command": "sample_counters",
             "path": "its counters",
             "interval": self.interval,
-            "paths": [path for source in all_sources() for path in source.paths],
-            "lines": {path: starts for source in all_sources() for path, starts in source.lines.items()},
+            "paths": [path for source in sources for path in source.paths],
+            "lines": {path: starts for source in sources for path, starts in source.lines.items()},
+            "commands": {
+                name: asdict(command) for source in sources for name, command in source.commands.items()
+            },
         }
         if self.watch is not None:
             request["live"] = self.watch.request
@@ -134,6 +145,8 @@ class CounterSampling:
     ) -> None:
         unique = list({host.name: host for host in hosts}.values()) if interval > 0 else []
         self._samplers = [_Sampler(host, interval, None if n else watch) for n, host in enumerate(unique)]
+        if self._samplers and any(source.on_controller for source in all_sources()):
+            self._samplers.append(_Sampler(LocalHost("controller"), interval, on_controller=True))
 
     def start(self) -> None:
         """Start the samplers, without waiting until they run."""

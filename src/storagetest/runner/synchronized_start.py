@@ -30,8 +30,8 @@ from storagetest.workloads.base import StartBarrierRef
 
 Load = Callable[[StartBarrierRef], Sample]
 
-_AHEAD = 0.1
-"""Least time in seconds between the order to start and the instant."""
+_AHEAD = 0.25
+"""Least time in seconds between the order to start and the instant: more than the barriers' lead."""
 
 _AHEAD_A_CLIENT = 0.002
 _ROUND_TRIPS_AHEAD = 5

@@ -60,13 +60,13 @@ Array = NDArray[np.float64]
 class BayesianSearch(Strategy):
     """Efficient global optimization on a grid, with noise and a termination rule."""
 
-    def __init__(self, space: Space, *, budget: int, seed: int = 1) -> None:
+    def __init__(self, space: Space, *, budget: int, start: Point | None = None, seed: int = 1) -> None:
         super().__init__(space, budget=budget)
         self._grid = list(space)
         self._index = {point: at for at, point in enumerate(self._grid)}
         self._scaled = space.scaled(self._grid)
         self._process = GaussianProcess(space.shape)
-        self._first = self._spread_out(seed)
+        self._first = self._spread_out(seed, start if start is not None else space.middle())
         self._learned = 0
         self._again: Point | None = None
 
@@ -109,12 +109,12 @@ class BayesianSearch(Strategy):
             return [math.nan] * len(points)
         return [math.exp(self._log_mean(point)) for point in points]
 
-    def _spread_out(self, seed: int) -> list[Point]:
-        """Return the first points: the middle, and others each as far as possible from those before it."""
+    def _spread_out(self, seed: int, start: Point) -> list[Point]:
+        """Return the first points: ``start``, and others each as far as possible from those before it."""
         few = max(2 * len(self.space.parameters) + 3, self.budget // 10)
         count = min(len(self._grid), self.budget, few)
         random = np.random.default_rng(seed)
-        chosen = [self.space.middle()]
+        chosen = [start]
         pool = [self._grid[at] for at in random.permutation(len(self._grid))[:500]]
         while len(chosen) < count:
             here = np.asarray(self.space.scaled(chosen))

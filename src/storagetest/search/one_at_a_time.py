@@ -18,13 +18,13 @@ from storagetest.search.space import Point, Space
 class OneAtATime(Strategy):
     """Sweeps each parameter in turn, with ``repeats`` measurements per value, and fixes it at its best value.
 
-    The others are at their best value so far or, before their turn, in the middle of their values.
+    The others are at their best value so far or, before their turn, at ``start`` (by default in the middle).
     """
 
-    def __init__(self, space: Space, *, budget: int, repeats: int = 3) -> None:
+    def __init__(self, space: Space, *, budget: int, start: Point | None = None, repeats: int = 3) -> None:
         super().__init__(space, budget=budget)
         self._repeats = repeats
-        self._at = space.middle()
+        self._at = start if start is not None else space.middle()
         self._turn = 0
 
     def next_point(self) -> Point | None:

@@ -25,6 +25,26 @@ class Outcome(Enum):
     INVALID = "INVALID"
 
 
+class Shape(Enum):
+    """Required relation of the points of a curve."""
+
+    FLAT = "flat"
+    RISING = "rising"
+    FALLING = "falling"
+    KNEE = "knee"
+
+
+@dataclass(frozen=True, slots=True)
+class PointRange:
+    """The points of a gate: ``quantity`` over ``parameter`` at the levels from ``low`` to ``high``."""
+
+    quantity: str
+    parameter: str
+    low: int
+    high: int
+    shape: Shape
+
+
 @dataclass(frozen=True, slots=True)
 class Threshold:
     """A gate such as ``iops >= 20000``: ``op`` is ``>=`` or ``<=``, ``bound`` in the base unit.
@@ -32,6 +52,10 @@ class Threshold:
     If ``against`` is set, ``bound`` is a factor of its value: 0.95 for ``iops >= baseline - 5 %``
     (``against`` is :data:`BASELINE`), 1.1 for ``p99: nfs-v4.2 <= 1.1 x nfs-v3`` (a variant's id). ``text`` is
     the user's text and ``place`` its location (``file:line:col``, or the marker's).
+
+    A gate between the ``points`` of a curve (:mod:`storagetest.verdict.point_threshold`) has the curve's
+    parameter in ``against``; ``bound`` is the share of another point that a point has at least, or the knee's
+    level. ``points`` is not stored.
     """
 
     metric: Metric
@@ -40,6 +64,7 @@ class Threshold:
     text: str
     place: str = ""
     against: str = ""
+    points: PointRange | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """Judge gates on the confidence interval of a run's repeats, never on the mean alone.
 
 This module judges absolute gates (``iops >= 20000``); :mod:`storagetest.verdict.baseline_gates` those against
-a baseline, :mod:`storagetest.verdict.pair_gates` those against another variant.
+a baseline, :mod:`storagetest.verdict.pair_gates` those against another variant,
+:mod:`storagetest.verdict.point_gates` those between the points of a curve.
 
 PASS if the whole interval lies on the good side of the bound (which itself is good), FAIL if the whole
 interval lies on the bad side, else INVALID, with the precision that was reached. INVALID in any case if:
@@ -41,6 +42,7 @@ from storagetest.verdict.formatting import (
     split_unit,
     why_not_judgeable,
 )
+from storagetest.verdict.point_gates import judge_points
 from storagetest.verdict.sequential import (
     DecisionState,
     ErrorPlan,
@@ -64,6 +66,8 @@ def judge(
     ``reference`` is the baseline of the case's metric, for a threshold against it. Raises
     :class:`ConfigError` for a metric that was not measured.
     """
+    if threshold.points is not None:
+        return judge_points(run, threshold, threshold.points, confidence=confidence, plan=plan)
     metric, values = threshold.metric, run.values(threshold.metric)
     if not values and run.samples:
         measured = sorted({name for sample in run.samples for name in sample.values})

@@ -1,7 +1,8 @@
 """Parse gates as users write them.
 
-Three kinds: ``iops >= 20000``, ``p99 <= 5ms`` (a value with its unit); ``iops >= baseline - 5 %``, ``p99 <=
-baseline + 10 %`` (relative to stored runs); and, between two variants that are measured alternately,
+Four kinds: ``iops >= 20000``, ``p99 <= 5ms`` (a value with its unit); ``iops >= baseline - 5 %``, ``p99 <=
+baseline + 10 %`` (relative to stored runs); ``iops rising over threads`` (between the points of a curve,
+:mod:`storagetest.verdict.point_threshold`); and, between two variants that are measured alternately,
 ``nfs-v4.2 <= 1.1 x nfs-v3`` (:func:`parse_comparison`).
 """
 
@@ -17,6 +18,7 @@ from storagetest.measure.run import Better, Metric
 from storagetest.measure.unit import Unit
 from storagetest.units import parse_value
 from storagetest.verdict.base import BASELINE, Threshold
+from storagetest.verdict.point_threshold import is_point_threshold, parse_point_threshold
 
 _GATE = re.compile(r"\s*([A-Za-z][\w.-]*)\s*([<>=!~≤≥]+)\s*([^\s<>=!~≤≥].*?)\s*")
 _BASELINE = re.compile(r"baseline\b\s*(.*)", re.IGNORECASE)
@@ -32,6 +34,8 @@ def parse_threshold(text: str, metrics: Mapping[str, Metric], *, place: str = ""
     nearest name), a value that cannot be parsed in the metric's unit, and for likely mistakes: a gate on the
     wrong side (``iops <= 20000``), without effect (``iops >= 0``), or a share beyond the whole.
     """
+    if is_point_threshold(text):
+        return parse_point_threshold(text, metrics, place=place)
     match = _GATE.fullmatch(text)
     if match is None:
         raise _error(text, 'a threshold reads like "iops >= 20000" or "p99 <= 5ms"', place)

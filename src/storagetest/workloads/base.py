@@ -43,7 +43,8 @@ class LoadSize:
     caches (None: twice the larger memory of client and server). ``steady`` is the rule of steady state (see
     :mod:`storagetest.measure.steady_state`), which must hold within ``steady_rounds`` rounds before repeats
     count. The load continues uncounted for ``cooldown`` seconds after the runtime. With ``start``, the load
-    waits for those of other clients when it is set up.
+    waits for those of other clients when it is set up; it is that of client number ``client`` (from 0) of
+    ``clients``.
     """
 
     size: int
@@ -56,6 +57,8 @@ class LoadSize:
     steady_rounds: int = 25
     cooldown: float = 0.0
     start: StartBarrierRef | None = None
+    client: int = 0
+    clients: int = 1
 
     @property
     def start_timeout(self) -> float:
@@ -89,6 +92,9 @@ class Workload(ABC, Generic[O]):
 
     tools: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Programs that a client must have: name → the argv that prints its version, stored with every run."""
+
+    synchronized: ClassVar[bool] = True
+    """Whether it can wait for the loads of other clients, and so run on several at once."""
 
     counts_server_writes: ClassVar[bool] = False
     """Whether :meth:`with_server_writes` needs the write count of the server's devices."""

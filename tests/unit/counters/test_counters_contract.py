@@ -28,7 +28,7 @@ def test_a_source_has_a_description(source: CounterSource):
 @every_source
 def test_its_example_is_of_its_paths_and_has_readings(source: CounterSource):
     for path in source.example:
-        assert any(fnmatchcase(path, glob) for glob in source.paths), path
+        assert any(fnmatchcase(path, glob) for glob in (*source.paths, *source.commands)), path
     for path, starts in source.lines.items():
         assert any(line.startswith(starts) for line in source.example[path].splitlines())
     readings = source.parse(source.example)

@@ -184,3 +184,18 @@ def test_outliers_are_few_and_far(values):
     assert set(found) <= set(values)
     assert len(found) <= len(values) // 2
     assert not (len(values) < 4 and found)
+
+
+def test_a_metric_of_a_role_is_that_of_its_clients_and_others_need_all():
+    def one(name: str, role: str, **values: float) -> ClientSample:
+        sample = Sample({**values, "client_cpu": 0.1}, 10.0, 10, role=role)
+        return ClientSample(name, sample, (0.0,), {"": ActivitySpan(0, 0, 10, 10)}, 1e-4)
+
+    names = ("read_iops", "write_iops", "iops")
+    metrics = {name: Metric(name, Unit.PER_SECOND, Better.HIGHER) for name in names}
+    readers = (one("a", "read", read_iops=100), one("b", "read", read_iops=50))
+    found = merge_client_samples((*readers, one("c", "write", write_iops=7)), metrics, names)
+    assert found.values == {"read_iops": 150, "write_iops": 7}
+    assert found.evidence["roles"] == "read: a, b\nwrite: c"
+    half = merge_client_samples((readers[0], one("b", "read", iops=1)), metrics, names)
+    assert half.values == {}, "a reader without the metric leaves no value of the role"

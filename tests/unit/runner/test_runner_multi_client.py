@@ -31,6 +31,7 @@ from storagetest.workloads._custom.python import CustomPythonWorkload
 from storagetest.workloads._fio.job import barrier_option
 from storagetest.workloads.base import LoadSize, StartBarrierRef
 from storagetest.workloads.metadata import Metadata
+from storagetest.workloads.readers_writers import ReadersWriters
 from storagetest.workloads.small_random_write import SmallRandomWrite
 
 CASE = CaseInfo("test_x", "scripted", "t", "t-v", "local", "many", "smoke")
@@ -285,3 +286,39 @@ def test_every_phase_of_an_agent_begins_together(attachments):
     _, *phases = sample.evidence["start"].splitlines()
     assert all("all clients active" in phase for phase in phases)
     assert sample.values["create_ops"] > 0
+
+
+ROLES = {"read_block_size": "4KiB", "write_block_size": "8KiB", "engine": "psync", "direct": False}
+
+
+@needs_fio
+@pytest.mark.parametrize(("readers", "writing"), [(None, ["c1", "c2"]), (2, ["c2"])])
+def test_some_clients_read_while_the_others_write(attachments, readers, writing):
+    options = {**ROLES, "readers": readers}
+    bench = multi_client(ReadersWriters(), attachments, options=options, scale=replace(SCALE, runtime=0.5))
+    (sample,) = run(bench, repeats=1).samples
+    values = sample.values
+    assert set(values) == set(ReadersWriters.metrics)
+    assert values["read_bandwidth"] == pytest.approx(4096 * values["read_iops"], rel=0.01)
+    assert values["write_bandwidth"] == pytest.approx(8192 * values["write_iops"], rel=0.01)
+    wrote = {one.client for one in sample.concurrency.members if "write_iops" in one.values}
+    read = {one.client for one in sample.concurrency.members if "read_iops" in one.values}
+    assert (sorted(wrote), sorted(read)) == (writing, sorted({"c0", "c1", "c2"} - set(writing)))
+    assert sample.evidence["roles"].splitlines()[1] == f"write: {', '.join(writing)}"
+    assert sum(one.count for one in sample.operations.values()) == pytest.approx(sample.ios, rel=0.01)
+
+
+@needs_fio
+def test_one_client_alone_has_both_roles(attachments):
+    load, options = ReadersWriters(), ReadersWriters.Options.model_validate(ROLES)
+    load.fill(attachments[0], options, SCALE)
+    sample = load.measure(attachments[0], options, replace(SCALE, runtime=0.5))
+    assert set(sample.values) == set(ReadersWriters.metrics)
+    assert sample.role == "read and write"
+
+
+@needs_fio
+def test_readers_leave_a_client_to_write(attachments):
+    bench = multi_client(ReadersWriters(), attachments, options={**ROLES, "readers": 3})
+    with pytest.raises(WorkloadError, match="readers=3 of 3 clients leave none to write"):
+        run(bench, repeats=1)

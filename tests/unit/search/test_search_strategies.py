@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.optimize import approx_fprime
 
-from storagetest.search import BayesianSearch, OneAtATime, Parameter, Space
+from storagetest.search import BayesianSearch, OneAtATime, Parameter, Space, Stepwise
 from storagetest.search.gaussian_process import GaussianProcess
 
 SPACE = Space(
@@ -213,3 +213,32 @@ def test_where_little_was_measured_less_is_known():
     for _ in range(4):
         process.add((1,), 100.0)
     assert process.variance[1] < process.variance[2] < process.variance[8]
+
+
+def test_stepwise_begins_at_its_start_and_climbs():
+    found, asked = looked(Stepwise(SPACE, budget=len(SPACE), start=(1, 4, 3)), hill)
+    assert asked[0] == (1, 4, 3)
+    assert found.point == (2, 3, 3)
+    tried = {(1, 4, 3), (2, 4, 3), (3, 4, 3), (2, 5, 3), (2, 3, 3), (2, 2, 3)}
+    assert set(asked) <= tried | {(1, 3, 3), (3, 3, 3), (2, 3, 2)}
+    assert max(asked.count(point) for point in asked) == 2
+
+
+def test_stepwise_starts_at_the_smallest_values_and_stays_on_its_hill():
+    def two_hills(point):
+        return 1000 if point == (4, 5, 3) else 100 - point[0] - point[1] - point[2]
+
+    found, asked = looked(Stepwise(SPACE, budget=len(SPACE)), two_hills)
+    assert found.point == (0, 0, 0)
+    assert len(asked) == 8
+
+
+def test_stepwise_ends_with_its_budget():
+    _, asked = looked(Stepwise(SPACE, budget=3), hill)
+    assert len(asked) == 3
+
+
+@pytest.mark.parametrize("strategy", [OneAtATime, BayesianSearch, Stepwise])
+def test_every_strategy_begins_at_its_start(strategy):
+    first = strategy(SPACE, budget=20, start=(4, 1, 0)).next_point()
+    assert first == ((4, 1, 0) if strategy is not OneAtATime else (0, 1, 0))

@@ -212,8 +212,8 @@ def test_what_is_no_number_is_an_error_and_a_claim_is_the_targets(named, tmp_pat
     [
         ("mine: {fio: none.fio}", r"targets.yaml:5:15: the job file .*none.fio cannot be read: No such file"),
         ("mine: {fio: bad.fio}", r"bad.fio:3:1: filename: a job file must not name"),
-        ("mine: {}", r"targets.yaml:5:\d+: workloads.mine: give either fio"),
-        ('mine: {fio: bad.fio, python: "a:b"}', "give either fio"),
+        ("mine: {}", r"targets.yaml:5:\d+: workloads.mine: give one of fio"),
+        ('mine: {fio: bad.fio, python: "a:b"}', "give one of fio"),
         ("mine: {fio: bad.fio, needs: [block]}", "metrics and needs belong to python"),
         ("mine: {fioo: x}", r"targets.yaml:5:\d+: workloads.mine.fioo: no such key; did you mean 'fio'"),
         ("sequential: {fio: bad.fio}", "workloads.sequential: there is a workload of that name already"),
@@ -339,3 +339,40 @@ def test_no_text_is_a_traceback_and_none_names_a_place(text):
         for job in jobs:
             assert not {"filename", "directory", "exec_prerun"} & set(job.options)
             assert not any(set(value) & set(" $`'\"") for value in job.options.values())
+
+
+def test_a_preset_has_the_parameters_of_the_file_unless_a_case_sets_others(named):
+    config = named(
+        "small: {load: sequential, parameters: {direction: write, block_size: 64KiB}}",
+        more='thresholds: {"small[block_size=64KiB]": ["bandwidth >= 1MiB/s"]}\n',
+    )
+    load = made(config, "small")
+    options = load.Options()
+    assert (options.direction, options.block_size, options.queue_depth) == ("write", 64 << 10, 4)
+    assert load.title(options) == "small write 64KiB"
+    assert load.parameters(options)["block_size"] == "64KiB"
+    assert load.Options(direction="read").direction == "read"
+    (variant,) = config.variants
+    assert len(config.thresholds_for(variant, "small", options.model_dump())) == 1
+
+
+@needs_fio
+def test_a_preset_is_measured(named, directory):
+    load = made(named("curve: {load: sweep, parameters: {values: [4KiB, 8KiB]}}"), "curve")
+    sample = measured(load, directory, {}, SCALE)
+    assert sample.values["block_size_8192_iops"] > 0
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ("{load: sequentiall}", r"targets\.yaml:5:15: no such entry in workloads: 'sequentiall'"),
+        ("{load: sweep, parameters: {over: size}}", r"targets\.yaml:5:15: sweep: over: "),
+        ("{load: sweep, fio: a.fio}", "give one of fio: a job file"),
+        ("{fio: a.fio, parameters: {jobs: 1}}", "parameters belong to load"),
+        ("{load: sweep, needs: [block]}", "metrics and needs belong to python"),
+    ],
+)
+def test_a_preset_that_cannot_be_is_refused(named, entry, message):
+    with pytest.raises(ConfigError, match=message):
+        named(f"own: {entry}")

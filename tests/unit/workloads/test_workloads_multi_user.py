@@ -6,18 +6,21 @@ from unittest.mock import Mock
 
 import pytest
 from measured_loads import measured, needs_fio
+from pydantic import ValidationError
 
 from storagetest.errors import WorkloadError
 from storagetest.measure.scaling import jain
 from storagetest.workloads.base import LoadSize
 from storagetest.workloads.multi_user import LEVELS, MultiUser
 from storagetest.workloads.noisy_neighbour import NoisyNeighbour
+from storagetest.workloads.sweep import Sweep
 
 pytestmark = needs_fio
 MIB = 1 << 20
 SCALE = LoadSize(size=4 * MIB, ramp=0, runtime=0.6)
 USERS = MultiUser()
 NOISY = NoisyNeighbour()
+SWEEP = Sweep()
 
 
 def of(sample, option):
@@ -71,3 +74,53 @@ def test_victim_is_measured_alone_and_with_its_neighbours(directory, engine):
     if "k" not in sample.evidence["neighbours"]:
         assert values["fairness"] == pytest.approx(jain(shares), abs=0.02)
     assert sample.ios == pytest.approx(sum(each.count for each in sample.operations.values()), abs=2 * 50)
+
+
+def test_a_sweep_measures_every_value(directory):
+    given = {"over": "block_size", "values": ["4KiB", "64KiB"], "direction": "write"}
+    sample = measured(SWEEP, directory, given, SCALE)
+    assert of(sample, "bs") == ["4096", "65536"]
+    assert of(sample, "runtime") == ["300ms", "300ms"]
+    assert len(set(of(sample, "randseed"))) == 2
+    values = sample.values
+    assert values["peak_iops"] == max(values["block_size_4096_iops"], values["block_size_65536_iops"])
+    assert {name.rpartition("_")[2] for name in values if name.startswith("block_size_65536_")} == {
+        "bandwidth", "iops", "mean", "p50", "p99",
+    }  # fmt: skip
+    assert sample.evidence["curve"].splitlines()[2].startswith("64KiB ")
+
+
+@pytest.mark.parametrize(
+    ("given", "option", "values"),
+    [
+        (
+            {"over": "queue_depth", "values": [1, 8], "access": "random", "block_size": "4KiB"},
+            "iodepth",
+            ["1", "8"],
+        ),
+        ({"over": "jobs", "values": [1, 2], "block_size": "64KiB"}, "numjobs", ["1", "2"]),
+    ],
+)
+def test_a_sweep_goes_over_the_parameter_that_is_named(directory, given, option, values):
+    assert of(measured(SWEEP, directory, given, SCALE), option) == values
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"values": [4096, 512]}, "do not ascend"),
+        ({"values": [4096, 5000]}, "5000 is not a power of two"),
+        ({"over": "jobs", "values": [256, 512]}, "512 is not a power of two, or above 256"),
+        ({"over": "jobs", "jobs": 4}, "the sweep is over it"),
+        ({"values": [4096]}, "at least 2"),
+    ],
+)
+def test_a_sweep_that_cannot_be_is_refused(given, message):
+    with pytest.raises(ValidationError, match=message):
+        SWEEP.Options.model_validate(given)
+
+
+def test_the_parameters_of_a_sweep_have_its_values():
+    parameters = SWEEP.parameters(SWEEP.Options(over="block_size"))
+    assert parameters["values"] == "4KiB,16KiB,64KiB,256KiB,1MiB"
+    assert "block_size" not in parameters

@@ -8,13 +8,16 @@ Globs are expanded at the start and again every :data:`_GLOB_EVERY` samples.
 It ends at SIGTERM, when the reader of its output is gone, shortly before its deadline, or when its memory
 limit is reached; it always returns the samples so far.
 
-The request: ``paths`` (globs), ``lines`` (path → the prefixes of the lines to keep), ``interval`` (s), and
-optionally ``live``: ``every`` (s), and its own ``paths`` and ``lines``. A live report is a progress message
-with ``at`` (s) and ``now`` (base64 of zlib of a JSON object, path → text). The result: ``data`` (base64 of
-zlib of lines, each a JSON list of the monotonic time in seconds and of path → text of the changed files;
-null: the file is gone), ``wall`` (what to add to those times for seconds since the epoch), ``stopped`` (when
-the sampling ended, in seconds since the epoch), ``count``, ``cost`` (processor seconds of the sampling),
-``span`` (seconds from the first sample to the last).
+``commands`` (name → ``argv``, ``every`` in seconds, ``if_exists``) print counters to stdout. A sample never
+waits for one: it takes the output of the last run that has ended with status 0, and starts the next one.
+
+The request: ``paths`` (globs), ``lines`` (path → the prefixes of the lines to keep), ``interval`` (s),
+``commands``, and optionally ``live``: ``every`` (s), and its own ``paths`` and ``lines``. A live report is a
+progress message with ``at`` (s) and ``now`` (base64 of zlib of a JSON object, path → text). The result:
+``data`` (base64 of zlib of lines, each a JSON list of the monotonic time in seconds and of path → text of
+the changed files; null: the file is gone), ``wall`` (what to add to those times for seconds since the
+epoch), ``stopped`` (when the sampling ended, in seconds since the epoch), ``count``, ``cost`` (processor
+seconds of the sampling), ``span`` (seconds from the first sample to the last).
 """
 
 from __future__ import annotations
@@ -26,6 +29,8 @@ import json
 import os
 import select
 import signal
+import subprocess
+import tempfile
 import time
 import zlib
 from typing import Any
@@ -38,6 +43,8 @@ _MEMORY_LIMIT = 24 << 20
 
 _BEFORE_DEADLINE = 5.0
 _CHUNK = 1 << 16
+_COMMAND_TIMEOUT = 10.0
+_OUTPUT_LIMIT = 1 << 20
 _LIVE_LIMIT = 16 << 20
 """Bytes of all live reports, because the controller keeps them in memory."""
 
@@ -55,7 +62,8 @@ def run(request: dict[str, Any], context: CommandContext) -> dict[str, Any]:
     context.progress(phase="sampling", pid=os.getpid())
     began = due = time.monotonic()
     wall, cpu = time.time() - began, time.process_time()
-    samples = _SampleBuffer(request["paths"], request.get("lines", {}))
+    commands = [_CounterCommand(name, **each) for name, each in request.get("commands", {}).items()]
+    samples = _SampleBuffer(request["paths"], request.get("lines", {}), commands)
     reporter = _LiveReporter(request["live"], samples, context) if "live" in request else None
     while True:
         samples.read(time.monotonic())
@@ -66,6 +74,8 @@ def run(request: dict[str, Any], context: CommandContext) -> dict[str, Any]:
         if late or samples.full or ends.poll(max(0.0, due - time.monotonic()) * 1000):
             break
     stopped = time.time()
+    for command in commands:
+        command.stop()
     return {
         "wall": wall,
         "stopped": stopped,
@@ -76,11 +86,58 @@ def run(request: dict[str, Any], context: CommandContext) -> dict[str, Any]:
     }
 
 
+class _CounterCommand:
+    """Runs one command again and again; ``output`` is that of its last good run."""
+
+    def __init__(self, name: str, argv: list[str], every: float, if_exists: str) -> None:
+        self.name = name
+        self.output: bytes | None = None
+        self._argv, self._every, self._if_exists = argv, every, if_exists
+        self._process: subprocess.Popen[bytes] | None = None
+        self._began = -every
+
+    def poll(self, now: float) -> None:
+        """Read the output of a run that has ended, end one that hangs, and start the next if it is due."""
+        process = self._process
+        if process is not None:
+            if process.poll() is None:
+                if now - self._began > _COMMAND_TIMEOUT:
+                    process.kill()
+                return
+            self._file.seek(0)
+            self.output = self._file.read(_OUTPUT_LIMIT) if process.returncode == 0 else None
+            self._file.close()
+            self._process = None
+        if now - self._began >= self._every and (not self._if_exists or os.path.exists(self._if_exists)):
+            self._began = now
+            self._start()
+
+    def _start(self) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115  # closed when the command has ended
+        try:
+            self._process = subprocess.Popen(
+                self._argv, stdin=subprocess.DEVNULL, stdout=self._file, stderr=subprocess.DEVNULL
+            )
+        except OSError:  # not there, not executable
+            self.output = None
+            self._file.close()
+
+    def stop(self) -> None:
+        """End a run that has not ended."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._file.close()
+
+
 class _SampleBuffer:
     """The compressed samples, and the current text of each file. ``count`` is the number of samples."""
 
-    def __init__(self, globs: list[str], lines: dict[str, list[str]]) -> None:
+    def __init__(
+        self, globs: list[str], lines: dict[str, list[str]], commands: list[_CounterCommand]
+    ) -> None:
         self.count = 0
+        self._commands = commands
         self._globs = globs
         self._starts = _encoded(lines)
         self._paths: list[str] = []
@@ -106,10 +163,10 @@ class _SampleBuffer:
         if self.count % _GLOB_EVERY == 0:
             self._paths = [path for pattern in self._globs for path in _matches(pattern)]
         changed: dict[str, Any] = {}
-        for path in self._paths:
-            text = _content(path)
-            if text:
-                text = _keep_lines(text, self._starts.get(path))
+        for command in self._commands:
+            command.poll(now)
+        outputs = ((command.name, command.output) for command in self._commands)
+        for path, text in (*((path, self._read_file(path)) for path in self._paths), *outputs):
             if text != self._current.get(path):
                 changed[path] = None if text is None else text.decode("utf-8", "replace")
                 if text is None:
@@ -121,6 +178,10 @@ class _SampleBuffer:
         if piece:
             self._packed.append(piece)
             self._size += len(piece)
+
+    def _read_file(self, path: str) -> bytes | None:
+        text = _content(path)
+        return _keep_lines(text, self._starts.get(path)) if text else text
 
     def finish(self) -> str:
         self._packed.append(self._packer.flush())

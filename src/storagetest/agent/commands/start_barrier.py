@@ -11,6 +11,10 @@ So the parents are stopped (SIGSTOP) :data:`~storagetest.agent.barrier.LEAD` bef
 released and end, and at the start the parents continue (SIGCONT). If a parent cannot be stopped, the shells
 are released at the start.
 
+At the start the barriers of several clients on one machine wait for its processors, behind the loads that the
+first of them have started. That spread the starts more than all else. So from :data:`LEAD` before the start
+until the release a barrier runs with real-time priority, if it may (CAP_SYS_NICE): it preempts the loads.
+
 The process serves all repeats of a case, with new FIFOs for each start. It ends when its stdin ends, so also
 if the controller dies or the connection is lost; then it ends the loads that it has started or that wait.
 
@@ -32,7 +36,8 @@ import os
 import select
 import signal
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from storagetest.agent import fsutil
@@ -206,19 +211,40 @@ class _BarrierServer:
         assert self._released is not None
         instant, fifos = self._instant, self._released
         self._instant = self._released = None
-        paused: list[tuple[int, str]] = []
-        try:
-            for pid, ticks in fifos.parents:
-                if not _signal(pid, ticks, signal.SIGSTOP):
-                    break
-                paused.append((pid, ticks))
-            else:
-                fifos.close()
-            sleep_until(instant)
-        finally:
-            for pid, ticks in paused:
-                _signal(pid, ticks, signal.SIGCONT)
+        with _real_time_priority():
+            _start_at(instant, fifos)
+
+
+def _start_at(instant: int, fifos: _BarrierFifos) -> None:
+    """Stop the parents, release the shells, and at the instant continue the parents."""
+    paused: list[tuple[int, str]] = []
+    try:
+        for pid, ticks in fifos.parents:
+            if not _signal(pid, ticks, signal.SIGSTOP):
+                break
+            paused.append((pid, ticks))
+        else:
             fifos.close()
+        sleep_until(instant)
+    finally:
+        for pid, ticks in paused:
+            _signal(pid, ticks, signal.SIGCONT)
+        fifos.close()
+
+
+@contextmanager
+def _real_time_priority() -> Iterator[None]:
+    """Preempt processes of normal priority; without the permission (sched(7)) nothing changes."""
+    policy, parameter = os.sched_getscheduler(0), os.sched_getparam(0)
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    except OSError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, policy, parameter)
 
 
 def _start_ticks(pid: int) -> str:

@@ -10,7 +10,7 @@ The variant is attached anew for each set of the protocol's options, one set at 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -26,7 +26,16 @@ from storagetest.plugin.measure.measure import MeasureFixture, record_and_raise
 from storagetest.plugin.measure.running import within_case
 from storagetest.plugin.outcomes import Invalid
 from storagetest.plugin.run_state import RunState
-from storagetest.search import BayesianSearch, OneAtATime, Parameter, Point, SearchResult, Space, Strategy
+from storagetest.search import (
+    BayesianSearch,
+    OneAtATime,
+    Parameter,
+    Point,
+    SearchResult,
+    Space,
+    Stepwise,
+    Strategy,
+)
 from storagetest.units import format_size, format_throughput
 
 CLIENTS = "clients"
@@ -34,9 +43,10 @@ EVIDENCE = "search"
 """The key of the table in a sample's evidence."""
 
 _BANDWIDTH = "bandwidth"
-_STRATEGIES: Mapping[str, Callable[[Space, int], Strategy]] = {
-    "surrogate": lambda space, budget: BayesianSearch(space, budget=budget),
-    "one-at-a-time": lambda space, budget: OneAtATime(space, budget=budget),
+_STRATEGIES: Mapping[str, type[BayesianSearch | OneAtATime | Stepwise]] = {
+    "surrogate": BayesianSearch,
+    "one-at-a-time": OneAtATime,
+    "stepwise": Stepwise,
 }
 
 
@@ -48,6 +58,7 @@ class MaximumSearch:
     ) -> None:
         self._item, self._variant, self._machines, self._state = item, variant, machines, state
         self._protocol = state.protocol(variant)
+        self._options: set[str] = set()
         self._attached: Mapping[str, object] | None = None
         self._measure: MeasureFixture | None = None
         self._stack = ExitStack()
@@ -64,20 +75,31 @@ class MaximumSearch:
         workload: str,
         /,
         *,
-        strategy: Literal["surrogate", "one-at-a-time"] | Callable[[Space, int], Strategy] = "surrogate",
+        strategy: Literal["surrogate", "one-at-a-time", "stepwise"]
+        | Callable[[Space, int], Strategy] = "surrogate",
+        start: Mapping[str, object] | None = None,
         **parameters: Any,  # noqa: ANN401  # each workload has its own
     ) -> tuple[Run, SearchResult]:
         """Search, measure and judge. A parameter that is a list is searched; any other one is fixed.
 
+        A list may also be that of an option of the protocol, or of ``clients``; it replaces the values that
+        are searched otherwise. The search begins at ``start``, a value for some of the parameters.
         ``strategy`` may be a function of the space and the number of measurements.
         Raises AssertionError (a gate missed) or :class:`Invalid` (no verdict).
         """
         __tracebackhide__ = True
         searched = {name: tuple(value) for name, value in parameters.items() if isinstance(value, list)}
         fixed = {name: value for name, value in parameters.items() if name not in searched}
-        space = space_of(self._protocol.searched, searched, len(self._machines))
-        make = _STRATEGIES[strategy] if isinstance(strategy, str) else strategy
-        chosen = make(space, self._state.profile.search)
+        own = self._state.workload(workload).Options.model_fields
+        options = {name for name in type(self._variant.options).model_fields if name not in own}
+        self._options = {*self._protocol.searched, *(options & searched.keys())}
+        space = space_of(self._protocol.searched, searched, len(self._machines), options)
+        budget = self._state.profile.search
+        if isinstance(strategy, str):
+            begin = start_point(space, start or {}, lowest=strategy == "stepwise")
+            chosen: Strategy = _STRATEGIES[strategy](space, budget=budget, start=begin)
+        else:
+            chosen = strategy(space, budget)
         trials: list[_Trial] = []
         while (point := chosen.next_point()) is not None:
             trials.append(self._try(workload, fixed, space, point))
@@ -106,12 +128,12 @@ class MaximumSearch:
         return _Trial(point, bandwidth, run.invalid)
 
     def _measure_parameters(self, fixed: Mapping[str, Any], values: Mapping[str, object]) -> dict[str, Any]:
-        parameters = {name: value for name, value in values.items() if name not in self._protocol.searched}
+        parameters = {name: value for name, value in values.items() if name not in self._options}
         return {**fixed, CLIENTS: 1, **parameters}
 
     def _at(self, values: Mapping[str, object]) -> MeasureFixture:
         """Return a measure fixture whose variant is attached with the protocol's options of ``values``."""
-        wanted = {name: value for name, value in values.items() if name in self._protocol.searched}
+        wanted = {name: value for name, value in values.items() if name in self._options}
         if self._measure is None or wanted != self._attached:
             self._stack.close()
             self._measure = None
@@ -142,17 +164,46 @@ class _Trial:
 
 
 def space_of(
-    options: Mapping[str, tuple[object, ...]], searched: Mapping[str, tuple[object, ...]], clients: int
+    options: Mapping[str, tuple[object, ...]],
+    searched: Mapping[str, tuple[object, ...]],
+    clients: int,
+    protocol_only: Collection[str] = (),
 ) -> Space:
-    """Return the search space: the protocol's options, the workload's, and powers of two of clients."""
-    if both := set(options) & set(searched):
+    """Return the search space: the protocol's options, the workload's, and powers of two of clients.
+
+    ``searched`` may have values of its own for ``clients`` and for the options ``protocol_only``.
+    """
+    if both := set(options) & set(searched) - set(protocol_only):
         raise ConfigError(f"{', '.join(sorted(both))}: an option of both the protocol and the workload")
-    counts = tuple(dict.fromkeys((*(2**at for at in range(clients.bit_length())), clients)))
-    every = {**options, **searched, **({CLIENTS: counts} if clients > 1 else {})}
+    counts: tuple[object, ...] = tuple(
+        dict.fromkeys((*(2**at for at in range(clients.bit_length())), clients))
+    )
+    if CLIENTS in searched:
+        known = range(1, clients + 1)
+        counts = searched[CLIENTS]
+        if too_many := [count for count in counts if count not in known]:
+            raise ConfigError(f"find_maximum: clients: {too_many[0]} of {clients} clients")
+    several = clients > 1 or CLIENTS in searched
+    every = {**options, **searched, **({CLIENTS: counts} if several else {})}
     try:
         return Space(tuple(Parameter(name, values) for name, values in every.items()))
     except ValueError as error:
         raise ConfigError(f"find_maximum has nothing to search: {error}") from None
+
+
+def start_point(space: Space, given: Mapping[str, object], *, lowest: bool) -> Point | None:
+    """Return the point of the values ``given``; others are at their lowest, or in the middle.
+
+    Raises :class:`ConfigError` for a parameter or a value that is not searched.
+    """
+    point = [0] * len(space.shape) if lowest else list(space.middle())
+    names = [parameter.name for parameter in space.parameters]
+    for name, value in given.items():
+        if name not in names or value not in space.parameters[names.index(name)].values:
+            raise ConfigError(f"find_maximum: start: {name}={_shown(value)} is not among the searched values")
+        number = names.index(name)
+        point[number] = space.parameters[number].values.index(value)
+    return tuple(point) if given else None
 
 
 def _named(values: Mapping[str, object]) -> str:

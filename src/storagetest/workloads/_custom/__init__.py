@@ -1,1 +1,1 @@
-"""Custom workloads, which a targets file defines: a fio job file (fio, job_file) or a function (python)."""
+"""Custom workloads, which a targets file defines: a job file (job_file), a function, a preset."""

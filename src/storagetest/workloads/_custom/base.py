@@ -14,14 +14,16 @@ from storagetest.workloads.base import Workload
 
 
 class CustomWorkload(Workload[WorkloadOptions]):
-    """One kind of custom workload. ``name`` is the entry's key that selects it (``fio``, ``python``)."""
+    """One kind of custom workload. ``name`` is the entry's key that selects it (``fio``, ``python`` …)."""
 
     Options = WorkloadOptions
     example: ClassVar[Mapping[str, Any]] = {}
 
     @classmethod
     @abstractmethod
-    def define(cls, name: str, entry: CustomWorkloadEntry, directory: Path, place: str) -> type[Self]:
+    def define(
+        cls, name: str, entry: CustomWorkloadEntry, directory: Path, place: str
+    ) -> type[Workload[Any]]:
         """Return the workload ``name`` that ``entry`` describes.
 
         ``directory`` is the targets file's. Raises :class:`~storagetest.errors.ConfigError` with ``place``,

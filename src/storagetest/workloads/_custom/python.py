@@ -34,6 +34,7 @@ class CustomPythonWorkload(CustomWorkload):
     """A workload that a Python function performs."""
 
     name = "python"
+    synchronized = False
     function: ClassVar[Callable[[Attachment, LoadSize], object]]
 
     @classmethod

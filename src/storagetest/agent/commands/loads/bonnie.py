@@ -40,6 +40,7 @@ from storagetest.agent.worker_pool import PhaseBarrier
 _FOREVER = 1 << 62
 _TRIAL = 50_000_000  # ns
 _BATCH = 4096  # characters between two clock readings
+_BLOCKS = 8  # blocks between two clock readings: a target as fast as memory would wait for the clock
 _LETTERS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
 
@@ -163,11 +164,31 @@ class _BonnieWorker(DirectoryWorker):
         return {"block_write": self._run_steps(barrier, limit, flags, write)}
 
     def rewrite(self, barrier: PhaseBarrier, limit: float | None) -> dict[str, OpLog]:
-        return {"rewrite": self._run_steps(barrier, limit, os.O_RDWR, self._change)}
+        data = bytearray(self.chunk)
+        buffer, view, positions = [data], memoryview(data), itertools.cycle(range(self.chunk))
+        count = 1 if self.request["sync"] else _BLOCKS
+
+        def rewrite(descriptor: int, _offset: int) -> int:
+            done = 0
+            for _ in range(count):
+                part = os.readv(descriptor, buffer)
+                if not part:
+                    break
+                data[next(positions)] ^= 0xFF
+                os.lseek(descriptor, -part, os.SEEK_CUR)
+                fsutil.write_all(descriptor, view[:part])
+                done += part
+            if self.request["sync"]:
+                os.fsync(descriptor)
+            return done
+
+        return {"rewrite": self._run_steps(barrier, limit, os.O_RDWR, rewrite)}
 
     def block_read(self, barrier: PhaseBarrier, limit: float | None) -> dict[str, OpLog]:
+        buffer = [bytearray(self.chunk)]
+
         def read(descriptor: int, _offset: int) -> int:
-            return len(os.read(descriptor, self.chunk))
+            return sum(map(os.readv, itertools.repeat(descriptor, _BLOCKS), itertools.repeat(buffer)))
 
         return {"block_read": self._run_steps(barrier, limit, os.O_RDONLY, read)}
 
