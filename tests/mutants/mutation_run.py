@@ -330,7 +330,7 @@ class _Plugin:
             target = self.mutation.kinds[kind]
             endpoint = {
                 "address": "127.0.0.1",
-                "deadline": deadline,
+                "deadline": f"{deadline}s",
                 **dict.fromkeys(target.ports, proxy.port),
             }
             targets[name] = {**target.options, **endpoint}

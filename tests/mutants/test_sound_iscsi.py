@@ -53,7 +53,7 @@ LOOSENED = ("ISC-LOGOUT-01", "ISC-LOGOUT-02", "ISC-DATAOUT-10", "ISC-TMF-02")
 
 def run(choices: Choices, where: Path) -> list[dict[str, Any]]:
     with Server(choices) as server:
-        target = {"protocol": "iscsi", "iqn": IQN, "lun": 0, "erase": f"naa.{NAA.hex()}", "deadline": 10}
+        target = {"protocol": "iscsi", "iqn": IQN, "lun": 0, "erase": f"naa.{NAA.hex()}", "deadline": "10s"}
         target |= {"address": "127.0.0.1", "port": server.port}
         cases = run_suite({"sound": target}, where, *(f"iscsi/{case}" for case in CASES))
     return [case for case in cases if case["id"] not in INCOMPLETE]

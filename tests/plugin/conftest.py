@@ -96,7 +96,7 @@ def run_on_target(run_inner: RunPytest, pytester: pytest.Pytester) -> RunOnTarge
     """
 
     def run(target: Mapping[str, Any], *arguments: str) -> tuple[pytest.RunResult, dict[str, str]]:
-        disk = {"address": "127.0.0.1", "deadline": 2, "clients": ["here"], **target}
+        disk = {"address": "127.0.0.1", "deadline": "2s", "clients": ["here"], **target}
         targets = {"version": 1, "clients": {"here": {"transport": "local"}}, "targets": {"disk": disk}}
         path = pytester.path / "targets.yaml"
         path.write_text(json.dumps(targets), encoding="utf-8")

@@ -291,7 +291,7 @@ def run_crash(run_on_target, pytester):
         pytester.makepyfile(test_wire=suite.replace("SERVER", str(first.pid)))
         target = {"protocol": "nvme-tcp", "port": port, "nqn": "nqn.2026-11.org.storagetest:x"}
         if restarts:
-            target["deadline"] = 60  # a bound on the start of a process on a busy machine
+            target["deadline"] = "60s"  # a bound on the start of a process on a busy machine
         try:
             result, outcomes = run_on_target(target, str(pytester.path / "test_wire.py"))
         finally:

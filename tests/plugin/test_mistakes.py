@@ -281,9 +281,20 @@ def test_a_timeout_is_a_number_of_seconds(pytester, seconds):
     assert result.ret == pytest.ExitCode.USAGE_ERROR
 
 
-def test_a_plain_secret_is_named_in_the_header(pytester):
+@pytest.mark.parametrize(("arguments", "times"), [((), 2), (("-qq",), 1), (("-n", "2"), 2)])
+def test_a_plain_secret_is_named_at_the_start_and_at_the_end(pytester, arguments, times):
     pytester.makefile(".yaml", targets=SHARE.replace("$SMB_PASSWORD", "hunter22"))
     pytester.makepyfile("def test_nothing(): pass")
-    result = pytester.runpytest_inprocess()
-    result.stdout.fnmatch_lines(["WARNING *targets.yaml:10:15: password is plain text in the file.*"])
+    result = pytester.runpytest_subprocess(*arguments)
+    result.stdout.fnmatch_lines(["WARNING *targets.yaml:10:15: password is plain text in the file.*"] * times)
     result.stdout.no_fnmatch_line("*hunter22*")
+
+
+def test_the_list_of_variants_names_a_plain_secret(tmp_path, monkeypatch, capsys):
+    (tmp_path / "targets.yaml").write_text(SHARE.replace("$SMB_PASSWORD", "hunter22"))
+    monkeypatch.chdir(tmp_path)
+    assert main(LIST) == 0
+    text = (
+        "storagetest: warning: targets.yaml:10:15: password is plain text in the file. Write ${env:NAME} or"
+    )
+    assert capsys.readouterr().err.startswith(text)

@@ -46,8 +46,10 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[Command]:
 def run_suite(run_on_target, server: Server) -> RunCases:
     """Return a function that runs files of the suite."""
 
-    def run(*files: str, erase: str = ERASE, arguments: tuple[str, ...] = ()):
-        disk = {"protocol": "nvme-tcp", "port": server.port, "nqn": NQN, "erase": erase}
+    def run(*files: str, erase: str | None = ERASE, arguments: tuple[str, ...] = ()):
+        disk = {"protocol": "nvme-tcp", "port": server.port, "nqn": NQN}
+        if erase is not None:
+            disk["erase"] = erase
         return run_on_target(disk, *arguments, *(str(SUITE / name) for name in files))
 
     return run
@@ -192,6 +194,17 @@ def test_a_device_that_erase_does_not_name_is_a_skip(run_suite: RunCases, writte
     assert not written
     assert "failed" not in outcomes.values()
     result.stdout.fnmatch_lines(["*`erase` does not name namespace 1*"])
+
+
+def test_without_erase_the_skip_states_the_names_to_choose_from(
+    run_suite: RunCases, written: list[Command]
+) -> None:
+    result, outcomes = run_suite("test_blocks.py", erase=None, arguments=("-rs",))
+    assert not written
+    assert "failed" not in outcomes.values()
+    result.stdout.fnmatch_lines(
+        [f"*no `erase` in the targets file, so nothing is written (its names: *{ERASE}*). If *"]
+    )
 
 
 # What a case leaves on the target is undone from every host, or the run ends with one sentence.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import sys
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
@@ -79,6 +80,8 @@ def _targets(arguments: argparse.Namespace) -> int:
     out = get_console()
     for line in table(loaded, cases, profile, width=out.width if out.is_terminal else WIDEST):
         out.print(line, soft_wrap=True)
+    for text in loaded.plain_secrets():
+        sys.stderr.write(f"storagetest: warning: {text}\n")
     return 0
 
 

@@ -1,6 +1,6 @@
 """How long a machine has been silent, in time in which its QEMU could have run.
 
-On a busy host the clock says little: a machine that gets a thirtieth of a processor boots thirty times more
+On a busy host the clock shows little: a machine that gets a thirtieth of a processor boots thirty times more
 slowly than on an idle one. The time that counts against a silent machine is the larger one of
 
 * the processor time of its QEMU, over all threads: a guest that computes without an end uses it up;
@@ -62,15 +62,15 @@ class SilenceClock:
         self._blocked = 0.0
         self._waiting_since: dict[int, float] = {}
         self._mark = (now, 0.0, 0.0)
-        self.heard(now)
+        self.restart(now)
 
-    def heard(self, now: float) -> None:
+    def restart(self, now: float) -> None:
         """Begin to count anew: the machine wrote to its console."""
         self._sample(now)
         self._mark = (now, *self._totals(now))
 
     def silent(self, now: float) -> float:
-        """Return the seconds that count against the machine since it was last heard."""
+        """Return the seconds that count against the machine since it wrote last."""
         self._sample(now)
         began, ran_before, waited_before = self._mark
         ran, waited = self._totals(now)

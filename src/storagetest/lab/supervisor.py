@@ -118,7 +118,7 @@ class _Machine:
         data = os.read(self.console.fileno(), _CHUNK)
         if not data:
             return None
-        self._silence.heard(time.monotonic())
+        self._silence.restart(time.monotonic())
         if os.fstat(self._log.fileno()).st_size < _CONSOLE_LIMIT:
             self._log.write(data)
             self._log.flush()

@@ -141,12 +141,12 @@ def _columns(rows: Sequence[Record], headline: Sequence[str]) -> list[_Column]:
 
 def _short_case(run: Run) -> str:
     """Return the case without the parameters that have columns."""
-    beside = set()
+    shown = set()
     for name in _PARAMETERS.keys() & run.parameters.keys():
         value = run.parameters[name]
         text = parameter_text(name, value)
-        beside |= {f"{name}={value}", f"{name}={text}", *([text] if name.endswith("size") else [])}
-    return " ".join(word for word in case_text(run).split(" ") if word not in beside)
+        shown |= {f"{name}={value}", f"{name}={text}", *([text] if name.endswith("size") else [])}
+    return " ".join(word for word in case_text(run).split(" ") if word not in shown)
 
 
 def _parameters(rows: Sequence[Record]) -> list[_Column]:

@@ -161,7 +161,7 @@ class Facts:
         if portal.erase is None:
             pytest.skip(
                 f"{name}: no `erase` in the targets file, so nothing is written (its names: "
-                f"{', '.join(names) or 'none'})"
+                f"{', '.join(names) or 'none'}). If its data may be lost, add one of them: `erase: NAME`"
             )
         if portal.erase not in names:
             pytest.skip(

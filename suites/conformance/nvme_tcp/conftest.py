@@ -164,7 +164,12 @@ def _scratch(session: ControllerSession, variant: Variant) -> itertools.cycle[Sc
     if nsid not in session.namespaces():
         pytest.skip(f"{variant.id}: namespace {nsid} is not active")
     names = wwids(session, nsid)
-    if erase is None or erase not in names:
+    if erase is None:
+        pytest.skip(
+            f"{variant.id}: no `erase` in the targets file, so nothing is written (its names: "
+            f"{', '.join(sorted(names)) or 'none'}). If its data may be lost, add one of them: `erase: NAME`"
+        )
+    if erase not in names:
         pytest.skip(
             f"{variant.id}: `erase` does not name namespace {nsid}, so nothing is written there "
             f"(its names: {', '.join(sorted(names)) or 'none'})"

@@ -88,7 +88,7 @@ _VALUES = st.recursive(
 
 
 @given(st.lists(_VALUES, max_size=4))
-def test_any_document_is_read_and_each_key_is_where_it_says(tmp_path_factory, values: list[str]):
+def test_any_document_is_read_and_each_key_has_its_place(tmp_path_factory, values: list[str]):
     file = tmp_path_factory.mktemp("toml") / "f.toml"
     lines = [f"key{index} = {value}" for index, value in enumerate(values)]
     file.write_text("\n".join(lines))

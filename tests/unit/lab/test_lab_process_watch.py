@@ -53,7 +53,7 @@ def test_what_counts_of_100_seconds(threads: Sample, silent: float):
 def test_an_output_begins_the_count_anew():
     starved, idle = {1: ThreadTimes(1.0, 49.0)}, {1: ThreadTimes(1.0, 49.0)}
     watch = clock(starved, idle)
-    watch.heard(50.0)
+    watch.restart(50.0)
     assert watch.silent(57.0) == 7.0
 
 
@@ -104,7 +104,7 @@ BURN = "import os\nos.sched_setaffinity(0, {%d})\nos.nice(%d)\nwhile True: pass"
 
 
 def test_little_counts_against_a_process_that_gets_no_processor(start):
-    """One process may hardly run beside three others on its processor, another one sleeps: same time."""
+    """One process may hardly run with three others on its processor, another one sleeps: same time."""
     processor = min(os.sched_getaffinity(0))
     burning = [start(BURN % (processor, nice)) for nice in (19, 0, 0, 0)]
     sleeping = start("import time; time.sleep(600)")
