@@ -11,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from _pytest.mark.structures import ParameterSet  # public since pytest 8.4 only
 
 from storagetest.config import Variant
 from storagetest.plugin.items import fixtures_of, item_variant, needs_of, wire_needs
@@ -37,19 +38,17 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
                 each.left.id, id=f"{each.left.id}-{each.name}", marks=pytest.mark.comparison(each.name)
             )
             for each in comparisons.values()
-        ]
+        ] or [_nothing("no-comparison", "the targets file has no comparison of selected variants")]
         metafunc.parametrize("variant", both, indirect=True, scope="session")
         return
     for fixture in _CUSTOM & set(metafunc.fixturenames):
         names = state.loaded.custom_workloads if state.loaded else ()
-        pairs = [(identifier, name) for name in names for identifier in state.variants]
-        metafunc.parametrize(
-            ("variant", fixture),
-            pairs,
-            ids=["-".join(pair) for pair in pairs],
-            indirect=["variant"],
-            scope="session",
-        )
+        pairs = [
+            pytest.param(identifier, name, id=f"{identifier}-{name}")
+            for name in names
+            for identifier in state.variants
+        ] or [_nothing("no-workload", "the targets file has no workloads of its own", None)]
+        metafunc.parametrize(("variant", fixture), pairs, indirect=["variant"], scope="session")
         return
     ids = _candidates(state, metafunc) if state.loaded else []
     parameters = {
@@ -64,6 +63,14 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
         for each in parameters[identifier] or (pytest.param(None, id="1client"),)
     ]
     metafunc.parametrize(("variant", "clients"), both, indirect=True, scope="session")
+
+
+def _nothing(identifier: str, reason: str, *more: None) -> ParameterSet:
+    """Return the one parameter of a case that has none: a skip with a name and a reason.
+
+    pytest's own is ``[NOTSET]``, "got empty parameter set".
+    """
+    return pytest.param(None, *more, id=identifier, marks=pytest.mark.skip(reason=reason))
 
 
 def _candidates(state: RunState, metafunc: pytest.Metafunc) -> list[str]:

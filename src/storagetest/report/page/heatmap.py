@@ -42,7 +42,10 @@ def section(data: PageData) -> Section:
             }
         )
     return Section(
-        "targets", "Targets side by side", render("heatmap.html.j2", tables=tables, legend=_LEGEND)
+        "targets",
+        "Targets side by side",
+        render("heatmap.html.j2", tables=tables, legend=_LEGEND),
+        empty=not tables,
     )
 
 
@@ -83,6 +86,13 @@ def _comparable(record: Record) -> bool:
     return not record.run.invalid and record.status is not Status.ERROR
 
 
+def shade(score: RelativeScore | None) -> str:
+    """Return the class of a cell of that score: from ``h0``, best or level, to ``h5``."""
+    if score is None:
+        return ""
+    return "h0" if score.tie else f"h{1 + sum(score.share < step for step in _STEPS)}"
+
+
 def _cell(record: Record | None, value: MetricValue | None, score: RelativeScore | None) -> dict[str, str]:
     """Return the class of a cell, its text (empty: no value), its link, and the text after it."""
     if record is None or value is None:
@@ -92,6 +102,5 @@ def _cell(record: Record | None, value: MetricValue | None, score: RelativeScore
         return {**cell, "class": "none", "note": "INVALID"}
     if score is None:
         return cell
-    shade = "h0" if score.tie else f"h{1 + sum(score.share < step for step in _STEPS)}"
     words = "best" if score.share == 1 else "level" if score.tie else format_ratio(score.share, digits=2)
-    return {**cell, "class": shade, "words": words + (" · one run" if value.interval is None else "")}
+    return {**cell, "class": shade(score), "words": words + (" · one run" if value.interval is None else "")}

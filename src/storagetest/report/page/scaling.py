@@ -33,7 +33,8 @@ def section(data: PageData) -> Section:
         _levels(charts, title, name, run_curves)
     for members in families(runs):
         _family(charts, members)
-    return Section("scaling", "Scaling", render("scaling.html.j2", charts=charts))
+    body = render("scaling.html.j2", charts=charts)
+    return Section("scaling", "Scaling", body, empty=not charts.charts)
 
 
 def usable(records: Iterable[Record]) -> list[Run]:
