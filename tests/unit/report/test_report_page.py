@@ -112,6 +112,8 @@ def test_levels_become_a_scaling_curve_and_latency_against_iops(make_record):
     for name in values:
         kind = (Unit.PER_SECOND, Better.HIGHER) if name.endswith("iops") else (Unit.SECONDS, Better.LOWER)
         metrics[name] = Metric(name, *kind)
+    values["knee_threads"] = 2.0
+    metrics["knee_threads"] = Metric("knee_threads", Unit.COUNT, Better.HIGHER)
     samples = tuple(replace(each, values=values, latency=None) for each in make_record().run.samples)
     multi_user = {"workload": "multi-user", "parameters": {}, "verdicts": (), "samples": samples}
     multi_user |= {"metrics": metrics, "headline": ("threads_1_iops",)}
@@ -119,6 +121,7 @@ def test_levels_become_a_scaling_curve_and_latency_against_iops(make_record):
     page = page_of(records)
     scaling, latency = part(page, "scaling"), part(page, "latency")
     assert "iops by threads" in scaling
+    assert "nas-v3, knee at 2" in scaling
     assert scaling.count("<polyline") == 2
     assert '<th scope="row">4</th><td class="n">300/s</td>' in scaling
     assert latency.count("<polyline") == 2
@@ -186,13 +189,25 @@ def test_the_verdict_and_what_to_do_come_first(several):
     text = part(page, "verdict")
     assert page.index('<section id="verdict"') < page.index('<section id="targets"')
     assert "<b>FAIL</b> <span>1 of 3 gates met, 1 missed; 1 case INVALID</span>" in text
-    first, second, third = re.findall(r'<li class="(?:failed|invalid|plain)"><b><a', text)[:3]
-    assert 'class="failed"' in first
-    assert 'class="invalid"' in second
+    kinds = re.findall(r'<li class="([a-z]+)"><a href', text)
+    assert kinds == ["failed", "invalid", "plain"]  # the last is the case without a gate
     assert "iops: required" in text
-    assert 'class="plain"' in third  # the case without a gate
     assert "Set gates under thresholds" in text
     assert "<b>PASS</b>" not in text
+
+
+def test_one_thing_to_do_is_there_once(make_record):
+    missed = [make_record(variant=f"nas-{number}", outcome=Outcome.FAIL) for number in range(6)]
+    text = part(page_of(missed), "verdict")
+    assert text.count("The limit is not known. Compare the targets below.") == 1
+    assert "and 2 more" in text
+
+
+def test_a_case_on_one_variant_is_not_compared(make_record):
+    both = [make_record(variant=each) for each in ("a", "b")]
+    alone = make_record(variant="a", workload="postmark", parameters={})
+    assert "postmark" not in part(page_of([*both, alone]), "targets")
+    assert "postmark" in part(page_of([alone]), "targets")
 
 
 def test_a_case_without_a_gate_is_measured_and_no_pass(make_record):

@@ -14,25 +14,25 @@ from storagetest.measure.bottleneck import Limiter
 from storagetest.report.base import Record, Status
 from storagetest.report.coverage import CaseOutcome, CaseRecord, cause_lines
 from storagetest.report.metric_values import case_text
-from storagetest.report.page.model import PageData, Section, case_anchor, has_no_gate, plural
+from storagetest.report.page.model import PageData, Section, case_anchor, group, has_no_gate, plural
 from storagetest.report.templates import render
 from storagetest.verdict.base import Outcome
 
-_MOST = 12
-"""Lines of what to do (chosen); the others are counted."""
+_MOST = 4
+"""Findings for each thing to do (chosen); the others are counted."""
 
 _BAD_CASES = (CaseOutcome.FAILED, CaseOutcome.ERROR, CaseOutcome.INVALID)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A finding and what to do about it. ``anchor`` is where the page has more ("": nowhere)."""
+    """A finding and what to do about it. ``anchor`` is where the page has more."""
 
     kind: str
     head: str
     text: str
     action: str
-    anchor: str = ""
+    anchor: str
 
 
 def section(data: PageData) -> Section:
@@ -45,8 +45,8 @@ def section(data: PageData) -> Section:
         kind=kind,
         sentence=sentence,
         tiles=_tiles(data),
-        steps=steps[:_MOST],
-        left_out=max(0, len(steps) - _MOST),
+        parts=_parts(steps),
+        most=_MOST,
         allure=data.allure,
         causes=cause_lines(data.cases),
     )
@@ -82,6 +82,11 @@ def _verdict(data: PageData) -> tuple[str, str, str]:
     if data.records:
         return "MEASURED", "learning", "no gate was judged"
     return "NOTHING", "learning", "no case has run"
+
+
+def _parts(steps: Sequence[Step]) -> list[tuple[str, list[Step]]]:
+    """Return the steps by what to do, in their order."""
+    return list(group(steps, lambda step: step.action).items())
 
 
 def _tiles(data: PageData) -> list[tuple[str, str, str]]:
