@@ -1,4 +1,4 @@
-"""script/demo: each file and each variant that it names exists, and the demonstration's cases are collected."""
+"""script/demo: each file and variant that it names exists, and its own cases are collected."""
 
 import re
 import subprocess
