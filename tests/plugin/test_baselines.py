@@ -182,6 +182,13 @@ def test_two_variants_are_measured_in_turns_and_judged(run_comparison, pytester)
     assert not list((pytester.path / "disk").iterdir())
 
 
+def test_without_a_comparison_the_case_is_a_skip_with_a_reason(run_with_fake_metrics):
+    result = run_with_fake_metrics("-rs", "-v", suite=COMPARISON_SUITE)
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(["*test_comparison[[]no-comparison[]]*"])
+    result.stdout.fnmatch_lines(["SKIPPED *the targets file has no comparison of selected variants"])
+
+
 def test_a_missed_gate_is_confirmed_by_fresh_pairs(run_comparison):
     result = run_comparison(more=more("disk >= 1.5 x other"))
     result.assert_outcomes(failed=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import datetime, timedelta
 
@@ -74,6 +75,16 @@ def test_a_known_issue_applies_to_its_variants(run_pytest, pytester):
     assert case_outcomes(pytester.path, "other")["A-BROKEN"] == "passed"
     result.assert_outcomes(passed=3, xfailed=1, skipped=2, errors=2)
     result.stdout.fnmatch_lines([f"known until {NEXT_YEAR}: it is broken (ann; *targets.yaml:10:5): 1 case"])
+
+
+def test_the_record_of_a_known_issue_explains_it(run_on_disk, pytester):
+    run_on_disk(more=known("[A-BROKEN]", more="reference: the text of X 1"))
+    lines = (pytester.path / "cases.jsonl").read_text().splitlines()
+    records = {record["id"]: record for record in map(json.loads, lines)}
+    shown = ("required", "reason", "reference")
+    assert [records["A-BROKEN"][name] for name in shown] == ["broken", "it is broken", "the text of X 1"]
+    assert records["A-BROKEN"]["message"].startswith("the data differs")
+    assert [records["A-KEPT"][name] for name in shown] == ["kept", "", ""]
 
 
 def test_an_unexpected_pass_is_a_failure(run_on_disk):

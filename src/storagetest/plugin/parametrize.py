@@ -11,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from _pytest.mark.structures import ParameterSet  # public since pytest 8.4 only
 
 from storagetest.config import Variant
 from storagetest.plugin.items import fixtures_of, item_variant, needs_of, wire_needs
@@ -37,7 +38,7 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
                 each.left.id, id=f"{each.left.id}-{each.name}", marks=pytest.mark.comparison(each.name)
             )
             for each in comparisons.values()
-        ]
+        ] or [_nothing("no-comparison", "the targets file has no comparison of selected variants")]
         metafunc.parametrize("variant", both, indirect=True, scope="session")
         return
     if "search_plan" in metafunc.fixturenames:
@@ -78,6 +79,7 @@ def _parametrize_searches(metafunc: pytest.Metafunc, state: RunState) -> None:
         for each in client_parameters(metafunc, variant, state) or [one]
     ]
     arguments = ("variant", "search_plan", "clients")
+    every = every or [_nothing("no-search", "the targets file has no search of these variants", None, None)]
     metafunc.parametrize(arguments, every, indirect=["variant", "clients"], scope="session")
 
 
@@ -93,7 +95,16 @@ def _parametrize_custom(metafunc: pytest.Metafunc, fixture: str, state: RunState
                 case = f"{identifier}-{name}-{each.id}".rstrip("-")
                 every.append(pytest.param(identifier, name, each.values[0], id=case, marks=each.marks))
     arguments = ("variant", fixture, "clients")
+    every = every or [_nothing("no-workload", "the targets file has no workloads of its own", None, None)]
     metafunc.parametrize(arguments, every, indirect=["variant", "clients"], scope="session")
+
+
+def _nothing(identifier: str, reason: str, *more: None) -> ParameterSet:
+    """Return the one parameter of a case that has none: a skip with a name and a reason.
+
+    pytest's own is ``[NOTSET]``, "got empty parameter set".
+    """
+    return pytest.param(None, *more, id=identifier, marks=pytest.mark.skip(reason=reason))
 
 
 def _candidates(state: RunState, metafunc: pytest.Metafunc) -> list[str]:

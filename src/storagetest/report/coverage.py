@@ -54,7 +54,8 @@ class CaseRecord:
     ``observed`` holds the legal alternatives that the target was seen to choose. ``kills`` names the mutants
     that this case claims to catch, ``no_mutant_reason`` explains why it can catch none.
     ``message`` is why it did not pass; ``seconds`` how long it took. ``because`` is the id of the failed case
-    because of which this case was skipped, "" if it was not.
+    because of which this case was skipped, "" if it was not. ``required`` is what the case requires, in one
+    sentence. Of a known issue, ``reason`` is the deviation and ``reference`` the text of the standard.
     """
 
     id: str
@@ -69,6 +70,9 @@ class CaseRecord:
     kills: tuple[str, ...] = ()
     no_mutant_reason: str = ""
     because: str = ""
+    required: str = ""
+    reason: str = ""
+    reference: str = ""
 
     @property
     def remark(self) -> str:

@@ -158,6 +158,8 @@ def test_each_repeats_series_are_drawn_and_the_limiter_is_reported(make_record, 
         plugin_manager.unregister(listener)
     drawings = {name: found for name, found in listener.attached.items() if name.startswith("timeline.svg")}
     assert len(drawings) == 2
+    charts = ["latency distribution.svg", "timeline.svg (1 of 2)", "timeline.svg (2 of 2)"]
+    assert list(listener.attached)[:3] == charts  # before texts
     assert all(kind == "svg" and body.startswith("<svg") for kind, body in drawings.values())
     (description,) = listener.descriptions
     assert "Limited by the client: one of &lt;its&gt; cores" in description

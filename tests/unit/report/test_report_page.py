@@ -73,7 +73,8 @@ def test_it_is_one_whole_file_and_every_link_leads_somewhere(several):
     seen = Reader(page)
     assert len(seen.ids) == len(set(seen.ids))
     assert {link.removeprefix("#") for link in seen.links} <= set(seen.ids)
-    sections = "summary targets scaling latency regressions history conformance papers cases"
+    sections = "verdict targets repeats grid scaling latency findings conformance regressions history papers"
+    sections += " cases summary"
     assert set(sections.split()) <= set(seen.ids)
     assert "<script" not in page
     assert set(re.findall(r"https?://[^\"' <]+", page)) <= {"http://www.w3.org/2000/svg"}
@@ -85,7 +86,7 @@ def test_every_section_has_a_text_if_there_are_no_results():
     Reader(page)
     for module in SECTIONS:
         body = module.section(build_page_data([])).body
-        assert re.search(r"nothing|Nothing|no |No |once|From", body), module
+        assert re.search(r"nothing|Nothing|NOTHING|no |No |once|From", body), module
 
 
 def test_targets_stand_side_by_side_with_what_they_reach(several):
@@ -111,6 +112,8 @@ def test_levels_become_a_scaling_curve_and_latency_against_iops(make_record):
     for name in values:
         kind = (Unit.PER_SECOND, Better.HIGHER) if name.endswith("iops") else (Unit.SECONDS, Better.LOWER)
         metrics[name] = Metric(name, *kind)
+    values["knee_threads"] = 2.0
+    metrics["knee_threads"] = Metric("knee_threads", Unit.COUNT, Better.HIGHER)
     samples = tuple(replace(each, values=values, latency=None) for each in make_record().run.samples)
     multi_user = {"workload": "multi-user", "parameters": {}, "verdicts": (), "samples": samples}
     multi_user |= {"metrics": metrics, "headline": ("threads_1_iops",)}
@@ -118,6 +121,7 @@ def test_levels_become_a_scaling_curve_and_latency_against_iops(make_record):
     page = page_of(records)
     scaling, latency = part(page, "scaling"), part(page, "latency")
     assert "iops by threads" in scaling
+    assert "nas-v3, knee at 2" in scaling
     assert scaling.count("<polyline") == 2
     assert '<th scope="row">4</th><td class="n">300/s</td>' in scaling
     assert latency.count("<polyline") == 2
@@ -172,10 +176,110 @@ def test_conformance_is_by_standard_section_and_target():
         CaseRecord("B-1", "NVMe/TCP 3.1", Level.MAY, CaseOutcome.OBSERVED, target="box", observed=("one",)),
     ]
     text = part(page_of([], cases=cases), "conformance")
-    assert '<th scope="row">RFC 7143</th><td class="n">2</td><td>1 passed, 1 failed</td><td>-</td>' in text
+    name = "RFC 7143, Internet Small Computer System Interface (iSCSI) Protocol (Consolidated)"
+    assert f'<th scope="row">{name}</th><td class="n">2</td><td>1 passed, 1 failed</td><td>-</td>' in text
+    assert "RFC 7143 11.2 <small>PDU Template, Header, and Opcodes</small>" in text
     assert "<details open><summary>RFC 7143: 1 passed, 1 failed</summary>" in text
     assert "a &lt; b" in text
     assert "No conformance case" in part(page_of([]), "conformance")
+
+
+def test_the_verdict_and_what_to_do_come_first(several):
+    page = page_of(several)
+    text = part(page, "verdict")
+    assert page.index('<section id="verdict"') < page.index('<section id="targets"')
+    assert "<b>FAIL</b> <span>1 of 3 gates met, 1 missed; 1 case INVALID</span>" in text
+    kinds = re.findall(r'<li class="([a-z]+)"><a href', text)
+    assert kinds == ["failed", "invalid", "plain"]  # the last is the case without a gate
+    assert "iops: required" in text
+    assert "Set gates under thresholds" in text
+    assert "<b>PASS</b>" not in text
+
+
+def test_one_thing_to_do_is_there_once(make_record):
+    missed = [make_record(variant=f"nas-{number}", outcome=Outcome.FAIL) for number in range(6)]
+    text = part(page_of(missed), "verdict")
+    assert text.count("The limit is not known. Compare the targets below.") == 1
+    assert "and 2 more" in text
+
+
+def test_a_case_on_one_variant_is_not_compared(make_record):
+    both = [make_record(variant=each) for each in ("a", "b")]
+    alone = make_record(variant="a", workload="postmark", parameters={})
+    assert "postmark" not in part(page_of([*both, alone]), "targets")
+    assert "postmark" in part(page_of([alone]), "targets")
+
+
+def test_a_case_without_a_gate_is_measured_and_no_pass(make_record):
+    page = page_of([make_record(outcome=None)])
+    assert "<b>MEASURED</b> <span>no gate was judged</span>" in part(page, "verdict")
+    assert '<li class="plain"><b>1</b> measured, no gate</li>' in part(page, "verdict")
+    assert '<b class="learning">no gate</b>' in part(page, "cases")
+    summary = part(page, "summary")
+    assert re.findall(r'<th scope="col" class="n">([^<]*)</th>', summary) == ["pass", "measured, no gate"]
+    assert '<td class="n"></td><td class="n">1</td>' in summary
+
+
+def test_every_repeat_is_a_point_and_has_percentiles_over_time(make_record):
+    samples = tuple(replace(each, began=1000.0 + 2 * n) for n, each in enumerate(make_record().run.samples))
+    text = part(page_of([make_record(samples=samples)]), "repeats")
+    assert text.count('class="dot"') == 2 * len(samples)
+    assert text.count('class="band"') == 2
+    assert "Percentiles over time" in text
+    assert '<th scope="row">4</th>' in text
+    assert "not enough" not in text
+    assert "was repeated" in page_of([make_record(repeats=1)])
+
+
+def test_block_size_and_queue_depth_swept_at_once_are_a_heat_map(make_record):
+    def of(size: int, depth: int):
+        return make_record(parameters={"block_size": size, "queue_depth": depth}, outcome=None)
+
+    swept = [of(size, depth) for size in (4096, 65536) for depth in (1, 4, 16)]
+    text = part(page_of(swept), "grid")
+    assert re.findall(r'<th scope="col" class="n">([^<]*)</th>', text) == ["1", "4", "16"]
+    assert re.findall(r'<th scope="row">([^<]*)</th>', text) == ["4KiB", "64KiB"]
+    assert len(re.findall(r'<td class="h\d">', text)) == 6
+    assert "No run swept" in part(page_of(swept[:3]), "grid")
+
+
+def test_a_finding_is_explained_with_its_section_and_its_reason():
+    known = CaseRecord(
+        "ISC-LOGIN-17",
+        "RFC 7143 11.13.5",
+        Level.MUST,
+        CaseOutcome.KNOWN,
+        target="lio",
+        message="Login Response with status 0301",
+        required="A login to no target is refused as not found",
+        reason="the status is 0301, not 0203",
+        reference="The requested ITN does not exist",
+    )
+    text = part(page_of([], cases=[known, replace(known, id="ISC-LOGIN-18")]), "findings")
+    assert text.count("<article") == 1
+    for words in (
+        "lio: the status is 0301, not 0203",
+        "Status-Class and Status-Detail",
+        "<dt>Required</dt><dd>A login to no target is refused as not found</dd>",
+        "<dt>The target</dt><dd>Login Response with status 0301</dd>",
+        "<dt>The standard</dt><dd>The requested ITN does not exist</dd>",
+        "ISC-LOGIN-17, ISC-LOGIN-18",
+    ):
+        assert words in text
+    assert "1 known" not in text
+
+
+def test_what_was_found_stands_apart_from_what_is_required():
+    failed = CaseRecord(
+        "A-1", "X 1", Level.MUST, CaseOutcome.FAILED, message="no answer; required: an answer (X 1)"
+    )
+    assert "<dd>no answer</dd>" in part(page_of([], cases=[failed]), "findings")
+
+
+def test_allure_is_beside_the_sections(make_record):
+    page = page_of([make_record()], allure="allure/index.html")
+    assert page.count('href="allure/index.html"') == 2
+    assert "Allure" not in page_of([make_record()])
 
 
 def test_papers_say_that_none_was_rerun_until_one_was(make_record):
@@ -202,10 +306,12 @@ def test_the_command(tmp_path, several, write_results, capsys):
     results, cases = str(write_results(*several)), tmp_path / "cases.jsonl"
     cases.write_text("")
     page = tmp_path / "deep" / "page.html"
-    options = ["--cases", str(cases), "--baseline", results, "-o", str(page)]
+    allure = "allure/index.html"
+    options = ["--cases", str(cases), "--baseline", results, "-o", str(page), "--allure", allure]
     assert main(["report", "page", results, *options]) == 0
     assert capsys.readouterr().out == f"{page}\n"
     assert "<code>results.jsonl</code>, <code>cases.jsonl</code>" in page.read_text()
+    assert f'href="{allure}"' in page.read_text()
     assert [path.name for path in page.parent.iterdir()] == ["page.html"]
 
 

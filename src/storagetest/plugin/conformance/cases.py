@@ -52,6 +52,7 @@ _MERGED = pytest.StashKey["tuple[int, CaseMark | None]"]()
 _DURATION = pytest.StashKey[float]()
 _MUST_FAIL = pytest.StashKey[bool]()
 _BECAUSE = pytest.StashKey[Cause | None]()
+_KNOWN = pytest.StashKey["tuple[str, str]"]()
 _SHOWN_LINES = 60
 _LONGEST_NAME = 200
 """Characters of a file name without its number and suffix: file systems allow 255 bytes."""
@@ -191,6 +192,11 @@ def downgrade_to_may(item: pytest.Item) -> None:
         item.stash[_CASE] = replace(case, level=Level.MAY)
 
 
+def note_known_issue(item: pytest.Item, reason: str, reference: str) -> None:
+    """Note the entry that expects the case to fail, for the record of a known issue."""
+    item.stash[_KNOWN] = (reason, reference)
+
+
 def fail_at_every_level(item: pytest.Item) -> None:
     """Report the failure of the case as that of a MUST: an entry about it is wrong."""
     item.stash[_MUST_FAIL] = True
@@ -293,6 +299,8 @@ class Conformance:
             message = findings.message_of(item, case.section, call)
             findings.show(report, message)
         because = item.stash.get(_BECAUSE, None)
+        known = outcome is CaseOutcome.KNOWN
+        reason, reference = item.stash.get(_KNOWN, ("", "")) if known else ("", "")
         values = asdict(case)
         del values["builds_on"]
         record = CaseRecord(
@@ -304,6 +312,9 @@ class Conformance:
             message=message,
             seconds=round(seconds, 4),
             nodeid=item.nodeid,
+            required=findings.requirement_of(item),
+            reason=reason,
+            reference=reference,
         )
         if self._causes is not None:
             is_claim = error is not None and not isinstance(error, NoClaim)

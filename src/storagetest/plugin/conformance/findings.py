@@ -40,7 +40,7 @@ def message_of(item: pytest.Item, section: str, call: pytest.CallInfo[None]) -> 
     if source is not None:
         del item.stash[_SOURCE]  # the case can run again
         found = f"`{source}` is false{f': {found}' if found else ''}"
-    first = f"{found}{_REQUIRED}{_requirement(item)} ({section})"
+    first = f"{found}{_REQUIRED}{requirement_of(item)} ({section})"
     return f"{first}\n{rest}" if rest else first
 
 
@@ -70,7 +70,7 @@ def _statement(excinfo: pytest.ExceptionInfo[BaseException]) -> str:
     return " ".join(line.strip() for line in lines).removeprefix("assert ")
 
 
-def _requirement(item: pytest.Item) -> str:
+def requirement_of(item: pytest.Item) -> str:
     """Return the sentence that the case is about."""
     doc = getattr(getattr(item, "function", None), "__doc__", None) or ""
     first = doc.strip().partition("\n")[0].rstrip(".")

@@ -35,7 +35,12 @@ from storagetest.config import Variant
 from storagetest.config.implementations import Implementation
 from storagetest.config.known_issues import KnownIssue
 from storagetest.errors import ConfigError, RemoteProtocolError
-from storagetest.plugin.conformance.cases import case_of, downgrade_to_may, fail_at_every_level
+from storagetest.plugin.conformance.cases import (
+    case_of,
+    downgrade_to_may,
+    fail_at_every_level,
+    note_known_issue,
+)
 from storagetest.plugin.conformance.causes import NoClaim
 from storagetest.plugin.conformance.known_issues_table import read_suite_table
 from storagetest.plugin.items import is_worker
@@ -140,6 +145,7 @@ def _apply(item: pytest.Item, issue: KnownIssue, variant: Variant) -> None:
         raises: Any = _ExpectedFailure("Expected", (Exception,), {"issue": issue})
         mark = pytest.mark.xfail(reason=_text(issue), strict=issue.entry.strict, raises=raises)
         item.add_marker(mark, append=False)  # pytest takes the first
+        note_known_issue(item, issue.entry.reason, issue.entry.reference or "")
 
 
 def _text(issue: KnownIssue) -> str:

@@ -74,7 +74,6 @@ def on_case(records: Sequence[Record], artefacts: Mapping[str, str] | None = Non
         tables.append(_description(record, shown))
         title = f"{case_text(run)} on {run.variant}"
         prefix = f"{title}: " if len(records) > 1 else ""
-        _attach(f"{prefix}values", _table_csv(shown), "text/csv", "csv")
         drawing = distribution_svg(run, f"{title}: latencies")
         _attach(f"{prefix}latency distribution.svg", drawing, "image/svg+xml", "svg")
         many = len(run.samples)
@@ -82,6 +81,7 @@ def on_case(records: Sequence[Record], artefacts: Mapping[str, str] | None = Non
         for repeat, sample in repeats.items():
             drawing = timeline_svg(sample.series, f"{title}{repeat}")
             _attach(f"{prefix}timeline.svg{repeat}", drawing, "image/svg+xml", "svg")
+        _attach(f"{prefix}values", _table_csv(shown), "text/csv", "csv")
         for name, values in (("negotiated", run.negotiated), ("versions", run.versions)):
             lines = "".join(f"{key} = {value}\n" for key, value in values.items())
             _attach(f"{prefix}{name}", lines, "text/plain", "txt")

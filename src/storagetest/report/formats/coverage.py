@@ -26,6 +26,7 @@ from storagetest.report.coverage import (
 )
 from storagetest.report.formats.base import ReportFormat, markdown_row, register, write_output
 from storagetest.report.requirements import collect_case_ids, read_all, unknown_cases, unused_cases
+from storagetest.report.standards import section_title
 from storagetest.report.templates import render
 
 _HTML = {".html", ".htm"}
@@ -131,7 +132,7 @@ def html_page(records: Sequence[CaseRecord], *, title: str = "Conformance covera
         }
         for target, own in _by_target(records).items()
     ]
-    return f"{render('coverage.html.j2', title=title, targets=targets)}\n"
+    return f"{render('coverage.html.j2', title=title, targets=targets, title_of=section_title)}\n"
 
 
 def _by_target(records: Sequence[CaseRecord]) -> Mapping[str, list[CaseRecord]]:

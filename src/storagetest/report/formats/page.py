@@ -25,13 +25,14 @@ from storagetest.report.page.model import build_page_data
 
 @register
 class PageFormat(ReportFormat):
-    """Write the comparison report: targets side by side, scaling, latency against IOPS, changes against a
-    baseline, history, conformance. One HTML file without scripts; it opens from disk, prints, and loads
-    nothing. Of a case that ran more than once the last run counts.
+    """Write the report to open first: the verdict and what to do, targets side by side, all repeats,
+    scaling, latency, findings, conformance, changes against a baseline, history. One HTML file without
+    scripts; it opens from disk, prints, and loads nothing. Of a case that ran more than once the last run
+    counts.
     """
 
     name = "page"
-    summary = "one HTML page that puts targets side by side"
+    summary = "the HTML page to open first: verdict, targets side by side, findings"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
@@ -42,7 +43,10 @@ class PageFormat(ReportFormat):
                             help="conformance cases (what --st-cases wrote); may be repeated")  # fmt: skip
         parser.add_argument("--baseline", metavar="PATH", type=Path,
                             help="a baseline, or an older results.jsonl, to compare with")  # fmt: skip
-        parser.add_argument("--title", default="Storage targets compared", help="the page's title")
+        parser.add_argument("--allure", metavar="ADDRESS", default="",
+                            help="Allure's report of the same run, to link to: an address relative to the "
+                            "page, such as report/index.html")  # fmt: skip
+        parser.add_argument("--title", default="Storage test results", help="the page's title")
 
     def write(self, args: argparse.Namespace) -> None:
         """Write the page and print its path."""
@@ -59,6 +63,7 @@ class PageFormat(ReportFormat):
             cases=cases,
             rows=rows,
             baseline=str(args.baseline or ""),
+            allure=args.allure,
             sources=[path.name for path in (*args.results, *args.cases)],
         )
         write_output(args.output, document(data, title=args.title))

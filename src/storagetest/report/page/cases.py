@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from storagetest.report.base import Record
 from storagetest.report.metric_values import case_text
-from storagetest.report.page.model import STATUS_WORDS, PageData, Section, case_anchor, group, plural
+from storagetest.report.page.model import PageData, Section, case_anchor, group, plural, status_word
 from storagetest.report.templates import render
 
 
@@ -30,12 +30,12 @@ def section(data: PageData) -> Section:
     body = render(
         "cases.html.j2",
         tables=tables,
-        words=STATUS_WORDS,
+        word=status_word,
         case_text=case_text,
         case_anchor=case_anchor,
         remarks=_remarks,
     )
-    return Section("cases", "All measured cases", body)
+    return Section("cases", "All measured cases", body, empty=not tables)
 
 
 def _remarks(record: Record) -> list[str]:

@@ -6,6 +6,7 @@ from collections import Counter
 
 from storagetest.report.coverage import CaseOutcome, count_text, sections, standard
 from storagetest.report.page.model import PageData, Section
+from storagetest.report.standards import section_title, standard_title
 from storagetest.report.templates import render
 
 _BAD = {CaseOutcome.FAILED, CaseOutcome.ERROR}
@@ -19,7 +20,8 @@ def section(data: PageData) -> Section:
     parts: dict[str, list[dict[str, object]]] = {target: [] for target in targets}
     for name in standards:
         of_standard = [case for case in data.cases if standard(case.section) == name]
-        row = [name, f"{len({case.section for case in of_standard}):,}"]
+        title = standard_title(name)
+        row = [f"{name}, {title}" if title else name, f"{len({case.section for case in of_standard}):,}"]
         for target in targets:
             cases = [case for case in of_standard if case.target == target]
             counts = Counter(case.outcome for case in cases)
@@ -34,6 +36,5 @@ def section(data: PageData) -> Section:
                 )
         rows.append(row)
     heads = ["standard", "sections", *(target or "cases" for target in targets)]
-    return Section(
-        "conformance", "Conformance", render("conformance.html.j2", heads=heads, rows=rows, parts=parts)
-    )
+    body = render("conformance.html.j2", heads=heads, rows=rows, parts=parts, title_of=section_title)
+    return Section("conformance", "Conformance", body, empty=not rows)

@@ -14,19 +14,37 @@ from storagetest.report.chart import COLOURS
 from storagetest.report.page import (
     cases,
     conformance,
+    findings,
+    grid,
     heatmap,
     history,
     latency,
     papers,
     regressions,
+    repeats,
     scaling,
     summary,
+    verdict,
 )
 from storagetest.report.page.model import PageData
 from storagetest.report.templates import render
 
-SECTIONS = (summary, heatmap, scaling, latency, regressions, history, conformance, papers, cases)
-"""In their order on the page. Each has ``section(data)``."""
+SECTIONS = (
+    verdict,
+    heatmap,
+    repeats,
+    grid,
+    scaling,
+    latency,
+    findings,
+    conformance,
+    regressions,
+    history,
+    papers,
+    cases,
+    summary,
+)
+"""In their order on the page. Each has ``section(data)``; those without contents are at the end, folded."""
 
 _DARK = ("#6cb6ff", "#f0883e", "#56d364", "#d2a8ff", "#e3b341", "#39c5cf", "#f778ba", "#adbac7")
 """The lines' colours on a dark ground."""
@@ -34,8 +52,13 @@ _DARK = ("#6cb6ff", "#f0883e", "#56d364", "#d2a8ff", "#e3b341", "#39c5cf", "#f77
 
 def document(data: PageData, *, title: str) -> str:
     """Return the page."""
-    sections = [module.section(data) for module in SECTIONS]
-    return f"{render('page.html.j2', title=title, style=_style(), sections=sections)}\n"
+    every = [module.section(data) for module in SECTIONS]
+    sections = [each for each in every if not each.empty]
+    empty = [each for each in every if each.empty]
+    page = render(
+        "page.html.j2", title=title, style=_style(), sections=sections, empty=empty, allure=data.allure
+    )
+    return f"{page}\n"
 
 
 def _style() -> Markup:

@@ -7,6 +7,7 @@ value and of the best overlap, these runs do not distinguish them, and the cell 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from storagetest.measure.relative_score import RelativeScore, relative_scores
 from storagetest.measure.run import Better, Metric
@@ -16,6 +17,9 @@ from storagetest.report.metric_values import MetricValue, case_text
 from storagetest.report.page.model import PageData, Section, case_anchor, group, plural
 from storagetest.report.templates import render
 from storagetest.units import format_ratio
+
+_Case = tuple[str, str, str]
+"""Text of the case, client, profile."""
 
 _STEPS = (0.9, 0.75, 0.5, 0.25)
 """Limits of the shades: below each, the shade is one step darker."""
@@ -28,11 +32,14 @@ _OPEN_RECORDS, _OPEN_TABLES = 60, 12
 def section(data: PageData) -> Section:
     """Return the section."""
     measured = [record for record in data.records if record.run.samples]
+    compared = _compared(measured)
+    single = len(measured) - len(compared)
+    measured = compared or measured
     workloads = group(measured, lambda record: record.run.workload)
-    tables = []
+    tables: list[dict[str, Any]] = []
     for number, (workload, records) in enumerate(workloads.items()):
         variants = list(dict.fromkeys(record.run.variant for record in records))
-        cases = group(records, lambda record: (case_text(record.run), record.run.client, record.run.profile))
+        cases = group(records, _case)
         tables.append(
             {
                 "caption": f"{workload}: {plural(len(cases), 'case')}, {plural(len(variants), 'variant')}",
@@ -41,9 +48,25 @@ def section(data: PageData) -> Section:
                 "cases": [(key, list(_rows(data, members, variants))) for key, members in cases.items()],
             }
         )
+    tables.sort(key=lambda table: -len(table["variants"]))
     return Section(
-        "targets", "Targets side by side", render("heatmap.html.j2", tables=tables, legend=_LEGEND)
+        "targets",
+        "Targets side by side",
+        render("heatmap.html.j2", tables=tables, legend=_LEGEND, single=single if compared else 0),
+        empty=not tables,
     )
+
+
+def _compared(records: Sequence[Record]) -> list[Record]:
+    """Return the records of cases that ran on two variants or more."""
+    variants: dict[_Case, set[str]] = {}
+    for record in records:
+        variants.setdefault(_case(record), set()).add(record.run.variant)
+    return [record for record in records if len(variants[_case(record)]) > 1]
+
+
+def _case(record: Record) -> _Case:
+    return case_text(record.run), record.run.client, record.run.profile
 
 
 def _rows(data: PageData, records: Sequence[Record], variants: Sequence[str]) -> Iterator[dict[str, object]]:
@@ -83,6 +106,13 @@ def _comparable(record: Record) -> bool:
     return not record.run.invalid and record.status is not Status.ERROR
 
 
+def shade(score: RelativeScore | None) -> str:
+    """Return the class of a cell of that score: from ``h0``, best or level, to ``h5``."""
+    if score is None:
+        return ""
+    return "h0" if score.tie else f"h{1 + sum(score.share < step for step in _STEPS)}"
+
+
 def _cell(record: Record | None, value: MetricValue | None, score: RelativeScore | None) -> dict[str, str]:
     """Return the class of a cell, its text (empty: no value), its link, and the text after it."""
     if record is None or value is None:
@@ -92,6 +122,5 @@ def _cell(record: Record | None, value: MetricValue | None, score: RelativeScore
         return {**cell, "class": "none", "note": "INVALID"}
     if score is None:
         return cell
-    shade = "h0" if score.tie else f"h{1 + sum(score.share < step for step in _STEPS)}"
     words = "best" if score.share == 1 else "level" if score.tie else format_ratio(score.share, digits=2)
-    return {**cell, "class": shade, "words": words + (" · one run" if value.interval is None else "")}
+    return {**cell, "class": shade(score), "words": words + (" · one run" if value.interval is None else "")}

@@ -33,7 +33,8 @@ def section(data: PageData) -> Section:
                 f"{title}: {name}",
                 "A line for each variant, a point for each session; bars are 95 % intervals.",
             )
-    return Section("history", "History", render("history.html.j2", charts=charts))
+    body = render("history.html.j2", charts=charts)
+    return Section("history", "History", body, empty=not charts.charts)
 
 
 def _line(runs: list[Run], name: str) -> Line:

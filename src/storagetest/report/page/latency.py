@@ -24,7 +24,7 @@ def section(data: PageData) -> Section:
     _against(against, runs)
     _distributions(distributions, runs)
     body = render("latency.html.j2", against=against, distributions=distributions, description=DESCRIBED)
-    return Section("latency", "Latency", body)
+    return Section("latency", "Latency", body, empty=not (against.charts or distributions.charts))
 
 
 def _against(charts: ChartList, runs: Sequence[Run]) -> None:

@@ -31,11 +31,15 @@ STATUS_WORDS: Mapping[Status, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of the page: its anchor, its heading, and its HTML."""
+    """A part of the page: its anchor, its heading, and its HTML.
+
+    ``empty``: the results have nothing for it; its text states what would fill it.
+    """
 
     id: str
     title: str
     body: Markup
+    empty: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,7 @@ class PageData:
     """``records`` are the latest of each case, by target and variant; ``sessions`` all of them, by case.
 
     ``rows`` are the comparisons with ``baseline`` (its name; empty: none was given). ``sources`` are the
-    files that were read.
+    files that were read. ``allure`` is the address of Allure's report of the same run ("": none).
     """
 
     records: Sequence[Record]
@@ -52,6 +56,7 @@ class PageData:
     rows: Sequence[Row] = ()
     baseline: str = ""
     sources: Sequence[str] = ()
+    allure: str = ""
     _values: dict[int, Mapping[str, MetricValue]] = field(default_factory=dict)
 
     def values(self, record: Record) -> Mapping[str, MetricValue]:
@@ -68,13 +73,14 @@ def build_page_data(
     rows: Sequence[Row] = (),
     baseline: str = "",
     sources: Sequence[str] = (),
+    allure: str = "",
 ) -> PageData:
     """Return the records sorted for the page, the latest of each case apart."""
     ordered = sorted(records, key=lambda record: record.run.started)
     sessions = group(ordered, lambda record: key_of(record.run))
     latest = [records[-1] for records in sessions.values()]
     latest.sort(key=lambda each: (each.run.protocol, each.run.target, each.run.variant, each.run.workload))
-    return PageData(latest, sessions, cases, rows, baseline, sources)
+    return PageData(latest, sessions, cases, rows, baseline, sources, allure)
 
 
 def group(items: Iterable[_Item], by: Callable[[_Item], _Key]) -> dict[_Key, list[_Item]]:
@@ -89,6 +95,16 @@ def case_anchor(record: Record) -> str:
     """Return the anchor of a case: the same in every page of the same case."""
     fields = repr(key_of(record.run)).partition("(")[2]  # without the class's name, which may change
     return "c" + hashlib.sha256(fields.encode()).hexdigest()[:12]
+
+
+def has_no_gate(record: Record) -> bool:
+    """Whether the case was measured, and nothing was required of it: that is no pass."""
+    return record.status is Status.PASSED and not record.verdicts
+
+
+def status_word(record: Record) -> str:
+    """Return the word for the outcome of a measured case."""
+    return "no gate" if has_no_gate(record) else STATUS_WORDS[record.status]
 
 
 def case_title(run: Run) -> str:

@@ -15,4 +15,4 @@ def section(data: PageData) -> Section:
     """Return the section."""
     reruns = [record for record in data.records if "/papers/" in f"/{record.run.case.partition('::')[0]}"]
     body = render("papers.html.j2", reruns=reruns, words=STATUS_WORDS, case_text=case_text)
-    return Section("papers", "Published experiments", body)
+    return Section("papers", "Published experiments", body, empty=not reruns)

@@ -33,7 +33,8 @@ def section(data: PageData) -> Section:
         totals=", ".join(f"{counts[kind]:,} {_word(kind)}" for kind in _ORDER if counts[kind]),
         parts=[_table("Metrics that changed", changed), _table("The others", ordered[len(changed) :])],
     )
-    return Section("regressions", "Against the baseline", body)
+    empty = not (data.baseline or _missed_gates(data))
+    return Section("regressions", "Against the baseline", body, empty=empty)
 
 
 def _missed_gates(data: PageData) -> list[dict[str, str]]:

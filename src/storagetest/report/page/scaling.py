@@ -33,7 +33,8 @@ def section(data: PageData) -> Section:
         _levels(charts, title, name, run_curves)
     for members in families(runs):
         _family(charts, members)
-    return Section("scaling", "Scaling", render("scaling.html.j2", charts=charts))
+    body = render("scaling.html.j2", charts=charts)
+    return Section("scaling", "Scaling", body, empty=not charts.charts)
 
 
 def usable(records: Iterable[Record]) -> list[Run]:
@@ -65,11 +66,18 @@ def _levels(charts: ChartList, title: str, name: str, curves: Sequence[RunCurve]
     first = curves[0][0].levels[0]
     for quantity in [name for name in ("iops", "bandwidth", "p99") if name in first.figures][:2]:
         metric = first.figures[quantity][0]
-        lines = [_line(run.variant, curve.levels, quantity) for curve, run in curves]
+        lines = [_line(f"{run.variant}{_knee(run, name)}", curve.levels, quantity) for curve, run in curves]
         numbers = sorted({level.at for curve, _ in curves for level in curve.levels})
         x = Axis(name, "{:g}".format, log=True, ticks=tuple(map(float, numbers)))
         y = axis_of(metric, quantity, log=quantity == "p99")
         charts.add(lines, x, y, f"{title}: {quantity} by {name}", "A line for each variant.")
+
+
+def _knee(run: Run, parameter: str) -> str:
+    """Return where the curve has its knee, for the legend; "" if the workload finds none."""
+    metric = run.metrics.get(f"knee_{parameter}")
+    found = metric_value(run, metric) if metric else None
+    return f", knee at {found.value:.3g}" if found else ""
 
 
 def _line(variant: str, curve: Sequence[CurvePoint], quantity: str) -> Line:

@@ -9,7 +9,15 @@ from datetime import UTC, datetime
 from storagetest.report.base import Status
 from storagetest.report.coverage import CaseOutcome
 from storagetest.report.metric_values import case_text
-from storagetest.report.page.model import STATUS_WORDS, PageData, Section, case_anchor, group, plural
+from storagetest.report.page.model import (
+    STATUS_WORDS,
+    PageData,
+    Section,
+    case_anchor,
+    group,
+    has_no_gate,
+    plural,
+)
 from storagetest.report.templates import render
 
 _MOST = 100
@@ -34,7 +42,7 @@ def section(data: PageData) -> Section:
         case_text=case_text,
         case_anchor=case_anchor,
     )
-    return Section("summary", "Summary", body)
+    return Section("summary", "The run", body)
 
 
 def _period(data: PageData) -> tuple[str, ...]:
@@ -51,11 +59,12 @@ def _measured(data: PageData) -> Mapping[str, object]:
     rows = []
     for target, records in group(data.records, lambda record: record.run.target).items():
         counts = Counter(record.status for record in records)
-        no_gate = sum(record.status is Status.PASSED and not record.verdicts for record in records)
+        no_gate = sum(map(has_no_gate, records))
+        counts[Status.PASSED] -= no_gate
         numbers = _counts([*(counts[status] for status in statuses), no_gate])
         rows.append([target, records[0].run.protocol, *numbers])
     words = (STATUS_WORDS[status] for status in statuses)
-    heads = ["target", "protocol", *words, "of the passes, without a gate"]
+    heads = ["target", "protocol", *words, "measured, no gate"]
     return {"caption": "Measured cases", "heads": heads, "rows": rows, "numbers": range(2, len(heads))}
 
 
