@@ -13,10 +13,13 @@ for _area in (
     "directory",
     "kept",
     "lock",
+    "marked",
+    "moved",
     "name",
     "open",
     "pair",
     "permission",
+    "rewritten",
     "size",
     "xattr",
 ):

@@ -14,7 +14,8 @@ from posix_rules import Keeping, mutant, size_of
 
 
 def status(files: PassThrough, directory: int, name: bytes) -> os.stat_result | None:
-    """Return the status of a name in a directory; None if there is none."""
+    """Return the status of a name in a directory; None if there is none. It is asked for as root."""
+    files.reset_ids()
     try:
         return os.stat(name, dir_fd=files.fd(directory), follow_symlinks=False)
     except FileNotFoundError:

@@ -95,7 +95,8 @@ OFFERS = {
     "offer",
     [
         pytest.param(OFFERS["defaults"], id="defaults",
-                     marks=pytest.mark.case("ISC-LONG-01", kills=("data-sn", "read-twentieth-corrupt"))),
+                     marks=pytest.mark.case(
+                         "ISC-LONG-01", kills=("data-sn", "read-twentieth-corrupt", "stat-sn-after-64"))),
         pytest.param(OFFERS["digests"], id="digests",
                      marks=pytest.mark.case("ISC-LONG-02", kills=("header-digest-twelfth",))),
         pytest.param(OFFERS["r2t-only"], id="r2t-only",
@@ -103,7 +104,7 @@ OFFERS = {
         pytest.param(OFFERS["unsolicited"], id="unsolicited",
                      marks=pytest.mark.case("ISC-LONG-04", kills=("r2t-after-unsolicited",))),
         pytest.param(OFFERS["small-segments"], id="small-segments",
-                     marks=pytest.mark.case("ISC-LONG-05", kills=("data-in-order",))),
+                     marks=pytest.mark.case("ISC-LONG-05", kills=("data-in-order", "data-in-late-flipped"))),
     ],
 )  # fmt: skip
 def test_many_operations_are_right_and_break_no_rule(connections, scratch, facts, offer):

@@ -197,7 +197,7 @@ def test_a_part_of_a_log_page_is_its_beginning(session: ControllerSession) -> No
     assert part == whole[:16], "5.2.12: NUMD dwords from the start"
 
 
-@pytest.mark.case("NVA-LOG-OFFSET", section="Base 5.2.12", kills=("log-offset",))
+@pytest.mark.case("NVA-LOG-OFFSET", section="Base 5.2.12", kills=("log-offset", "log-part-shifted"))
 def test_a_log_page_is_read_from_an_offset(session: ControllerSession) -> None:
     if not session.controller["lpa"] & 4:
         pytest.skip("LPA bit 2: the log page offset is not supported")

@@ -258,7 +258,7 @@ def test_deallocated_zeroes_read_as_zero(session: ControllerSession, queue: Queu
 
 
 @pytest.mark.case(section="NVM 3.3.8")
-@out_of_range(("lba-not-checked",), "ZEROES")
+@out_of_range(("lba-not-checked", "zeroes-past-end"), "ZEROES")
 def test_zeroes_past_the_end_are_refused(
     session: ControllerSession, queue: Queue, scratch: Scratch, start: int | None, blocks: int
 ) -> None:
@@ -322,7 +322,7 @@ def test_good_blocks_verify(session: ControllerSession, queue: Queue, scratch: S
     assert (done.ok, done.data) == (True, b""), "3.3.5: and no data is transferred"
 
 
-@pytest.mark.case("NVB-VERIFY-02", section="NVM 3.3.5", kills=("lba-not-checked",))
+@pytest.mark.case("NVB-VERIFY-02", section="NVM 3.3.5", kills=("lba-not-checked", "verify-past-end"))
 def test_verify_past_the_end_is_refused(session: ControllerSession, queue: Queue, scratch: Scratch) -> None:
     optional(session, Io.VERIFY)
     refused(queue.run(io.verify(scratch.nsid, scratch.end, 1)), StatusCode.LBA_OUT_OF_RANGE)

@@ -111,7 +111,7 @@ def test_group_bits_of_the_mode_are_the_mask(client_dir):
     assert stat.S_IMODE(os.stat(client_dir / "f").st_mode) == 0o660
 
 
-@pytest.mark.case("PSX-ACL-CHMOD", section=mode_bits, kills=("acl-ignored",))
+@pytest.mark.case("PSX-ACL-CHMOD", section=mode_bits, kills=("acl-ignored", "acl-chmod-keeps-mask"))
 def test_chmod_changes_the_mask(client_dir):
     """Modification of the file permission bits results in the modification of the associated entries."""
     set_acl(make_file(client_dir / "f"), *BASE)

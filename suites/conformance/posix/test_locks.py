@@ -249,7 +249,10 @@ def test_deadlock_is_detected(client_dir):
                 lock(mine, WRITE, 0, 1, fcntl.F_SETLKW)
 
         other = SubprocessCall(wait, [])
-        assert not other.ended(within=0.5)
+        until = time.monotonic() + 5.0
+        while can_lock(client_dir / "f", READ, 1, 1) and time.monotonic() < until:
+            time.sleep(0.05)  # the other process has not made its first request yet
+        assert not other.ended(within=0.2)
         try:
             mine = SubprocessCall(lambda: lock(descriptor, READ, 1, 1), [])
             assert_errno((errno.EAGAIN, errno.EACCES), mine.result)
@@ -466,9 +469,14 @@ def test_lock_from_inside_to_the_end_covers_later_data(client_dir):
         assert got == [True, False, False, False, False]
         os.ftruncate(descriptor, 10)
         os.pwrite(descriptor, b"x", 200)
-        assert not can_lock(client_dir / "f", READ, 150, 10)
-        assert not can_lock(client_dir / "f", READ, 250, 10)
-        assert can_lock(client_dir / "f", WRITE, 0, 50)
+        for start in (150, 250):
+            assert not can_lock(client_dir / "f", READ, start, 10), (
+                f"bytes {start} to {start + 9} are free after ftruncate() and a write: the lock from byte 50 "
+                "to the end covers them"
+            )
+        assert can_lock(client_dir / "f", WRITE, 0, 50), (
+            "bytes 0 to 49 are locked; the lock begins at byte 50"
+        )
 
 
 def can_flock(path, kind: int) -> bool:

@@ -1,0 +1,34 @@
+"""Files of many GiB, with holes: write and resize them, or skip the case if no such file can be made."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from storagetest.agent.testlib.outcomes import skip
+
+
+def put(descriptor: int, data: bytes, offset: int) -> None:
+    """Write at a large offset; skip the case if no such file can be made."""
+    try:
+        assert os.pwrite(descriptor, data, offset) == len(data)
+    except OSError as error:
+        refuse(descriptor, offset + len(data), error)
+
+
+def resize(descriptor: int, size: int) -> None:
+    """Set a large size, or skip the case as :func:`put` does."""
+    try:
+        os.ftruncate(descriptor, size)
+    except OSError as error:
+        refuse(descriptor, size, error)
+
+
+def refuse(descriptor: int, size: int, error: OSError) -> None:
+    """Skip the case if the error is a limit that the file system reports; raise it otherwise."""
+    space = os.fstatvfs(descriptor)
+    full = error.errno == errno.ENOSPC and space.f_bavail * space.f_frsize <= size
+    bits = os.fpathconf(descriptor, "PC_FILESIZEBITS") if error.errno == errno.EFBIG else 64
+    if not full and error.errno != errno.EDQUOT and not 0 < bits <= size.bit_length():
+        raise error
+    skip(f"no file of {size} bytes, holes included, can be made: {error.strerror}")

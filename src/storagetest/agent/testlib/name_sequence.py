@@ -1,0 +1,515 @@
+"""A seeded random sequence of operations on names in four directories, each compared with a model.
+
+Invariants: an operation has the result or the error that the model computes before it is made; after it, the
+directories that it names list what the model has, and each name is of the kind, the serial number, the link
+count, the size and the contents of the model. A mismatch is an AssertionError that names the last operations.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import stat
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from storagetest.agent.testlib.byte_model import first_difference
+from storagetest.agent.testlib.libc import RENAME_EXCHANGE, RENAME_NOREPLACE, renameat2
+from storagetest.agent.testlib.outcomes import CannotRun, name_of
+from storagetest.agent.testlib.tmpfiles import longest_name
+
+FILE, DIRECTORY, LINK = stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK
+_KINDS = {FILE: "a regular file", DIRECTORY: "a directory", LINK: "a symbolic link"}
+
+
+@dataclass(eq=False)
+class Node:
+    """A file of any kind; ``entries`` are those of a directory."""
+
+    kind: int
+    ino: int = 0
+    data: bytes = b""
+    nlink: int = 1
+    attributes: dict[str, bytes] = field(default_factory=dict)
+    entries: dict[str, Node] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A name in a directory; ``node`` is what has it in the model, or None."""
+
+    directory: Node
+    parent: Path
+    name: str
+
+    @property
+    def path(self) -> Path:
+        """The path."""
+        return self.parent / self.name
+
+    @property
+    def node(self) -> Node | None:
+        """The node of the name."""
+        return self.directory.entries.get(self.name)
+
+
+class NameSequence:
+    """Operations below ``root``, which is empty. ``held``: files are kept open, also when their names go."""
+
+    def __init__(self, root: Path, seed: int, *, held: bool = False) -> None:
+        self.root, self.held = root, held
+        self.random = random.Random(seed)  # noqa: S311  # a sequence, no secret
+        longest = longest_name(root)
+        self.names = ["a", "b", "c", "e", *("n" * (min(longest, 255) - 1) + end for end in "12")]
+        self.top = {name: self._made(root / name) for name in ("d0", "d1")}
+        self.log: list[str] = []
+        self.open: list[tuple[int, Node]] = []
+        self.silly_names = False  # an NFS client's names of removed open files, which count as links
+        self.lacking = self._lacking()
+
+    def close(self) -> None:
+        """Close the descriptors."""
+        for descriptor, _ in self.open:
+            os.close(descriptor)
+
+    def run(self, seconds: float, least: int) -> int:
+        """Run until ``seconds`` have passed, but ``least`` operations; return how many ran."""
+        until, count = time.monotonic() + seconds, 0
+        operations = [one for one in self._operations() if one.__name__ not in self.lacking]
+        while count < least or time.monotonic() < until:
+            if count % len(operations) == 0:
+                self.random.shuffle(operations)
+            operations[count % len(operations)]()
+            count += 1
+            if count % 40 == 0:
+                self._compare_all()
+        self._compare_all()
+        return count
+
+    def _operations(self) -> list[Callable[[], None]]:
+        common = [
+            self._create, self._create, self._create, self._rewrite, self._mkdir, self._rmdir, self._unlink,
+            self._rename, self._rename, self._rename, self._exchange, self._noreplace, self._link, self._link,
+            self._symlink, self._symlink, self._xattr, self._open_existing,
+        ]  # fmt: skip
+        if not self.held:
+            return common
+        # A directory may not be removable while a removed file of it is open (NFS keeps it there as .nfs*).
+        kept = [
+            self._create,
+            self._unlink,
+            self._rename,
+            self._noreplace,
+            self._link,
+            self._xattr,
+            self._exchange,
+        ]
+        return [*kept, self._hold, self._hold, self._use_held, *[self._succeed] * 5]
+
+    # Operations
+
+    def _create(self) -> None:
+        """Create a file exclusively."""
+        place, data = self._place(), self._data()
+        node = Node(FILE, data=data)
+
+        def call() -> None:
+            descriptor = os.open(place.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644)
+            os.write(descriptor, data)
+            node.ino = os.fstat(descriptor).st_ino
+            os.close(descriptor)
+
+        error = (errno.EEXIST,) if place.node else ()
+        if self._make(f"open({self._show(place)}, O_CREAT | O_EXCL)", call, error):
+            place.directory.entries[place.name] = node
+        self._compare(place)
+
+    def _open_existing(self) -> None:
+        """Open with O_CREAT: an existing file stays as it is."""
+        place = self._place()
+        if place.node is not None and place.node.kind == FILE:
+            self._make(
+                f"open({self._show(place)}, O_CREAT)",
+                lambda: os.close(os.open(place.path, os.O_CREAT | os.O_RDWR)),
+                (),
+            )
+            self._compare(place)
+
+    def _rewrite(self) -> None:
+        place, data = self._place(), self._data()
+        if place.node is None or place.node.kind != FILE:
+            return
+        self._make(f"O_TRUNC and write of {self._show(place)}", lambda: place.path.write_bytes(data), ())
+        place.node.data = data
+        self._compare(place)
+
+    def _mkdir(self) -> None:
+        place = self._place(top=True)
+        error = (errno.EEXIST,) if place.node else ()
+        if self._make(f"mkdir({self._show(place)})", place.path.mkdir, error):
+            place.directory.entries[place.name] = Node(DIRECTORY, ino=os.stat(place.path).st_ino)
+        self._compare(place)
+
+    def _rmdir(self) -> None:
+        place = self._place(top=True)
+        error = self._no(place, errno.ENOENT)
+        if place.node and place.node.kind != DIRECTORY:
+            error = (errno.ENOTDIR,)
+        elif place.node and place.node.entries:
+            error = (errno.ENOTEMPTY, errno.EEXIST)
+        if self._make(f"rmdir({self._show(place)})", place.path.rmdir, error):
+            del place.directory.entries[place.name]
+        self._compare(place)
+
+    def _unlink(self) -> None:
+        place = self._place()
+        error = self._no(place, errno.ENOENT)
+        if place.node and place.node.kind == DIRECTORY:
+            error = (errno.EISDIR, errno.EPERM)
+        if self._make(f"unlink({self._show(place)})", lambda: os.unlink(place.path), error):
+            self._forget(place)
+        self._compare(place)
+
+    def _rename(self) -> None:
+        self._move(0, lambda old, new: os.rename(old.path, new.path), "rename")
+
+    def _noreplace(self) -> None:
+        self._move(
+            RENAME_NOREPLACE,
+            lambda old, new: renameat2(old.path, new.path, RENAME_NOREPLACE),
+            "RENAME_NOREPLACE",
+        )
+
+    def _move(self, flags: int, call: Callable[[Place, Place], None], name: str) -> None:
+        old = self._place(self.random.choice((FILE, DIRECTORY, LINK)))
+        new = self._place(top=old.node is not None and old.node.kind == DIRECTORY)
+        error = self._no(old, errno.ENOENT)
+        if old.node and new.node and flags:
+            error = (errno.EEXIST,)
+        elif old.node and new.node and new.node is not old.node:
+            if old.node.kind == DIRECTORY and new.node.kind != DIRECTORY:
+                error = (errno.ENOTDIR,)
+            elif old.node.kind != DIRECTORY and new.node.kind == DIRECTORY:
+                error = (errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST)
+            elif new.node.entries:
+                error = (errno.ENOTEMPTY, errno.EEXIST)
+        done = self._make(f"{name}({self._show(old)}, {self._show(new)})", lambda: call(old, new), error)
+        if done and old.node is not new.node and old.node is not None:
+            if new.node is not None:
+                self._forget(new)
+            new.directory.entries[new.name] = old.directory.entries.pop(old.name)
+        self._compare(old)
+        self._compare(new)
+
+    def _exchange(self) -> None:
+        """Exchange two names that exist, once or twice."""
+        old, new = self._place(), self._place()
+        kinds = {one.node.kind for one in (old, new) if one.node is not None}
+        below = any(one.directory not in self.top.values() for one in (old, new))
+        if not old.node or not new.node or (DIRECTORY in kinds and below):
+            return
+        for _ in range(self.random.choice((1, 2, 3))):
+            first, second = old.node, new.node
+            self._make(
+                f"RENAME_EXCHANGE({self._show(old)}, {self._show(new)})",
+                lambda: renameat2(old.path, new.path, RENAME_EXCHANGE),
+                (),
+            )
+            assert first is not None
+            assert second is not None
+            old.directory.entries[old.name], new.directory.entries[new.name] = second, first
+            self._compare(old)
+            self._compare(new)
+
+    def _link(self) -> None:
+        old, new = self._place(), self._place()
+        if not old.node or old.node.kind != FILE:
+            return
+        error = (errno.EEXIST,) if new.node else ()
+        if self._make(
+            f"link({self._show(old)}, {self._show(new)})", lambda: os.link(old.path, new.path), error
+        ):
+            old.node.nlink += 1
+            new.directory.entries[new.name] = old.node
+        self._compare(old)
+        self._compare(new)
+
+    def _symlink(self) -> None:
+        place = self._place()
+        target = self._data(300).hex()[:200] or "x"
+        error = (errno.EEXIST,) if place.node else ()
+        if self._make(f"symlink({self._show(place)})", lambda: os.symlink(target, place.path), error):
+            ino = os.lstat(place.path).st_ino
+            place.directory.entries[place.name] = Node(LINK, ino=ino, data=target.encode())
+        self._compare(place)
+
+    def _xattr(self) -> None:
+        """Set an extended attribute of a file, replace it or remove it."""
+        place = self._place()
+        node = place.node
+        if node is None or node.kind != FILE:
+            return
+        name = self.random.choice(("user.one", "user.two", "user.a-longer-name"))
+        if name in node.attributes and self.random.random() < 0.3:
+            self._make(f"removexattr({self._show(place)})", lambda: os.removexattr(place.path, name), ())
+            del node.attributes[name]
+        else:
+            value = self._data(300)
+            self._make(
+                f"setxattr({self._show(place)}) of {len(value)} bytes",
+                lambda: os.setxattr(place.path, name, value),
+                (),
+            )
+            node.attributes[name] = value
+        self._compare(place)
+
+    def _hold(self) -> None:
+        """Open a file and keep it open."""
+        place = self._place(FILE)
+        if place.node is None or place.node.kind != FILE:
+            return
+        if len(self.open) > 5:
+            descriptor, _ = self.open.pop(0)
+            os.close(descriptor)
+        self.log.append(f"open({self._show(place)}), which stays open")
+        self.open.append((os.open(place.path, os.O_RDWR), place.node))
+
+    def _succeed(self) -> None:
+        """Remove a name of a file that stays open, or replace it, and write through the descriptor."""
+        if not self.open:
+            self._hold()
+            return
+        descriptor, node = self.random.choice(self.open)
+        places = [
+            Place(directory, self.root / top, name)
+            for top, directory in self.top.items()
+            for name, one in directory.entries.items()
+            if one is node
+        ]
+        if not places:
+            self._write_held(descriptor, node)
+            return
+        place, data = places[0], self._data()
+        if self.random.random() < 0.5:
+            self._make(f"unlink({self._show(place)}), which is open", lambda: os.unlink(place.path), ())
+            self._forget(place)
+        else:
+            other = self.root / "successor"
+            other.write_bytes(b"")
+            self._make(
+                f"rename() over {self._show(place)}, which is open", lambda: os.rename(other, place.path), ()
+            )
+            self._forget(place)
+            self._make(f"unlink({self._show(place)})", lambda: os.unlink(place.path), ())
+        self._make(f"write of {self._show(place)}, made again", lambda: place.path.write_bytes(data), ())
+        place.directory.entries[place.name] = Node(FILE, ino=os.stat(place.path).st_ino, data=data)
+        self._write_held(descriptor, node)
+        self._compare(place)
+
+    def _use_held(self) -> None:
+        """Write through a descriptor that was opened before: its file may have another name now, or none."""
+        if self.open:
+            self._write_held(*self.random.choice(self.open))
+
+    def _write_held(self, descriptor: int, node: Node) -> None:
+        data = self._data() or b"x"
+        self._make(
+            "a write through a file that was opened before", lambda: os.pwrite(descriptor, data, 0), ()
+        )
+        node.data = data + node.data[len(data) :]
+        self._compare_held()
+        for top, directory in self.top.items():
+            for name, one in directory.entries.items():
+                if one is node:
+                    self._compare(Place(directory, self.root / top, name))
+
+    # The comparison
+
+    def _make(self, history: str, call: Callable[[], Any], errors: tuple[int, ...]) -> bool:
+        """Make a call, which has to fail with one of ``errors`` if any; return whether it succeeded."""
+        self.log.append(history)
+        wanted = " or ".join(name_of(one) for one in errors)
+        try:
+            call()
+        except OSError as error:
+            if error.errno in errors:
+                return False
+            found = name_of(error.errno or 0)
+            raise AssertionError(
+                f"{found} from {self._history()}; it has to {'be ' + wanted if errors else 'succeed'}"
+            ) from error
+        assert not errors, f"success of {self._history()}; it has to fail with {wanted}"
+        return True
+
+    def _compare(self, place: Place) -> None:
+        """Compare the directory's list and one name with the model."""
+        with os.scandir(place.parent) as entries:
+            found = {one.name: _type(one) for one in entries}
+        silly = [name for name in found if name.startswith(".nfs")]
+        self.silly_names = self.silly_names or bool(silly)
+        for name in silly:
+            del found[name]
+        names, wanted = sorted(found), sorted(place.directory.entries)
+        assert names == wanted, (
+            f"readdir() of {place.parent.name} returns {_brief(names)} instead of {_brief(wanted)}, after "
+            f"{self._history()}"
+        )
+        for name, node in place.directory.entries.items():
+            assert found[name] in (0, node.kind), (
+                f"readdir() returns {_KINDS.get(found[name])} for {_brief([name])}, which is "
+                f"{_KINDS[node.kind]}, after {self._history()}"
+            )
+        if place.node is None:
+            try:
+                os.lstat(place.path)
+            except FileNotFoundError:
+                return
+            raise AssertionError(
+                f"lstat() finds {self._show(place)}, which does not exist, after {self._history()}"
+            )
+        self._compare_node(place, place.node)
+
+    def _compare_node(self, place: Place, node: Node) -> None:
+        try:
+            one = os.lstat(place.path)
+        except FileNotFoundError:
+            raise AssertionError(
+                f"lstat() does not find {self._show(place)}, which exists, after {self._history()}"
+            ) from None
+        counted = node.kind == FILE and not self.silly_names
+        for what, found, wanted in (
+            ("kind", _KINDS.get(stat.S_IFMT(one.st_mode)), _KINDS[node.kind]),
+            ("serial number", one.st_ino, node.ino),
+            ("link count", one.st_nlink if counted else 0, node.nlink if counted else 0),
+            ("size", one.st_size if node.kind != DIRECTORY else 0, len(node.data)),
+        ):
+            self._same(f"the {what} of {self._show(place)}", found, wanted)
+        if node.kind == FILE:
+            self._same(f"the data of {self._show(place)}", place.path.read_bytes(), node.data)
+            if "_xattr" not in self.lacking:
+                listed = {name for name in os.listxattr(place.path) if name.startswith("user.")}
+                self._same(f"the attributes of {self._show(place)}", listed, set(node.attributes))
+                for name, value in node.attributes.items():
+                    self._same(f"{name} of {self._show(place)}", os.getxattr(place.path, name), value)
+        elif node.kind == LINK:
+            self._same(
+                f"the contents of {self._show(place)}", os.fsencode(os.readlink(place.path)), node.data
+            )
+
+    def _same(self, what: str, found: object, wanted: object) -> None:
+        if isinstance(found, bytes) and isinstance(wanted, bytes):
+            difference = first_difference(found, wanted)
+            assert not difference, f"{what}: {difference}, after {self._history()}"
+        assert found == wanted, f"{what}: {found!r:.90} instead of {wanted!r:.90}, after {self._history()}"
+
+    def _compare_all(self) -> None:
+        for top, directory in self.top.items():
+            self._compare_tree(self.root / top, directory)
+        self._compare_held()
+
+    def _compare_tree(self, path: Path, directory: Node) -> None:
+        for name, node in directory.entries.items():
+            self._compare(Place(directory, path, name))
+            if node.kind == DIRECTORY:
+                self._compare_tree(path / name, node)
+
+    def _compare_held(self) -> None:
+        for descriptor, node in self.open:
+            one = os.fstat(descriptor)
+            self._same("the data of a file that stays open", os.pread(descriptor, 4096, 0), node.data)
+            self._same("the serial number of a file that stays open", one.st_ino, node.ino)
+            if node.nlink and not self.silly_names:
+                self._same("the link count of a file that stays open", one.st_nlink, node.nlink)
+
+    # Mechanics
+
+    def _place(self, kind: int = 0, *, top: bool = False) -> Place:
+        """Return a name, mostly one that exists; ``top``: in d0 or d1, not in a directory below.
+
+        ``kind``: if there is any of it in d0 and d1, one of that kind.
+        """
+        places = [
+            Place(directory, self.root / key, name)
+            for key, directory in self.top.items()
+            for name, node in directory.entries.items()
+            if node.kind == kind
+        ]
+        if places:
+            return self.random.choice(places)
+        key = self.random.choice(sorted(self.top))
+        directory, parent = self.top[key], self.root / key
+        below = sorted(name for name, node in directory.entries.items() if node.kind == DIRECTORY)
+        if below and not top and self.random.random() < 0.4:
+            name = self.random.choice(below)
+            directory, parent = directory.entries[name], parent / name
+        if directory.entries and self.random.random() < 0.6:
+            return Place(directory, parent, self.random.choice(sorted(directory.entries)))
+        return Place(directory, parent, self.random.choice(self.names))
+
+    def _no(self, place: Place, error: int) -> tuple[int, ...]:
+        return () if place.node else (error,)
+
+    def _forget(self, place: Place) -> None:
+        node = place.directory.entries.pop(place.name)
+        node.nlink -= 1
+
+    def _data(self, most: int = 2000) -> bytes:
+        length = self.random.choice((0, 1, 17, 100, 255, 256, most))
+        return self.random.getrandbits(8 * length).to_bytes(length, "little")
+
+    def _made(self, path: Path) -> Node:
+        path.mkdir()
+        return Node(DIRECTORY, ino=os.stat(path).st_ino)
+
+    def _lacking(self) -> set[str]:
+        """Return the operations that the file system does not have: other cases test whether that is legal."""
+        probe, other = self.root / "probe", self.root / "other"
+        lacking = set()
+        tries: tuple[tuple[str, Callable[[], None]], ...] = (
+            ("_link", lambda: os.link(probe, other)),
+            ("_symlink", lambda: os.symlink("probe", other)),
+            ("_xattr", lambda: os.setxattr(probe, "user.one", b"v" * 300)),
+            ("_noreplace", lambda: renameat2(probe, other, RENAME_NOREPLACE)),
+            ("_exchange", lambda: renameat2(probe, self.root / "third", RENAME_EXCHANGE)),
+        )
+        for name, attempt in tries:
+            for path in (probe, self.root / "third"):
+                path.write_bytes(b"x")
+            try:
+                attempt()
+            except (OSError, CannotRun):
+                lacking.add(name)
+            for path in (probe, other, self.root / "third"):
+                if os.path.lexists(path):
+                    os.unlink(path)
+        return lacking
+
+    def _show(self, place: Place) -> str:
+        return f"{place.parent.relative_to(self.root)}/{_brief([place.name])[1:-1]}"
+
+    def _history(self, last: int = 5) -> str:
+        before = self.log[-last:-1]
+        return self.log[-1] + (f" (before it: {'; '.join(before)})" if before else "")
+
+
+def _type(entry: os.DirEntry[str]) -> int:
+    for kind, is_kind in (
+        (LINK, entry.is_symlink()),
+        (DIRECTORY, entry.is_dir(follow_symlinks=False)),
+        (FILE, entry.is_file(follow_symlinks=False)),
+    ):
+        if is_kind:
+            return kind
+    return 0
+
+
+def _brief(names: list[str]) -> str:
+    return (
+        "["
+        + ", ".join(name if len(name) < 20 else f"{name[0]}*{len(name) - 1}+{name[-1]}" for name in names)
+        + "]"
+    )

@@ -1,0 +1,288 @@
+"""Seeded random sequences of SCSI commands of many sizes and offsets, compared with a model of the blocks.
+
+The first and the second command of a kind, a command after any other, and a range that was used before have
+to do the same. The initiator checks the numbers and the residuals of every response.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from storagetest.wire.block_sequence import BlockSequence, Operation
+from storagetest.wire.iscsi.codes import TaskFunction, TaskResult
+from storagetest.wire.scsi import cdb as c
+from storagetest.wire.scsi.codes import Asc, SenseKey
+from storagetest.wire.scsi.logical_unit import LogicalUnit, ScsiResult
+
+pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="SBC-3 READ, WRITE", level="MUST")]
+
+COUNT = 80
+"""Operations of one sequence (chosen)."""
+
+BLOCKS = 300
+"""Blocks of a sequence (chosen)."""
+
+
+def succeeds(sequence: BlockSequence, answer: ScsiResult) -> None:
+    """Claim that the last operation ended in GOOD."""
+    assert answer.good, f"{answer} from {sequence.history()}; it has to be GOOD"
+
+
+class Commands:
+    """The operations of a sequence on the first blocks of ``scratch``, within the unit's limits."""
+
+    def __init__(self, unit: LogicalUnit, facts, scratch) -> None:
+        self.unit, self.facts, self.lba = unit, facts, scratch.lba
+        self.size, self.most = scratch.block_size, facts.largest
+        self.lacking: set[str] = set()
+        self.identity = self._identity()
+
+    def sequence(self, seed: int) -> BlockSequence:
+        """Return a sequence whose blocks have all been written."""
+        made = BlockSequence(BLOCKS, self.size, seed, self.read)
+        data = made.data(BLOCKS)
+        for at in range(0, BLOCKS, min(self.most, 64)):
+            piece = data[at * self.size : (at + min(self.most, 64)) * self.size]
+            made.say("the first writes")
+            succeeds(made, self.unit.write(self.lba + at, piece))
+        made.wrote(0, data)
+        self.sequence_made = made
+        return made
+
+    def read(self, first: int, blocks: int) -> bytes:
+        """Read a range, by one of the commands."""
+        data = b""
+        for at in range(0, blocks, self.most):
+            count = min(self.most, blocks - at)
+            command = self.sequence_made.random.choice((c.READ_10, c.READ_12, c.READ_16))
+            answer = self.unit.read(self.lba + first + at, count, command=command)
+            if answer.unsupported:
+                answer = self.unit.read(self.lba + first + at, count)
+            assert answer.good, f"{answer}: a read of {count} blocks, after {self.sequence_made.history()}"
+            data += answer.data
+        return data
+
+    def operations(self) -> list[Operation]:
+        """Return the operations."""
+        return [
+            *[self.write] * 6, self.rewrite, self.rewrite, *[self.write_same] * 3,
+            *[self.compare_and_write] * 3, *[self.unmap] * 2,
+            *[self.synchronize] * 2, *[self.fail] * 2, *[self.ping] * 2, *[self.identify] * 2,
+            *[self.short] * 2,
+        ]  # fmt: skip
+
+    def write(self, sequence: BlockSequence) -> None:
+        """Write a range, by one of the commands."""
+        first, blocks = sequence.range(self.most)
+        data = sequence.data(blocks)
+        command = sequence.random.choice((c.WRITE_10, c.WRITE_12, c.WRITE_16, c.WRITE_16))
+        if command.name in self.lacking:
+            command = c.WRITE_16
+        sequence.say(f"a {command.name} of {blocks} blocks at block {first}")
+        answer = self.unit.write(self.lba + first, data, command=command)
+        if answer.unsupported and command is c.WRITE_12:
+            self.lacking.add(command.name)
+            return
+        succeeds(sequence, answer)
+        sequence.wrote(first, data)
+
+    def rewrite(self, sequence: BlockSequence) -> None:
+        """Write a small range four times: the last data are read."""
+        first, blocks = sequence.range(min(self.most, 4))
+        for number in range(4):
+            data = sequence.data(blocks)
+            sequence.say(f"write {number + 1} of 4 of {blocks} blocks at block {first}")
+            succeeds(sequence, self.unit.write(self.lba + first, data))
+            sequence.wrote(first, data)
+            if number % 2:
+                sequence.check(first, blocks)
+
+    def write_same(self, sequence: BlockSequence) -> None:
+        """Write one block to a range, zeroes or other data."""
+        if "WRITE SAME" in self.lacking:
+            return
+        limits = self.facts.limits
+        first, blocks = sequence.range((limits.max_write_same if limits else 0) or BLOCKS)
+        if sequence.random.random() < 0.3 and not (limits and 0 < limits.max_write_same < 257):
+            first, blocks = sequence.random.randrange(BLOCKS - 257), 257
+        for block in (bytes(self.size), sequence.data(1), sequence.data(1))[sequence.random.randrange(2) :]:
+            sequence.say(f"a WRITE SAME(16) of {blocks} blocks at block {first}")
+            answer = self.unit.run(c.WRITE_SAME_16, data=block, lba=self.lba + first, blocks=blocks)
+            if answer.unsupported:
+                self.lacking.add("WRITE SAME")
+                return
+            succeeds(sequence, answer)
+            sequence.wrote(first, block * blocks)
+        sequence.check(max(0, first - 1), min(BLOCKS, first + blocks + 1) - max(0, first - 1))
+
+    def compare_and_write(self, sequence: BlockSequence) -> None:
+        """Compare and write one block: with its data, and with data of which one byte differs."""
+        limits = self.facts.limits
+        if "COMPARE AND WRITE" in self.lacking or (limits and not limits.max_compare_and_write):
+            return
+        first, _ = sequence.range(1)
+        held = sequence.held(first, 1)
+        if held is None:
+            return
+        new = held
+        for _ in range(2):
+            held, new = new, sequence.data(1)
+            sequence.say(f"a COMPARE AND WRITE of block {first} with its data")
+            answer = self.unit.compare_and_write(self.lba + first, held, new)
+            if answer.unsupported:
+                self.lacking.add("COMPARE AND WRITE")
+                return
+            succeeds(sequence, answer)
+            sequence.wrote(first, new)
+            sequence.check(first, 1)
+        wrong, at = bytearray(new), sequence.random.randrange(self.size)
+        wrong[at] ^= 0x10
+        sequence.say(f"a COMPARE AND WRITE of block {first}, of which byte {at} differs")
+        answer = self.unit.compare_and_write(self.lba + first, bytes(wrong), held)
+        assert answer.check(SenseKey.MISCOMPARE), (
+            f"{answer} from {sequence.history()}; it has to be MISCOMPARE"
+        )
+
+    def unmap(self, sequence: BlockSequence) -> None:
+        """Unmap two ranges, and write after it."""
+        provisioning, limits = self.facts.provisioning, self.facts.limits
+        if provisioning is None or not provisioning.unmap:
+            return
+        most = (limits.max_unmap_blocks if limits else 0) or 16
+        count = min(most // 2, 16)
+        places = sequence.random.sample(range(0, BLOCKS - 32, 32), 2)
+        ranges = [(place, count) for place in places]
+        if limits and limits.max_unmap_descriptors == 1:
+            ranges = ranges[:1]
+        sequence.say(f"an UNMAP of (block, blocks) {ranges}")
+        answer = self.unit.unmap(*((self.lba + first, blocks) for first, blocks in ranges))
+        succeeds(sequence, answer)
+        for first, blocks in ranges:
+            sequence.forgot(first, blocks)
+        sequence.check(0, BLOCKS)
+        self.write(sequence)
+
+    def synchronize(self, sequence: BlockSequence) -> None:
+        """Synchronize the cache, and write after it."""
+        sequence.say("a SYNCHRONIZE CACHE(10)")
+        answer = self.unit.run(c.SYNCHRONIZE_CACHE_10, lba=0, blocks=0)
+        if not answer.unsupported:
+            succeeds(sequence, answer)
+        self.write(sequence)
+
+    def fail(self, sequence: BlockSequence) -> None:
+        """Read past the end of the unit, and then a range: the failure changes nothing of what follows."""
+        first, blocks = sequence.range(self.most)
+        sequence.say("a READ(16) past the end of the unit")
+        answer = self.unit.read(self.facts.capacity.blocks, 1)
+        assert answer.check(SenseKey.ILLEGAL_REQUEST, Asc.LBA_OUT_OF_RANGE), (
+            f"{answer} from {sequence.history()}; it has to be LOGICAL BLOCK ADDRESS OUT OF RANGE"
+        )
+        sequence.check(first, blocks)
+
+    def ping(self, sequence: BlockSequence) -> None:
+        """Ping with data of any length."""
+        data = sequence.random.randbytes(sequence.random.choice((0, 1, 3, 4, 101, 512)))
+        sequence.say(f"a NOP-Out of {len(data)} bytes")
+        found = self.unit.runner.ping(data).data
+        assert found == data, f"{len(found)} bytes or other ones are returned from {sequence.history()}"
+        sequence.range(1)
+
+    def identify(self, sequence: BlockSequence) -> None:
+        """Ask for INQUIRY data and the capacity again: nothing has changed them."""
+        sequence.say("INQUIRY and READ CAPACITY(16), again")
+        found = self._identity()
+        for name, was, now in zip(("INQUIRY", "READ CAPACITY(16)"), self.identity, found, strict=True):
+            assert now == was, (
+                f"{name} returns {now.hex()} and returned {was.hex()} before; nothing has changed it"
+            )
+        sequence.range(1)
+
+    def short(self, sequence: BlockSequence) -> None:
+        """Read less than is expected: the residual is checked by the initiator."""
+        first, blocks = sequence.range(min(self.most, 8))
+        sequence.say(f"a READ(16) of {blocks} blocks at block {first}, with {blocks + 1} expected")
+        done = self.unit.runner.command(
+            c.cdb(c.READ_16, lba=self.lba + first, blocks=blocks), read=(blocks + 1) * self.size
+        )
+        residual = done.residual if done.underflow else 0
+        assert residual == self.size, (
+            f"an underflow of {residual} bytes is reported, not {self.size}, from {sequence.history()}"
+        )
+
+    def _identity(self) -> tuple[bytes, bytes]:
+        return self.unit.inquiry(allocation=36).data, self.unit.capacity16().data
+
+
+HIGH = 1 << 16
+"""An address that needs more than 16 of the 21 bits of READ(6)."""
+
+
+@pytest.mark.case("SCS-READ6-HIGH", section="SBC-3 READ(6)", kills=("read6-high-lba",))
+def test_read_6_has_the_blocks_of_its_21_bit_address(unit, facts, scratch):
+    """LOGICAL BLOCK ADDRESS of READ(6) has 21 bits: the blocks are those that READ(16) has there."""
+    lba = HIGH + scratch.lba
+    if lba >= facts.capacity.blocks:
+        pytest.skip(f"the unit has {facts.capacity.blocks} blocks: no address has more than 16 bits")
+    before, size = unit.read(lba).data, facts.capacity.block_size
+    try:
+        for at, seed in ((scratch.lba, 96), (lba, 97)):
+            assert unit.write(at, scratch.pattern(1, seed=seed)).good
+        block = bytes((c.READ_6.opcode, lba >> 16, lba >> 8 & 0xFF, lba & 0xFF, 1, 0))
+        answer = LogicalUnit.result(unit.runner.command(block, read=size), f"READ(6) of LBA {lba}")
+    finally:
+        unit.write(lba, before)
+    if answer.unsupported:
+        pytest.skip("READ(6) is not supported")
+    assert answer.good, answer
+    assert answer.data == scratch.pattern(1, seed=97), (
+        f"READ(6) of LBA {lba} returns other data than were written"
+    )
+
+
+@pytest.mark.case("SCS-CAP-AGAIN", section="SBC-3 READ CAPACITY(16)", kills=("capacity-again-smaller",))
+def test_capacity_is_the_same_after_a_write_of_the_last_block(unit, facts, scratch):
+    last = facts.capacity.last_lba
+    before, data = unit.capacity16().data, unit.read(last).data
+    assert unit.write(last, scratch.pattern(1, seed=99)).good
+    after = unit.capacity16().data
+    unit.write(last, data)
+    assert after == before, (
+        f"READ CAPACITY(16) returns {after.hex()} after a write of the last block, {before.hex()} before it"
+    )
+
+
+@pytest.mark.case("SCS-UA-AGAIN", section="SAM-5 5.14", kills=("attention-of-second-reset",))
+def test_each_reset_of_the_unit_establishes_a_unit_attention(two):
+    """A target that reports the first LOGICAL UNIT RESET by a unit attention reports each later one, too."""
+    first, second = two
+    for number in range(1, 4):
+        done = first.runner.task(TaskFunction.LOGICAL_UNIT_RESET)
+        assert done.response == TaskResult.COMPLETE, f"reset {number} of the unit: response {done.response}"
+        found = second.clear_attentions()
+        if not found and number == 1:
+            pytest.skip("the target reports no unit attention for a reset (ISC-TMF-06)")
+        assert found, f"reset {number} of the unit establishes no unit attention, and the first one did"
+        first.clear_attentions()
+
+
+KILLS = (
+    "third-write-lost", "write-same-again-lost", "write-same-count-byte", "unmap-again-then-write-lost",
+    "write-after-sync-lost", "caw-again-keeps", "write-odd-last-lost", "read-129-blocks-wrong",
+    "read-odd-lba",
+    "read-after-failure-wrong", "residual-second-lost", "ping-later-cut", "inquiry-third-differs",
+    "stat-sn-after-64",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [pytest.param(seed, marks=pytest.mark.case(f"SCS-SEQUENCE-{seed}", kills=KILLS)) for seed in (1, 2)],
+)
+def test_blocks_have_the_data_that_the_commands_left(unit, facts, scratch, seed):
+    commands = Commands(unit, facts, scratch)
+    commands.sequence(seed).run(commands.operations(), COUNT)
+    found = [
+        one for one in unit.runner.validator.violations if one.rule != "data-burst"
+    ]  # a SHOULD of its own
+    assert not found, f"{len(found)} violations: {'; '.join(map(str, found[:3]))}"
