@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from storagetest.measure.run import Metric, Run
 from storagetest.measure.stats import Estimate, counted, estimate
+from storagetest.units import parse_size
 
 _NAME = re.compile(r"([a-z][a-z_]*?)_(\d+)_([a-z].*)")
 _FEWEST = 3
@@ -74,17 +75,30 @@ def curves(run: Run) -> list[Curve]:
     ]
 
 
+def parameter_number(value: object) -> float | None:
+    """Return a parameter's value as a number; a size such as ``4KiB`` in bytes; None if it is neither."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int | float):
+        return float(value)
+    try:
+        return float(parse_size(value)) if isinstance(value, str) and value[:1].isdigit() else None
+    except ValueError:
+        return None
+
+
 def parameter_sweeps(runs: Iterable[Run]) -> list[ParameterSweep]:
     """Return the sweeps among ``runs``, in the order of their first run; of equal runs the last counts."""
     groups: dict[tuple[str, str, str, str, str, str], tuple[dict[str, object], dict[float, Run]]] = {}
     for run in runs:
         for name, value in run.parameters.items():
-            if isinstance(value, bool) or not isinstance(value, int | float):
+            number = parameter_number(value)
+            if number is None:
                 continue
             fixed = {other: each for other, each in run.parameters.items() if other != name}
             text = json.dumps(fixed, sort_keys=True, default=str)
             key = (run.workload, run.variant, run.client, run.profile, name, text)
-            groups.setdefault(key, (fixed, {}))[1][float(value)] = run
+            groups.setdefault(key, (fixed, {}))[1][number] = run
     return [
         ParameterSweep(workload, variant, client, profile, name, fixed, sorted(members.items()))
         for (workload, variant, client, profile, name, _), (fixed, members) in groups.items()

@@ -137,6 +137,12 @@ def test_cases_that_differ_in_one_number_become_a_curve(make_record):
     assert ">64KiB</text>" in scaling
 
 
+def test_sizes_with_a_unit_become_a_curve(make_record):
+    sizes = ("4KiB", "64KiB", "1MiB")
+    records = [make_record(parameters={"block_size": size}, outcome=None) for size in sizes]
+    assert "bandwidth by block_size" in part(page_of(records), "scaling")
+
+
 def test_a_chart_that_would_be_too_full_is_several(make_record):
     records = [make_record(variant=f"nas-{number:02}", outcome=None) for number in range(11)]
     tails = part(page_of(records), "latency")
@@ -232,10 +238,10 @@ def test_every_repeat_is_a_point_and_has_percentiles_over_time(make_record):
 
 
 def test_block_size_and_queue_depth_swept_at_once_are_a_heat_map(make_record):
-    def of(size: int, depth: int):
+    def of(size: int | str, depth: int):
         return make_record(parameters={"block_size": size, "queue_depth": depth}, outcome=None)
 
-    swept = [of(size, depth) for size in (4096, 65536) for depth in (1, 4, 16)]
+    swept = [of(size, depth) for size in (4096, "64KiB") for depth in (1, 4, 16)]
     text = part(page_of(swept), "grid")
     assert re.findall(r'<th scope="col" class="n">([^<]*)</th>', text) == ["1", "4", "16"]
     assert re.findall(r'<th scope="row">([^<]*)</th>', text) == ["4KiB", "64KiB"]

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 
-from storagetest.measure.load_curves import metric_value
+from storagetest.measure.load_curves import metric_value, parameter_number
 from storagetest.measure.relative_score import RelativeScore, relative_scores
 from storagetest.measure.run import Run
 from storagetest.measure.stats import Estimate
@@ -37,7 +38,12 @@ def section(data: PageData) -> Section:
 def _maps(runs: Sequence[Run]) -> Iterator[dict[str, object]]:
     alike = group(runs, lambda run: (run.workload, run.variant, run.client, run.profile))
     for (workload, variant, client, profile), members in alike.items():
-        names = {name for run in members for name, value in run.parameters.items() if _is_number(value)}
+        names = {
+            name
+            for run in members
+            for name, value in run.parameters.items()
+            if parameter_number(value) is not None
+        }
         for row, column in combinations(sorted(names), 2):
             for fixed, points in _grids(members, row, column).items():
                 if _is_grid(points):
@@ -50,11 +56,12 @@ def _grids(runs: Sequence[Run], row: str, column: str) -> dict[str, dict[tuple[f
     """Return the runs by their other parameters, and by the values of the two."""
     grids: dict[str, dict[tuple[float, float], Run]] = {}
     for run in runs:
-        values = (run.parameters.get(row), run.parameters.get(column))
-        if all(map(_is_number, values)):
+        at = parameter_number(run.parameters.get(row))
+        across = parameter_number(run.parameters.get(column))
+        if at is not None and across is not None:
             fixed = {name: value for name, value in run.parameters.items() if name not in (row, column)}
             key = json.dumps(fixed, sort_keys=True, default=str)
-            grids.setdefault(key, {})[float(values[0] or 0), float(values[1] or 0)] = run
+            grids.setdefault(key, {})[at, across] = run
     return grids
 
 
@@ -91,15 +98,13 @@ def _cell(value: Estimate | None, score: RelativeScore | None, unit: str) -> dic
     if value is None:
         return {"class": "none", "text": "-", "share": ""}
     share = "" if score is None else "best" if score.share == 1 else format_ratio(score.share, digits=2)
-    return {"class": shade(score), "text": format_value(value.value, unit), "share": share}
+    # Here the shades show the shape: also of values whose intervals overlap.
+    kind = "" if score is None else "h0" if score.share == 1 else shade(replace(score, tie=False))
+    return {"class": kind, "text": format_value(value.value, unit), "share": share}
 
 
 def _value(run: Run | None, name: str) -> Estimate | None:
     return metric_value(run, run.metrics[name]) if run and name in run.metrics else None
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _text(name: str, value: float) -> str:

@@ -67,7 +67,8 @@ def _verdict(data: PageData) -> tuple[str, str, str]:
         parts.append(f"{met} of {plural(len(gates), 'gate')} met" + (f", {missed} missed" if missed else ""))
     if data.cases:
         passed = outcomes[CaseOutcome.PASSED] + outcomes[CaseOutcome.OBSERVED]
-        parts.append(f"{passed:,} of {plural(len(data.cases), 'conformance case')} passed")
+        judged = len(data.cases) - outcomes[CaseOutcome.SKIPPED]
+        parts.append(f"{passed:,} of {plural(judged, 'conformance case')} passed")
     if errors:
         parts.append(f"{plural(errors, 'case')} ended in an error")
     if invalid:
