@@ -45,6 +45,9 @@ FIELDS: Mapping[str, tuple[int, int]] = {
     "random_delete": (36, 1),
 }
 
+PER_CORE = {f"{name} per core": name for name in ("block_write", "rewrite", "block_read")}
+"""Bytes per second of processor time: a busy machine or target changes it little."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the pairs, print what came out, and return the exit status."""
@@ -59,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 wanted.pairs,
                 lambda: _theirs(attachment, wanted),
                 lambda: _ours(attachment, wanted),
-                list(FIELDS),
+                [*FIELDS, *PER_CORE],
             )
         return _report(found, wanted.within)
     except StoragetestError as error:
@@ -95,7 +98,8 @@ def _ours(attachment: Attachment, wanted: argparse.Namespace) -> dict[str, float
         }
     )
     values = load.measure(attachment, options, LoadSize(wanted.size << 20, 0, 1)).values
-    return {name: values[name] for name in FIELDS if name in values}
+    per_core = {name: values[of] / values[f"{of}_cpu"] for name, of in PER_CORE.items()}
+    return per_core | {name: values[name] for name in FIELDS if name in values}
 
 
 def _theirs(attachment: Attachment, wanted: argparse.Namespace) -> dict[str, float]:
@@ -109,26 +113,31 @@ def _theirs(attachment: Attachment, wanted: argparse.Namespace) -> dict[str, flo
     if line is None:
         raise StoragetestError(f"{shlex.join(command)} printed no line of format 1.98:\n{stdout[-1000:]}")
     fields = line.split(",")
-    return {
+    found = {
         name: float(fields[number]) * factor
         for name, (number, factor) in FIELDS.items()
         if fields[number] and "+" not in fields[number]
     }
+    for name, of in PER_CORE.items():
+        percent = fields[FIELDS[of][0] + 1]
+        if of in found and percent.isdigit() and int(percent):
+            found[name] = found[of] / int(percent) * 100
+    return found
 
 
 def _report(found: Mapping[str, Sequence[tuple[float, float]]], within: float) -> int:
     apart = []
     for name, each in found.items():
         if len(each) < 2:
-            print(f"{name:18} too quick for bonnie++ to state")
+            print(f"{name:20} too quick for bonnie++ to state")
             continue
         seen = ratio(each)
         differs = seen.low > within or seen.high < 1 / within
         apart += [name] if differs else []
-        unit = "MiB/s" if FIELDS[name][1] > 1 else "/s"
+        unit = "MiB/s" if FIELDS[PER_CORE.get(name, name)][1] > 1 else "/s"
         theirs, ours = (value / (1 << 20 if unit == "MiB/s" else 1) for value in (seen.theirs, seen.ours))
         print(
-            f"{name:18} bonnie++ {theirs:10,.1f} {unit}  storagetest {ours:10,.1f} {unit}  median ratio "
+            f"{name:20} bonnie++ {theirs:10,.1f} {unit}  storagetest {ours:10,.1f} {unit}  median ratio "
             f"{seen.median:.3f}, {CONFIDENCE:.0%} interval {seen.low:.3f} .. {seen.high:.3f} "
             f"({seen.count} pairs){': APART' if differs else ''}"
         )

@@ -1,6 +1,7 @@
 """The start barrier's release: what runs at which priority."""
 
 import os
+import subprocess
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -34,7 +35,26 @@ def may_be_real_time() -> bool:
 
 @pytest.mark.skipif(not may_be_real_time(), reason="real-time priority needs CAP_SYS_NICE")
 def test_a_barrier_preempts_loads_until_it_has_released_its_own(policies):
-    assert policies == [os.SCHED_FIFO, os.SCHED_OTHER]
+    assert policies == [os.SCHED_FIFO, os.SCHED_FIFO, os.SCHED_OTHER]
+
+
+@pytest.mark.skipif(not may_be_real_time(), reason="real-time priority needs CAP_SYS_NICE")
+def test_a_load_has_real_time_priority_at_its_start_only(tmp_path, monkeypatch):
+    seen: list[int] = []
+    with subprocess.Popen(["sleep", "60"]) as load:
+        monkeypatch.setattr(
+            start_barrier, "sleep_until", lambda _: seen.append(os.sched_getscheduler(load.pid))
+        )
+        server = start_barrier._BarrierServer(str(tmp_path), Mock())
+        server._fifos.parents.add((load.pid, start_barrier._start_ticks(load.pid)))
+        server._schedule(now())
+        server._release()
+        server.stop()
+        after = os.sched_getscheduler(load.pid)
+        load.kill()
+    real_time = os.SCHED_RR | os.SCHED_RESET_ON_FORK
+    assert seen == [os.SCHED_OTHER, real_time, real_time]
+    assert after == os.SCHED_OTHER
 
 
 @pytest.fixture
@@ -44,4 +64,4 @@ def no_permission(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_permission")
 def test_without_the_permission_it_releases_at_its_own_priority(policies):
-    assert policies == [os.SCHED_OTHER, os.SCHED_OTHER]
+    assert policies == [os.SCHED_OTHER] * 3

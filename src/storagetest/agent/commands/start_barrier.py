@@ -11,9 +11,10 @@ So the parents are stopped (SIGSTOP) :data:`~storagetest.agent.barrier.LEAD` bef
 released and end, and at the start the parents continue (SIGCONT). If a parent cannot be stopped, the shells
 are released at the start.
 
-At the start the barriers of several clients on one machine wait for its processors, behind the loads that the
-first of them have started. That spread the starts more than all else. So from :data:`LEAD` before the start
-until the release a barrier runs with real-time priority, if it may (CAP_SYS_NICE): it preempts the loads.
+On a busy machine, or one with several clients, barriers and loads waited at that moment for a processor,
+behind each other and behind the loads that had started: tens of milliseconds. So a barrier runs with
+real-time priority from :data:`LEAD` before the start on, and its stopped parents get it for :data:`_HURRY`
+after the start, the time of a first I/O. That needs CAP_SYS_NICE (sched(7)); without it nothing changes.
 
 The process serves all repeats of a case, with new FIFOs for each start. It ends when its stdin ends, so also
 if the controller dies or the connection is lost; then it ends the loads that it has started or that wait.
@@ -47,6 +48,8 @@ from storagetest.agent.op_log import now, sleep_until
 from storagetest.agent.worker_pool import CommandError
 
 _CHUNK = 1 << 16
+_HURRY = 8_000_000
+"""Nanoseconds before and after the start, in which loads get and have a real-time priority."""
 
 
 def run(_request: dict[str, Any], context: CommandContext) -> dict[str, Any]:
@@ -218,6 +221,7 @@ class _BarrierServer:
 def _start_at(instant: int, fifos: _BarrierFifos) -> None:
     """Stop the parents, release the shells, and at the instant continue the parents."""
     paused: list[tuple[int, str]] = []
+    hurried: list[int] = []
     try:
         for pid, ticks in fifos.parents:
             if not _signal(pid, ticks, signal.SIGSTOP):
@@ -225,11 +229,29 @@ def _start_at(instant: int, fifos: _BarrierFifos) -> None:
             paused.append((pid, ticks))
         else:
             fifos.close()
+        sleep_until(instant - _HURRY)
+        hurried = [thread for pid, _ in paused for thread in _hurry(pid)]
         sleep_until(instant)
     finally:
         for pid, ticks in paused:
             _signal(pid, ticks, signal.SIGCONT)
         fifos.close()
+        if hurried:
+            sleep_until(instant + _HURRY)
+        for thread in hurried:
+            with suppress(OSError):  # it has ended
+                os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))
+
+
+def _hurry(pid: int) -> list[int]:
+    """Give the process's threads of normal priority a real-time one, below the barriers'; return them."""
+    changed: list[int] = []
+    with suppress(OSError):
+        for thread in map(int, os.listdir(f"/proc/{pid}/task")):
+            if os.sched_getscheduler(thread) == os.SCHED_OTHER:
+                os.sched_setscheduler(thread, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+                changed.append(thread)
+    return changed
 
 
 @contextmanager
@@ -237,7 +259,7 @@ def _real_time_priority() -> Iterator[None]:
     """Preempt processes of normal priority; without the permission (sched(7)) nothing changes."""
     policy, parameter = os.sched_getscheduler(0), os.sched_getparam(0)
     try:
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(2))
     except OSError:
         yield
         return
