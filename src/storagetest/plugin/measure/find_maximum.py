@@ -28,6 +28,7 @@ from storagetest.plugin.outcomes import Invalid
 from storagetest.plugin.run_state import RunState
 from storagetest.search import BayesianSearch, OneAtATime, Parameter, Point, SearchResult, Space, Strategy
 from storagetest.units import format_size, format_throughput
+from storagetest.verdict import Verdict
 
 CLIENTS = "clients"
 EVIDENCE = "search"
@@ -73,6 +74,20 @@ class MaximumSearch:
         Raises AssertionError (a gate missed) or :class:`Invalid` (no verdict).
         """
         __tracebackhide__ = True
+        run, verdicts, result = self.judged(workload, strategy=strategy, **parameters)
+        record_and_raise(self._item, run, verdicts)
+        return run, result
+
+    def judged(
+        self,
+        workload: str,
+        /,
+        *,
+        strategy: Literal["surrogate", "one-at-a-time"] | Callable[[Space, int], Strategy] = "surrogate",
+        **parameters: Any,  # noqa: ANN401  # each workload has its own
+    ) -> tuple[Run, tuple[Verdict, ...], SearchResult]:
+        """Search, measure and judge, without record and outcome."""
+        __tracebackhide__ = True
         searched = {name: tuple(value) for name, value in parameters.items() if isinstance(value, list)}
         fixed = {name: value for name, value in parameters.items() if name not in searched}
         space = space_of(self._protocol.searched, searched, len(self._machines))
@@ -94,8 +109,7 @@ class MaximumSearch:
                 replace(sample, evidence={EVIDENCE: table, **sample.evidence}) for sample in run.samples
             ),
         )
-        record_and_raise(self._item, run, verdicts)
-        return run, result
+        return run, verdicts, result
 
     def _try(self, workload: str, fixed: Mapping[str, Any], space: Space, point: Point) -> _Trial:
         values = space.values(point)

@@ -35,10 +35,11 @@ _DARK = ("#6cb6ff", "#f0883e", "#56d364", "#d2a8ff", "#e3b341", "#39c5cf", "#f77
 def document(data: PageData, *, title: str) -> str:
     """Return the page."""
     sections = [module.section(data) for module in SECTIONS]
-    return f"{render('page.html.j2', title=title, style=_style(), sections=sections)}\n"
+    return f"{render('page.html.j2', title=title, style=style_sheet(), sections=sections)}\n"
 
 
-def _style() -> Markup:
+def style_sheet() -> Markup:
+    """Return the style sheet with the colours of the lines, light and dark."""
     light, dark = (
         "".join(f"--c{number}:{colour};" for number, colour in enumerate(colours, start=1))
         for colours in (COLOURS, _DARK)
