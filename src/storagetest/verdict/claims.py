@@ -30,10 +30,16 @@ class Finding(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """One side of a claim: a metric of a run."""
+    """One side of a claim: a metric of a run, which is called ``label`` (default: its variant)."""
 
     run: Run
     metric: str
+    label: str = ""
+
+    @property
+    def name(self) -> str:
+        """The side in texts."""
+        return self.label or self.run.variant
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +89,8 @@ def unmeasured(reason: str) -> ClaimResult:
 
 def _threshold(metric: Metric, gate: tuple[str, float], left: Operand, right: Operand) -> Threshold:
     op, factor = gate
-    against = f"{right.run.variant}'s {right.metric}" if right.metric != left.metric else right.run.variant
-    return Threshold(metric, op, factor, f"{left.run.variant} {op} {factor:g} x {against}", "", against)
+    against = f"{right.name} {right.metric}" if right.metric != left.metric else right.name
+    return Threshold(metric, op, factor, f"{left.name} {op} {factor:g} x {against}", "", against)
 
 
 def _projected(side: Operand, name: str) -> Run:
@@ -97,4 +103,5 @@ def _projected(side: Operand, name: str) -> Run:
         for sample in side.run.samples
         if side.metric in sample.values
     )
-    return replace(side.run, samples=samples, metrics={name: replace(metric, name=name)})
+    metrics = {name: replace(metric, name=name)}
+    return replace(side.run, variant=side.name, samples=samples, metrics=metrics)

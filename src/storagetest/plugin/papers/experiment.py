@@ -286,7 +286,10 @@ class ExperimentRunner:
         gates = sum(len(each.gates) for each in self.published.claims if each.left is not None)
         plan = ErrorPlan(gates=max(1, gates), max_repeats=self._state.profile.max_repeats)
         left, right = (
-            Operand(self._runs[value.side, value.point], value.metric) for value in (claim.left, claim.right)
+            _operand(
+                self._runs[value.side, value.point], value, same_point=claim.left.point == claim.right.point
+            )
+            for value in (claim.left, claim.right)
         )
         return claim_verdicts(left, right, claim.gates, plan=plan)
 
@@ -341,6 +344,11 @@ class ExperimentRunner:
             records.append(Record(run=run, nodeid=self._item.nodeid))
         page = document(records[before:], title=f"{self.published.id}: {self.published.title}")
         allure.attach_page("published and measured", page)
+
+
+def _operand(run: Run, value: Value, *, same_point: bool) -> Operand:
+    """Return a side of a claim; the sides of different points are called after these, too."""
+    return Operand(run, value.metric, "" if same_point else f"{run.variant} ({value.point})")
 
 
 def _stepwise(space: Space, budget: int) -> OneAtATime:

@@ -106,7 +106,7 @@ def _sides(data: Experiment, rerun: Rerun) -> list[tuple[str, Run, int]]:
 def _chart(data: Experiment, rerun: Rerun, figure: Figure, number: int) -> Chart | None:
     shown = lines(rerun, figure)[:LOOKS]
     identity = f"{data.id.lower()}-figure-{number + 1}"
-    ticks = tuple(sorted({x for line in figure.measured for x in line.x})) if figure.x.log else ()
+    ticks = tuple(sorted({x for line in shown for x, _ in line.points})) if figure.x.log else ()
     x, y = axis(figure.x, ticks=ticks), axis(figure.y)
     drawing = chart_svg(shown, x, y, title=figure.title, size=(560, 320), identity=identity)
     if not drawing:
