@@ -15,8 +15,12 @@ def test_one_user(experiment):
     for name, length in BURSTS.items():
         experiment.side(name, "iscsi", max_burst_length=length, first_burst_length="64KiB")
     load = {"random_percent": 80, "queue_depth": 1, "jobs": 1}
-    for size in experiment.pick(lab=["1KiB", "4KiB", "64KiB", "256KiB", "512KiB"], paper=SIZES):
-        for direction in ("read", "write"):
+    sizes = experiment.pick(
+        lab={"read": ["4KiB", "64KiB"], "write": ["4KiB", "256KiB", "512KiB"]},
+        paper={"read": SIZES, "write": SIZES},
+    )
+    for direction in ("read", "write"):
+        for size in sizes[direction]:
             name = f"{direction} {size}"
             sides = ("iscsi", "cifs")
             experiment.point(name, "mixed-access", sides=sides, direction=direction, block_size=size, **load)
