@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +12,9 @@ from storagetest.installed_suites import SUITES
 from storagetest.measure.run import METRICS, Run, Sample
 from storagetest.measure.stats import Interval
 from storagetest.report.base import Record
-from storagetest.report.jsonl import from_json, to_json
+from storagetest.report.jsonl import from_json, read, to_json
 from storagetest.report.papers import published
-from storagetest.report.papers.findings import claim_rows
+from storagetest.report.papers.findings import claim_rows, finding_counts
 from storagetest.report.papers.page import document, table_rows
 from storagetest.report.papers.rerun import reruns, with_claims, with_point
 from storagetest.report.papers.values import lines
@@ -158,3 +159,16 @@ def test_unreadable_data_are_an_error_with_the_file(tmp_path, monkeypatch, text,
     with pytest.raises(ResultError, match=message) as caught:
         published.experiment("x")
     assert "x.toml" in str(caught.value)
+
+
+def test_the_kept_run_has_the_findings_that_the_docs_state():
+    directory = Path(__file__).parents[3] / "docs/papers"
+    records = read(directory / "lab.jsonl")
+    text = (directory / "index.md").read_text()
+    page = (directory / "lab.html").read_text()
+    counts = finding_counts(records)
+    assert counts
+    for data, numbers in counts:
+        row = next(line for line in text.splitlines() if line.startswith(f"| {data.id} | `pytest"))
+        assert row.endswith(" | {} | {} | {} |".format(*numbers))
+        assert f'<section id="{data.id.lower()}"' in page
