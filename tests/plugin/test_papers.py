@@ -55,9 +55,13 @@ def test_the_page_is_attached_in_allure(run_with_fake_metrics, pytester):
     (page,) = (pytester.path / "allure").glob("*.html")
     assert "iSCSI reads faster at 256 KiB" in page.read_text()
     (result,) = (pytester.path / "allure").glob("*-result.json")
-    assert [one["name"] for one in json.loads(result.read_text())["attachments"]] == [
-        "published and measured"
-    ]
+    case = json.loads(result.read_text())
+    assert [one["name"] for one in case["attachments"]] == ["published and measured"]
+    labels = {label["name"]: label["value"] for label in case["labels"]}
+    assert (labels["epic"], labels["feature"]) == (
+        "Published experiments",
+        "A2: iSCSI against CIFS, 32 workers",
+    )
 
 
 def test_a_role_that_is_absent_is_the_reason_of_its_claims(run_with_fake_metrics, pytester):

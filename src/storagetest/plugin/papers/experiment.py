@@ -342,7 +342,9 @@ class ExperimentRunner:
         first, *others = self._runs.values()
         for run in (with_claims(first, results), *others):
             records.append(Record(run=run, nodeid=self._item.nodeid))
-        page = document(records[before:], title=f"{self.published.id}: {self.published.title}")
+        title = f"{self.published.id}: {self.published.title}"
+        allure.identify(epic="Published experiments", feature=title, variant="")
+        page = document(records[before:], title=title)
         allure.attach_page("published and measured", page)
 
 
