@@ -50,7 +50,7 @@ def add_parser(subparsers: Subparsers) -> None:
                         help="file or directory of cases; implies --cost "
                         "(default: ./suites, or installed)")  # fmt: skip
     parser.add_argument("--profile", metavar="NAME",
-                        help="smoke, standard, thorough, or a profile of the targets file; implies --cost "
+                        help="a built-in profile, or one of the targets file; implies --cost "
                         f"(default: {_PROFILE})")  # fmt: skip
     parser.add_argument("--cost", action="store_true",
                         help="collect the suites and list the number and duration of the cases")  # fmt: skip

@@ -6,7 +6,7 @@ Each section is read separately, so that one error does not hide another; all er
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from storagetest.config.known_issues import KnownIssue, read_known_issues
 from storagetest.config.models import PROFILES, HostConfig, Profile, ProfileEntry, ThresholdRule, Variant
 from storagetest.config.overrides import apply_overrides
 from storagetest.config.ranges import expand_keys
+from storagetest.config.roles import read_roles
 from storagetest.config.searches import Search, read_searches
 from storagetest.config.targets import Targets
 from storagetest.config.thresholds import choose, find_workload, most, read_rules
@@ -41,6 +42,7 @@ SECTIONS = (
     "thresholds",
     "comparisons",
     "searches",
+    "roles",
     "known_issues",
 )
 
@@ -50,7 +52,7 @@ class Config:
     """The checked contents of targets.yaml. ``variants`` are in the file's order.
 
     ``workloads`` are the registered and the custom workloads, which the file defines; ``custom_workloads``
-    are the names of the latter.
+    are the names of the latter. ``roles`` are the variants of published experiments' roles.
     """
 
     path: Path
@@ -64,6 +66,7 @@ class Config:
     comparisons: tuple[Comparison, ...] = ()
     known_issues: tuple[KnownIssue, ...] = ()
     searches: tuple[Search, ...] = ()
+    roles: Mapping[str, Variant] = field(default_factory=dict)
 
     def plain_secrets(self) -> list[str]:
         """Return a sentence for each secret that the file contains itself, instead of a reference."""
@@ -134,6 +137,8 @@ def build(source: YamlSource) -> Config:
     comparisons = read_comparisons(compared, variants, workloads, problems) if compared else ()
     sought = sections.get("searches")
     searches = read_searches(sought, variants, workloads, problems) if sought else ()
+    cast = sections.get("roles")
+    roles = read_roles(cast, variants, problems) if cast else {}
     known = sections.get("known_issues")
     issues = read_known_issues(known, source.directory, variants, problems) if known else ()
     problems.raise_any()
@@ -149,6 +154,7 @@ def build(source: YamlSource) -> Config:
         comparisons,
         issues,
         searches,
+        roles,
     )
 
 

@@ -255,6 +255,19 @@ PROFILES: Mapping[str, Profile] = {
         Profile("smoke", size=16 << 20, ramp=0.1, runtime=0.6, repeats=3, max_repeats=8, cold_size=16 << 20),
         Profile("standard", size=1 << 30, ramp=5.0, runtime=30.0, repeats=3, max_repeats=12, cooldown=0.5),
         Profile("thorough", size=8 << 30, ramp=15.0, runtime=120.0, repeats=5, max_repeats=20, cooldown=1.0),
+        # The scales of suites/papers: as small as emulated machines need it, and as published (B4).
+        Profile(
+            "lab",
+            size=32 << 20,
+            ramp=0.2,
+            runtime=1.0,
+            repeats=3,
+            max_repeats=4,
+            cold_size=32 << 20,
+            start_spread=0.5,
+            search=12,
+        ),
+        Profile("paper", size=10 << 30, ramp=120.0, runtime=300.0, repeats=3, max_repeats=12, search=40),
     )
 }
 """The built-in profiles; the file may change them and add others."""

@@ -19,6 +19,7 @@ from storagetest.config.kinds import ProtocolKind, WorkloadKind, protocol_kinds,
 from storagetest.config.known_issues import KnownIssueEntry
 from storagetest.config.matrix import refuses_matrix
 from storagetest.config.models import NAME, LocalEntry, ProfileEntry, SlurmEntry, SshEntry, TargetEntry
+from storagetest.config.roles import ROLES
 from storagetest.config.searches import SearchEntry
 
 Schema = dict[str, Any]
@@ -56,7 +57,7 @@ def make_schema(protocols: Mapping[str, ProtocolKind], workloads: Mapping[str, W
             "targets": _named({"oneOf": targets}, "The storage endpoints under test."),
             "profiles": _named(
                 _model(ProfileEntry, definitions),
-                "How much load: changes to smoke, standard and thorough, and profiles of your own.",
+                "How much load: changes to the built-in profiles, and profiles of your own.",
                 fewest=0,
             ),
             "workloads": _named(
@@ -73,6 +74,7 @@ def make_schema(protocols: Mapping[str, ProtocolKind], workloads: Mapping[str, W
                 "Searches for the values with the most bandwidth.",
                 fewest=0,
             ),
+            "roles": _roles(),
             "known_issues": {
                 "description": "Known issues of targets: a list, or the path of a file with one.",
                 "oneOf": [
@@ -98,6 +100,18 @@ def _named(item: Schema, description: str, *, fewest: int = 1, pattern: str = NA
         "minProperties": fewest,
         "propertyNames": {"pattern": pattern},
         "additionalProperties": item,
+    }
+
+
+def _roles() -> Schema:
+    return {
+        "type": "object",
+        "description": "The targets of the published experiments (suites/papers), by role.",
+        "properties": {
+            name: {"type": "string", "minLength": 1, "description": f"{text[0].upper()}{text[1:]}."}
+            for name, text in ROLES.items()
+        },
+        "additionalProperties": False,
     }
 
 

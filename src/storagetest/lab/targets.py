@@ -73,7 +73,15 @@ def targets_yaml(
         appliance=ssh_host("appliance"),
         empty="" if targets and clients else " {}",
     )
-    return head + "\n".join(_target(target, directory, versions) for target in targets if clients) + _TAIL
+    served = targets if clients else ()
+    body = "\n".join(_target(target, directory, versions) for target in served)
+    return head + body + _roles(served) + _TAIL
+
+
+def _roles(targets: tuple[Target, ...]) -> str:
+    roles = {role: target.name for target in targets for role in target.roles}
+    lines = "".join(f"  {role}: {name}\n" for role, name in sorted(roles.items()))
+    return lines and f"\n# Targets of the published experiments in suites/papers.\nroles:\n{lines}"
 
 
 def _target(target: Target, directory: Path, versions: Mapping[Running, str]) -> str:

@@ -25,6 +25,7 @@ MARKERS = (
     "alone: old name of exclusive (deprecated)",
     "case(id, *, section, level, kills, builds_on): a conformance case of a MUST, SHOULD or MAY",
     "slow: waits for a timeout that the standard defines",
+    "experiment(name): the published experiment of the case: its data are in suites/papers/NAME.toml",
     "external: a test of a foreign suite (set by *.external.toml)",
     "comparison(name): the comparison of the targets file that the case measures (set by the plugin)",
 )
@@ -49,7 +50,7 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "--st-profile": {
         "metavar": "NAME",
         "default": "standard",
-        "help": "how much to measure: smoke, standard, thorough, or a profile of the targets file",
+        "help": "how much to measure: smoke, standard, thorough, lab, paper, or one of the targets file",
     },
     "--st-target": {
         "metavar": "GLOB",

@@ -154,7 +154,11 @@ def apply_needs_and_sample(state: RunState, items: list[pytest.Item], *, sample:
     if not sample:
         return []
     sampled = set(_sample(state, able))
-    return [item for item in items if item_variant(item) is not None and item not in sampled]
+    return [
+        item
+        for item in items
+        if item.get_closest_marker("experiment") or (item_variant(item) is not None and item not in sampled)
+    ]
 
 
 def _sample(state: RunState, items: list[pytest.Item]) -> list[pytest.Item]:

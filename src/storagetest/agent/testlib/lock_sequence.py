@@ -33,7 +33,7 @@ Range = tuple[int, int, int]
 """First byte, last byte, and kind of a lock."""
 
 
-class Owner:
+class LockingProcess:
     """A process that holds locks on ``path``, through one descriptor."""
 
     def __init__(self, path: Path) -> None:
@@ -117,8 +117,8 @@ class LockSequence:
         self.path, self.directory = directory / "f", directory
         self.random = random.Random(seed)  # noqa: S311  # a sequence, no secret
         self.path.write_bytes(b"data" * 1000)
-        self.owners = [Owner(self.path), Owner(self.path)]
-        self.asker = Owner(self.path)
+        self.owners = [LockingProcess(self.path), LockingProcess(self.path)]
+        self.asker = LockingProcess(self.path)
         self.held: list[list[Range]] = [[], []]
         self.log: list[str] = []
         self.names = 0

@@ -71,12 +71,13 @@ YamlValue = str | int | bool | Secret | ForwardedPort | Running | list["YamlValu
 class Target:
     """One entry under ``targets:``, without the keys that :attr:`Service.all_targets` adds.
 
-    ``comment`` is written above the entry.
+    ``comment`` is written above the entry. ``roles`` are those of published experiments that it takes.
     """
 
     name: str
     body: Mapping[str, YamlValue]
     comment: str = ""
+    roles: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

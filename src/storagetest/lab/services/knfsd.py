@@ -96,6 +96,7 @@ SERVICE = Service(
                 "controls": ISOLATE_CONTROLS,
             },
             "Each combination of the matrix is one variant of the target: nfs-v4.2-nconnect2, and so on.",
+            roles=("cluster",),
         ),
         Target(
             "nfs-ext4",
@@ -107,6 +108,7 @@ SERVICE = Service(
                 "matrix": {"version": ["4.2"]},
             },
             "An export on ext4 supports user.* attributes and block allocation; the one on tmpfs does not.",
+            roles=("nfs",),
         ),
         Target(
             "nfs-both",

@@ -129,6 +129,7 @@ SERVICE = Service(
             "iscsi",
             _target("lab-plain", 0, matrix={"header_digest": ["none", "crc32c"]}),
             "Data on a block device is overwritten only if `erase` contains the wwid of that device.",
+            roles=("iscsi",),
         ),
         Target(
             "iscsi-chap",
@@ -144,6 +145,7 @@ SERVICE = Service(
             "iscsi-paths",
             _target("lab-paths", 5, more_paths=[{"address": SECOND_ADDRESS}], optional=True),
             "One LUN through two portals, combined by device-mapper multipath if the client has it.",
+            roles=("iscsi-paths",),
         ),
     ),
     secrets=(_PASSWORD, _MUTUAL),

@@ -115,6 +115,7 @@ SERVICE = Service(
                 matrix={"header_digest": [False, True], "data_digest": [False, True]},
                 controls=resize_controls("nvme-lab1-1", 512, 544, _NOTIFY),
             ),
+            roles=("nvme-tcp",),
         ),
         Target(
             "nvme-tcp-paths",

@@ -121,6 +121,7 @@ SERVICE = Service(
             "smb",
             _target(matrix={"dialect": ["2.1", "3.0", "3.1.1"]}, controls=ISOLATE_CONTROLS),
             "This file contains no passwords: they come from files or from the environment.",
+            roles=("cifs",),
         ),
         Target("smb-signed", _target(signing=True, matrix={"dialect": ["3.1.1"]})),
         Target("smb-encrypted", _target(share="encrypted", encryption=True, matrix={"dialect": ["3.1.1"]})),

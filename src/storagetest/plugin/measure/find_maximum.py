@@ -37,6 +37,10 @@ from storagetest.search import (
     Strategy,
 )
 from storagetest.units import format_size, format_throughput
+from storagetest.verdict import Verdict
+
+StrategyChoice = Literal["surrogate", "one-at-a-time", "stepwise"] | Callable[[Space, int], Strategy]
+"""A strategy by its name, or a function of the space and the number of measurements."""
 
 CLIENTS = "clients"
 EVIDENCE = "search"
@@ -75,8 +79,7 @@ class MaximumSearch:
         workload: str,
         /,
         *,
-        strategy: Literal["surrogate", "one-at-a-time", "stepwise"]
-        | Callable[[Space, int], Strategy] = "surrogate",
+        strategy: StrategyChoice = "surrogate",
         start: Mapping[str, object] | None = None,
         **parameters: Any,  # noqa: ANN401  # each workload has its own
     ) -> tuple[Run, SearchResult]:
@@ -87,6 +90,21 @@ class MaximumSearch:
         ``strategy`` may be a function of the space and the number of measurements.
         Raises AssertionError (a gate missed) or :class:`Invalid` (no verdict).
         """
+        __tracebackhide__ = True
+        run, verdicts, result = self.judged(workload, strategy=strategy, start=start, **parameters)
+        record_and_raise(self._item, run, verdicts)
+        return run, result
+
+    def judged(
+        self,
+        workload: str,
+        /,
+        *,
+        strategy: StrategyChoice = "surrogate",
+        start: Mapping[str, object] | None = None,
+        **parameters: Any,  # noqa: ANN401  # each workload has its own
+    ) -> tuple[Run, tuple[Verdict, ...], SearchResult]:
+        """Search, measure and judge, without record and outcome."""
         __tracebackhide__ = True
         searched = {name: tuple(value) for name, value in parameters.items() if isinstance(value, list)}
         fixed = {name: value for name, value in parameters.items() if name not in searched}
@@ -116,8 +134,7 @@ class MaximumSearch:
                 replace(sample, evidence={EVIDENCE: table, **sample.evidence}) for sample in run.samples
             ),
         )
-        record_and_raise(self._item, run, verdicts)
-        return run, result
+        return run, verdicts, result
 
     def _try(self, workload: str, fixed: Mapping[str, Any], space: Space, point: Point) -> _Trial:
         values = space.values(point)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from storagetest.config import Variant
+from storagetest.config import Profile, Variant
 from storagetest.config.base import WorkloadOptions
 from storagetest.config.validation import first_message
 from storagetest.errors import ClientLacks, ConfigError
@@ -73,7 +73,7 @@ class MeasureFixture:
         """Measure and judge, without record and outcome; with ``repeats``, that often and without gates."""
         __tracebackhide__ = True
         load = self._state.workload(workload)()
-        options = _options(load, parameters)
+        options = workload_options(load, parameters)
         if lacking := self._state.lacking(self._variant, load.capabilities(options)):
             pytest.skip(lacking)
         profile, thresholds = self._state.profile, self._state.thresholds
@@ -113,9 +113,13 @@ def make_measurement(
     state: RunState,
     *,
     data_set: DataSharing | None = None,
+    profile: Profile | None = None,
 ) -> Measurement:
-    """Return the measurement of one case, on one client or on several; ``data_set`` is for several."""
-    profile = state.profile
+    """Return the measurement of one case, on one client or on several; ``data_set`` is for several.
+
+    ``profile`` is used in place of the selected one.
+    """
+    profile = profile or state.profile
     scale = LoadSize(
         size=profile.size,
         ramp=profile.ramp,
@@ -196,7 +200,8 @@ def _progress_callback(state: RunState) -> Callable[[ProgressEvent], None]:
     return on_progress
 
 
-def _options(load: Workload[Any], parameters: Mapping[str, Any]) -> Any:  # noqa: ANN401  # load.Options
+def workload_options(load: Workload[Any], parameters: Mapping[str, Any]) -> Any:  # noqa: ANN401  # load.Options
+    """Return the checked parameters. Raises :class:`ConfigError`."""
     try:
         return load.Options.model_validate(parameters)
     except ValidationError as error:

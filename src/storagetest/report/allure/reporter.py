@@ -124,6 +124,11 @@ def on_conformance(case: CaseRecord, *, ladders: str = "", capture: bytes = b"")
     _attach("capture for Wireshark", capture, "application/vnd.tcpdump.pcap", "pcap")
 
 
+def attach_page(name: str, page: str) -> None:
+    """Attach an HTML page to the running test."""
+    _attach(name, page, "text/html", "html")
+
+
 def write_extras(results_dir: Path, environment: Mapping[str, str]) -> None:
     """Write ``environment.properties`` and ``categories.json`` next to the results."""
     results_dir.mkdir(parents=True, exist_ok=True)

@@ -21,6 +21,7 @@ from storagetest.report.formats.base import (
 )
 from storagetest.report.page.document import document
 from storagetest.report.page.model import build_page_data
+from storagetest.report.papers import page as papers
 
 
 @register
@@ -46,11 +47,16 @@ class PageFormat(ReportFormat):
         parser.add_argument("--allure", metavar="ADDRESS", default="",
                             help="Allure's report of the same run, to link to: an address relative to the "
                             "page, such as report/index.html")  # fmt: skip
-        parser.add_argument("--title", default="Storage test results", help="the page's title")
+        parser.add_argument("--papers", action="store_true",
+                            help="write the page of published experiments instead")  # fmt: skip
+        parser.add_argument("--title", help="the page's title")
 
     def write(self, args: argparse.Namespace) -> None:
         """Write the page and print its path."""
         records = read_results(args.results)
+        if args.papers:
+            self._finish(args, papers.document(records, title=args.title or "Published experiments"))
+            return
         cases = latest(case for path in args.cases for case in load_cases(path))
         if not records:
             print_message(f"{', '.join(map(str, args.results))}: no runs in there")
@@ -66,5 +72,9 @@ class PageFormat(ReportFormat):
             allure=args.allure,
             sources=[path.name for path in (*args.results, *args.cases)],
         )
-        write_output(args.output, document(data, title=args.title))
+        self._finish(args, document(data, title=args.title or "Storage test results"))
+
+    @staticmethod
+    def _finish(args: argparse.Namespace, page: str) -> None:
+        write_output(args.output, page)
         sys.stdout.write(f"{args.output}\n")

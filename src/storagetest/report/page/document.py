@@ -56,12 +56,13 @@ def document(data: PageData, *, title: str) -> str:
     sections = [each for each in every if not each.empty]
     empty = [each for each in every if each.empty]
     page = render(
-        "page.html.j2", title=title, style=_style(), sections=sections, empty=empty, allure=data.allure
+        "page.html.j2", title=title, style=style_sheet(), sections=sections, empty=empty, allure=data.allure
     )
     return f"{page}\n"
 
 
-def _style() -> Markup:
+def style_sheet() -> Markup:
+    """Return the style sheet with the colours of the lines, light and dark."""
     light, dark = (
         "".join(f"--c{number}:{colour};" for number, colour in enumerate(colours, start=1))
         for colours in (COLOURS, _DARK)

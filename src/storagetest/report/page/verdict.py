@@ -25,7 +25,7 @@ _BAD_CASES = (CaseOutcome.FAILED, CaseOutcome.ERROR, CaseOutcome.INVALID)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class NextStep:
     """A finding and what to do about it. ``anchor`` is where the page has more."""
 
     kind: str
@@ -85,7 +85,7 @@ def _verdict(data: PageData) -> tuple[str, str, str]:
     return "NOTHING", "learning", "no case has run"
 
 
-def _parts(steps: Sequence[Step]) -> list[tuple[str, list[Step]]]:
+def _parts(steps: Sequence[NextStep]) -> list[tuple[str, list[NextStep]]]:
     """Return the steps by what to do, in their order."""
     return list(group(steps, lambda step: step.action).items())
 
@@ -115,14 +115,14 @@ def _tiles(data: PageData) -> list[tuple[str, str, str]]:
     return [(f"{number:,}", word, kind) for number, word, kind in every if number]
 
 
-def _of_records(records: Sequence[Record]) -> Iterator[Step]:
+def _of_records(records: Sequence[Record]) -> Iterator[NextStep]:
     order = (Status.FAILED, Status.ERROR, Status.INVALID)
     for status in order:
         for record in records:
             if record.status is status:
                 head = f"{record.run.variant}: {case_text(record.run)}"
                 text = record.reasons[0].partition("\n")[0] if record.reasons else ""
-                yield Step(status.value, head, text, _action(record), case_anchor(record))
+                yield NextStep(status.value, head, text, _action(record), case_anchor(record))
 
 
 def _action(record: Record) -> str:
@@ -148,7 +148,7 @@ def _action(record: Record) -> str:
     return where[limit.limiter]
 
 
-def _of_cases(cases: Sequence[CaseRecord]) -> Iterator[Step]:
+def _of_cases(cases: Sequence[CaseRecord]) -> Iterator[NextStep]:
     actions = {
         CaseOutcome.FAILED: "The target violates its standard. Report it to the vendor, or write it down "
         "as a known issue.",
@@ -159,13 +159,13 @@ def _of_cases(cases: Sequence[CaseRecord]) -> Iterator[Step]:
         for case in cases:
             if case.outcome is outcome:
                 head = f"{case.target}: {case.id} ({case.section})"
-                yield Step(outcome.value, head, case.remark, actions[outcome], "findings")
+                yield NextStep(outcome.value, head, case.remark, actions[outcome], "findings")
 
 
-def _of_gaps(data: PageData) -> Iterator[Step]:
+def _of_gaps(data: PageData) -> Iterator[NextStep]:
     known = sum(case.outcome is CaseOutcome.KNOWN for case in data.cases)
     if known:
-        yield Step(
+        yield NextStep(
             "known",
             f"{plural(known, 'known deviation')}",
             "The target deviates from its standard as is written down.",
@@ -175,7 +175,7 @@ def _of_gaps(data: PageData) -> Iterator[Step]:
     no_gate = [record for record in data.records if has_no_gate(record)]
     if no_gate:
         names = list(dict.fromkeys(record.run.workload for record in no_gate))
-        yield Step(
+        yield NextStep(
             "plain",
             f"{plural(len(no_gate), 'case')} without a gate",
             f"Measured, and judged by nothing: {', '.join(names)}.",
