@@ -24,7 +24,7 @@ def test_the_table_of_an_old_run(write_results, make_record, capsys, monkeypatch
     assert report("table", path) == 0
     printed = capsys.readouterr()
     heads = printed.out.splitlines()[0].split()
-    assert heads == ["variant", "case", "MiB/s", "IOPS", "mean", "p99", "verdict"]
+    assert heads == ["variant", "case", "block", "MiB/s", "IOPS", "mean", "p99", "verdict"]
     assert "nas-v3" in printed.out
     assert f"{path}:2: damaged" in printed.err
 
