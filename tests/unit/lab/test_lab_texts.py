@@ -209,7 +209,9 @@ def test_matching_sources_are_written_for_mmdebstrap(tmp_path):
         (3.0, 1, False, ["busy (load average 3, 1 processor): ", "emulated; with access to /dev/kvm"]),
     ],
 )
-def test_a_lab_that_fails_states_what_to_do(load: float, processors: int, kvm: bool, parts: list[str]):
+def test_a_lab_that_does_not_start_states_what_to_do(
+    load: float, processors: int, kvm: bool, parts: list[str]
+):
     text = advice(load, processors, kvm=kvm)
     assert text.startswith("What to do: run the command again. ")
     assert '"If a lab does not start"' in text
