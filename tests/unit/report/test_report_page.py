@@ -282,7 +282,7 @@ def test_what_was_found_stands_apart_from_what_is_required():
     assert "<dd>no answer</dd>" in part(page_of([], cases=[failed]), "findings")
 
 
-def test_allure_is_beside_the_sections(make_record):
+def test_allure_is_linked_next_to_the_sections(make_record):
     page = page_of([make_record()], allure="allure/index.html")
     assert page.count('href="allure/index.html"') == 2
     assert "Allure" not in page_of([make_record()])
