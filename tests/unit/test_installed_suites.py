@@ -44,7 +44,7 @@ def test_every_directory_of_the_suites_is_a_package():
         path.parent
         for path in installed_suites.SUITES.resolve().rglob("*")
         if path.suffix in {".py", ".toml"}
-        and path.parent.name not in {"requirements", "standards"}  # no cases
+        and path.parent.name not in {"requirements", "standards"}  # without cases
     }
     assert [
         str(one.relative_to(ROOT)) for one in sorted(directories) if not (one / "__init__.py").exists()
