@@ -132,3 +132,30 @@ def test_a_load_that_fails_makes_the_case_invalid_and_keeps_the_others(run_with_
     assert rerun.claims["read-256k"].finding is Finding.AGREES
     assert rerun.claims["large"].finding is Finding.UNMEASURED
     assert "leaves out" not in rerun.claims["large"].reason
+
+
+FAILS_LATER = """\
+from fake_metrics import FakeMetrics
+from storagetest.errors import WorkloadError
+from storagetest.workloads.base import register
+
+@register
+class FailsLater(FakeMetrics):
+    name = "fails-later"
+
+    def measure(self, attachment, options, scale):
+        if scale.repeat == 4 and "disk" in attachment.path:
+            raise WorkloadError("here: the load failed")
+        return super().measure(attachment, options, scale)
+"""
+
+
+def test_a_load_that_fails_in_a_further_round_ends_the_rounds(run_with_fake_metrics, pytester):
+    pytester.makepyfile(fails_later=FAILS_LATER)
+    pytester.syspathinsert()
+    suite = SUITE.replace("fake-metrics", "fails-later")
+    result = run_with_fake_metrics("-p", "fails_later", suite=suite, more=BOTH, disk=1000, noise=0.2)
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*iscsi read 256KiB: here: the load failed*"])
+    order = (pytester.path / "order").read_text().split()
+    assert (order.count("disk"), order.count("other")) == (4, 5)

@@ -272,6 +272,8 @@ class ExperimentRunner:
         wanted = set()
         for claim in self.published.claims:
             keys = _keys(claim)
+            if set(keys) & set(self._reasons):  # it is measured no more, so rounds would never end
+                continue
             if not keys or not set(keys) <= measured & set(self._runs) or self._not_measured(claim):
                 continue
             left, right = (self._runs[key] for key in keys)
