@@ -466,7 +466,7 @@ class NameSequence:
         return Node(DIRECTORY, ino=os.stat(path).st_ino)
 
     def _lacking(self) -> set[str]:
-        """Return the operations that the file system does not have: other cases test whether that is legal."""
+        """Return the operations that the file system lacks: other cases test whether that is legal."""
         probe, other = self.root / "probe", self.root / "other"
         lacking = set()
         tries: tuple[tuple[str, Callable[[], None]], ...] = (
