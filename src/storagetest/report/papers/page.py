@@ -48,7 +48,8 @@ def document(records: Iterable[Record], *, title: str) -> str:
     found = reruns(records)
     sections = [_summary(found)]
     sections += [_section(one, found[one.id]) for one in experiments() if one.id in found]
-    return f"{render('page.html.j2', title=title, style=style_sheet(), sections=sections, empty=[], allure='')}\n"
+    page = render("page.html.j2", title=title, style=style_sheet(), sections=sections, empty=[], allure="")
+    return f"{page}\n"
 
 
 def table_rows(table: Table, rerun: Rerun) -> list[TableRow]:
