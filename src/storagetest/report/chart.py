@@ -28,7 +28,7 @@ COLOURS = ("#0b62a4", "#c2410c", "#15803d", "#9333ea", "#b45309", "#0e7490", "#b
 """On white; each has a contrast of at least 4.5 to it."""
 
 _DASHES = ("", "6 3", "2 3", "8 3 2 3", "", "6 3", "2 3", "8 3 2 3")
-_LEFT, _RIGHT, _TOP, _BOTTOM = 100, 48, 14, 44
+_LEFT, _RIGHT, _TOP, _BOTTOM = 116, 48, 14, 44
 _LEGEND_LINE = 18
 _LETTER = 6.6
 """Approximate width of a letter of the legend."""
