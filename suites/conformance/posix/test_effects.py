@@ -155,7 +155,7 @@ DATA_CALLS = [
 
 @pytest.mark.case(
     "PSX-EFFECTS-DATA",
-    section="XBD 4.12 File Times Update",
+    section="POSIX.1-2024 XBD 4.12 File Times Update",
     kills=("read-marks-mtime", "readdir-marks-mtime", "future-mtime-stays"),
 )
 def test_calls_on_data_mark_what_they_change_and_nothing_else(client_dir):
@@ -254,7 +254,7 @@ NAME_CALLS = [
 
 @pytest.mark.case(
     "PSX-EFFECTS-NAMES",
-    section="XBD 4.12 File Times Update",
+    section="POSIX.1-2024 XBD 4.12 File Times Update",
     kills=("rename-over-leaves-times", "rmdir-leaves-parent-times", "rename-leaves-old-parent-times",
            "rename-marks-mtime"),
 )  # fmt: skip
@@ -292,7 +292,7 @@ def changes_mode_of_directory(ground):
 
 @pytest.mark.case(
     "PSX-EFFECTS-STATUS",
-    section="XBD 4.12 File Times Update",
+    section="POSIX.1-2024 XBD 4.12 File Times Update",
     kills=("chmod-marks-mtime", "chmod-ctime-not-moved", "chown-ctime-not-moved"),
 )
 def test_calls_on_the_status_mark_ctime_and_nothing_else(client_dir):

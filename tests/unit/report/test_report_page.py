@@ -10,12 +10,15 @@ from storagetest.cli import main
 from storagetest.measure.histogram import Histogram
 from storagetest.measure.run import Better, Metric
 from storagetest.measure.unit import Unit
+from storagetest.report.base import Record
 from storagetest.report.baseline import BaselineFile, entries_of
 from storagetest.report.compare import compare_stored
 from storagetest.report.coverage import CaseOutcome, CaseRecord, Level
 from storagetest.report.page.document import SECTIONS, document
 from storagetest.report.page.model import build_page_data
+from storagetest.report.papers.rerun import with_claims, with_point
 from storagetest.verdict.base import Outcome
+from storagetest.verdict.claims import ClaimResult, Finding
 
 VOID = {"meta", "link", "br", "rect", "line", "path", "circle", "polyline"}
 
@@ -290,9 +293,11 @@ def test_allure_is_linked_next_to_the_sections(make_record):
 
 def test_papers_say_that_none_was_rerun_until_one_was(make_record):
     assert "No published experiment was rerun" in part(page_of([make_record()]), "papers")
-    rerun = make_record(case="suites/papers/test_nvme.py::test_claims[nas]")
-    text = part(page_of([rerun]), "papers")
-    assert "iops &gt;= 20000: <b>PASS</b>" in text
+    results = {"peak": ClaimResult(Finding.AGREES, "meets the threshold")}
+    run = with_claims(with_point(make_record().run, "C", "iscsi", "threads"), results)
+    text = part(page_of([Record(run)]), "papers")
+    assert "C: NVMe/TCP against iSCSI" in text
+    assert '<td class="n">1</td><td class="n">0</td><td class="n">4</td>' in text
 
 
 def test_each_case_has_its_figures_intervals_gates_and_reasons(several):

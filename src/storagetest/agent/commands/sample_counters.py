@@ -29,13 +29,14 @@ import json
 import os
 import select
 import signal
-import subprocess
-import tempfile
 import time
 import zlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from storagetest.agent.command_context import CommandContext
+
+if TYPE_CHECKING:
+    import subprocess
 
 _GLOB_EVERY = 16
 _MEMORY_LIMIT = 24 << 20
@@ -113,6 +114,10 @@ class _CounterCommand:
             self._start()
 
     def _start(self) -> None:
+        # Imported here: they take a slow client a tenth of a second, and few sources need them.
+        import subprocess  # noqa: PLC0415
+        import tempfile  # noqa: PLC0415
+
         self._file = tempfile.TemporaryFile()  # noqa: SIM115  # closed when the command has ended
         try:
             self._process = subprocess.Popen(
