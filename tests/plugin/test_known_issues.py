@@ -356,6 +356,16 @@ def test_an_unknown_case_of_a_suites_table_is_an_error_with_its_line(collect, py
     assert_usage_error(collect("", argument, directory="suite"), text)
 
 
+def test_a_case_that_no_target_can_run_is_known(collect, pytester):
+    directory = pytester.mkdir("suite")
+    directory.joinpath("known_issues.toml").write_text(MISSPELT.replace("A-BROKN", "W-CASE"))
+    wire = '@pytest.mark.needs("iscsi-wire")\n@pytest.mark.case("W-CASE", section="s", level="MUST")\n'
+    directory.joinpath("test_wire.py").write_text(f"import pytest\n\n{wire}def test_wire(variant): pass\n")
+    result = collect("", "suite", directory="suite")
+    assert result.ret == 0
+    result.stdout.no_fnmatch_line("*::test_wire*")
+
+
 def test_a_suite_that_is_collected_in_part_is_not_checked(collect, pytester):
     pytester.mkdir("suite").joinpath("known_issues.toml").write_text(MISSPELT)
     assert collect("", "suite/test_cases.py", directory="suite").ret == 0

@@ -117,7 +117,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], d
                 "port": stack.enter_context(serving(peer)),
                 "nqn": "nqn.2024-01.example:bad-luck",
                 "erase": "uuid.22222222-2222-4222-8222-222222222201",
-                "deadline": DEADLINE,
+                "deadline": f"{DEADLINE:g}s",
             }
             for name, (peer, _) in PEERS.items()
         }

@@ -44,6 +44,9 @@ from storagetest.wire.ladder import Decoder, ladder
 from storagetest.wire.pcap import pcap_of
 from storagetest.wire.tcp import RecordedConnection
 
+DROPPED = pytest.StashKey[frozenset[str]]()
+"""The ids of the wire cases that are deselected because no target has their need."""
+
 _ATTRIBUTE = "storagetest_case"
 _OBSERVED = pytest.StashKey[list[str]]()
 _LOG = pytest.StashKey["WireLog"]()
@@ -234,6 +237,7 @@ class Conformance:
             for item in items
             if (variant := state.variant_of(item)) is not None and state.lacking(variant, wire_needs(item))
         }
+        config.stash[DROPPED] = frozenset(item.stash[_CASE].id for item in dropped if _CASE in item.stash)
         if dropped:
             config.hook.pytest_deselected(items=list(dropped))
         kept = [_built(item) for item in items if item not in dropped]

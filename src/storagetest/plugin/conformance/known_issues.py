@@ -36,6 +36,7 @@ from storagetest.config.implementations import Implementation
 from storagetest.config.known_issues import KnownIssue
 from storagetest.errors import ConfigError, RemoteProtocolError
 from storagetest.plugin.conformance.cases import (
+    DROPPED,
     case_of,
     downgrade_to_may,
     fail_at_every_level,
@@ -169,8 +170,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if state.loaded is None:
         return
     cases = {item: case.id for item in items if (case := case_of(item)) is not None}
-    _refuse_unknown(state.loaded.known_issues, set(cases.values()), _collected_completely(config, cases))
-    _refuse_unknown_in_tables(config, cases)
+    dropped = config.stash.get(DROPPED, frozenset())
+    collected = {*cases.values(), *dropped}
+    _refuse_unknown(state.loaded.known_issues, collected, _collected_completely(config, cases))
+    _refuse_unknown_in_tables(config, cases, dropped)
     applicable: dict[tuple[Path, str], list[KnownIssue]] = {}
     for item, name in cases.items():
         variant = state.variant_of(item)
@@ -207,10 +210,13 @@ def _refuse_unknown(issues: Iterable[KnownIssue], cases: set[str], complete: tup
         raise pytest.UsageError("\n".join(wrong))
 
 
-def _refuse_unknown_in_tables(config: pytest.Config, cases: Mapping[pytest.Item, str]) -> None:
+def _refuse_unknown_in_tables(
+    config: pytest.Config, cases: Mapping[pytest.Item, str], dropped: frozenset[str]
+) -> None:
     """Raise :class:`pytest.UsageError` for globs of suites' tables that match no case of their suite.
 
-    A suite is checked if all of its directory was collected.
+    A suite is checked if all of its directory was collected. ``dropped`` are the ids of cases that were
+    collected, and deselected because no target has their need.
     """
     if not _collected_completely(config, cases)[0]:
         return
@@ -224,7 +230,7 @@ def _refuse_unknown_in_tables(config: pytest.Config, cases: Mapping[pytest.Item,
         if requested & {directory, *directory.parents}
         for issue in read_suite_table(directory)
         for glob, place in issue.cases
-        if not any(fnmatchcase(name, glob) for name in names)
+        if not any(fnmatchcase(name, glob) for name in (*names, *dropped))
     ]
     if wrong:
         raise pytest.UsageError("\n".join(wrong))
