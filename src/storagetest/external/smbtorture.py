@@ -13,6 +13,7 @@ import re
 from itertools import islice
 from typing import Any, ClassVar
 
+from storagetest.errors import AttachError
 from storagetest.external.base import (
     ControllerSuite,
     Invocation,
@@ -22,7 +23,7 @@ from storagetest.external.base import (
     register,
 )
 from storagetest.wire.smb2.client import Account
-from storagetest.wire.smb2.codes import Access, Disposition, Options
+from storagetest.wire.smb2.codes import Access, Disposition, Options, SmbStatus
 from storagetest.wire.smb2.harness import SmbEndpoint, SmbHarness, entries
 
 _TEST = re.compile(r"^(smb2\.\S+)$", re.MULTILINE)
@@ -102,6 +103,12 @@ class Smbtorture(ControllerSuite):
             )
             others = (entry.name for entry in entries(root) if entry.name not in {".", ".."})
             found = list(islice(others, _SHOWN + 1))
+            status = SmbStatus.NO_MORE_FILES if found else root.list(pattern="*").status
+        if status != SmbStatus.NO_MORE_FILES:  # a refused listing is no proof that the share is empty
+            raise AttachError(
+                f"share {options.share}: the listing of its root ended with {SmbStatus.name_of(status)}, so "
+                "it is not known whether the share is empty"
+            )
         if not found:
             return TargetInfo(may_erase=True)
         shown = ", ".join(found[:_SHOWN]) + (", ..." if len(found) > _SHOWN else "")

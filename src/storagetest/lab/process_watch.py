@@ -3,9 +3,9 @@
 On a busy host the clock shows little: a machine that gets a thirtieth of a processor boots thirty times more
 slowly than on an idle one. The time that counts against a silent machine is the larger one of
 
-* the processor time of its QEMU, over all threads: a guest that computes without an end uses it up;
+* the processor time of its QEMU, over all threads: a machine that computes without an end uses it up;
 * the time on the clock, less the time in which a thread of its QEMU waited for a processor or a disk, or was
-  stopped: a guest that waits for an event that never comes uses this up, as fast as the clock.
+  stopped: a machine that waits for an event that never comes uses this up, as fast as the clock.
 
 The kernel counts processor time and waiting of each thread (``/proc/PID/task/TID/schedstat``, in nanoseconds;
 Documentation/scheduler/sched-stats.rst). It adds a wait when the wait is over, so a thread that could run and

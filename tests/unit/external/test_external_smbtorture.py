@@ -7,6 +7,7 @@ import pytest
 import smbd
 
 from storagetest.config.base import SecretText
+from storagetest.errors import AttachError
 from storagetest.external.base import ItemOutcome, TargetInfo
 from storagetest.external.smbtorture import Smbtorture
 from storagetest.protocols.smb import Smb
@@ -89,6 +90,11 @@ class TestOnSamba:
         assert not info.may_erase
         assert "share files contains " in info.at_risk
         assert "thesis.tex" in info.at_risk
+
+    def test_a_listing_that_does_not_end_as_it_has_to_proves_nothing(self, monkeypatch):
+        monkeypatch.setattr("storagetest.external.smbtorture.entries", lambda _root: iter(()))
+        with smbd.smbd() as server, pytest.raises(AttachError, match="not known whether the share is empty"):
+            SUITE.look(self.options(server))
 
     @pytest.mark.skipif(shutil.which("smbtorture") is None, reason="smbtorture is not installed")
     def test_one_test_of_the_program(self):
