@@ -64,18 +64,11 @@ def read_comparisons(
     problems: ValidationErrors,
 ) -> tuple[Comparison, ...]:
     """Return the comparisons of the section; adds errors to ``problems``."""
-    found = []
-    for name, node in problems.mapping(section, "comparisons").items():
-        where = f"comparisons.{name}"
-        problems.check_name(name, node, where)
-        entry = problems.validate(ComparisonEntry, node, where)
-        if entry is None:
-            continue
-        try:
-            found.append(_read(name, entry, node, variants, workloads))
-        except ConfigError as error:
-            problems.add_error(error, node.place)
-    return tuple(found)
+
+    def read(name: str, entry: ComparisonEntry, node: YamlNode) -> Comparison:
+        return _read(name, entry, node, variants, workloads)
+
+    return problems.named_entries(section, "comparisons", ComparisonEntry, read)
 
 
 def _read(

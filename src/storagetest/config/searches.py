@@ -79,18 +79,11 @@ def read_searches(
     problems: ValidationErrors,
 ) -> tuple[Search, ...]:
     """Return the searches of the section; adds errors to ``problems``."""
-    found = []
-    for name, node in problems.mapping(section, "searches").items():
-        where = f"searches.{name}"
-        problems.check_name(name, node, where)
-        entry = problems.validate(SearchEntry, node, where)
-        if entry is None:
-            continue
-        try:
-            found.append(_read(name, entry, node, variants, workloads))
-        except ConfigError as error:
-            problems.add_error(error, node.place)
-    return tuple(found)
+
+    def read(name: str, entry: SearchEntry, node: YamlNode) -> Search:
+        return _read(name, entry, node, variants, workloads)
+
+    return problems.named_entries(section, "searches", SearchEntry, read)
 
 
 def _read(

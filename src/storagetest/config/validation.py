@@ -22,6 +22,7 @@ from storagetest.config.yaml_source import AmbiguousScalar, YamlNode
 from storagetest.errors import ConfigError
 
 M = TypeVar("M", bound=BaseModel)
+E = TypeVar("E")
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
@@ -87,6 +88,27 @@ class ValidationErrors:
                 node.key_place,
                 f"{where}: invalid name {name!r}: expected a letter or digit, then letters, digits, - and _",
             )
+
+    def named_entries(
+        self, section: YamlNode, where: str, model: type[M], read: Callable[[str, M, YamlNode], E]
+    ) -> tuple[E, ...]:
+        """Return what ``read`` makes of each entry of a section: of its name, its ``model`` and its node.
+
+        Adds an error for an invalid name, an entry that is no ``model``, and each
+        :class:`~storagetest.errors.ConfigError` that ``read`` raises.
+        """
+        found = []
+        for name, node in self.mapping(section, where).items():
+            path = f"{where}.{name}"
+            self.check_name(name, node, path)
+            entry = self.validate(model, node, path)
+            if entry is None:
+                continue
+            try:
+                found.append(read(name, entry, node))
+            except ConfigError as error:
+                self.add_error(error, node.place)
+        return tuple(found)
 
     def validate(
         self,

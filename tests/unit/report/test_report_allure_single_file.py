@@ -61,6 +61,32 @@ def test_the_page_has_its_program_its_data_and_nothing_to_fetch(directory):
     assert "<script>no</script>" not in page
 
 
+@pytest.mark.parametrize(
+    ("counts", "percentage"),
+    [
+        ({"passed": 2, "skipped": 1}, 66.66),
+        ({"passed": 4}, 100),
+        ({"failed": 1, "skipped": 3}, 0),
+        ({"__empty__": 1}, 0),
+    ],
+)
+def test_the_ring_counts_skipped_cases(directory, counts, percentage):
+    slices = [{"d": "M0", "status": status, "count": count} for status, count in counts.items()]
+    for folder in (directory / "widgets", directory / "widgets" / "default", directory / "data"):
+        folder.mkdir(exist_ok=True)
+        (folder / "pie_chart.json").write_text(json.dumps({"slices": slices, "percentage": 99.9}))
+    index: dict[str, tuple[int, int, int]] = {}
+    packed = list(iter_bundles(directory, index))
+
+    def read(name):
+        bundle, start, length = index[name]
+        return json.loads(packed[bundle][start : start + length])
+
+    for name in ("widgets/pie_chart.json", "widgets/default/pie_chart.json"):
+        assert read(name) == {"slices": slices, "percentage": percentage}
+    assert read("data/pie_chart.json")["percentage"] == 99.9  # an attachment stays as it is
+
+
 def test_a_generator_that_has_changed_is_noticed(directory):
     (directory / "m.js").unlink()
     with pytest.raises(ReportError, match=r"wants m\.js"):
