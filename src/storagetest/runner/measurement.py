@@ -4,7 +4,8 @@
 2. write the data set (once for each attachment);
 3. if the profile requires it, measure rounds until the target reaches steady state;
 4. measure ``repeats`` times while counters are sampled (:mod:`storagetest.runner.sampling`). Cold loads run
-   without a ramp, and page caches are dropped before each repeat;
+   without a ramp, and page caches are dropped before each repeat. If the first repeat shows that a gate's
+   percentile would have too few I/Os, the repeats begin again and are longer, all of the same length;
 5. measure the load's ceiling on this client if a repeat kept the client so busy that it may be the limit
    (once for each client and load);
 6. judge. While a gate is undecided, more repeats may decide it and ``max_repeats`` is not reached, measure
@@ -37,12 +38,14 @@ from storagetest.runner.sampling import CounterSampling, align_series
 from storagetest.runner.server_writes import ServerWrites
 from storagetest.runner.throughput_watch import Throughput, ThroughputWatch
 from storagetest.runner.versions import Versions
+from storagetest.units import format_duration
 from storagetest.verdict import (
     ErrorPlan,
     Reference,
     Threshold,
     Verdict,
     judge,
+    longer_repeats,
     mark_client_limited,
     wants_more,
 )
@@ -143,6 +146,7 @@ class Measurement:
         self._steady_summary = ""
         self._steady_progress = ""
         self._not_steady_reasons: tuple[str, ...] = ()
+        self._length_note = ""
         self._last_event: ProgressEvent | None = None
 
     def __enter__(self) -> Self:
@@ -233,6 +237,16 @@ class Measurement:
         """
         self._repeat(MeasurementPhase.MEASURE, len(self.samples) + 1, of, start)
 
+    def lengthen(self, factor: float, reason: str) -> None:
+        """Begin the repeats again, each ``factor`` times as long; those so far do not count."""
+        self._set_runtime(self._scale.runtime * factor, reason)
+        self.samples, self._starts = (), ()
+
+    def _set_runtime(self, seconds: float, reason: str) -> None:
+        before = self._scale.runtime
+        self._scale = replace(self._scale, runtime=seconds)
+        self._length_note = f"{format_duration(seconds)} instead of {format_duration(before)}: {reason}"
+
     def _repeat(
         self, phase: MeasurementPhase, number: int, of: int, start: StartBarrierRef | None = None
     ) -> None:
@@ -249,7 +263,7 @@ class Measurement:
         written = watched.count() if watched else None
         if written is not None:
             sample = self._workload.with_server_writes(sample, *written)
-        notes = {"caches": caches, "steady state": self._steady_summary}
+        notes = {"caches": caches, "steady state": self._steady_summary, "runtime": self._length_note}
         evidence = {**sample.evidence, **{name: note for name, note in notes.items() if note}}
         sample = replace(sample, evidence=evidence)
         self.samples = (*self.samples, self._with_ceiling(sample))
@@ -400,8 +414,16 @@ def run_measurement(
     with measurement:
         measurement.prepare()
         measurement.reach_steady_state()
+        at_start = measurement.repeats == 0
         while not measurement.not_steady and measurement.repeats < max(1, repeats):
             measurement.measure(repeats)
+            if at_start:
+                at_start = False
+                factor, reason = longer_repeats(
+                    measurement.run, gates, repeats=repeats, max_repeats=max_repeats
+                )
+                if factor > 1:
+                    measurement.lengthen(factor, reason)
         run = measurement.run
         verdicts = _judge(run, gates, confidence, plan, references or {})
         while wants_more(run, verdicts, max_repeats=max_repeats):

@@ -115,6 +115,11 @@ class MultiClientMeasurement(Measurement):
         """Whether nothing more can be measured: a client was lost, or the rounds ran out."""
         return bool(self._lost) or super().not_steady
 
+    def _set_runtime(self, seconds: float, reason: str) -> None:
+        super()._set_runtime(seconds, reason)
+        for member in self._members:
+            member._set_runtime(seconds, reason)  # noqa: SLF001  # a measurement of the same class
+
     def _repeat(
         self,
         phase: MeasurementPhase,
@@ -152,6 +157,8 @@ class MultiClientMeasurement(Measurement):
         evidence = {**merged.evidence, "data set": data}
         if self._steady_summary:
             evidence["steady state"] = self._steady_summary
+        if self._length_note:
+            evidence["runtime"] = self._length_note
         return replace(merged, evidence=evidence)
 
     def _client_sample(self, client_run: ClientRun, sample: Sample) -> ClientSample:

@@ -11,7 +11,7 @@ from storagetest.verdict.baseline import Reference
 from storagetest.verdict.baseline_gates import describe_gate
 from storagetest.verdict.client_bottleneck import mark_client_limited
 from storagetest.verdict.formatting import MINIMUM_REPEATS
-from storagetest.verdict.judge import judge, wants_more
+from storagetest.verdict.judge import judge, longer_repeats, wants_more
 from storagetest.verdict.pair_gates import judge_pair
 from storagetest.verdict.sequential import ErrorPlan
 from storagetest.verdict.threshold import VariantComparison, parse_comparison, parse_threshold
@@ -29,6 +29,7 @@ __all__ = [
     "describe_gate",
     "judge",
     "judge_pair",
+    "longer_repeats",
     "mark_client_limited",
     "parse_comparison",
     "parse_threshold",

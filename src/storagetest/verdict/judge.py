@@ -52,6 +52,9 @@ from storagetest.verdict.sequential import (
     widened,
 )
 
+_LENGTH_MARGIN = 1.1
+"""A target is not equally fast in all repeats (chosen)."""
+
 
 def judge(
     run: Run,
@@ -119,6 +122,26 @@ def wants_more(run: Run, verdicts: Iterable[Verdict], *, max_repeats: int) -> bo
 def _wants_more(run: Run, verdict: Verdict, budget: int) -> bool:
     repeats, metric = len(run.samples), verdict.threshold.metric
     return repeats < budget and counted(run, metric) / repeats * budget >= metric.ios_required
+
+
+def longer_repeats(
+    run: Run, gates: Iterable[Threshold], *, repeats: int, max_repeats: int
+) -> tuple[float, str]:
+    """Return how many times as long the repeats have to be, so that ``repeats`` have the I/Os of percentiles.
+
+    It is a tenth more than the rate of ``run`` requires, with the reason as text. It is 1 ("") if the repeats
+    are long enough, and if ``max_repeats`` of the present length would not have the I/Os either.
+    """
+    count = max(repeats, MINIMUM_REPEATS)
+    factor, reason = 1.0, ""
+    if run.invalid:
+        return factor, reason
+    for metric in (gate.metric for gate in gates if gate.points is None):
+        each = counted(run, metric) / max(1, len(run.samples))
+        wanted = _LENGTH_MARGIN * metric.ios_required / (each * count) if each else 0.0
+        if factor < wanted <= max_repeats / count:
+            factor, reason = wanted, f"{metric.name} requires {metric.ios_required:,} I/Os in {count} repeats"
+    return factor, reason
 
 
 _UNDECIDED = {

@@ -7,13 +7,14 @@ from types import SimpleNamespace
 import pytest
 from measured_loads import needs_fio
 
+from storagetest.config.base import WorkloadOptions
 from storagetest.errors import ConfigError, WorkloadError
-from storagetest.measure.run import METRICS
+from storagetest.measure.run import METRICS, Sample
 from storagetest.measure.series import LOAD, Series
 from storagetest.measure.unit import Unit
 from storagetest.runner import Measurement, MeasurementPhase, PrefillCache, run_interleaved
 from storagetest.verdict import ErrorPlan, Outcome, Threshold
-from storagetest.workloads.base import LoadSize
+from storagetest.workloads.base import LoadSize, Workload
 from storagetest.workloads.small_random_write import SmallRandomWrite
 
 SCALE = LoadSize(size=1 << 20, ramp=0.5, runtime=2.0)
@@ -78,6 +79,45 @@ def test_one_gate_undecided_is_enough_to_repeat(scripted, measure):
     result, verdicts = measure(scripted(UNSTEADY), SCALE, "iops >= 1", "iops >= 1000", max_repeats=6)
     assert len(result.samples) == 6
     assert [verdict.outcome for verdict in verdicts] == [Outcome.PASS, Outcome.INVALID]
+
+
+class Percentile(Workload["Percentile.Options"]):
+    """A load with a p99 of 1 ms, at a rate that is given."""
+
+    name = "percentile"
+    Options = WorkloadOptions
+
+    def __init__(self, rate: int) -> None:
+        self.rate = rate
+        self.runtimes: list[float] = []
+
+    def measure(self, attachment, options, scale):
+        self.runtimes.append(scale.runtime)
+        ios = round(self.rate * scale.runtime)
+        return Sample({"p99": 1e-3, "iops": float(self.rate)}, scale.runtime, ios)
+
+
+def test_repeats_begin_again_and_are_longer_if_a_percentile_has_too_few_ios(measure):
+    load = Percentile(1000)
+    run, (verdict,) = measure(load, SCALE, "p99 <= 5ms")
+    assert verdict.outcome is Outcome.PASS
+    assert load.runtimes == [2.0, *[pytest.approx(11 / 3)] * 3]  # 11,000 I/Os, a tenth more than required
+    assert len(run.samples) == 3
+    assert sum(sample.ios for sample in run.samples) >= 10_000
+    assert {sample.evidence["runtime"] for sample in run.samples} == {
+        "3.67 s instead of 2.00 s: p99 requires 10,000 I/Os in 3 repeats"
+    }
+
+
+def test_repeats_stay_as_they_are_if_that_is_enough_or_no_budget_would_be(measure):
+    for rate, outcome in ((2000, Outcome.PASS), (100, Outcome.INVALID)):
+        load = Percentile(rate)
+        run, (verdict,) = measure(load, SCALE, "p99 <= 5ms")
+        assert (load.runtimes, verdict.outcome) == ([2.0] * 3, outcome)
+        assert "runtime" not in run.samples[0].evidence
+    load = Percentile(1000)
+    measure(load, SCALE, "iops >= 5")
+    assert load.runtimes == [2.0] * 3
 
 
 def test_without_gates_it_measures_the_repeats_asked_for(scripted, measure):

@@ -262,6 +262,18 @@ def test_finish_adds_the_series_of_every_client_to_each_repeat(attachments, monk
         assert [series.host for series in sample.series] == ["c0", "c1", "c2"]
 
 
+def test_longer_repeats_are_longer_on_every_client(attachments):
+    with multi_client(Counting(), attachments) as bench:
+        bench.prepare()
+        bench.measure(1)
+        bench.lengthen(2.0, "because")
+        bench.measure(1)
+        bench.finish()
+    assert [one.sample.seconds for one in bench.last_client_runs] == [2 * SCALE.runtime] * 3
+    (sample,) = bench.run.samples
+    assert sample.evidence["runtime"] == "400 ms instead of 200 ms: because"
+
+
 @needs_fio
 @pytest.mark.parametrize("data", ["own", "shared"])
 def test_with_a_real_fio_and_a_cooldown(attachments, data):
