@@ -33,3 +33,5 @@ def test_the_cases_are_collected_on_the_variants_of_the_labs_file():
     for variant in VARIANTS:
         assert f"test_small_random_write[{variant}]" in done.stdout
         assert f"test_fails_on_purpose[{variant}]" in done.stdout
+    (curve,) = re.findall(r'test_curves\.py::([^"]+)"', SCRIPT)
+    assert curve in done.stdout

@@ -31,6 +31,9 @@ _GROUPS = 29  # FIO_IO_U_PLAT_GROUP_NR
 _LAYOUT = f"fio/{_BITS}/{_GROUPS}"
 _TOP = (1 << (_BITS + _GROUPS - 1)) - 1
 
+BUCKETS = _GROUPS << _BITS
+"""Number of buckets."""
+
 LONGEST = (_TOP + 1) * 1e-9
 """Latencies of this many seconds or more share the last bucket."""
 
@@ -42,6 +45,14 @@ def bucket(ns: int) -> int:
     if shift <= 0:
         return ns
     return (ns >> shift << shift) + (1 << (shift - 1))
+
+
+def bucket_start(index: int) -> int:
+    """Return the shortest latency (ns) of bucket number ``index``, from 0; for :data:`BUCKETS` their end."""
+    if index < 2 << _BITS:
+        return index
+    size = 1 << _BITS
+    return (size + index % size) << (index // size - 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,18 @@ from storagetest.measure.unit import Unit
 LOAD = "load"
 """The source of series that the load generator reports."""
 
+LATENCY = "latency"
+"""The source of percentiles over time. Those of several hosts are never combined: percentiles cannot be."""
+
 
 @dataclass(frozen=True, slots=True)
 class Series:
     """One quantity over time.
 
-    ``source`` is where it was read (``load``, ``cpu``, ``nic`` …), ``host`` on which host, ``name`` the
-    quantity (``eth0 received``). ``times`` are seconds since the measuring began (negative: in the ramp),
-    ascending. A rate or share is that of the time since the point before it. ``values`` are in the base unit.
+    ``source`` is where it was read (``load``, ``latency``, ``cpu``, ``nic`` …), ``host`` on which host,
+    ``name`` the quantity (``eth0 received``). ``times`` are seconds since the measuring began (negative: in
+    the ramp), ascending. A rate or share is that of the time since the point before it. ``values`` are in the
+    base unit.
     """
 
     source: str

@@ -9,6 +9,7 @@ import pytest
 from storagetest.cli import main
 from storagetest.measure.histogram import Histogram
 from storagetest.measure.run import Better, Metric
+from storagetest.measure.series import Series
 from storagetest.measure.unit import Unit
 from storagetest.report.base import Record
 from storagetest.report.baseline import BaselineFile, entries_of
@@ -238,6 +239,27 @@ def test_every_repeat_is_a_point_and_has_percentiles_over_time(make_record):
     assert '<th scope="row">4</th>' in text
     assert "not enough" not in text
     assert "was repeated" in page_of([make_record(repeats=1)])
+
+
+def test_percentiles_over_time_are_those_of_the_intervals_within_the_repeats(make_record):
+    def series(name, value, host="c"):
+        return Series(
+            "latency", f"read completion {name}", Unit.SECONDS, host, (1.0, 2.5), (value, 2 * value)
+        )
+
+    samples = tuple(
+        replace(each, began=1000.0 + 10 * n, series=(series("p50", 1e-3), series("p99", 4e-3)))
+        for n, each in enumerate(make_record().run.samples)
+    )
+    text = part(page_of([make_record(samples=samples)]), "repeats")
+    assert '<th scope="col" class="n">read p50</th><th scope="col" class="n">read p99</th>' in text
+    for at in ("1", "2.5", "11", "12.5"):  # two intervals of each repeat
+        assert f'<th scope="row">{at}</th>' in text
+    assert "8.00 ms" in text
+    two = tuple(replace(each, series=(*each.series, series("p50", 2e-3, "d"))) for each in samples)
+    text = part(page_of([make_record(samples=two)]), "repeats")
+    assert "read p50, c" in text
+    assert "read p50, d" in text
 
 
 def test_block_size_and_queue_depth_swept_at_once_are_a_heat_map(make_record):

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from measured_loads import measured, needs_fio
 
 from storagetest.errors import WorkloadError
+from storagetest.measure.histogram import BUCKETS, LONGEST, bucket, bucket_start
 from storagetest.workloads._fio.job import FIRST, Division, FioJob, argv
+from storagetest.workloads._fio.latency_intervals import percentiles_over_time
 from storagetest.workloads._fio.parse import FioResult, parse
 from storagetest.workloads._fio.timeline import began, first_io, timeline
 from storagetest.workloads.base import LoadSize
@@ -334,3 +336,65 @@ def test_the_first_io_is_when_the_scout_submitted_its_own():
     text = "load_lat.log\x001700000001000, 5, 1, 0, 0\nfirst_lat.log\x001700000000500, 20000000, 1, 4096, 0\n"
     assert first_io(text) == pytest.approx(1700000000.48, abs=1e-6)
     assert first_io("load_lat.log\x001700000001000, 5, 1, 0, 0\n") is None
+
+
+def hist(time: int, direction: int, counts: dict[int, int], size: int = 464) -> str:
+    return f"load_clat_hist.log\0{time}, {direction}, 4096, " + ", ".join(
+        str(counts.get(n, 0)) for n in range(size)
+    )
+
+
+def test_percentiles_of_an_interval_come_from_the_merged_counts_of_its_workers():
+    # Count 100 is buckets 400 to 403, count 200 is buckets 800 to 803.
+    fast, slow = bucket_start(400), bucket_start(800)
+    text = "\n".join(
+        [
+            hist(11000, 0, {100: 60}),
+            hist(11003, 0, {100: 35, 200: 5}),
+            hist(12000, 0, {200: 99}),
+            hist(12000, 1, {100: 1}),
+            hist(13000, 1, {100: 2}),
+            hist(9000, 0, {100: 500}),  # before the measuring
+        ]
+    )
+    found = {one.name: one for one in percentiles_over_time(text, "c", start=10.0, interval=1.0)}
+    assert set(found) == {"read completion p50", "read completion p99", "write completion p50"}
+    median, p99 = found["read completion p50"], found["read completion p99"]
+    assert (median.source, median.host, median.times) == ("latency", "c", (1.0, 2.0))
+    assert fast * 1e-9 <= median.values[0] <= fast * 1.0625e-9
+    assert slow * 1e-9 <= median.values[1] <= slow * 1.0625e-9
+    assert p99.times == (1.0,)  # 99 I/Os have no p99
+    assert slow * 1e-9 <= p99.values[0] <= slow * 1.0625e-9
+    assert found["write completion p50"].times == (3.0,)  # one I/O has no median
+
+
+@pytest.mark.parametrize("rest", ["", "1", "a, 0, 4096, 1", "11000, 0, 4096, 1, 2, 3", "11000, 2, 4096, 1"])
+def test_a_damaged_line_of_the_histogram_log_is_left_out(rest):
+    assert percentiles_over_time(f"load_clat_hist.log\0{rest}", "c", start=10.0, interval=1.0) == ()
+
+
+def test_buckets_are_those_of_the_histogram():
+    starts = [bucket_start(index) for index in range(BUCKETS + 1)]
+    assert starts == sorted(set(starts))
+    assert all(starts[n] <= bucket(starts[n]) < starts[n + 1] for n in range(BUCKETS))
+    assert starts[-1] * 1e-9 == LONGEST
+
+
+def test_many_workers_have_fewer_intervals():
+    job = FioJob("x", "/f", "randrw", 4096, 1 << 20, jobs=250, runtime=30.0, log_interval=1.0)
+    assert job.histogram_interval == 15.0
+    assert "--log_hist_msec=15000" in argv(job)
+    assert not [option for option in argv(replace(job, log_interval=0.0)) if "hist" in option]
+
+
+@needs_fio
+def test_a_real_fios_intervals_agree_with_its_histogram(directory):
+    scale = LoadSize(size=4 << 20, ramp=0.3, runtime=1.5, interval=0.5)
+    sample = measured(RandomMixed(), directory, {"engine": "psync", "queue_depth": 1, "jobs": 2}, scale)
+    named = {one.name: one for one in sample.series if one.source == "latency"}
+    median = named["read completion p50"]
+    assert median.times[0] == 0.5
+    assert len(median.times) >= 2
+    whole = sample.latency
+    assert whole.percentile(1e-6) * 0.9 <= min(median.values)
+    assert max(median.values) <= whole.percentile(1.0) * 1.1

@@ -137,7 +137,7 @@ def iter_bundles(directory: Path, index: dict[str, tuple[int, int, int]]) -> Ite
 def _of_all_cases(ring: bytes) -> bytes:
     """Return the ring of the report's head with the share that passed of all cases, rounded down.
 
-    The generator leaves skipped cases out of it, so that it says 100 % where a part of the cases did not run.
+    The generator leaves skipped cases out of it, so that it is at 100 % although some cases did not run.
     """
     document = json.loads(ring)
     counts = {one["status"]: one["count"] for one in document["slices"] if one["status"] != _NO_CASES}

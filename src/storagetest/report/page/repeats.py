@@ -1,4 +1,7 @@
-"""Every repeat as a point with the interval of all, and the percentiles of each repeat over time."""
+"""Every repeat as a point with the interval of all, and percentiles over time.
+
+These are of each interval of the repeats, where the load has a log of them, else of each repeat.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from storagetest.measure.load_curves import metric_value
 from storagetest.measure.run import Metric, Run
+from storagetest.measure.series import LATENCY
+from storagetest.measure.unit import Unit
 from storagetest.report.base import Record
 from storagetest.report.chart import Axis, Line
 from storagetest.report.metric_values import MetricValue
@@ -103,16 +108,42 @@ def _percentiles(charts: ChartList, run: Run) -> None:
     begun = [sample.began for sample in run.samples if sample.began is not None]
     if len(begun) < len(run.samples):
         return
+    x = Axis("seconds since the first repeat began", "{:g}".format)
+    title = f"{run.variant}: {case_title(run)}"
+    if intervals := list(_of_intervals(run, min(begun))):
+        y = Axis("completion latency", _seconds, log=True)
+        charts.add(intervals, x, y, title, "A point for each interval, at its end.")
+        return
     names = [name for name in _PERCENTILES if name in run.metrics and metric_value(run, run.metrics[name])]
     lines = [Line(name, _over_time(run, name, min(begun))) for name in names]
     if lines:
         charts.add(
             lines,
-            Axis("seconds since the first repeat began", "{:g}".format),
+            x,
             axis_of(run.metrics[names[0]], "latency", log=True),
-            f"{run.variant}: {case_title(run)}",
+            title,
             "A point for each repeat, at the time at which it began.",
         )
+
+
+def _of_intervals(run: Run, start: float) -> Iterator[Line]:
+    """Yield the points of each percentile, direction and client."""
+    points: dict[str, list[tuple[float, float]]] = {}
+    several = len({one.host for sample in run.samples for one in sample.series if one.source == LATENCY}) > 1
+    for sample in run.samples:
+        for one in sample.series if sample.began is not None else ():
+            if one.source == LATENCY:
+                name = f"{one.name.replace(' completion', '')}{f', {one.host}' * several}"
+                at = (sample.began or 0.0) - start
+                points.setdefault(name, []).extend(
+                    (round(at + time, 3), value) for time, value in zip(one.times, one.values, strict=True)
+                )
+    for name, pairs in points.items():
+        yield Line(name, tuple(pairs), joined=False)
+
+
+def _seconds(value: float) -> str:
+    return format_value(value, Unit.SECONDS.value)
 
 
 def _over_time(run: Run, name: str, start: float) -> tuple[tuple[float, float], ...]:

@@ -20,6 +20,13 @@ FIRST = "first"
 """How those of the scout's do."""
 
 
+_COARSENESS = 2
+"""Four of fio's buckets are one count of its histogram log: at most 6.25 % wide, the middle within 3.2 %."""
+
+_MOST_LINES = 1000
+"""Lines of a histogram log, of 1.4 KB each, most of it zeros (chosen)."""
+
+
 class Division(StrEnum):
     """What each of a job's workers works on: the whole data set, its part of it, or a file of its own."""
 
@@ -45,9 +52,9 @@ class FioJob:
     repeatable; without, both differ each time. Of a mix (``randrw``, ``rw``) ``read_percent`` of the I/Os are
     reads; of one that is partly sequential ``random_percent`` go to random offsets. With ``create`` fio
     creates the file; else a missing file is an error, never a file full of holes. With ``log_interval``
-    (seconds) fio leaves files named after :data:`LOG` in its working directory: bandwidth, IOPS and latency
-    over time. Without ``invalidate`` the page cache keeps the file's pages when fio begins. It begins
-    ``delay`` seconds after fio does.
+    (seconds) fio leaves files named after :data:`LOG` in its working directory: bandwidth, IOPS, latency and
+    its histogram over time. Without ``invalidate`` the page cache keeps the file's pages when fio begins. It
+    begins ``delay`` seconds after fio does.
     """
 
     name: str
@@ -90,6 +97,14 @@ class FioJob:
         if self.rw.endswith("rw"):
             return "read", "write"
         return ("read",) if self.rw.endswith("read") else ("write",)
+
+    @property
+    def histogram_interval(self) -> float:
+        """Seconds between the lines of a worker's histogram log, so that all have 1000 at most; 0: no log."""
+        if self.log_interval <= 0:
+            return 0.0
+        lines = self.jobs * len(self.directions)
+        return max(self.log_interval, (self.runtime or 0.0) * lines / _MOST_LINES)
 
 
 _REPORT = (
@@ -187,6 +202,9 @@ def _options(job: FioJob, *, at_once: bool = False) -> list[str]:
     if job.log_interval > 0:
         options += [f"--write_{kind}_log={LOG}" for kind in ("bw", "iops", "lat")]
         options.append(f"--log_avg_msec={max(1, round(job.log_interval * 1000))}")
+        options.append(f"--write_hist_log={LOG}")
+        options.append(f"--log_hist_msec={max(1, round(job.histogram_interval * 1000))}")
+        options.append(f"--log_hist_coarseness={_COARSENESS}")
         options += ["--per_job_logs=0", "--log_unix_epoch=1"]
     return options
 

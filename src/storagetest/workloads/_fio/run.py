@@ -14,6 +14,7 @@ from storagetest.hosts.base import Completed, Host
 from storagetest.measure.series import Series
 from storagetest.workloads._agent.program import run_program
 from storagetest.workloads._agent.run import has_fork_server
+from storagetest.workloads._fio import latency_intervals
 from storagetest.workloads._fio.job import FIRST, LOG, FioJob, argv
 from storagetest.workloads._fio.parse import ExpectedReport, FioResult, parse_all
 from storagetest.workloads._fio.timeline import began, first_io, timeline
@@ -21,7 +22,9 @@ from storagetest.workloads._metrics import cpu_between
 
 _BEFORE, _FIO, _AFTER = "@@ storagetest: before", "@@ storagetest: fio", "@@ storagetest: after"
 _MISSING = "@@ storagetest: fio is missing"
-_LOGS = " ".join((*(f"{LOG}_{kind}.log" for kind in ("bw", "iops", "lat")), f"{FIRST}_lat.log"))
+_LOGS = " ".join(
+    (*(f"{LOG}_{kind}.log" for kind in ("bw", "iops", "lat")), latency_intervals.FILE, f"{FIRST}_lat.log")
+)
 _PROBE_TIMEOUT = 30.0
 _UPTIME = re.compile(r"^(\d+\.\d\d)$", re.MULTILINE)
 
@@ -117,6 +120,7 @@ def run_fio(
         expected,
         deadline=deadline,
         log_interval=interval,
+        histogram_interval=max(job.histogram_interval for job in jobs),
         preload=preload,
         wanted=wanted,
         tidy="\n".join(jobs[0].files) if dirty else "",
@@ -147,6 +151,7 @@ def run_command(
     *,
     deadline: float,
     log_interval: float = 0.0,
+    histogram_interval: float = 0.0,
     preload: tuple[str, str] = ("", "0"),
     wanted: str = "counters",
     tidy: str = "",
@@ -170,7 +175,7 @@ def run_command(
             f"{client.name}: fio did not end within {deadline:g} s and was ended. The target may hang: "
             f"check the client's dmesg\n  ran: {shlex.join(command)}"
         ) from error
-    return _read(client.name, command, expected, done, log_interval, cooldown)
+    return _read(client.name, command, expected, done, (log_interval, histogram_interval), cooldown)
 
 
 def _by_agent(client: Host, command: tuple[str, ...], deadline: float, wanted: str) -> Completed:
@@ -219,9 +224,11 @@ def _read(
     command: tuple[str, ...],
     expected: Sequence[ExpectedReport],
     done: Completed,
-    log_interval: float,
+    intervals: tuple[float, float],
     cooldown: float,
 ) -> FioOutcome:
+    """Return the outcome; ``intervals`` are those of the averaged and of the histogram logs."""
+    log_interval, histogram_interval = intervals
     if done.stdout.startswith(_MISSING):
         raise WorkloadError(f"{name}: fio is missing: install the package fio there")
     before, report, after = _sections(done.stdout)
@@ -242,6 +249,10 @@ def _read(
     series: tuple[Series, ...] = ()
     if start is not None and log_interval > 0:
         series = timeline(after, name, start=start, interval=log_interval)
+        if histogram_interval > 0:
+            series += latency_intervals.percentiles_over_time(
+                after, name, start=start, interval=histogram_interval
+            )
     cpu = cpu_between(counted.before.get("/proc/stat", ""), counted.after.get("/proc/stat", ""))
     return FioOutcome(first, cpu, evidence, results, counted, series, start, first_io(after))
 
