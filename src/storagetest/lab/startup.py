@@ -280,7 +280,7 @@ def _versions(
         script = "\n".join(f"echo \"$({each.version} 2>&1 | tr '\\n' ' ')\"" for each in running)
         command = ssh.argv(directory / "ssh_config", qemu.APPLIANCE, ["sh", "-c", script])
         lines = run(command, timeout=_SSH_TIMEOUT).splitlines()
-        if snapshot and all(map(version_in, lines)):
+        if snapshot and any(map(version_in, lines)):
             snapshot.keep_versions(lines)
     return {each: version_in(line) for each, line in zip(running, lines, strict=True)}
 
