@@ -97,15 +97,14 @@ class Commands:
                 self.put(sequence, first + at, min(self.most, blocks - at))
 
     def rewrite(self, sequence: BlockSequence) -> None:
-        """Write a small range four times: the last data are read."""
+        """Write a small range four times, and read it after each of them."""
         first, blocks = sequence.range("write again", self.most, sizes=(1, 2, 4))
         for number in range(4):
             data = sequence.data(blocks)
             sequence.say(f"write {number + 1} of 4 of {blocks} blocks at block {first}")
             succeeds(sequence, self.unit.write(self.lba + first, data))
             sequence.wrote(first, data)
-            if number % 2:
-                sequence.check(first, blocks)
+            sequence.check(first, blocks)
 
     def write_same(self, sequence: BlockSequence) -> None:
         """Write one block to a range, twice: zeroes or other data."""

@@ -92,7 +92,7 @@ class Commands:
                 self.put(sequence, at, count)
 
     def rewrite(self, sequence: BlockSequence) -> None:
-        """Write a small range four times: the last data are read."""
+        """Write a small range four times, and read it after each of them."""
         first, blocks = sequence.range("write again", self.limits.transfer, sizes=(1, 2, 4))
         command = io.write(self.scratch.nsid, self.scratch.lba + first, blocks)
         for number in range(4):
@@ -100,8 +100,7 @@ class Commands:
             sequence.say(f"Write {number + 1} of 4 of {blocks} blocks at block {first}")
             succeeds(sequence, self.queue.run(command, data=data))
             sequence.wrote(first, data)
-            if number % 2:
-                sequence.check(first, blocks)
+            sequence.check(first, blocks)
 
     def write_fua(self, sequence: BlockSequence) -> None:
         """Write a range with FUA."""
