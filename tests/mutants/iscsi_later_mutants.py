@@ -331,7 +331,7 @@ both(
 def login_after_failed_one(talk: ProxyConnection, pdu: Pdu) -> Out:
     if not isinstance(pdu, LoginResponse):
         return pdu
-    if pdu.status == 0x0203:
+    if pdu.status >> 8 == 2:
         talk.shared["failed"] = True
     elif pdu.status == 0 and talk.shared.pop("failed", False):
         return replace(pdu, status=0x0300, transit=False, data=b"")
