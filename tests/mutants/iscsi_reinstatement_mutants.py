@@ -60,7 +60,7 @@ both(
 def login_after_failed_one(talk: ProxyConnection, pdu: Pdu) -> Out:
     if not isinstance(pdu, LoginResponse):
         return pdu
-    if pdu.status >> 8 == 2:
+    if pdu.status:
         talk.shared["failed"] = True
     elif pdu.status == 0 and talk.shared.pop("failed", False):
         return replace(pdu, status=0x0300, transit=False, data=b"")
@@ -121,15 +121,6 @@ hangs_up(
 hangs_up(
     "failed-login-reinstates | RFC 7143 6.3.5 | a login that is refused ends the session with its ISID",
     lambda other, own, response: response.status >> 8 != 0 and _isid(other) == _isid(own),
-)
-hangs_up(
-    "refused-connection-ends-old | RFC 7143 6.3.4 | a refused connection reinstatement ends the connection",
-    lambda other, own, response: (
-        response.status >> 8 != 0
-        and own.login is not None
-        and bool(own.login.tsih)
-        and _isid(other) == _isid(own)
-    ),
 )
 
 

@@ -172,10 +172,13 @@ def thin(unit, facts, scratch) -> LogicalUnit:  # noqa: ARG001  # the cases writ
     section="SBC-3 GET LBA STATUS",
     kills=("lba-status-start", "lba-status-gap", "lba-status-length", "lba-status-reserved"),
 )
-def test_descriptors_begin_at_the_address_and_follow_each_other(unit, facts):
+def test_descriptors_begin_at_the_address_and_follow_each_other(unit, facts, scratch):
     """The first descriptor begins at the LBA of the CDB, each other where the one before it ends."""
     blocks = facts.capacity.blocks
-    for lba in (0, 1, blocks // 2 + 1, blocks - 1):
+    for at in (1, 5):  # so that a thin-provisioned unit has several extents
+        answer = unit.write(scratch.lba + at, scratch.pattern(1, seed=129))
+        assert answer.good, answer
+    for lba in (0, 1, scratch.lba, blocks // 2 + 1, blocks - 1):
         at = lba
         for one in statuses(unit, lba):
             assert one.lba == at, (
