@@ -1,4 +1,4 @@
-"""Mutants of sessions and connections that are reinstated, and of a login after another one."""
+"""Mutants of sessions and connections that are reinstated, of a login and of a preemption after another one."""
 
 # ruff: noqa: E501  # a mutant is a row of a table
 
@@ -9,11 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 from iscsi_proxy_connection import MUTANTS, IscsiMutant, Out, ProxyConnection, mutant
+from iscsi_rules import attention, good
 from mutant_row import cells
 from proxy import Hangup
 
 from storagetest.wire.iscsi.encoding import Pdu
-from storagetest.wire.iscsi.pdu import DataIn, LoginRequest, LoginResponse
+from storagetest.wire.iscsi.pdu import DataIn, LoginRequest, LoginResponse, ScsiResponse
+from storagetest.wire.scsi.codes import Asc
+from storagetest.wire.scsi.sense import decode_sense
 
 PR_IN = 0x5E
 """PERSISTENT RESERVE IN."""
@@ -157,3 +160,15 @@ def registration_ends_with_session(talk: ProxyConnection, pdu: Pdu) -> Out:
     if read_keys and talk.memory.get("counted", 1) > 1 and len(pdu.data) >= 8:
         return replace(pdu, data=pdu.data[:4] + bytes(len(pdu.data) - 4))
     return pdu
+
+
+@mutant(
+    "second-preempt-unreported | SPC-4 PREEMPT | the second registration that is preempted gets no unit attention"
+)
+def second_preempt_unreported(talk: ProxyConnection, pdu: Pdu) -> Out:
+    if not isinstance(pdu, ScsiResponse) or not attention(pdu) or talk.cdb(pdu)[0] != 0:
+        return pdu
+    if decode_sense(pdu.sense).asc != Asc.REGISTRATIONS_PREEMPTED:
+        return pdu
+    talk.shared["reported"] = talk.shared.get("reported", 0) + 1
+    return good(pdu) if talk.shared["reported"] > 1 else pdu
