@@ -2,7 +2,8 @@
 
 It makes the legal choices of a :class:`Choices`. It shares the codecs with the suite and nothing else. It has
 what its tests need: login without CHAP, NOP, Text refused, task management, logout, and the commands INQUIRY,
-READ CAPACITY(16), TEST UNIT READY, READ and WRITE (10 and 16). One thread for each connection.
+READ CAPACITY(16), TEST UNIT READY, READ and WRITE (10 and 16); if it is thin provisioned, those of
+``iscsi_thin_unit.py``. One thread for each connection.
 """
 
 from __future__ import annotations
@@ -11,8 +12,20 @@ import contextlib
 import socket
 import struct
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+from iscsi_thin_unit import (
+    GET_LBA_STATUS,
+    MODE_PARAMETERS_CHANGED,
+    MODE_SELECT_6,
+    MODE_SENSE_6,
+    SERVICE_IN_16,
+    UNMAP,
+    ScsiError,
+    ThinUnit,
+)
 
 from storagetest.wire.iscsi.codes import NO_TAG, AsyncEvent, LogoutResult, TaskFunction, TaskResult
 from storagetest.wire.iscsi.connection import NEED_DATA, PduReceiver, ReceivedPdu
@@ -44,6 +57,8 @@ IQN = "iqn.2024-01.org.example:sound"
 NAA = bytes.fromhex("6001405500000000a000000000000001")
 BLOCKS = 4096
 WINDOW = 32
+ALLOCATION = {0x12: slice(3, 5), MODE_SENSE_6: slice(4, 5), SERVICE_IN_16: slice(10, 14)}
+"""Where the CDB of a command has its allocation length."""
 OWN = {
     "HeaderDigest": "None",
     "DataDigest": "None",
@@ -74,14 +89,18 @@ class Choices:
     unsolicited: bool = False  # InitialR2T is No, and ImmediateData Yes
     answers_aborted: bool = False  # not legal: an aborted write ends with GOOD after the task's response
     block_size: int = 512
+    thin: bool = False  # thin provisioned, and with a Control mode page that can be changed
 
 
 @dataclass
 class Write:
+    """A command with data-out: a write to byte ``at``, or what ``execute`` does with the data."""
+
     command: ScsiCommand
     data: bytearray
     size: int
     at: int
+    execute: Callable[[bytes], object] | None = None
     asked: int = 0
     r2ts: int = 0
     outstanding: bool = False
@@ -94,6 +113,9 @@ class Connection:
     sock: socket.socket
     unit: bytearray
     choices: Choices
+    thin: ThinUnit | None = None
+    every: list[Connection] = field(default_factory=list)
+    attention: int = 0
     stat_sn: int = 1
     exp_cmd_sn: int = 1
     max_recv: int = 8192
@@ -195,38 +217,76 @@ class Connection:
 
     def command(self, pdu: ScsiCommand) -> None:
         opcode, size = pdu.cdb[0], self.choices.block_size
+        if self.attention and opcode not in (0x12, 0xA0, 0x03):
+            asc, self.attention = self.attention, 0
+            self.fail(pdu, ScsiError(6, asc))
+            return
         lba, blocks = struct.unpack_from(">xxQI" if opcode in (0x88, 0x8A) else ">xxIxH", pdu.cdb)
         if opcode in (0x2A, 0x8A):
-            write = self.writes[pdu.itt] = Write(pdu, bytearray(blocks * size), blocks * size, lba * size)
-            write.data[: len(pdu.data)], write.asked = pdu.data, len(pdu.data)
-            if not pdu.final:  # the rest of the first burst follows, unsolicited (4.2.5.2)
-                write.asked, write.outstanding = min(self.first_burst, write.size), True
-            self.go_on(write)
+            self.receive(pdu, blocks * size, lba * size)
+            return
+        if self.thin is not None and opcode in (MODE_SELECT_6, UNMAP):
+            length = pdu.cdb[4] if opcode == MODE_SELECT_6 else int.from_bytes(pdu.cdb[7:9], "big")
+            self.receive(pdu, length, 0, self.select if opcode == MODE_SELECT_6 else self.thin.unmap)
             return
         known = {
             0x00: lambda: b"",
             0x12: lambda: self.inquiry(pdu.cdb),
-            0x9E: lambda: struct.pack(">QI", BLOCKS - 1, size).ljust(32, b"\0"),
+            SERVICE_IN_16: lambda: self.service_in(pdu.cdb),
             0x28: lambda: bytes(self.unit[lba * size : (lba + blocks) * size]),
             0x88: lambda: bytes(self.unit[lba * size : (lba + blocks) * size]),
         }
+        if self.thin is not None:
+            known[MODE_SENSE_6] = lambda: self.thin.mode_sense(pdu.cdb) if self.thin else b""
         if opcode not in known:
-            sense = fixed_sense(5, 0x2000)
-            self.respond(ScsiResponse(itt=pdu.itt, status=2, data=struct.pack(">H", len(sense)) + sense))
+            self.fail(pdu, ScsiError(5, 0x2000))
             return
-        self.answer(pdu, known[opcode]())
+        try:
+            self.answer(pdu, known[opcode]())
+        except ScsiError as error:
+            self.fail(pdu, error)
+
+    def receive(
+        self, pdu: ScsiCommand, size: int, at: int, execute: Callable[[bytes], object] | None = None
+    ) -> None:
+        """Begin a command with data-out."""
+        write = self.writes[pdu.itt] = Write(pdu, bytearray(size), size, at, execute)
+        write.data[: len(pdu.data)], write.asked = pdu.data, len(pdu.data)
+        if not pdu.final:  # the rest of the first burst follows, unsolicited (4.2.5.2)
+            write.asked, write.outstanding = min(self.first_burst, write.size), True
+        self.go_on(write)
+
+    def fail(self, pdu: ScsiCommand, error: ScsiError) -> None:
+        """End a command in CHECK CONDITION."""
+        make = self.thin.sense if self.thin is not None else fixed_sense
+        sense = make(error.key, error.asc)
+        self.respond(ScsiResponse(itt=pdu.itt, status=2, data=struct.pack(">H", len(sense)) + sense))
+
+    def select(self, data: bytes) -> None:
+        """MODE SELECT(6): the values are those of all nexuses, and the others are notified."""
+        assert self.thin is not None
+        if self.thin.mode_select(data):
+            for other in self.every:
+                other.attention = MODE_PARAMETERS_CHANGED if other is not self else other.attention
+
+    def service_in(self, cdb: bytes) -> bytes:
+        if self.thin is None:
+            return struct.pack(">QI", BLOCKS - 1, self.choices.block_size).ljust(32, b"\0")
+        return self.thin.lba_status(cdb) if cdb[1] & 0x1F == GET_LBA_STATUS else self.thin.capacity()
 
     def inquiry(self, cdb: bytes) -> bytes:
         if not cdb[1] & 1:
             return b"\0\0\6\x12\x1f\0\0\2" + b"SOUND   " + b"a unit in memory" + b"1   "
         pages = {0: bytes([0, 0x83]), 0x83: b"\1\3\0\x10" + NAA}
+        if self.thin is not None:
+            pages |= {0: bytes([0, 0x83, 0xB0, 0xB2])} | self.thin.pages()
         body = pages.get(cdb[2], b"")
         return struct.pack(">BBH", 0, cdb[2], len(body)) + body
 
     def answer(self, pdu: ScsiCommand, data: bytes) -> None:
         """Send ``data``, cut to what the CDB and the initiator allow, and the status."""
-        if pdu.cdb[0] == 0x12:
-            data = data[: int.from_bytes(pdu.cdb[3:5], "big")]
+        if (place := ALLOCATION.get(pdu.cdb[0])) is not None:
+            data = data[: int.from_bytes(pdu.cdb[place], "big")]
         sent, limit = data[: pdu.expected_length], self.max_recv
         for number, at in enumerate(range(0, len(sent), limit)):
             piece = sent[at : at + limit]
@@ -273,9 +333,22 @@ class Connection:
         """End a write whose data are there; ask for what is missing."""
         if write.asked == write.size and not write.outstanding:
             del self.writes[write.command.itt]
-            self.unit[write.at : write.at + write.size] = write.data
-            self.respond(ScsiResponse(itt=write.command.itt))
+            self.end(write)
         self.ask()
+
+    def end(self, write: Write) -> None:
+        """Execute a command whose data are there."""
+        try:
+            if write.execute is not None:
+                write.execute(bytes(write.data))
+            else:
+                self.unit[write.at : write.at + write.size] = write.data
+                if self.thin is not None:
+                    self.thin.wrote(write.at, write.size)
+        except ScsiError as error:
+            self.fail(write.command, error)
+        else:
+            self.respond(ScsiResponse(itt=write.command.itt))
 
     # Task management: the response waits for the data that were asked for (4.2.3.3)
 
@@ -310,6 +383,8 @@ class Server:
     def __init__(self, choices: Choices | None = None) -> None:
         self.choices = choices or Choices()
         self.unit = bytearray(BLOCKS * self.choices.block_size)
+        self.thin = ThinUnit(self.unit, self.choices.block_size) if self.choices.thin else None
+        self._connections: list[Connection] = []
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         self.port: int = self._listener.getsockname()[1]
         self._sockets: list[socket.socket] = []
@@ -334,4 +409,9 @@ class Server:
 
     def _serve(self, sock: socket.socket) -> None:
         with sock, contextlib.suppress(OSError):
-            Connection(sock, self.unit, self.choices).serve()
+            made = Connection(sock, self.unit, self.choices, self.thin, self._connections)
+            self._connections.append(made)
+            try:
+                made.serve()
+            finally:
+                self._connections.remove(made)

@@ -4,8 +4,10 @@ import iscsi_block_mutants  # noqa: F401
 import iscsi_data_mutants  # noqa: F401
 import iscsi_edge_mutants  # noqa: F401
 import iscsi_login_mutants  # noqa: F401
+import iscsi_optional_mutants  # noqa: F401
 import iscsi_pdu_mutants  # noqa: F401
 import iscsi_portal_mutants  # noqa: F401
+import iscsi_reinstatement_mutants  # noqa: F401
 import iscsi_reservation_mutants  # noqa: F401
 import iscsi_scsi_mutants  # noqa: F401
 import iscsi_sequence_mutants  # noqa: F401

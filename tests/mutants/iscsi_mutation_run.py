@@ -36,6 +36,13 @@ def serve_unsolicited() -> Iterator[tuple[str, int]]:
         yield "127.0.0.1", server.port
 
 
+@contextlib.contextmanager
+def serve_thin() -> Iterator[tuple[str, int]]:
+    """Start the small target with thin provisioning and a D_SENSE that can be changed, which LIO has not."""
+    with Server(Choices(thin=True)) as server:
+        yield "127.0.0.1", server.port
+
+
 def mutation_run() -> MutationRun:
     """Return the mutation run of the lab that is up."""
     lab = Lab.find(os.environ.get("STORAGETEST_LAB", "default"))
@@ -56,8 +63,9 @@ def mutation_run() -> MutationRun:
             "plain": TargetKind(PLAIN | named, serve),
             "chap": TargetKind(chap, serve),
             "unsolicited": TargetKind(UNSOLICITED, serve_unsolicited),
+            "thin": TargetKind(UNSOLICITED, serve_thin),
         },
         lambda _from_target: lambda data: [data],  # a talk cuts the stream itself: digests begin late
-        modules={"chap": "test_chap.py", "unsolicited": "test_sessions.py"},
+        modules={"chap": "test_chap.py", "unsolicited": "test_sessions.py", "thin": "test_scsi_optional.py"},
         options=("-m", "not slow"),
     )

@@ -23,7 +23,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -232,14 +232,38 @@ def table(mutants: Mapping[str, MutantInfo], killers: Callable[[str], list[str]]
     return "\n".join(lines) + "\n"
 
 
-def check_page(page: Path, text: str, mutants: Mapping[str, MutantInfo], *, write: bool) -> None:
-    """Check that ``page`` lists every mutant and none without a killer; with ``write``, write it first."""
+def check_page(
+    page: Path,
+    text: str,
+    mutants: Mapping[str, MutantInfo],
+    *,
+    write: bool,
+    tried: Container[str] | None = None,
+) -> None:
+    """Check that ``page`` lists every mutant and none without a killer; with ``write``, write it first.
+
+    ``tried`` has the mutants of this run (None: all): the page keeps its lines of the others.
+    """
     if write:
-        page.write_text(text, encoding="utf-8")
+        page.write_text(text if tried is None else keep_lines(page, text, tried), encoding="utf-8")
     listed = page.read_text(encoding="utf-8")
     missing = [name for name, mutant in mutants.items() if f"| {name} | {mutant.section} |" not in listed]
     assert not missing, f"docs/{page.name} does not list {', '.join(missing)}"
-    assert "**none**" not in listed
+    assert "**none**" not in listed, f"docs/{page.name} lists a mutant that no case kills"
+
+
+def keep_lines(page: Path, text: str, tried: Container[str]) -> str:
+    """Return ``text`` with the lines that ``page`` has of mutants that were not tried."""
+    kept = {_mutant_in(line): line for line in page.read_text(encoding="utf-8").splitlines()}
+    lines = [
+        line if _mutant_in(line) in tried else kept.get(_mutant_in(line), line) for line in text.splitlines()
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _mutant_in(line: str) -> str:
+    """Return the name of the mutant in a line of a page; other lines are their own name."""
+    return line.split(" | ", 1)[0].removeprefix("| ") if line.startswith("| ") else line
 
 
 def unexpected_outcomes(records: Iterable[Mapping[str, Any]], kept: Sequence[str]) -> list[str]:

@@ -12,6 +12,7 @@ for _area in (
     "data",
     "directory",
     "kept",
+    "later",
     "lock",
     "marked",
     "moved",

@@ -148,7 +148,7 @@ def test_a_failure_with_another_message_is_not_allowed(run, pytester):
     run("-k", "bad and disk", known_issues=TABLE.replace("4 == *", "3 == *"))
     assert case_outcomes(pytester.path, "disk") == {"C-2": "failed"}
     message = read_cases(pytester.path, "disk")["C-2"]["message"]
-    assert message.startswith("`number == 5` is false: 4 == 5; required: bad (")
+    assert message.startswith("`number` is 4; it has to be 5; required: bad (")
 
 
 def test_an_expired_entry_has_no_effect_and_a_skipped_case_does_not_run(run, pytester):

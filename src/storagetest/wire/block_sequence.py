@@ -4,17 +4,26 @@ The engine knows no protocol: a suite gives it operations, which make a command 
 model. After each operation the blocks around it are read, by ``read``, and at the end all blocks are. A block
 that was deallocated is unknown until it is written: a target may return its data or something else. A
 mismatch is an AssertionError that names the last operations.
+
+The seed selects an order, and not what occurs. Sizes, places and whatever else an operation varies are dealt
+from decks, one for each purpose: each shape of a deck comes before one of them comes again. A sequence with
+at least as many operations as its decks have shapes has them all, whatever the seed.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
-SIZES = (1, 1, 2, 3, 7, 8, 9, 15, 16, 17, 33, 63, 64, 65, 127, 128, 129)
+AGAIN = 0
+"""In place of a size: a range that was used before."""
+
+SIZES = (1, 2, 3, 7, 8, 9, 15, 16, 17, 33, 63, 64, 65, 127, 128, 129, *[AGAIN] * 6)
 """Blocks of a range: around the powers of two (chosen)."""
 
 Operation = Callable[["BlockSequence"], None]
+T = TypeVar("T")
 
 
 class BlockSequence:
@@ -26,29 +35,47 @@ class BlockSequence:
         self.known: list[bytes | None] = [None] * blocks
         self.log: list[str] = []
         self._used: list[tuple[int, int]] = []
+        self._decks: dict[str, list[Any]] = {}
         self._near: tuple[int, int] = (0, 0)
 
     def run(self, operations: Sequence[Operation], count: int) -> None:
         """Make ``count`` operations: each of them in each round, in another order each time."""
-        order: list[Operation] = []
         for _ in range(count):
-            if not order:
-                order = self.random.sample(list(operations), len(operations))
-            order.pop()(self)
+            self.deal("operation", operations)(self)
             first, blocks = self._near
             start = max(0, first - 1)
             self.check(start, min(self.blocks, first + blocks + 1) - start)
         self.check(0, self.blocks)
 
-    def range(self, most: int) -> tuple[int, int]:
-        """Return (first block, number) of up to ``most`` blocks, often a range that was used before."""
-        if self._used and self.random.random() < 0.5:
+    def deal(self, purpose: str, shapes: Sequence[T]) -> T:
+        """Return the next shape of the deck of ``purpose``; an empty deck is made of ``shapes`` again."""
+        deck = self._decks.setdefault(purpose, [])
+        if not deck:
+            deck += self.random.sample(shapes, len(shapes))
+        shape: T = deck.pop()
+        return shape
+
+    def range(
+        self, purpose: str, most: int, *, sizes: Sequence[int] = SIZES, odd: bool | None = None
+    ) -> tuple[int, int]:
+        """Return (first block, number) of up to ``most`` blocks; the number is dealt from ``sizes``.
+
+        ``odd``: whether the first block has an odd number; None: any.
+        """
+        size = self.deal(f"blocks of a {purpose}", sizes)
+        if size == AGAIN and self._used:
             first, count = self.random.choice(self._used[-4:])
         else:
-            count = min(self.random.choice(SIZES), self.blocks)
-            first = self.random.randrange(self.blocks - count + 1)
+            count = min(size or 1, most, self.blocks - 1)
+            first = self.random.randrange(self.blocks - count)
+            if odd is not None and first % 2 != odd:
+                first += 1
             self._used.append((first, count))
-        self._near = first, min(count, most)
+        return self.near(first, min(count, most))
+
+    def near(self, first: int, blocks: int) -> tuple[int, int]:
+        """Note the range that the operation is about, and return it."""
+        self._near = first, blocks
         return self._near
 
     def data(self, blocks: int) -> bytes:
@@ -72,6 +99,10 @@ class BlockSequence:
         """Return the data of a range, or None if a block of it is unknown."""
         some = self.known[first : first + blocks]
         return b"".join(one for one in some if one is not None) if None not in some else None
+
+    def shows(self, first: int, blocks: int) -> bool:
+        """Whether all blocks of a range are known and have data that no other operation leaves: no zeroes."""
+        return all(one is not None and any(one) for one in self.known[first : first + blocks])
 
     def check(self, first: int, blocks: int) -> None:
         """Read a range and compare it with the model."""

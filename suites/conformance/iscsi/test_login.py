@@ -319,3 +319,17 @@ def test_the_response_to_a_refused_login_is_followed_by_a_close(send_login, conn
 @pytest.mark.case("ISC-LOGIN-40", section="RFC 7143 4.2.4", level="MAY", no_mutant_reason="a MAY never fails")
 def test_a_connection_without_a_login_is_closed_after_a_timeout(connection):
     assert connection.receive(deadline=60.0) is None
+
+
+@pytest.mark.case("ISC-LOGIN-41", section="RFC 7143 6.3, 7.12", kills=("login-after-failed-one",))
+def test_a_login_succeeds_after_one_that_was_refused(connections, portal):
+    """A login that fails leaves nothing: the next one, of the same and of another initiator, succeeds."""
+    for number in range(1, 4):
+        refusal = connections.refused("a", target=f"{portal.iqn}.absent")
+        for letter in ("a", "b"):
+            try:
+                connections.login(letter).ping()
+            except LoginRefused as error:
+                raise AssertionError(
+                    f"the login after refusal {number} ({refusal}) is refused, too: {error}"
+                ) from None

@@ -222,3 +222,26 @@ def test_a_unit_reserved_with_reserve_6_is_free_when_the_session_ends(not_reserv
         wait_until(lambda: b.write(scratch.lba, scratch.pattern(1)).good, 3.0, "the end of the reservation")
     except DeadlineExceeded:
         raise AssertionError("the unit is still reserved 3 s after the reserver's logout") from None
+
+
+@pytest.mark.case(
+    "SCS-PR-79",
+    section="SPC-4 PREEMPT, unit attention",
+    kills=("second-preempt-unreported",),
+    builds_on=("SCS-PR-16",),
+)
+def test_each_preemption_is_reported_to_the_nexus_that_lost_its_registration(unreserved):
+    """A nexus whose registration is preempted gets a unit attention, each time and on each nexus."""
+    nexuses = dict(zip("ab", unreserved, strict=True))
+    keys = {"a": KEY_A, "b": KEY_B}
+    assert nexuses["a"].register(KEY_A).good
+    for number, (victim, other) in enumerate(("ab", "ba", "ab"), start=1):
+        answer = nexuses[other].register(keys[other])
+        assert answer.good, answer
+        nexuses[other].clear_attentions()
+        answer = nexuses[other].preempt(PrType.WRITE_EXCLUSIVE, keys[other], keys[victim])
+        assert answer.good, answer
+        answer = nexuses[victim].test_unit_ready()
+        assert answer.check(SenseKey.UNIT_ATTENTION, Asc.REGISTRATIONS_PREEMPTED), (
+            f"{answer}: preemption {number}; the nexus has lost its registration"
+        )

@@ -16,8 +16,8 @@ from storagetest.wire.scsi.logical_unit import LogicalUnit, ScsiResult
 
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="SBC-3 READ, WRITE", level="MUST")]
 
-COUNT = 80
-"""Operations of one sequence (chosen)."""
+COUNT = 96
+"""Operations of one sequence (chosen): four rounds, in which every deck of shapes is dealt."""
 
 BLOCKS = 300
 """Blocks of a sequence (chosen)."""
@@ -54,7 +54,7 @@ class Commands:
         data = b""
         for at in range(0, blocks, self.most):
             count = min(self.most, blocks - at)
-            command = self.sequence_made.random.choice((c.READ_10, c.READ_12, c.READ_16))
+            command = self.sequence_made.deal("read", (c.READ_10, c.READ_12, c.READ_16))
             answer = self.unit.read(self.lba + first + at, count, command=command)
             if answer.unsupported:
                 answer = self.unit.read(self.lba + first + at, count)
@@ -65,47 +65,58 @@ class Commands:
     def operations(self) -> list[Operation]:
         """Return the operations."""
         return [
-            *[self.write] * 6, self.rewrite, self.rewrite, *[self.write_same] * 3,
-            *[self.compare_and_write] * 3, *[self.unmap] * 2,
-            *[self.synchronize] * 2, *[self.fail] * 2, *[self.ping] * 2, *[self.identify] * 2,
-            *[self.short] * 2,
+            *[self.write] * 7, self.rewrite, *[self.write_same] * 3, *[self.compare_and_write] * 2,
+            *[self.unmap] * 2, *[self.synchronize] * 2, *[self.fail] * 2, *[self.ping] * 2,
+            *[self.identify] * 2, *[self.short] * 2,
         ]  # fmt: skip
 
     def write(self, sequence: BlockSequence) -> None:
         """Write a range, by one of the commands."""
-        first, blocks = sequence.range(self.most)
+        command = sequence.deal("write", (c.WRITE_10, c.WRITE_12, c.WRITE_16, c.WRITE_16))
+        self.put(sequence, *sequence.range("write", self.most), command=command)
+
+    def put(
+        self, sequence: BlockSequence, first: int, blocks: int, *, command: c.CommandFormat = c.WRITE_16
+    ) -> None:
+        """Write new data to a range of one transfer."""
         data = sequence.data(blocks)
-        command = sequence.random.choice((c.WRITE_10, c.WRITE_12, c.WRITE_16, c.WRITE_16))
         if command.name in self.lacking:
             command = c.WRITE_16
         sequence.say(f"a {command.name} of {blocks} blocks at block {first}")
         answer = self.unit.write(self.lba + first, data, command=command)
         if answer.unsupported and command is c.WRITE_12:
             self.lacking.add(command.name)
-            return
+            answer = self.unit.write(self.lba + first, data)
         succeeds(sequence, answer)
         sequence.wrote(first, data)
 
+    def fill(self, sequence: BlockSequence, first: int, blocks: int) -> None:
+        """Write a range if a part of it is unknown, or zeroes."""
+        if not sequence.shows(first, blocks):
+            for at in range(0, blocks, self.most):
+                self.put(sequence, first + at, min(self.most, blocks - at))
+
     def rewrite(self, sequence: BlockSequence) -> None:
-        """Write a small range four times: the last data are read."""
-        first, blocks = sequence.range(min(self.most, 4))
+        """Write a small range four times, and read it after each of them."""
+        first, blocks = sequence.range("write again", self.most, sizes=(1, 2, 4))
         for number in range(4):
             data = sequence.data(blocks)
             sequence.say(f"write {number + 1} of 4 of {blocks} blocks at block {first}")
             succeeds(sequence, self.unit.write(self.lba + first, data))
             sequence.wrote(first, data)
-            if number % 2:
-                sequence.check(first, blocks)
+            sequence.check(first, blocks)
 
     def write_same(self, sequence: BlockSequence) -> None:
-        """Write one block to a range, zeroes or other data."""
+        """Write one block to a range, twice: zeroes or other data."""
         if "WRITE SAME" in self.lacking:
             return
         limits = self.facts.limits
-        first, blocks = sequence.range((limits.max_write_same if limits else 0) or BLOCKS)
-        if sequence.random.random() < 0.3 and not (limits and 0 < limits.max_write_same < 257):
-            first, blocks = sequence.random.randrange(BLOCKS - 257), 257
-        for block in (bytes(self.size), sequence.data(1), sequence.data(1))[sequence.random.randrange(2) :]:
+        most = (limits.max_write_same if limits else 0) or BLOCKS
+        first, blocks = sequence.range("write same", most, sizes=(257, 1, 2, 17, 64, 65, 129, 257))
+        start = max(0, first - 1)
+        self.fill(sequence, start, min(BLOCKS, first + blocks + 1) - start)
+        zeroes_first = sequence.deal("block of a write same", (True, False))
+        for block in (bytes(self.size) if zeroes_first else sequence.data(1), sequence.data(1)):
             sequence.say(f"a WRITE SAME(16) of {blocks} blocks at block {first}")
             answer = self.unit.run(c.WRITE_SAME_16, data=block, lba=self.lba + first, blocks=blocks)
             if answer.unsupported:
@@ -113,47 +124,55 @@ class Commands:
                 return
             succeeds(sequence, answer)
             sequence.wrote(first, block * blocks)
-        sequence.check(max(0, first - 1), min(BLOCKS, first + blocks + 1) - max(0, first - 1))
+            sequence.check(start, min(BLOCKS, first + blocks + 1) - start)
 
     def compare_and_write(self, sequence: BlockSequence) -> None:
-        """Compare and write one block: with its data, and with data of which one byte differs."""
+        """Compare and write blocks: with their data, and with data of which one byte differs."""
         limits = self.facts.limits
-        if "COMPARE AND WRITE" in self.lacking or (limits and not limits.max_compare_and_write):
+        most = limits.max_compare_and_write if limits else 1
+        if "COMPARE AND WRITE" in self.lacking or not most:
             return
-        first, _ = sequence.range(1)
-        held = sequence.held(first, 1)
-        if held is None:
-            return
-        new = held
+        first, blocks = sequence.range("compare and write", most, sizes=(1, 2, 8, 1))
+        self.fill(sequence, first, blocks)
+        new = sequence.held(first, blocks)
+        assert new is not None
         for _ in range(2):
-            held, new = new, sequence.data(1)
-            sequence.say(f"a COMPARE AND WRITE of block {first} with its data")
+            held, new = new, sequence.data(blocks)
+            sequence.say(f"a COMPARE AND WRITE of {blocks} blocks at block {first} with their data")
             answer = self.unit.compare_and_write(self.lba + first, held, new)
             if answer.unsupported:
                 self.lacking.add("COMPARE AND WRITE")
                 return
             succeeds(sequence, answer)
             sequence.wrote(first, new)
-            sequence.check(first, 1)
-        wrong, at = bytearray(new), sequence.random.randrange(self.size)
-        wrong[at] ^= 0x10
-        sequence.say(f"a COMPARE AND WRITE of block {first}, of which byte {at} differs")
-        answer = self.unit.compare_and_write(self.lba + first, bytes(wrong), held)
-        assert answer.check(SenseKey.MISCOMPARE), (
-            f"{answer} from {sequence.history()}; it has to be MISCOMPARE"
-        )
+            sequence.check(first, blocks)
+        for where in (0, blocks - 1):
+            wrong, at = bytearray(new), where * self.size + sequence.random.randrange(self.size)
+            wrong[at] ^= 0x10
+            sequence.say(
+                f"a COMPARE AND WRITE of {blocks} blocks at block {first}, of which byte {at} differs"
+            )
+            answer = self.unit.compare_and_write(self.lba + first, bytes(wrong), sequence.data(blocks))
+            assert answer.check(SenseKey.MISCOMPARE), (
+                f"{answer} from {sequence.history()}; it has to be MISCOMPARE"
+            )
 
     def unmap(self, sequence: BlockSequence) -> None:
-        """Unmap two ranges, and write after it."""
+        """Unmap two ranges, whose neighbours have data, and write after it."""
         provisioning, limits = self.facts.provisioning, self.facts.limits
         if provisioning is None or not provisioning.unmap:
             return
-        most = (limits.max_unmap_blocks if limits else 0) or 16
-        count = min(most // 2, 16)
-        places = sequence.random.sample(range(0, BLOCKS - 32, 32), 2)
+        most = (limits.max_unmap_blocks if limits else 0) or 32
+        count = min(most // 2, sequence.deal("blocks of an unmap", (1, 8, 16, 15)))
+        if not count:
+            return
+        places = sequence.random.sample(range(1, BLOCKS - 32, 32), 2)
         ranges = [(place, count) for place in places]
         if limits and limits.max_unmap_descriptors == 1:
             ranges = ranges[:1]
+        for first, blocks in ranges:
+            self.fill(sequence, first - 1, blocks + 2)
+        sequence.near(*ranges[0])
         sequence.say(f"an UNMAP of (block, blocks) {ranges}")
         answer = self.unit.unmap(*((self.lba + first, blocks) for first, blocks in ranges))
         succeeds(sequence, answer)
@@ -172,7 +191,8 @@ class Commands:
 
     def fail(self, sequence: BlockSequence) -> None:
         """Read past the end of the unit, and then a range: the failure changes nothing of what follows."""
-        first, blocks = sequence.range(self.most)
+        first, blocks = sequence.range("read", self.most, sizes=(2, 3, 16, 129))
+        self.fill(sequence, first, blocks)
         sequence.say("a READ(16) past the end of the unit")
         answer = self.unit.read(self.facts.capacity.blocks, 1)
         assert answer.check(SenseKey.ILLEGAL_REQUEST, Asc.LBA_OUT_OF_RANGE), (
@@ -182,11 +202,11 @@ class Commands:
 
     def ping(self, sequence: BlockSequence) -> None:
         """Ping with data of any length."""
-        data = sequence.random.randbytes(sequence.random.choice((0, 1, 3, 4, 101, 512)))
+        data = sequence.random.randbytes(sequence.deal("ping", (0, 1, 3, 4, 101, 512)))
         sequence.say(f"a NOP-Out of {len(data)} bytes")
         found = self.unit.runner.ping(data).data
         assert found == data, f"{len(found)} bytes or other ones are returned from {sequence.history()}"
-        sequence.range(1)
+        sequence.range("read", 1)
 
     def identify(self, sequence: BlockSequence) -> None:
         """Ask for INQUIRY data and the capacity again: nothing has changed them."""
@@ -196,11 +216,11 @@ class Commands:
             assert now == was, (
                 f"{name} returns {now.hex()} and returned {was.hex()} before; nothing has changed it"
             )
-        sequence.range(1)
+        sequence.range("read", 1)
 
     def short(self, sequence: BlockSequence) -> None:
         """Read less than is expected: the residual is checked by the initiator."""
-        first, blocks = sequence.range(min(self.most, 8))
+        first, blocks = sequence.range("short read", self.most, sizes=(1, 2, 8))
         sequence.say(f"a READ(16) of {blocks} blocks at block {first}, with {blocks + 1} expected")
         done = self.unit.runner.command(
             c.cdb(c.READ_16, lba=self.lba + first, blocks=blocks), read=(blocks + 1) * self.size

@@ -20,6 +20,9 @@ SAVEABLE, CHANGEABLE = 1 << 0, 1 << 2
 SAVE_AND_SELECT = 1 << 4
 """ONCS: Select of Get Features, and Save of Set Features (5.2.13.2.1)."""
 
+NAMESPACE_NOTICES = 1 << 8
+"""Namespace Attribute Notices: a bit of OAES, and of the configured events (5.2.13.2.1, 5.2.26.1.5)."""
+
 ALL_NAMESPACES = 0xFFFFFFFF
 
 MANDATORY = {
@@ -108,6 +111,53 @@ def test_a_feature_is_one_controllers_own(session: ControllerSession, bench: Har
     assert session.admin.run(admin.set_features(Feature.KATO, 61_000)).ok
     assert get(other, Feature.KATO, CURRENT) == before, "5.2.26: KATO is of one controller"
     assert get(session, Feature.KATO, CURRENT) >= 61_000, "5.2.26.1.8: KATO as set, or rounded up"
+
+
+@pytest.mark.case(
+    "NVA-FEAT-AGAIN",
+    section="Base 5.2.26",
+    kills=("second-set-features-ignored",),
+    builds_on=("NVA-FEAT-AEN-01",),
+)
+def test_a_feature_has_the_value_that_was_set_last(session: ControllerSession) -> None:
+    """Each Set Features of a feature sets it, whatever was set before."""
+    unit = max(session.controller["kas"] * 100, 1)
+    events = session.controller["oaes"] & NAMESPACE_NOTICES
+    values = [(Feature.KATO, kato) for kato in (60_000, 90_000, 61_000, 90_000)]
+    values += [(Feature.ASYNC_EVENT, value) for value in (events, 0, events, 0)]
+    for number, (fid, value) in enumerate(values):
+        done = session.admin.run(admin.set_features(fid, value))
+        assert done.ok, f"5.2.26: {value} for feature {fid:02x}h is not {status_name(done.status)}"
+        wanted = -(-value // unit) * unit if fid == Feature.KATO else value  # rounded up (5.2.26.1.8)
+        found = get(session, fid, CURRENT)
+        assert found == wanted, (
+            f"5.2.26: feature {fid:02x}h is {found}; Set Features {number % 4 + 1} of it has set {wanted}"
+        )
+
+
+@pytest.mark.case(
+    "NVA-FEAT-ASSOCIATION",
+    section="Base 3.7.2, 5.2.26",
+    kills=("feature-outlives-association",),
+    builds_on=("NVA-FEAT-AEN-01",),
+)
+def test_a_new_association_begins_with_the_value_that_the_one_before_it_began_with(
+    bench: Harness, session: ControllerSession
+) -> None:
+    """A value that was not saved ends with its controller: a new association has the default."""
+    events = session.controller["oaes"] & NAMESPACE_NOTICES
+    before = get(session, Feature.ASYNC_EVENT, CURRENT)
+    if not events:
+        pytest.skip("OAES: the events that can be configured are none of those tested here")
+    done = session.admin.run(admin.set_features(Feature.ASYNC_EVENT, before ^ events))
+    assert done.ok, f"5.2.26: the configured events are not {status_name(done.status)}"
+    for when in ("while the first one lasts", "after the first one"):
+        found = get(bench.session(), Feature.ASYNC_EVENT, CURRENT)
+        assert found == before, (
+            f"3.7.2: a new association {when} has Asynchronous Event Configuration {found:#x}; the first one "
+            f"began with {before:#x} and has set {before ^ events:#x} without Save"
+        )
+        session.close()
 
 
 # Log pages (5.2.12)

@@ -176,6 +176,33 @@ def test_ignore_existing_key_replaces_unseen(hosts: tuple[ReservingHost, Reservi
     assert [one.key for one in first.report().registrants] == [0xC3]
 
 
+@pytest.mark.case(
+    "NVR-REG-09",
+    section="Base 8.1.24.3",
+    kills=("replaced-key-still-acquires",),
+    builds_on=("NVR-REG-02",),
+)
+def test_a_key_that_was_replaced_is_no_key(hosts: tuple[ReservingHost, ReservingHost]) -> None:
+    """After Replace only the new key is the host's: the old one ends every command in a conflict."""
+    first, _ = hosts
+    old, new = first.key, 0xC3
+    allowed(first.register())
+    allowed(first.register(REPLACE, current=old, new=new))
+
+    def conflicts(name: str, done: CommandResult) -> None:
+        assert done.status == StatusCode.RESERVATION_CONFLICT, (
+            f"8.1.24.3: {name} with key {old:#x}, which was replaced by {new:#x}, ended with "
+            f"{status_name(done.status)}"
+        )
+
+    conflicts("Acquire", first.acquire(WE, key=old))
+    allowed(first.acquire(WE, key=new))
+    conflicts("Release", first.release(WE, key=old))
+    conflicts("Replace", first.register(REPLACE, current=old, new=0xD4))
+    conflicts("Unregister", first.register(UNREGISTER, current=old))
+    allowed(first.release(WE, key=new))
+
+
 @pytest.mark.case("NVR-REG-05", section="Base 8.1.24.4", kills=("reservation-key-unchecked",))
 def test_unregister_wants_the_current_key(hosts: tuple[ReservingHost, ReservingHost]) -> None:
     first, _ = hosts
@@ -387,17 +414,33 @@ def test_a_preempted_host_gets_a_notification(hosts: tuple[ReservingHost, Reserv
     assert page[8] == 1, "5.2.12.1.35: Registration Preempted"
 
 
-@pytest.mark.case("NVR-PERSIST-01", section="Base 8.1.24.1", kills=("registration-lost",), builds_on=HOLDING)
+@pytest.mark.case(
+    "NVR-PERSIST-01",
+    section="Base 8.1.24.1",
+    kills=("registration-lost", "registration-lost-on-reconnect"),
+    builds_on=HOLDING,
+)
 def test_a_registration_outlives_the_association(
     hosts: tuple[ReservingHost, ReservingHost], bench: Harness
 ) -> None:
+    """Registration and reservation are the host's: without an association, and with its next ones."""
     first, second = hosts
     hold(first, EA)
-    first.session.close()
-    refused(second.read(), StatusCode.RESERVATION_CONFLICT)
-    session = bench.session(identity=first.session.identity)
-    first.session, first.queue = session, session.io_queue()
-    allowed(first.read())
+    wanted = [(first.key, first.session.identity.hostid, True)]
+    for number in range(1, 3):
+        first.session.close()
+        refused(second.read(), StatusCode.RESERVATION_CONFLICT)
+        session = bench.session(identity=first.session.identity)
+        first.session, first.queue = session, session.io_queue()
+        allowed(first.read())
+        seen = [(one.key, one.hostid, one.holds) for one in first.report().registrants]
+        assert seen == wanted, (
+            f"8.1.24.1: (key, host, holds) of the registrants are {seen} when the host has connected again "
+            f"({number}); they were {wanted}"
+        )
+        refused(second.read(), StatusCode.RESERVATION_CONFLICT)
+    allowed(first.release(EA))
+    allowed(second.read())
 
 
 # Further commands (8.1.24.1): what writes is excluded as Write is, what reads as Read is

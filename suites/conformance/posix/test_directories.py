@@ -9,7 +9,7 @@ import stat
 
 import pytest
 
-from storagetest.agent.testlib import assert_errno, record_observation
+from storagetest.agent.testlib import assert_errno, record_observation, skip
 from storagetest.agent.testlib.tmpfiles import longest_name, make_file, open_fd
 
 pytestmark = [
@@ -61,6 +61,13 @@ class Stream:
         found = {}
         while entry := self._c.readdir(self._stream):
             found[os.fsdecode(entry.contents.name)] = entry.contents.kind
+        return found
+
+    def read_inodes(self) -> dict:
+        """Return name and d_ino of the entries from the current position to the end."""
+        found = {}
+        while entry := self._c.readdir(self._stream):
+            found[os.fsdecode(entry.contents.name)] = entry.contents.ino
         return found
 
     def read_all(self) -> list:
@@ -167,6 +174,32 @@ def test_d_ino_is_the_files_serial_number(client_dir):
         assert {entry.name: entry.inode() for entry in entries} == {
             str(number): os.stat(client_dir / str(number)).st_ino for number in range(10)
         }
+
+
+@pytest.mark.case(
+    "PSX-DIR-DOTDOT-MOVED",
+    section="POSIX.1-2024 <dirent.h>, rename()",
+    level="SHOULD",
+    kills=("moved-directory-old-parent",),
+)
+def test_dot_dot_of_a_moved_directory_is_its_new_parent(client_dir):
+    """d_ino of dot-dot is the parent directory's file serial number, also after the directory has moved."""
+    for name in ("one", "two", "one/moved"):
+        (client_dir / name).mkdir()
+
+    def dot_dot(path):
+        with Stream(path) as stream:
+            return stream.read_inodes().get("..")
+
+    if dot_dot(client_dir / "one/moved") != os.stat(client_dir / "one").st_ino:
+        skip("dot-dot is not listed with the parent's serial number, also without a move")
+    for old, new in (("one", "two"), ("two", "one")):
+        os.rename(client_dir / old / "moved", client_dir / new / "moved")
+        found, parent = dot_dot(client_dir / new / "moved"), os.stat(client_dir / new).st_ino
+        assert found == parent, (
+            f"d_ino of dot-dot is {found} after a move from {old} to {new}; {new} is {parent}, "
+            f"{old} is {os.stat(client_dir / old).st_ino}"
+        )
 
 
 @pytest.mark.case("PSX-DIR-REMOVED", kills=("readdir-stale",))

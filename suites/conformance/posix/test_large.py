@@ -181,6 +181,32 @@ def test_range_beyond_4_gib_is_copied(client_dir):
 
 
 @pytest.mark.case(
+    "PSX-COPY-LONG", section="copy_file_range(2): DESCRIPTION", kills=("copy-first-mib-repeated",)
+)
+def test_a_range_of_several_mib_is_copied(client_dir):
+    """copy_file_range() copies len bytes, or fewer and returns how many: each from its own place."""
+    if not hasattr(os, "copy_file_range"):
+        skip("the client's Python has no copy_file_range()")
+    size = 5 * (1 << 20) + 4097
+    data = b"".join(number.to_bytes(8, "big") for number in range(size // 8 + 1))[:size]
+    with (
+        open_fd(make_file(client_dir / "a", data)) as source,
+        open_fd(make_file(client_dir / "b", b"head")) as target,
+    ):
+        done = 0
+        while done < size:
+            step = os.copy_file_range(source, target, size - done, done, 4 + done)
+            assert step > 0, f"copy_file_range() returns {step} after {done} of {size} bytes"
+            done += step
+    found = (client_dir / "b").read_bytes()
+    assert len(found) == 4 + size, f"the copy of {size} bytes behind 4 has {len(found)} bytes"
+    wrong = next(
+        (at for at in range(0, size, 4096) if found[4 + at : 4100 + at] != data[at : at + 4096]), None
+    )
+    assert wrong is None, f"the copy differs from byte {wrong} of {size} on"
+
+
+@pytest.mark.case(
     "PSX-LARGE-MMAP", section="POSIX.1-2024 mmap(): DESCRIPTION", kills=("write-at-wrong-offset",)
 )
 def test_page_beyond_4_gib_is_mapped(client_dir):

@@ -250,9 +250,11 @@ def test_deadlock_is_detected(client_dir):
 
         other = SubprocessCall(wait, [])
         until = time.monotonic() + 5.0
-        while can_lock(client_dir / "f", READ, 1, 1) and time.monotonic() < until:
+        while conflicting_lock(descriptor, READ, 1, 1)[0] == FREE and time.monotonic() < until:
             time.sleep(0.05)  # the other process has not made its first request yet
-        assert not other.ended(within=0.2)
+        assert not other.ended(within=0.2), (
+            "F_SETLKW of a range that another process has locked returned, or F_SETLK of a free one failed"
+        )
         try:
             mine = SubprocessCall(lambda: lock(descriptor, READ, 1, 1), [])
             assert_errno((errno.EAGAIN, errno.EACCES), mine.result)

@@ -190,6 +190,55 @@ def test_chown_updates_ctime(client_dir):
     assert after.st_mtime_ns == before.st_mtime_ns
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            "chmod",
+            marks=pytest.mark.case("PSX-CHMOD-CTIME-SAME", section=chmod, kills=("same-mode-keeps-ctime",)),
+        ),
+        pytest.param(
+            "chown",
+            marks=pytest.mark.case("PSX-CHOWN-CTIME-SAME", section=chown, kills=("same-owner-keeps-ctime",)),
+        ),
+    ],
+)
+def test_a_change_to_the_same_value_updates_ctime(client_dir, name):
+    """Upon success the last file status change time stamp is marked, also if the value stays the same."""
+    call, values = {"chmod": (os.chmod, (0o640,)), "chown": (os.chown, (USER, USER))}[name]
+    call(make_file(client_dir / "f"), *values)
+    for number in range(2):
+        before = os.stat(client_dir / "f")
+        wait_clock_tick(client_dir)
+        call(client_dir / "f", *values)
+        after = os.stat(client_dir / "f")
+        assert after.st_ctime_ns > before.st_ctime_ns, (
+            f"{name}(), call {number + 2} with the same value: st_ctime is {after.st_ctime_ns} ns and was "
+            f"{before.st_ctime_ns} ns"
+        )
+        assert after.st_mtime_ns == before.st_mtime_ns, "st_mtime has changed, and no data were written"
+
+
+@pytest.mark.case("PSX-CHOWN-USER-AGAIN", section=chown, kills=("second-chown-clears-group",))
+def test_chown_leaves_the_other_id_each_time(client_dir):
+    """The value -1 leaves the corresponding ID as it is, in each of several calls."""
+    make_file(client_dir / "f")
+    os.chown(client_dir / "f", 7, 8)
+    for number in range(1, 4):
+        os.chown(client_dir / "f", 70 + number, -1)
+        found = os.stat(client_dir / "f")
+        assert (found.st_uid, found.st_gid) == (70 + number, 7 + number), (
+            f"chown({70 + number}, -1), call {number}: owner and group are {found.st_uid} and "
+            f"{found.st_gid}; the group was {7 + number}"
+        )
+        os.chown(client_dir / "f", -1, 8 + number)
+        found = os.stat(client_dir / "f")
+        assert (found.st_uid, found.st_gid) == (70 + number, 8 + number), (
+            f"chown(-1, {8 + number}), call {number}: owner and group are {found.st_uid} and "
+            f"{found.st_gid}; the owner was {70 + number}"
+        )
+
+
 @pytest.mark.case("PSX-CHOWN-EPERM-GIVE", section=chown_errors, kills=("chown-by-any-user", "chown-ignored"))
 def test_owner_cannot_give_a_file_away(client_dir):
     """[EPERM] _POSIX_CHOWN_RESTRICTED: only a privileged process changes the user ID."""

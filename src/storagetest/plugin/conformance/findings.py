@@ -3,7 +3,7 @@
     RESERVATION CONFLICT; GOOD was expected; required: an initiator may register (SPC-4 REGISTER)
 
 The requirement is the first line of the case's docstring, or its name. An assertion without a message is
-shown with its source and its values: ``done.status == 0`` is false: 2 == 0.
+a sentence of its source and its values: ``done.status`` is 2; it has to be 0 (:mod:`.assertion_words`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from __future__ import annotations
 import ast
 
 import pytest
+
+from storagetest.plugin.conformance.assertion_words import sentence
 
 _LONGEST_VALUES = 300
 """Characters of an assertion's values in the message (chosen)."""
@@ -39,7 +41,7 @@ def message_of(item: pytest.Item, section: str, call: pytest.CallInfo[None]) -> 
     source = item.stash.get(_SOURCE, None)
     if source is not None:
         del item.stash[_SOURCE]  # the case can run again
-        found = f"`{source}` is false{f': {found}' if found else ''}"
+        found = sentence(source, found)
     first = f"{found}{_REQUIRED}{requirement_of(item)} ({section})"
     return f"{first}\n{rest}" if rest else first
 
@@ -57,7 +59,7 @@ def _found(first: str, rest: str, statement: str) -> str:
     """Return what an assertion found; pytest's first line is its message, or else its values."""
     if first.startswith("assert ") or first == "AssertionError":
         values = first.removeprefix("AssertionError").removeprefix("assert ")
-        return f"`{statement}` is false{f': {values[:_LONGEST_VALUES]}' if values else ''}"
+        return sentence(statement, values)
     values = rest.partition("\n")[0]
     if not values.startswith("assert ") or values == "assert False":
         return first

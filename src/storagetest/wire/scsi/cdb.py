@@ -91,6 +91,9 @@ WRITE_SAME_16 = CommandFormat("WRITE SAME(16)", 0x93, 16, (*_SAME, flag("ndob", 
 READ_CAPACITY_16 = CommandFormat(
     "READ CAPACITY(16)", 0x9E, 16, (uint("lba", 2, 8), uint("allocation", 10, 4)), 0x10
 )
+GET_LBA_STATUS = CommandFormat(
+    "GET LBA STATUS", 0x9E, 16, (uint("lba", 2, 8), uint("allocation", 10, 4)), 0x12
+)
 REPORT_LUNS = CommandFormat("REPORT LUNS", 0xA0, 12, (uint("select", 2, 1), uint("allocation", 6, 4)))
 REPORT_SUPPORTED_OPERATION_CODES = CommandFormat(
     "REPORT SUPPORTED OPERATION CODES",

@@ -210,6 +210,26 @@ def decode_capacity16(data: bytes) -> Capacity:
     return Capacity(last, size, bool(data[14] & 0x80), bool(data[14] & 0x40), bool(data[12] & 0x01))
 
 
+@dataclass(frozen=True, slots=True)
+class LbaStatus:
+    """One LBA status descriptor (SBC-3, GET LBA STATUS): ``count`` blocks from ``lba``."""
+
+    lba: int
+    count: int
+    status: int
+
+
+def decode_lba_status(data: bytes) -> tuple[int, tuple[LbaStatus, ...]]:
+    """Read GET LBA STATUS data: PARAMETER DATA LENGTH, and the descriptors. A truncated list is allowed."""
+    require_bytes(data, 8, "SCSI: GET LBA STATUS data")
+    length = int.from_bytes(data[:4], "big")
+    listed = data[8 : 4 + length]
+    return length, tuple(
+        LbaStatus(lba, count, status & 0x0F)
+        for lba, count, status in struct.iter_unpack(">QIB3x", listed[: len(listed) // 16 * 16])
+    )
+
+
 def decode_luns(data: bytes) -> tuple[int, ...]:
     """Read REPORT LUNS data: 8-byte logical unit numbers. A truncated list is allowed."""
     require_bytes(data, 8, "SCSI: REPORT LUNS data")

@@ -1,0 +1,195 @@
+"""Session and connection reinstatement (RFC 7143 6.3.4, 6.3.5): a login in the place of an older one."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+
+from storagetest.errors import RemoteProtocolError
+from storagetest.wire.iscsi.initiator import Initiator, LoginRefused
+from storagetest.wire.iscsi.pdu import ReadyToTransfer, ScsiCommand
+from storagetest.wire.scsi import cdb as c
+from storagetest.wire.scsi.logical_unit import LogicalUnit
+from storagetest.wire.scsi.reservation_harness import RESERVING
+from storagetest.wire.tcp import PeerClosed, ResponseTimeout
+
+pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 7143 6.3.5", level="MUST")]
+
+BLOCKS = 16
+"""Blocks of the write that is outstanding (chosen)."""
+KEY = 0x5E55
+"""A reservation key (chosen)."""
+
+
+def waiting_write(connections, scratch) -> tuple[Initiator, ScsiCommand, ReadyToTransfer]:
+    """Return a session, a write on it that waits for its data, and the R2T. The blocks have a pattern."""
+    session = connections.login("a", offer={"ImmediateData": "No", "InitialR2T": "Yes"})
+    unit = LogicalUnit(session, block_size=scratch.block_size)
+    answer = unit.write(scratch.lba, scratch.pattern(BLOCKS))
+    assert answer.good, answer
+    block = c.cdb(c.WRITE_16, lba=scratch.lba, blocks=BLOCKS)
+    command = session.start(block, write=BLOCKS * scratch.block_size)
+    return session, command, session.expect(ReadyToTransfer)
+
+
+def send_late(session: Initiator, command: ScsiCommand, request: ReadyToTransfer, data: bytes) -> None:
+    """Answer an R2T on a connection that the target has to have closed."""
+    end = request.buffer_offset + request.desired_length
+    with suppress(RemoteProtocolError, OSError):  # it is closed, as it has to be
+        session.send_data(command, data, start=request.buffer_offset, end=end, ttt=request.ttt)
+
+
+def ends(session: Initiator, why: str) -> None:
+    """Claim that the target closes a connection, and answers nothing on it."""
+    session.logged_in = False
+    try:
+        pdu = session.receive()
+    except PeerClosed:
+        return
+    except ResponseTimeout:
+        raise AssertionError(f"{why}: the old connection is open after {session.deadline:g} s") from None
+    assert pdu is None, f"{why}: the old connection still answers: {pdu.summary() if pdu else ''}"
+
+
+def works(session: Initiator, why: str) -> None:
+    """Claim that a session is alive."""
+    try:
+        session.ping()
+    except RemoteProtocolError as error:
+        raise AssertionError(f"{why}: {error}") from error
+
+
+@pytest.mark.case(
+    "ISC-REINST-01",
+    section="RFC 7143 6.3.5",
+    kills=("session-not-reinstated", "login-reinstatement"),
+    builds_on=("ISC-LOGIN-25",),
+)
+def test_the_tasks_of_a_session_that_is_reinstated_are_not_executed(connections, scratch):
+    """The old session's tasks are terminated without a response: data that come for them are not written."""
+    old, command, request = waiting_write(connections, scratch)
+    new = connections.login("a", isid=old.isid)
+    send_late(old, command, request, scratch.pattern(BLOCKS, seed=1))
+    ends(old, "a login with its name and ISID succeeded")
+    found = scratch.read_back(new, BLOCKS)
+    assert found == scratch.pattern(BLOCKS), (
+        "a write of the old session was executed after the session was reinstated"
+    )
+
+
+@pytest.mark.case(
+    "ISC-REINST-02",
+    section="RFC 7143 6.3.1, 6.3.5",
+    kills=("session-not-reinstated", "session-reinstated-once"),
+    builds_on=("ISC-LOGIN-25",),
+)
+def test_a_session_is_reinstated_each_time(connections, session):
+    """Each login with the name and ISID ends the session of the one before, and only the last one works."""
+    for number in range(1, 4):
+        new = connections.login("a", isid=session.isid)
+        ends(session, f"login {number} with its name and ISID succeeded")
+        works(new, f"the session of login {number} with the same name and ISID")
+        session = new
+
+
+@pytest.mark.case("ISC-REINST-03", section="RFC 7143 4.4.3.1, 6.3.5", kills=("isid-of-another-reinstates",))
+def test_another_initiator_with_the_same_isid_reinstates_nothing(connections, session):
+    """A session is identified by the initiator's name and the ISID, not by the ISID alone."""
+    other = connections.login("b", isid=session.isid)
+    works(session, "another initiator has logged in with the same ISID")
+    works(other, "the session of the other initiator")
+
+
+@pytest.mark.case("ISC-REINST-04", section="RFC 7143 6.3.5", kills=("failed-login-reinstates",))
+def test_a_login_that_fails_reinstates_nothing(connections, session, portal):
+    """A login to an unknown target is refused, and ends no session of another target with its ISID."""
+    refusal = connections.refused("a", isid=session.isid, target=f"{portal.iqn}.absent")
+    works(session, f"a login with its name and ISID was refused ({refusal})")
+
+
+@pytest.mark.case(
+    "ISC-REINST-05",
+    section="SPC-4 persistent reservations, RFC 7143 6.3.5",
+    kills=("registration-ends-with-session",),
+    builds_on=RESERVING,
+)
+def test_a_registration_outlives_the_reinstatement_of_its_session(unreserved, connections, facts):
+    """A registration belongs to the I_T nexus: the loss of the nexus, and its return, leave it."""
+    registrant, _ = unreserved
+    answer = registrant.register(KEY)
+    assert answer.good, answer
+    new = connections.login("a", isid=registrant.runner.isid)
+    registrant.runner.logged_in = False
+    unit = LogicalUnit(new, block_size=facts.capacity.block_size)
+    keys = unit.keys().keys
+    assert KEY in keys, (
+        f"READ KEYS returns {[f'{key:#x}' for key in keys]} after the reinstatement, not {KEY:#x}"
+    )
+    answer = unit.register(0, key=KEY)
+    assert answer.good, f"{answer}: the nexus is registered with this key"
+
+
+# Connection reinstatement
+
+
+def reinstate(connections, old: Initiator) -> Initiator | LoginRefused | PeerClosed:
+    """Log in with ISID, TSIH, CID and next CmdSN of a connection; return the connection or a refusal."""
+    new = connections.open("a")
+    new.numbers.cmd_sn = old.numbers.cmd_sn
+    portal = connections.portal
+    try:
+        new.login(
+            target=portal.iqn, credentials=portal.credentials, isid=old.isid, tsih=old.tsih, cid=0,
+            offer={"ImmediateData": "No", "InitialR2T": "Yes"},
+        )  # fmt: skip
+    except (LoginRefused, PeerClosed) as refusal:
+        return refusal
+    return new
+
+
+@pytest.mark.case(
+    "ISC-CONN-01",
+    section="RFC 7143 6.3.4",
+    level="SHOULD",
+    no_mutant_reason="LIO refuses the login itself, and the small target has no connections of one session",
+)
+def test_a_login_with_the_cid_of_a_connection_reinstates_it(connections, session):
+    """A target should support the second connection that takes the place of the first."""
+    new = reinstate(connections, session)
+    assert isinstance(new, Initiator), (
+        f"a login with ISID, TSIH {session.tsih} and CID 0 of a connection is refused: {new}"
+    )
+    assert new.tsih == session.tsih, f"the connection has TSIH {new.tsih}, and its session {session.tsih}"
+
+
+@pytest.mark.case("ISC-CONN-02", section="RFC 7143 6.3.4", kills=("connection-not-reinstated",))
+def test_the_tasks_of_a_connection_that_is_reinstated_are_not_executed(connections, scratch, observe):
+    """Accepted, the login ends the old connection and its tasks. Refused, it may end the connection, too."""
+    old, command, request = waiting_write(connections, scratch)
+    new = reinstate(connections, old)
+    before, data = scratch.pattern(BLOCKS), scratch.pattern(BLOCKS, seed=2)
+    if isinstance(new, Initiator):
+        send_late(old, command, request, data)
+        ends(old, "a login with its ISID, TSIH and CID succeeded")
+        assert scratch.read_back(new, BLOCKS) == before, (
+            "a write of the old connection was executed after the connection was reinstated"
+        )
+        return
+    end = request.buffer_offset + request.desired_length
+    try:  # the login has the function of a logout, or none
+        old.send_data(command, data, start=request.buffer_offset, end=end, ttt=request.ttt)
+        status = old.finish(command, data).status
+    except RemoteProtocolError:
+        old.logged_in = False
+        observe("the login is refused, and the old connection ends")
+        found = scratch.read_back(connections.login("a"), BLOCKS)
+        assert found in (before, data), (
+            f"the login was refused ({new}), and half of the old write is executed"
+        )
+        return
+    observe("the login is refused, and the old connection goes on")
+    assert status == 0, f"the login was refused ({new}), and the write ended in status {status:#04x}"
+    assert scratch.read_back(old, BLOCKS) == data, (
+        f"the login was refused ({new}), and the write on the old connection was lost"
+    )
