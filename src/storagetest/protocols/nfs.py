@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from storagetest.config.base import Address, Port, SecretText, Size, TargetOptions, host_and_port
 from storagetest.errors import (
@@ -18,6 +18,7 @@ from storagetest.errors import (
     TargetDead,
 )
 from storagetest.hosts import Host
+from storagetest.protocols import _nfs_layout
 from storagetest.protocols._mount import MountEntry
 from storagetest.protocols._preflight import collect_diagnostics, run_quietly
 from storagetest.protocols.base import Capability, ClientRequirements, register
@@ -80,6 +81,11 @@ class Nfs(MountedProtocol["Nfs.Options"]):
         retrans: Annotated[int, Field(ge=0)] | None = None
         """Retries before the kernel starts recovery (hard) or fails the request (soft)."""
 
+        layout: Literal["none", "files", "block", "scsi", "flexfiles"] | None = None
+        """pNFS (4.1, 4.2): the layout by which the client must do its I/O; ``none``: through the server. It
+        selects nothing: the server and the client's modules do. The attach writes and reads a file, and if
+        its data do not go that way, the cases fail."""
+
         lock: bool = True
         """v3: lock on the server (NLM; needs rpc.statd on the client); false: only within the client."""
 
@@ -94,6 +100,19 @@ class Nfs(MountedProtocol["Nfs.Options"]):
 
         wire_lock: SecretText | None = None
         """v3: host:port of the lock manager (NLM) for wire cases; needed with ``wire`` and ``lock``."""
+
+        @field_validator("layout")
+        @classmethod
+        def _layouts_are_of_4_1(cls, layout: str | None, info: ValidationInfo) -> str | None:
+            version = info.data.get("version")
+            if layout is not None and version not in {"4.1", "4.2"}:
+                raise ValueError(f"pNFS needs NFS version 4.1 or 4.2; this variant has {version}")
+            return layout
+
+        @property
+        def has_layout(self) -> bool:
+            """Whether the data must go round the server."""
+            return self.layout not in {None, _nfs_layout.NONE}
 
         @model_validator(mode="after")
         def _wire_names_every_program(self) -> Nfs.Options:
@@ -134,7 +153,9 @@ class Nfs(MountedProtocol["Nfs.Options"]):
         "version": "4.2",
     }
 
-    capability_names = frozenset({"filesystem", "shared", "multi_session", "nfs3-wire", "nfs4-wire", "locks"})
+    capability_names = frozenset(
+        {"filesystem", "shared", "multi_session", "nfs3-wire", "nfs4-wire", "locks", "pnfs"}
+    )
 
     def capabilities(self, options: Nfs.Options) -> frozenset[Capability]:
         """Return the version's capabilities, and ``multi_session``: every kernel supports nconnect.
@@ -142,16 +163,18 @@ class Nfs(MountedProtocol["Nfs.Options"]):
         Wire cases authenticate as a system (AUTH_SYS), so a variant with Kerberos has none of them.
         """
         extra = {"locks"} if options.lock or options.version != "3" else set()
+        extra |= {"pnfs"} if options.has_layout else set()
         wire = (
             {"nfs3-wire" if options.version == "3" else "nfs4-wire"} if options.security == "sys" else set()
         )
         return frozenset({"filesystem", "shared", "multi_session", *wire, *extra})
 
     def needs(self, options: Nfs.Options) -> ClientRequirements:
-        """Return mount.nfs, the version's module, and the server's port."""
+        """Return mount.nfs, the modules of the version and of the layout, and the server's port."""
+        layout = _nfs_layout.MODULES.get(options.layout or "")
         return ClientRequirements(
             tools=("mount.nfs",),
-            modules=("nfs" if options.version == "3" else "nfsv4",),
+            modules=("nfs" if options.version == "3" else "nfsv4", *([layout] if layout else [])),
             packages="nfs-common (Debian) or nfs-utils",
             address=options.address,
             port=options.port or PORT,
@@ -168,9 +191,16 @@ class Nfs(MountedProtocol["Nfs.Options"]):
         fstype = "nfs" if options.version == "3" else "nfs4"
         return MountRequest(fstype, source(options), mount_options(options), files=[MOUNTSTATS])
 
-    def negotiated(self, attaching: Attaching, options: Nfs.Options, mount: Mounted) -> Mapping[str, str]:  # noqa: ARG002
-        """Return the mount's options and transports."""
-        return parse_negotiated(mount.entry, mount.files.get(MOUNTSTATS, ""))
+    def negotiated(self, attaching: Attaching, options: Nfs.Options, mount: Mounted) -> Mapping[str, str]:
+        """Return the mount's options and transports, and the layout that its first I/O uses."""
+        mountstats = mount.files.get(MOUNTSTATS, "")
+        negotiated = parse_negotiated(mount.entry, mountstats)
+        before = _nfs_layout.layout_use(mountstats, mount.entry.point)
+        if before is not None:
+            negotiated["layout"] = before.driver
+        if before is not None and options.has_layout:
+            negotiated["layout"] = _probe_layout(attaching, mount, before)
+        return negotiated
 
     def requested(self, options: Nfs.Options) -> Mapping[str, object]:
         """Return the requested version, security flavour, transfer sizes and number of connections."""
@@ -180,6 +210,7 @@ class Nfs(MountedProtocol["Nfs.Options"]):
             "rsize": options.rsize,
             "wsize": options.wsize,
             "nconnect": options.nconnect,
+            "layout": options.layout,
         }
 
     def error_from_output(self, stderr: str, options: Nfs.Options, client: str) -> StoragetestError | None:
@@ -214,6 +245,19 @@ class Nfs(MountedProtocol["Nfs.Options"]):
         return collect_diagnostics(
             client, {"mountstats": ["cat", MOUNTSTATS], "rpcinfo": ["cat", "/proc/net/rpc/nfs"]}
         )
+
+
+def _probe_layout(attaching: Attaching, mount: Mounted, before: _nfs_layout.LayoutUse) -> str:
+    """Write and read a file in the mount; return the layout that was used, or what happened instead."""
+    with attaching.step("writing and reading the first data"):
+        probe = ["sh", "-c", _nfs_layout.PROBE, "storagetest-layout", mount.directory, MOUNTSTATS]
+        done = attaching.run(probe)
+    if not done.ok:
+        raise AttachError(
+            f"{attaching.target}: {done.host} cannot write and read a file: {done.stderr.strip()}"
+        )
+    after = _nfs_layout.layout_use(done.stdout, mount.entry.point)
+    return before.driver if after is None else _nfs_layout.layout_got(before, after)
 
 
 def source(options: Nfs.Options) -> str:
