@@ -69,11 +69,9 @@ rm "$disk"
 blkmapd
 """
 
-DEVICE_CONTROLS: dict[str, YamlValue] = {
-    "remove_device": [*_SHELL, f'set -- $(dmsetup table {_DM}); {_REPLACE} "$1 $2 error"; {_RESUME}'],
-    "return_device": [*_SHELL, f'{_REPLACE} "$(cat {_TABLE})"; {_RESUME}'],
-}
-"""Target controls (storagetest.config.controls) that make a client's shared disk fail, and work again."""
+REMOVE_DEVICE = [*_SHELL, f'set -- $(dmsetup table {_DM}); {_REPLACE} "$1 $2 error"; {_RESUME}']
+RETURN_DEVICE = [*_SHELL, f'{_REPLACE} "$(cat {_TABLE})"; {_RESUME}']
+"""Commands on a client that make its shared disk fail, and work again."""
 
 
 def _target(export: str, **more: YamlValue) -> dict[str, YamlValue]:
@@ -94,7 +92,8 @@ SERVICE = Service(
                 "/p",
                 layout="block",
                 matrix={"version": ["4.1", "4.2"]},
-                controls=ISOLATE_CONTROLS | DEVICE_CONTROLS,
+                controls=ISOLATE_CONTROLS
+                | {"remove_device": [*REMOVE_DEVICE], "return_device": [*RETURN_DEVICE]},
             ),
             "Clients read and write the blocks themselves, on a disk that they share with the server.",
         ),
