@@ -205,6 +205,9 @@ def _check_variant(variant: Variant, machine: HostConfig, client: Host, *, attac
         Message(missing, f"no {tool} on {client.name}", f"install {needs.packages} on {client.name}")
         for tool in result.tools
     ]
+    if not result.rdma:
+        advice = "use a client with an RDMA card and its driver, or TCP"
+        messages.append(Message(missing, f"{client.name} has no RDMA device (/sys/class/infiniband)", advice))
     for module in result.modules:
         advice = (
             f"run `modprobe {module}` there; cloud kernels lack modules (Debian: install linux-image-amd64)"

@@ -25,6 +25,8 @@ from storagetest.protocols.base import Capability, ClientRequirements, register
 from storagetest.protocols.template import Attaching, Mounted, MountedProtocol, MountRequest
 
 PORT = 2049
+RDMA_PORT = 20049
+"""RFC 8267, 6: the port of NFS over RDMA."""
 MOUNTSTATS = "/proc/self/mountstats"
 
 _READ_BACK = ("vers", "rsize", "wsize", "nconnect", "proto", "sec", "hard", "soft", "timeo", "retrans")
@@ -57,8 +59,12 @@ class Nfs(MountedProtocol["Nfs.Options"]):
         version: Literal["3", "4.0", "4.1", "4.2"] = "4.2"
         """The protocol's version, in quotes."""
 
+        proto: Literal["tcp", "rdma"] = "tcp"
+        """The transport. With ``rdma`` the client needs an RDMA device; wire cases do not run."""
+
         port: Port | None = None
-        """The NFS port. Without it 2049, and for v3 the port that the server's rpcbind reports."""
+        """The NFS port. Without it 2049, and for v3 the port that the server's rpcbind reports; 20049 with
+        RDMA."""
 
         nconnect: Annotated[int, Field(ge=1, le=16)] | None = None
         """TCP connections of this mount. The kernel shares them among all mounts from one server."""
@@ -160,24 +166,29 @@ class Nfs(MountedProtocol["Nfs.Options"]):
     def capabilities(self, options: Nfs.Options) -> frozenset[Capability]:
         """Return the version's capabilities, and ``multi_session``: every kernel supports nconnect.
 
-        Wire cases authenticate as a system (AUTH_SYS), so a variant with Kerberos has none of them.
+        Wire cases authenticate as a system (AUTH_SYS) over TCP: a variant with Kerberos or RDMA has none.
         """
         extra = {"locks"} if options.lock or options.version != "3" else set()
         extra |= {"pnfs"} if options.has_layout else set()
-        wire = (
-            {"nfs3-wire" if options.version == "3" else "nfs4-wire"} if options.security == "sys" else set()
-        )
+        plain = options.security == "sys" and options.proto == "tcp"
+        wire = {"nfs3-wire" if options.version == "3" else "nfs4-wire"} if plain else set()
         return frozenset({"filesystem", "shared", "multi_session", *wire, *extra})
 
     def needs(self, options: Nfs.Options) -> ClientRequirements:
-        """Return mount.nfs, the modules of the version and of the layout, and the server's port."""
+        """Return mount.nfs, the modules of version, layout and transport, and the server's port over TCP."""
         layout = _nfs_layout.MODULES.get(options.layout or "")
+        rdma = options.proto == "rdma"
         return ClientRequirements(
             tools=("mount.nfs",),
-            modules=("nfs" if options.version == "3" else "nfsv4", *([layout] if layout else [])),
+            modules=(
+                "nfs" if options.version == "3" else "nfsv4",
+                *([layout] if layout else []),
+                *(["rpcrdma"] if rdma else []),
+            ),
             packages="nfs-common (Debian) or nfs-utils",
             address=options.address,
-            port=options.port or PORT,
+            port=0 if rdma else options.port or PORT,
+            rdma=rdma,
         )
 
     def discover(self, client: Host, address: str, *, deadline: float) -> Sequence[Mapping[str, Any]]:
@@ -210,6 +221,7 @@ class Nfs(MountedProtocol["Nfs.Options"]):
             "rsize": options.rsize,
             "wsize": options.wsize,
             "nconnect": options.nconnect,
+            "proto": _transport(options) if options.proto == "rdma" else None,
             "layout": options.layout,
         }
 
@@ -266,14 +278,19 @@ def source(options: Nfs.Options) -> str:
     return f"{address}:{options.export}"
 
 
+def _transport(options: Nfs.Options) -> str:
+    """Return the transport's name in nfs(5): ``tcp``, ``tcp6``, ``rdma`` or ``rdma6``."""
+    return f"{options.proto}6" if ":" in options.address else options.proto
+
+
 def mount_options(options: Nfs.Options) -> list[str]:
     """Build the options of nfs(5); ``retry=0`` because mount.nfs retries for two minutes by default."""
     values: dict[str, object] = {
         "vers": options.version,
-        "proto": "tcp6" if ":" in options.address else "tcp",
+        "proto": _transport(options),
         "sec": options.security,
         "retry": 0,
-        "port": options.port,
+        "port": options.port or (RDMA_PORT if options.proto == "rdma" else None),
         "mountport": options.mount_port if options.version == "3" else None,
         "nconnect": options.nconnect,
         "rsize": options.rsize,
