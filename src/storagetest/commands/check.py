@@ -108,7 +108,7 @@ def _counted(number: int, noun: str) -> str:
 
 
 def _check_file(loaded: Config) -> list[Message]:
-    warnings = [Message(Severity.WARN, text) for text in loaded.plain_secrets()]
+    warnings = [Message(Severity.WARN, text) for text in loaded.warnings()]
     return warnings or [Message(Severity.OK, "valid; no secret is plain text")]
 
 

@@ -57,7 +57,7 @@ def test_the_command_line_offers_it(toy: str, capsys: pytest.CaptureFixture[str]
     cli.add_parser(parser.add_subparsers())
     with pytest.raises(SystemExit):
         parser.parse_args(["lab", "up", "--help"])
-    assert "empty, kernel, pnfs, smb, toy, userspace" in " ".join(capsys.readouterr().out.split())
+    assert "empty, kernel, pnfs, smb, smb1, toy, userspace" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_image_has_its_packages(toy: str):
