@@ -24,7 +24,7 @@ _DIALECTS = {"0x0": "1.0", "0x210": "2.1", "0x300": "3.0", "0x302": "3.0.2", "0x
 
 SMB1 = "1.0"
 _INSECURE = (
-    "dialect 1.0 (SMB1) is INSECURE: no encryption, and whoever is on the network can change data and "
+    "dialect 1.0 (SMB1) is INSECURE: no encryption, and any host on the network can change data and "
     "sessions. Use it only to compare with old figures, on a network of its own"
 )
 

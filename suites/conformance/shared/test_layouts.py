@@ -1,7 +1,7 @@
 """pNFS layouts: a client does its I/O on the storage device, and another client sees the data.
 
 ``layout_io(a)`` counts the client's I/O through a layout, and its READ and WRITE requests to the server. The
-cases use O_DIRECT or fsync, because a layout says nothing about data in a client's cache.
+cases use O_DIRECT or fsync, because a layout does not cover data in a client's cache.
 
 Sources: RFC 8881 12.2.10 and 12.5.3 (a layout grants access to the storage device), 12.5.4 (LAYOUTCOMMIT
 makes written data and the size visible), 12.5.5 (recall and return of a layout), 12.5.6 and 13.10 (without

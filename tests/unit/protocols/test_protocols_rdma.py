@@ -1,4 +1,4 @@
-"""RDMA as a transport of NFS, iSCSI and NVMe: what is asked of the client, and what it reports."""
+"""RDMA as a transport of NFS, iSCSI and NVMe: requirements on the client, and the transport that it reports."""
 
 from pathlib import Path
 from typing import Any
