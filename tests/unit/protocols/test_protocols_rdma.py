@@ -1,4 +1,4 @@
-"""RDMA as a transport of NFS, iSCSI and NVMe: requirements on the client, and the transport that it reports."""
+"""RDMA as a transport of NFS, iSCSI and NVMe: requirements on the client, and the transport read back."""
 
 from pathlib import Path
 from typing import Any
