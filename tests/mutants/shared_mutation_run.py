@@ -103,6 +103,14 @@ class _LocalClients:
         pytest.skip("both sessions are on this machine: neither can be isolated")
 
     @pytest.fixture
+    def layout_io(self) -> Any:
+        pytest.skip("the file systems here have no layouts")
+
+    @pytest.fixture
+    def device_removed(self) -> Any:
+        pytest.skip("the file systems here have no device")
+
+    @pytest.fixture
     def crossed_wire(self) -> Any:
         return lambda _session, _kind: nullcontext()
 

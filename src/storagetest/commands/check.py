@@ -108,7 +108,7 @@ def _counted(number: int, noun: str) -> str:
 
 
 def _check_file(loaded: Config) -> list[Message]:
-    warnings = [Message(Severity.WARN, text) for text in loaded.plain_secrets()]
+    warnings = [Message(Severity.WARN, text) for text in loaded.warnings()]
     return warnings or [Message(Severity.OK, "valid; no secret is plain text")]
 
 
@@ -205,6 +205,9 @@ def _check_variant(variant: Variant, machine: HostConfig, client: Host, *, attac
         Message(missing, f"no {tool} on {client.name}", f"install {needs.packages} on {client.name}")
         for tool in result.tools
     ]
+    if not result.rdma:
+        advice = "use a client with an RDMA card and its driver, or TCP"
+        messages.append(Message(missing, f"{client.name} has no RDMA device (/sys/class/infiniband)", advice))
     for module in result.modules:
         advice = (
             f"run `modprobe {module}` there; cloud kernels lack modules (Debian: install linux-image-amd64)"

@@ -80,7 +80,7 @@ def _targets(arguments: argparse.Namespace) -> int:
     out = get_console()
     for line in table(loaded, cases, profile, width=out.width if out.is_terminal else WIDEST):
         out.print(line, soft_wrap=True)
-    for text in loaded.plain_secrets():
+    for text in loaded.warnings():
         sys.stderr.write(f"storagetest: warning: {text}\n")
     return 0
 

@@ -333,6 +333,11 @@ class TargetOptions(Model):
     the target is not usable there. Read like a secret: ${file:PATH} is possible."""
 
     @property
+    def insecure(self) -> str:
+        """Why these options put data or accounts at risk, for a warning; "" if they do not."""
+        return ""
+
+    @property
     def target_label(self) -> str:
         """Label of the target in messages; a protocol adds its address and other identifying options."""
         return type(self).__qualname__.partition(".")[0].lower()

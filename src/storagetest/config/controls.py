@@ -41,9 +41,16 @@ class Controls(Model):
     reconnect: Command | None = None
     """Run on a client: undo `isolate`."""
 
+    remove_device: Command | None = None
+    """Run on a client: take the device away on which a pNFS layout has its data."""
+
+    return_device: Command | None = None
+    """Run on a client: undo `remove_device`."""
+
     @model_validator(mode="after")
     def _in_pairs(self) -> Self:
-        for one, other in (("grow", "shrink"), ("isolate", "reconnect")):
+        pairs = (("grow", "shrink"), ("isolate", "reconnect"), ("remove_device", "return_device"))
+        for one, other in pairs:
             if (getattr(self, one) is None) is not (getattr(self, other) is None):
                 raise ValueError(f"{one} and {other} go together: the second undoes the first")
         return self
@@ -57,3 +64,8 @@ class Controls(Model):
     def isolates(self) -> bool:
         """Whether a client can be isolated from the target."""
         return self.isolate is not None
+
+    @property
+    def removes_devices(self) -> bool:
+        """Whether a client's device can be taken away."""
+        return self.remove_device is not None

@@ -68,6 +68,15 @@ class Config:
     searches: tuple[Search, ...] = ()
     roles: Mapping[str, Variant] = field(default_factory=dict)
 
+    def warnings(self) -> list[str]:
+        """Return the sentences of :meth:`plain_secrets`, and one for each target with insecure options."""
+        insecure = {
+            variant.target: f"{variant.place}: {variant.target}: {variant.options.insecure}"
+            for variant in self.variants
+            if variant.options.insecure
+        }
+        return [*self.plain_secrets(), *insecure.values()]
+
     def plain_secrets(self) -> list[str]:
         """Return a sentence for each secret that the file contains itself, instead of a reference."""
         hosts = [*self.clients.values(), *self.servers.values()]

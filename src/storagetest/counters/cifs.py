@@ -1,6 +1,7 @@
 """Counters of the SMB client: /proc/fs/cifs/Stats (admin-guide/cifs/usage.rst of the kernel's documents).
 
-Its operations are the commands of MS-SMB2 2.2.1.
+Its operations are the commands of MS-SMB2 2.2.1. A share of SMB1 has other lines, without failures:
+``Reads:  5 Bytes: 262144``, ``Posix Opens: 2 Posix Mkdirs: 0``.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ from storagetest.measure.unit import Unit
 _PATH = "/proc/fs/cifs/Stats"
 _OPERATION = re.compile(r"(\w+): (\d+) total (\d+) failed")
 _BYTES = re.compile(r"Bytes read: (\d+)\s+Bytes written: (\d+)")
+_OLD_BYTES = re.compile(r"Reads: +\d+ Bytes: (\d+)\nWrites: +\d+ Bytes: (\d+)")
+_OLD_OPERATION = re.compile(
+    r"\b(?:Posix )?(Reads|Writes|Locks|Opens|Deletes|Mkdirs|Rmdirs|Renames|FindFirst): +(\d+)\b(?! total)"
+)
 _RECONNECTS = re.compile(r"(\d+) session (\d+) share reconnects")
 _REQUESTS = re.compile(r"SMBs: (\d+)")
 
@@ -30,11 +35,13 @@ class Cifs(CounterSource):
     counter = "the SMB client's"
     transfers = ("read", "written")
     requests: ClassVar[Mapping[RequestKind, frozenset[str]]] = {
-        RequestKind.QUERY: frozenset({"Creates", "QueryInfos"}),
+        RequestKind.QUERY: frozenset({"Creates", "QueryInfos", "Opens"}),
         RequestKind.READ: frozenset({"Reads"}),
         RequestKind.WRITE: frozenset({"Writes"}),
-        RequestKind.CHANGE: frozenset({"Creates", "SetInfos"}),
-        RequestKind.LIST: frozenset({"QueryDirectories"}),
+        RequestKind.CHANGE: frozenset(
+            {"Creates", "SetInfos", "Opens", "Deletes", "Mkdirs", "Rmdirs", "Renames"}
+        ),
+        RequestKind.LIST: frozenset({"QueryDirectories", "FindFirst"}),
         RequestKind.LOCK: frozenset({"Locks"}),
     }
     example: ClassVar[Mapping[str, str]] = {
@@ -56,7 +63,10 @@ class Cifs(CounterSource):
         for name, total, failures in _OPERATION.findall(text):
             calls[name] += int(total)
             failed += int(failures)
-        shares = [(int(read), int(written)) for read, written in _BYTES.findall(text)]
+        for name, total in _OLD_OPERATION.findall(text):
+            calls[name] += int(total)
+        found = _BYTES.findall(text) + _OLD_BYTES.findall(text)
+        shares = [(int(read), int(written)) for read, written in found]
         readings = {
             "read": Reading(sum(read for read, _ in shares), Unit.BYTES_PER_SECOND),
             "written": Reading(sum(written for _, written in shares), Unit.BYTES_PER_SECOND),

@@ -26,6 +26,9 @@ from storagetest.counters.base import (
 from storagetest.measure.unit import Unit
 
 _COLUMNS = 8
+_EVENTS = 27
+"""Numbers of the ``events:`` line; the last two are reads and writes through a pNFS layout (include/linux/
+nfs_iostat.h of the kernel)."""
 _OPEN = {"OPEN", "OPEN_NOATTR", "OPEN_DGRD"}
 
 
@@ -45,12 +48,17 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """An NFS mount: mount point, bytes read from and written to the server, and operations by name."""
+    """An NFS mount: mount point, bytes read from and written to the server, and operations by name.
+
+    ``layout_reads`` and ``layout_writes`` went through a pNFS layout; their bytes are in the bytes too.
+    """
 
     path: str
     read: int
     written: int
     operations: Mapping[str, Operation]
+    layout_reads: int = 0
+    layout_writes: int = 0
 
 
 @register
@@ -146,17 +154,19 @@ def _sections(text: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def _mount(path: str, lines: list[str]) -> Mount:
-    read = written = 0
+    read = written = layout_reads = layout_writes = 0
     operations = {}
     for line in lines:
         name, colon, rest = line.strip().partition(":")
         columns = leading_integers(rest.split()) if colon else []
         if name == "bytes" and len(columns) >= 6:
             read, written = columns[4], columns[5]
+        elif name == "events" and len(columns) >= _EVENTS:
+            layout_reads, layout_writes = columns[_EVENTS - 2 : _EVENTS]
         elif name.isupper() and len(columns) >= _COLUMNS:
             counts, times = columns[:5], [column / 1000 for column in columns[5:8]]
             operations[name] = Operation(*counts, *times)
-    return Mount(path, read, written, operations)
+    return Mount(path, read, written, operations, layout_reads, layout_writes)
 
 
 def _mount_readings(mount: Mount) -> dict[str, Reading]:
@@ -167,6 +177,8 @@ def _mount_readings(mount: Mount) -> dict[str, Reading]:
         "written to the server": Reading(mount.written, Unit.BYTES_PER_SECOND),
         "retransmissions": Reading(retransmissions, Unit.PER_SECOND, keep=True),
         "major time-outs": Reading(sum(each.timeouts for each in operations), Unit.PER_SECOND),
+        "reads through a layout": Reading(mount.layout_reads, Unit.PER_SECOND),
+        "writes through a layout": Reading(mount.layout_writes, Unit.PER_SECOND),
     }
     for name, operation in mount.operations.items():
         readings[f"{name} calls"] = Reading(operation.calls, Unit.PER_SECOND)

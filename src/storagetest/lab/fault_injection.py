@@ -8,6 +8,7 @@ kill       end QEMU without a shutdown (a power failure); memory and in-memory d
 power_on   boot again after kill, with the same addresses and ports
 reset      kill and power_on
 restore    kill, and continue from the lab's snapshot: the machine as it was after the start of the lab
+           (refused in a lab whose machines share a disk)
 =========  ===============================================================================================
 
 Why reset does not use QEMU's system_reset: under emulation it takes four times as long as a new QEMU process,
@@ -23,7 +24,7 @@ from typing import Literal
 
 from storagetest.errors import LabError
 from storagetest.lab import qmp, supervisor
-from storagetest.lab.qemu import APPLIANCE, socket_name
+from storagetest.lab.qemu import APPLIANCE, SHARED_DISK, socket_name
 from storagetest.lab.status import HostStatus, LabStatus
 from storagetest.lab.subprocess_util import tail
 from storagetest.polling import wait_until
@@ -81,6 +82,8 @@ class FaultableVm:
         """
         if not self._query().snapshot:
             raise LabError(f"{self.name}: restore failed: the lab was booted without a snapshot")
+        if (self._directory / SHARED_DISK).exists():
+            raise LabError(f"{self.name}: restore failed: the disk that the machines share has changed since")
         if self._host().state != "ended":
             self.kill()
         self._start(timeout, resume=True)

@@ -70,7 +70,14 @@ class Lab:
         built = image.build(role.recipe, progress)
         packed = overlays.pack(tree, built, progress) if tree else None
         accelerator = kvm.choose(built.kernel, built.initrd)
-        machines = qemu.machines(role.memory, role.services, clients, _CLIENT_MEMORY, (client.SERVICE,))
+        machines = qemu.machines(
+            role.memory,
+            role.services,
+            clients,
+            _CLIENT_MEMORY,
+            (client.SERVICE, *role.client_services),
+            shared_disk=role.shared_disk,
+        )
         boot = qemu.Boot(
             str(built.kernel), str(built.rootfs), str(packed) if packed else None, kvm=accelerator.kvm
         )

@@ -17,6 +17,9 @@ Rules:
 5. A machine that is saved in a snapshot (snapshots.py) has its memory in a shared mapping of a file, so that
    QEMU's migration stream contains the devices only. A machine that resumes from it maps the same file
    privately: writes stay in this process, and many labs use one snapshot.
+6. A disk that all machines share is one file of the lab's directory, without QEMU's file lock. Every QEMU
+   reads and writes it through the host's page cache, so a block that one machine has written is what the
+   others read.
 """
 
 from __future__ import annotations
@@ -34,17 +37,20 @@ _SSH = 22
 _NETWORK = ADDRESS.rpartition(".")[0]
 _FIRST_CLIENT = 10  # client N has the address .10+N
 _TRANSLATION_CACHE = 256  # MiB per machine; QEMU's default is up to 1 GiB
+SHARED_DISK = "shared-disk"
+"""Name of the shared disk's file in the lab's directory; its serial number in the machines."""
 _UUIDS = uuid.UUID("57057e57-0000-4000-8000-000000000000")
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """One virtual machine: the appliance (number 0) or client N."""
+    """One virtual machine: the appliance (number 0) or client N. Memory and disk are in MiB."""
 
     number: int
     memory: int
     services: tuple[Service, ...] = ()
     ports: Mapping[str, int] = field(default_factory=dict)
+    shared_disk: int = 0  # MiB
 
     @property
     def name(self) -> str:
@@ -97,11 +103,17 @@ def machines(
     clients: int,
     client_memory: int,
     client_services: tuple[Service, ...],
+    *,
+    shared_disk: int = 0,
 ) -> list[Machine]:
-    """Return the appliance and ``clients`` clients; memory is in MiB."""
+    """Return the appliance and ``clients`` clients; memory and the disk that they share are in MiB."""
     ports = {name: port for service in services for name, port in service.ports.items()}
-    appliance = Machine(0, memory, services, ports)
-    return [appliance, *(Machine(number, client_memory, client_services) for number in range(1, clients + 1))]
+    appliance = Machine(0, memory, services, ports, shared_disk)
+    numbers = range(1, clients + 1)
+    return [
+        appliance,
+        *(Machine(number, client_memory, client_services, shared_disk=shared_disk) for number in numbers),
+    ]
 
 
 def listeners(machine: Machine, all_machines: Sequence[Machine]) -> list[str]:
@@ -141,6 +153,7 @@ def argv(
         *("-serial", "chardev:console"),
         *("-qmp", f"unix:qmp-{machine.name},server=on,wait=off"),
         *_disks(boot),
+        *_shared_disk(machine),
         *_data_network(machine, all_machines),
         *_admin_network(machine, ports or {}),
     ]
@@ -179,6 +192,14 @@ def _disks(boot: Boot) -> list[str]:
         ]
         found += ["-device", f"virtio-blk-pci,drive=disk{number},serial=disk{number},addr={4 + number:#x}"]
     return found
+
+
+def _shared_disk(machine: Machine) -> list[str]:
+    if not machine.shared_disk:
+        return []
+    drive = f"file={SHARED_DISK},format=raw,if=none,id=shared,file.locking=off,cache=unsafe,discard=unmap"
+    device = f"virtio-blk-pci,drive=shared,serial={SHARED_DISK},share-rw=on,addr=0x6"
+    return ["-drive", drive, "-device", device]
 
 
 def _data_network(machine: Machine, all_machines: Sequence[Machine]) -> list[str]:

@@ -2,7 +2,8 @@
 
 A snapshot is a directory of the cache with two files per machine: its memory (sparse), and the state of its
 processor and devices. The second is QEMU's migration stream with the capability ``x-ignore-shared``, which
-leaves out memory that is a shared mapping of a file (see qemu.py).
+leaves out memory that is a shared mapping of a file (see qemu.py). If the machines share a disk, the snapshot
+has a copy of it, and every lab that resumes gets its own.
 
 A program in every resumed machine renews what must differ between two labs: see guest/resume.py.
 
@@ -32,6 +33,7 @@ from storagetest.errors import LabError
 from storagetest.files import replace_file
 from storagetest.lab import guest_files, qemu, qmp
 from storagetest.lab.paths import cache_root
+from storagetest.lab.subprocess_util import run
 from storagetest.polling import wait_until
 
 _FACTS = "snapshot.json"
@@ -138,6 +140,8 @@ def save(snapshot: LabSnapshot, lab: Path, machines: Sequence[str], key: str) ->
         _migrate(lab / f"qmp-{machine}", "migrate", f"exec:cat >{shlex.quote(snapshot.files(machine).state)}")
 
     run_concurrently(save_machine, machines, name="save")
+    if (disk := lab / qemu.SHARED_DISK).exists():
+        _copy_sparse(disk, snapshot.path / qemu.SHARED_DISK)
     sizes = {}
     for path in sorted(snapshot.path.iterdir()):
         with path.open("rb") as file:
@@ -155,6 +159,25 @@ def save(snapshot: LabSnapshot, lab: Path, machines: Sequence[str], key: str) ->
         raise LabError(f"{final.path}: the snapshot cannot be renamed: {error.strerror}") from error
     _remove_old()
     return final
+
+
+def write_shared_disk(lab: Path, size: int, snapshot: LabSnapshot | None) -> None:
+    """Write the disk that the machines of the lab in directory ``lab`` share, before they start.
+
+    It is a copy of the snapshot's, which the machines' memory agrees with. Without a snapshot, it is empty
+    and has ``size`` bytes.
+    """
+    disk = lab / qemu.SHARED_DISK
+    disk.unlink(missing_ok=True)
+    if snapshot:
+        _copy_sparse(snapshot.path / qemu.SHARED_DISK, disk)
+    else:
+        disk.touch(mode=0o600)
+        os.truncate(disk, size)
+
+
+def _copy_sparse(source: Path, copy: Path) -> None:
+    run(["cp", "--sparse=always", "--reflink=auto", "--", source, copy], timeout=_SAVE_TIMEOUT)
 
 
 def load(qmp_socket: Path, state: str) -> None:

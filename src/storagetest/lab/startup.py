@@ -70,8 +70,11 @@ def check_host() -> str:
 def prepare(directory: Path, plan: Plan, early: bytes) -> None:
     """Write new keys and passwords, each machine's initramfs and settings, and the plan.
 
-    ``early`` is the image's part of the initramfs.
+    ``early`` is the image's part of the initramfs. The disk that the machines share is empty, or that of the
+    snapshot which they resume from.
     """
+    if size := max(machine.shared_disk for machine in plan.machines):
+        snapshots.write_shared_disk(directory, size << 20, None if plan.save else plan.snapshot)
     authorized = ssh.make_key(directory / "id_ed25519", "storagetest-lab").with_suffix(".pub").read_bytes()
     passwords = _passwords(directory, plan.machines)
     for machine in plan.machines:

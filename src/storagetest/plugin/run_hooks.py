@@ -83,7 +83,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     state = config.stash.get(KEY, None)
     if state is None or state.loaded is None:
         return []
-    return [f"targets: {state.path}", *_plain_secrets(config)]
+    return [f"targets: {state.path}", *_config_warnings(config)]
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -176,18 +176,18 @@ def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the reasons of the INVALID cases before the table of measured values.
 
-    Secrets in plain text are named again: with ``-q`` there is no header.
+    Secrets in plain text and insecure options are named again: with ``-q`` there is no header.
     """
     outcomes.print_invalid(terminalreporter)
-    for text in _plain_secrets(terminalreporter.config):
+    for text in _config_warnings(terminalreporter.config):
         terminalreporter.write_line(text, red=True, bold=True)
 
 
-def _plain_secrets(config: pytest.Config) -> list[str]:
+def _config_warnings(config: pytest.Config) -> list[str]:
     state = config.stash.get(KEY, None)
     if state is None or state.loaded is None:
         return []
-    return [f"WARNING {text}" for text in state.loaded.plain_secrets()]
+    return [f"WARNING {text}" for text in state.loaded.warnings()]
 
 
 class _Scheduling:

@@ -18,7 +18,7 @@ CONNECT_SECONDS = 8
 """Timeout of a TCP handshake in seconds: three SYNs (at 0, 1 and 3 s), and time for the last response."""
 
 SCRIPT = r"""
-address=$1 port=$2 limit=$3 modules=$4 tools=$5
+address=$1 port=$2 limit=$3 modules=$4 tools=$5 rdma=$6
 export LC_ALL=C
 [ "$EUID" = 0 ] || echo "root no"
 for tool in $tools; do
@@ -28,6 +28,9 @@ for module in $modules; do
     [ -d "/sys/module/$module" ] || modprobe -q "$module" 2>/dev/null ||
         grep -qw "$module" /proc/filesystems || echo "module $module"
 done
+if [ -n "$rdma" ]; then  # after the modules, which register soft devices
+    ls /sys/class/infiniband/* >/dev/null 2>&1 || echo "device rdma"
+fi
 if [ -n "$address" ]; then
     output=$(timeout "$limit" bash -c 'exec 3<>"/dev/tcp/$1/$2"' connect "$address" "$port" 2>&1)
     echo "connect $? $(echo "$output" | head -n 1)"
@@ -38,22 +41,28 @@ exit 0
 
 @dataclass(frozen=True, slots=True)
 class PreflightResult:
-    """Missing tools and modules, and status and error output of the connection attempt (None: not tried)."""
+    """What is missing, and status and error output of the connection attempt (None: not tried).
+
+    ``rdma`` is false if an RDMA device is needed and missing.
+    """
 
     root: bool
     tools: tuple[str, ...]
     modules: tuple[str, ...]
     connect: tuple[int, str] | None
+    rdma: bool = True
 
 
-def preflight_argv(address: str, port: int, modules: Sequence[str], tools: Sequence[str]) -> list[str]:
-    """Build the command; with an empty ``address`` it does not try to connect."""
+def preflight_argv(needs: ClientRequirements) -> list[str]:
+    """Build the command; without an address or a port it does not try to connect."""
     script = ["bash", "-c", SCRIPT, "storagetest-preflight"]
-    return [*script, address, str(port), str(CONNECT_SECONDS), " ".join(modules), " ".join(tools)]
+    address = needs.address if needs.port else ""
+    lists = (" ".join(needs.modules), " ".join(needs.tools), "rdma" * needs.rdma)
+    return [*script, address, str(needs.port), str(CONNECT_SECONDS), *lists]
 
 
 def parse_findings(text: str) -> PreflightResult:
-    """Parse the command's lines: ``root no``, ``tool NAME``, ``module NAME``, ``connect STATUS TEXT``."""
+    """Parse the command's lines: ``root no``, ``tool NAME``, ``module NAME``, …."""
     lines = [line.partition(" ")[::2] for line in text.splitlines()]
     connect = None
     for kind, value in lines:
@@ -65,6 +74,7 @@ def parse_findings(text: str) -> PreflightResult:
         tools=tuple(value for kind, value in lines if kind == "tool"),
         modules=tuple(value for kind, value in lines if kind == "module"),
         connect=connect,
+        rdma=("device", "rdma") not in lines,
     )
 
 
@@ -95,6 +105,12 @@ def raise_for_findings(
     if findings.tools:
         missing = ", ".join(findings.tools)
         raise ClientLacks(f"{target}: {client} has no {missing}. Install {packages} there.")
+    if not findings.rdma:
+        kernel = f", and its kernel has no {', '.join(findings.modules)}" if findings.modules else ""
+        raise ClientLacks(
+            f"{target}: {client} has no RDMA device (/sys/class/infiniband){kernel}. Use a client with an "
+            "RDMA card and its driver, or TCP."
+        )
     if findings.modules:
         not_root = "" if findings.root else ", and the user there is not root and cannot load modules"
         raise ClientLacks(
@@ -113,9 +129,7 @@ def raise_for_findings(
 
 def preflight(client: Host, needs: ClientRequirements, *, deadline: float) -> PreflightResult:
     """Check which of ``needs`` are missing on ``client``, in one command within ``deadline`` seconds."""
-    done = client.run(
-        preflight_argv(needs.address, needs.port, needs.modules, needs.tools), deadline=deadline
-    )
+    done = client.run(preflight_argv(needs), deadline=deadline)
     return parse_findings(done.stdout)
 
 

@@ -61,7 +61,8 @@ class ClientRequirements:
     """Requirements of an attach: commands and kernel modules on the client, and an open TCP port.
 
     ``modules`` may also be file system types, for kernels that have them built in. ``packages`` names the
-    packages to install, for messages. With an empty ``address`` no port is checked.
+    packages to install, for messages. With an empty ``address``, or with ``port`` 0, no port is checked. With
+    ``rdma`` the client needs an RDMA device.
     """
 
     tools: tuple[str, ...] = ()
@@ -69,6 +70,7 @@ class ClientRequirements:
     packages: str = ""
     address: str = ""
     port: int = 0
+    rdma: bool = False
 
 
 @dataclass(frozen=True, slots=True)

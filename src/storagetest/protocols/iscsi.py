@@ -56,9 +56,9 @@ EXISTING = FIND + "sessions; records; exit 0"
 NEW_RECORD = (
     FIND
     + r"""
-iscsiadm -m node -o new -T "$iqn" -p "$3" >/dev/null || exit $?
+iscsiadm -m node -o new -T "$iqn" -p "$3" ${4:+-I "$4"} >/dev/null || exit $?
 record=$(records | head -n 1)
-[ -d "$record" ] && record=$record/default
+[ -d "$record" ] && record=$record/${4:-default}
 echo "$record"
 cat "$record"
 """
@@ -72,6 +72,7 @@ for session in $(sessions); do
     cd -P "/sys/class/iscsi_session/$session/device" || continue
     echo "session:$session"
     host=${PWD%/session*}
+    read -r driver <"/sys/class/scsi_host/${host##*/}/proc_name" && echo "transport:$driver"
     [ -z "$scan" ] || echo "0 0 $lun" >"/sys/class/scsi_host/${host##*/}/scan"
     files=
     for name in $attributes; do
@@ -142,6 +143,7 @@ _NEGOTIATED = {
     "tpgt": "TargetPortalGroupTag",
     "recovery_tmo": "recovery_tmo",
     "queue_depth": "queue_depth",
+    "transport": "transport",
 }
 """sysfs names (scsi_transport_iscsi.c) to the keys of RFC 7143, section 13."""
 
@@ -166,8 +168,9 @@ _VALUE_NAMES = {
     "DataDigest": _DIGEST,
     "InitialR2T": {"0": "No", "1": "Yes"},
     "ImmediateData": {"0": "No", "1": "Yes"},
+    "transport": {"iscsi_tcp": "tcp", "iscsi_iser": "iser"},
 }
-"""Numbers in sysfs to the values of RFC 7143."""
+"""Numbers in sysfs to the values of RFC 7143; names of drivers to those of the option."""
 
 
 _Length = Annotated[Size, Field(ge=512, le=(1 << 24) - 4, multiple_of=4)]
@@ -215,6 +218,9 @@ class Iscsi(DeviceProtocol["Iscsi.Options"]):
 
         iqn: Annotated[str, Field(pattern=r"^(iqn|eui|naa)\.[A-Za-z0-9.:_-]+$")]
         """The target's name."""
+
+        transport: Literal["tcp", "iser"] = "tcp"
+        """The transport. With ``iser`` (RFC 7145) the client needs an RDMA device; wire cases do not run."""
 
         lun: Annotated[int, Field(ge=0, le=16383)] = 0
         """The logical unit's number."""
@@ -282,18 +288,23 @@ class Iscsi(DeviceProtocol["Iscsi.Options"]):
     def capabilities(self, options: Iscsi.Options) -> frozenset[Capability]:
         """Return the capabilities of the raw LUN, or of the file system on it."""
         raw = set() if options.filesystem else {"scsi", "shared"}
-        return block_capabilities(options) | {"multipath" if options.more_paths else "iscsi-wire"} | raw
+        wire = set() if options.transport == "iser" else {"iscsi-wire"}
+        return block_capabilities(options) | ({"multipath"} if options.more_paths else wire) | raw
 
     def needs(self, options: Iscsi.Options) -> ClientRequirements:
         """Return open-iscsi, the modules, and the portal's port (the first path's)."""
-        joining = bool(options.more_paths)
+        joining, iser = bool(options.more_paths), options.transport == "iser"
         return ClientRequirements(
             tools=("iscsiadm", *(("dmsetup",) if joining else ()), *required_tools(options)),
             # Without udev nothing loads the disks' driver.
-            modules=("iscsi_tcp", "sd_mod", *(("dm_multipath", "dm_round_robin") if joining else ())),
+            modules=(
+                *("ib_iser" if iser else "iscsi_tcp", "sd_mod"),
+                *(("dm_multipath", "dm_round_robin") if joining else ()),
+            ),
             packages="open-iscsi (Debian) or iscsi-initiator-utils" + (", dmsetup" if joining else ""),
             address=options.address,
-            port=options.port,
+            port=0 if iser else options.port,
+            rdma=iser,
         )
 
     def discover(self, client: Host, address: str, *, deadline: float) -> Sequence[Mapping[str, Any]]:
@@ -320,6 +331,7 @@ class Iscsi(DeviceProtocol["Iscsi.Options"]):
             "DataDigest": _DIGEST_KEYS[options.data_digest],
             **_offer(options),
             "queue_depth": options.queue_depth,
+            "transport": options.transport if options.transport == "iser" else None,
         }
 
     def collect_diagnostics(self, client: Host, options: Iscsi.Options) -> Mapping[str, str]:
@@ -503,13 +515,15 @@ def _connect(options: Iscsi.Options, attaching: Attaching) -> tuple[str, Mapping
 def _log_in(attaching: Attaching, options: Iscsi.Options, settings: Mapping[str, str]) -> None:
     bracketed = f"[{options.address}]" if ":" in options.address else options.address
     portal = f"{bracketed}:{options.port}"
-    created = attaching.run(_script(NEW_RECORD, options, portal))
+    interface = ["iser"] if options.transport == "iser" else []  # open-iscsi's own (iscsiadm(8), iface)
+    created = attaching.run(_script(NEW_RECORD, options, portal, *interface))
     if not created.ok:
         raise error_from_output(created, options)
     path, _, record = created.stdout.partition("\n")
     text = completed_record(record, settings)
     attaching.client.push(text.encode(), path, mode=0o600, deadline=attaching.deadline.remaining())
-    login = ["iscsiadm", "-m", "node", "-T", options.iqn, "-p", portal, "--login"]
+    bound = ["-I", *interface] if interface else []
+    login = ["iscsiadm", "-m", "node", "-T", options.iqn, "-p", portal, *bound, "--login"]
     done = attaching.run(login)
     if not done.ok:
         raise _login_error(attaching, options, done, portal)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from storagetest.config.base import Address, Port, SecretText, Size, TargetOptions, host_and_port
 from storagetest.errors import (
@@ -18,12 +18,15 @@ from storagetest.errors import (
     TargetDead,
 )
 from storagetest.hosts import Host
+from storagetest.protocols import _nfs_layout
 from storagetest.protocols._mount import MountEntry
 from storagetest.protocols._preflight import collect_diagnostics, run_quietly
 from storagetest.protocols.base import Capability, ClientRequirements, register
 from storagetest.protocols.template import Attaching, Mounted, MountedProtocol, MountRequest
 
 PORT = 2049
+RDMA_PORT = 20049
+"""RFC 8267, 6: the port of NFS over RDMA."""
 MOUNTSTATS = "/proc/self/mountstats"
 
 _READ_BACK = ("vers", "rsize", "wsize", "nconnect", "proto", "sec", "hard", "soft", "timeo", "retrans")
@@ -56,8 +59,12 @@ class Nfs(MountedProtocol["Nfs.Options"]):
         version: Literal["3", "4.0", "4.1", "4.2"] = "4.2"
         """The protocol's version, in quotes."""
 
+        proto: Literal["tcp", "rdma"] = "tcp"
+        """The transport. With ``rdma`` the client needs an RDMA device; wire cases do not run."""
+
         port: Port | None = None
-        """The NFS port. Without it 2049, and for v3 the port that the server's rpcbind reports."""
+        """The NFS port. Without it 2049, and for v3 the port that the server's rpcbind reports; 20049 with
+        RDMA."""
 
         nconnect: Annotated[int, Field(ge=1, le=16)] | None = None
         """TCP connections of this mount. The kernel shares them among all mounts from one server."""
@@ -80,6 +87,11 @@ class Nfs(MountedProtocol["Nfs.Options"]):
         retrans: Annotated[int, Field(ge=0)] | None = None
         """Retries before the kernel starts recovery (hard) or fails the request (soft)."""
 
+        layout: Literal["none", "files", "block", "scsi", "flexfiles"] | None = None
+        """pNFS (4.1, 4.2): the layout by which the client must do its I/O; ``none``: through the server. It
+        selects nothing: the server and the client's modules do. The attach writes and reads a file, and if
+        its data do not go that way, the cases fail."""
+
         lock: bool = True
         """v3: lock on the server (NLM; needs rpc.statd on the client); false: only within the client."""
 
@@ -94,6 +106,19 @@ class Nfs(MountedProtocol["Nfs.Options"]):
 
         wire_lock: SecretText | None = None
         """v3: host:port of the lock manager (NLM) for wire cases; needed with ``wire`` and ``lock``."""
+
+        @field_validator("layout")
+        @classmethod
+        def _layouts_are_of_4_1(cls, layout: str | None, info: ValidationInfo) -> str | None:
+            version = info.data.get("version")
+            if layout is not None and version not in {"4.1", "4.2"}:
+                raise ValueError(f"pNFS needs NFS version 4.1 or 4.2; this variant has {version}")
+            return layout
+
+        @property
+        def has_layout(self) -> bool:
+            """Whether the data must go round the server."""
+            return self.layout not in {None, _nfs_layout.NONE}
 
         @model_validator(mode="after")
         def _wire_names_every_program(self) -> Nfs.Options:
@@ -134,27 +159,36 @@ class Nfs(MountedProtocol["Nfs.Options"]):
         "version": "4.2",
     }
 
-    capability_names = frozenset({"filesystem", "shared", "multi_session", "nfs3-wire", "nfs4-wire", "locks"})
+    capability_names = frozenset(
+        {"filesystem", "shared", "multi_session", "nfs3-wire", "nfs4-wire", "locks", "pnfs"}
+    )
 
     def capabilities(self, options: Nfs.Options) -> frozenset[Capability]:
         """Return the version's capabilities, and ``multi_session``: every kernel supports nconnect.
 
-        Wire cases authenticate as a system (AUTH_SYS), so a variant with Kerberos has none of them.
+        Wire cases authenticate as a system (AUTH_SYS) over TCP: a variant with Kerberos or RDMA has none.
         """
         extra = {"locks"} if options.lock or options.version != "3" else set()
-        wire = (
-            {"nfs3-wire" if options.version == "3" else "nfs4-wire"} if options.security == "sys" else set()
-        )
+        extra |= {"pnfs"} if options.has_layout else set()
+        plain = options.security == "sys" and options.proto == "tcp"
+        wire = {"nfs3-wire" if options.version == "3" else "nfs4-wire"} if plain else set()
         return frozenset({"filesystem", "shared", "multi_session", *wire, *extra})
 
     def needs(self, options: Nfs.Options) -> ClientRequirements:
-        """Return mount.nfs, the version's module, and the server's port."""
+        """Return mount.nfs, the modules of version, layout and transport, and the server's port over TCP."""
+        layout = _nfs_layout.MODULES.get(options.layout or "")
+        rdma = options.proto == "rdma"
         return ClientRequirements(
             tools=("mount.nfs",),
-            modules=("nfs" if options.version == "3" else "nfsv4",),
+            modules=(
+                "nfs" if options.version == "3" else "nfsv4",
+                *([layout] if layout else []),
+                *(["rpcrdma"] if rdma else []),
+            ),
             packages="nfs-common (Debian) or nfs-utils",
             address=options.address,
-            port=options.port or PORT,
+            port=0 if rdma else options.port or PORT,
+            rdma=rdma,
         )
 
     def discover(self, client: Host, address: str, *, deadline: float) -> Sequence[Mapping[str, Any]]:
@@ -168,9 +202,16 @@ class Nfs(MountedProtocol["Nfs.Options"]):
         fstype = "nfs" if options.version == "3" else "nfs4"
         return MountRequest(fstype, source(options), mount_options(options), files=[MOUNTSTATS])
 
-    def negotiated(self, attaching: Attaching, options: Nfs.Options, mount: Mounted) -> Mapping[str, str]:  # noqa: ARG002
-        """Return the mount's options and transports."""
-        return parse_negotiated(mount.entry, mount.files.get(MOUNTSTATS, ""))
+    def negotiated(self, attaching: Attaching, options: Nfs.Options, mount: Mounted) -> Mapping[str, str]:
+        """Return the mount's options and transports, and the layout that its first I/O uses."""
+        mountstats = mount.files.get(MOUNTSTATS, "")
+        negotiated = parse_negotiated(mount.entry, mountstats)
+        before = _nfs_layout.layout_use(mountstats, mount.entry.point)
+        if before is not None:
+            negotiated["layout"] = before.driver
+        if before is not None and options.has_layout:
+            negotiated["layout"] = _probe_layout(attaching, mount, before)
+        return negotiated
 
     def requested(self, options: Nfs.Options) -> Mapping[str, object]:
         """Return the requested version, security flavour, transfer sizes and number of connections."""
@@ -180,6 +221,8 @@ class Nfs(MountedProtocol["Nfs.Options"]):
             "rsize": options.rsize,
             "wsize": options.wsize,
             "nconnect": options.nconnect,
+            "proto": _transport(options) if options.proto == "rdma" else None,
+            "layout": options.layout,
         }
 
     def error_from_output(self, stderr: str, options: Nfs.Options, client: str) -> StoragetestError | None:
@@ -216,20 +259,38 @@ class Nfs(MountedProtocol["Nfs.Options"]):
         )
 
 
+def _probe_layout(attaching: Attaching, mount: Mounted, before: _nfs_layout.LayoutUse) -> str:
+    """Write and read a file in the mount; return the layout that was used, or what happened instead."""
+    with attaching.step("writing and reading the first data"):
+        probe = ["sh", "-c", _nfs_layout.PROBE, "storagetest-layout", mount.directory, MOUNTSTATS]
+        done = attaching.run(probe)
+    if not done.ok:
+        raise AttachError(
+            f"{attaching.target}: {done.host} cannot write and read a file: {done.stderr.strip()}"
+        )
+    after = _nfs_layout.layout_use(done.stdout, mount.entry.point)
+    return before.driver if after is None else _nfs_layout.layout_got(before, after)
+
+
 def source(options: Nfs.Options) -> str:
     """Return the device argument of mount(8); an IPv6 address is in brackets."""
     address = f"[{options.address}]" if ":" in options.address else options.address
     return f"{address}:{options.export}"
 
 
+def _transport(options: Nfs.Options) -> str:
+    """Return the transport's name in nfs(5): ``tcp``, ``tcp6``, ``rdma`` or ``rdma6``."""
+    return f"{options.proto}6" if ":" in options.address else options.proto
+
+
 def mount_options(options: Nfs.Options) -> list[str]:
     """Build the options of nfs(5); ``retry=0`` because mount.nfs retries for two minutes by default."""
     values: dict[str, object] = {
         "vers": options.version,
-        "proto": "tcp6" if ":" in options.address else "tcp",
+        "proto": _transport(options),
         "sec": options.security,
         "retry": 0,
-        "port": options.port,
+        "port": options.port or (RDMA_PORT if options.proto == "rdma" else None),
         "mountport": options.mount_port if options.version == "3" else None,
         "nconnect": options.nconnect,
         "rsize": options.rsize,

@@ -11,7 +11,7 @@ import json
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -84,7 +84,7 @@ tail -n 3 "$log"
 """
 )
 
-_NEGOTIATED = ("queue_count", "sqsize", "kato", "numa_node", "model", "firmware_rev", "cntlid")
+_NEGOTIATED = ("queue_count", "sqsize", "kato", "numa_node", "model", "firmware_rev", "cntlid", "transport")
 
 
 @register
@@ -105,6 +105,9 @@ class NvmeTcp(DeviceProtocol["NvmeTcp.Options"]):
 
         nqn: Annotated[str, Field(pattern=r"^nqn\.[\x21-\x7e]+$", max_length=223)]
         """The subsystem's name."""
+
+        transport: Literal["tcp", "rdma"] = "tcp"
+        """The transport. With ``rdma`` the client needs an RDMA device; wire cases do not run."""
 
         namespace: Annotated[int, Field(ge=1, le=0xFFFFFFFE)] = 1
         """The namespace's identifier (NSID)."""
@@ -147,6 +150,8 @@ class NvmeTcp(DeviceProtocol["NvmeTcp.Options"]):
         def _key_of_a_host(self) -> Self:
             if self.tls_key is not None and self.host_nqn is None:
                 raise ValueError("tls_key is the key of one host: set `host_nqn` too")
+            if self.transport == "rdma" and (self.header_digest or self.data_digest or self.tls_key):
+                raise ValueError("header_digest, data_digest and tls_key are of NVMe/TCP, not of RDMA")
             return self
 
     searched: ClassVar[Mapping[str, tuple[object, ...]]] = {"queues": (1, 2, 4, 8)}
@@ -171,19 +176,21 @@ class NvmeTcp(DeviceProtocol["NvmeTcp.Options"]):
     def capabilities(self, options: NvmeTcp.Options) -> frozenset[Capability]:
         """Return the capabilities of the raw namespace, or of the file system on it."""
         raw = set() if options.filesystem else {"shared"}
-        wire = "nvme-tcp-tls-wire" if options.tls_key else "nvme-tcp-wire"
-        return (
-            block_capabilities(options) | {"multipath" if options.more_paths else wire, "multi_session"} | raw
-        )
+        wire = {"nvme-tcp-tls-wire" if options.tls_key else "nvme-tcp-wire"}
+        wire = set() if options.transport == "rdma" else wire
+        paths = {"multipath"} if options.more_paths else wire
+        return block_capabilities(options) | paths | {"multi_session"} | raw
 
     def needs(self, options: NvmeTcp.Options) -> ClientRequirements:
         """Return nvme-cli, the module, and the portal's port."""
+        rdma = options.transport == "rdma"
         return ClientRequirements(
             tools=("nvme", *required_tools(options)),
-            modules=("nvme_tcp",),
+            modules=(f"nvme_{options.transport}",),
             packages="nvme-cli",
             address=options.address,
-            port=options.port,
+            port=0 if rdma else options.port,
+            rdma=rdma,
         )
 
     def discover(self, client: Host, address: str, *, deadline: float) -> Sequence[Mapping[str, Any]]:
@@ -225,6 +232,9 @@ class NvmeTcp(DeviceProtocol["NvmeTcp.Options"]):
     ) -> tuple[OptionMismatch, ...]:
         """Compare the requested values with the negotiated ones."""
         mismatches = []
+        transport = negotiated.get("transport", options.transport)
+        if transport != options.transport:
+            mismatches.append(OptionMismatch("transport", options.transport, transport))
         io_queues = int(negotiated.get("queue_count", "1")) - 1
         depth = int(negotiated.get("sqsize", "-1")) + 1
         if options.queues is not None and io_queues != options.queues:
@@ -261,7 +271,7 @@ def connect_argv(options: NvmeTcp.Options, host_nqn: str, host_id: str) -> list[
     argv = [
         "nvme",
         "connect",
-        "--transport=tcp",
+        f"--transport={options.transport}",
         f"--traddr={options.address}",
         f"--trsvcid={options.port}",
         f"--nqn={options.nqn}",

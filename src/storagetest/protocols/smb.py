@@ -19,13 +19,23 @@ from storagetest.protocols.template import Attaching, Mounted, MountedProtocol, 
 
 DEBUG_DATA = "/proc/fs/cifs/DebugData"
 
-_DIALECTS = {"0x210": "2.1", "0x300": "3.0", "0x302": "3.0.2", "0x311": "3.1.1"}
-"""MS-SMB2 2.2.3, the dialect revision numbers."""
+_DIALECTS = {"0x0": "1.0", "0x210": "2.1", "0x300": "3.0", "0x302": "3.0.2", "0x311": "3.1.1"}
+"""MS-SMB2 2.2.3, the dialect revision numbers; the client's kernel has none for SMB1."""
+
+SMB1 = "1.0"
+_INSECURE = (
+    "dialect 1.0 (SMB1) is INSECURE: no encryption, and any host on the network can change data and "
+    "sessions. Use it only to compare with old figures, on a network of its own"
+)
 
 
 @register
 class Smb(MountedProtocol["Smb.Options"]):
-    """SMB 2.1 to 3.1.1, mounted by a client's kernel, with signing and encryption."""
+    """SMB 2.1 to 3.1.1, mounted by a client's kernel, with signing and encryption.
+
+    SMB1 (dialect 1.0) is there for comparisons with old figures. It is insecure, and needs
+    `insecure_dialect: true`.
+    """
 
     name = "smb"
     title = "SMB"
@@ -54,8 +64,11 @@ class Smb(MountedProtocol["Smb.Options"]):
         port: Port = 445
         """The TCP port."""
 
-        dialect: Literal["2.1", "3.0", "3.1.1"] = "3.1.1"
-        """The dialect, in quotes; the client accepts no other."""
+        dialect: Literal["1.0", "2.1", "3.0", "3.1.1"] = "3.1.1"
+        """The dialect, in quotes; the client accepts no other. 1.0 is SMB1 and needs ``insecure_dialect``."""
+
+        insecure_dialect: bool = False
+        """Permit dialect 1.0, which protects neither data nor sessions. Every run warns of it."""
 
         signing: bool = False
         """Sign every packet. With false the server decides, and may require it."""
@@ -79,16 +92,23 @@ class Smb(MountedProtocol["Smb.Options"]):
         """Largest WRITE in bytes."""
 
         @property
+        def insecure(self) -> str:
+            """Return why SMB1 is a risk; "" for the other dialects."""
+            return _INSECURE if self.dialect == SMB1 else ""
+
+        @property
         def target_label(self) -> str:
             """Label of the target in messages."""
             return f"smb {self.dialect} {source(self)}"
 
         @model_validator(mode="after")
         def _possible(self) -> Self:
-            if self.dialect == "2.1" and self.encryption:
-                raise ValueError("dialect 2.1 has no encryption: use 3.0 or 3.1.1")
-            if self.dialect == "2.1" and self.max_channels > 1:
-                raise ValueError("dialect 2.1 has no multichannel: use 3.0 or 3.1.1")
+            if self.dialect == SMB1 and not self.insecure_dialect:
+                raise ValueError(f"{_INSECURE}. To use it, set `insecure_dialect: true`")
+            if self.dialect in {SMB1, "2.1"} and self.encryption:
+                raise ValueError(f"dialect {self.dialect} has no encryption: use 3.0 or 3.1.1")
+            if self.dialect in {SMB1, "2.1"} and self.max_channels > 1:
+                raise ValueError(f"dialect {self.dialect} has no multichannel: use 3.0 or 3.1.1")
             if self.dialect != "3.1.1" and self.posix:
                 raise ValueError("the POSIX extensions require dialect 3.1.1")
             return self
@@ -104,9 +124,10 @@ class Smb(MountedProtocol["Smb.Options"]):
     capability_names = frozenset({"filesystem", "shared", "locks", "smb-wire", "multi_session"})
 
     def capabilities(self, options: Smb.Options) -> frozenset[Capability]:
-        """Return the dialect's capabilities; multichannel from dialect 3.0 on."""
-        more = {"multi_session"} if options.dialect != "2.1" else set()
-        return frozenset({"filesystem", "shared", "locks", "smb-wire", *more})
+        """Return the dialect's capabilities: multichannel from 3.0 on, wire cases (SMB2) not of SMB1."""
+        more = {"multi_session"} if options.dialect not in {SMB1, "2.1"} else set()
+        wire = {"smb-wire"} if options.dialect != SMB1 else set()
+        return frozenset({"filesystem", "shared", "locks", *wire, *more})
 
     def needs(self, options: Smb.Options) -> ClientRequirements:
         """Return mount.cifs, the module, and the server's port."""
@@ -169,6 +190,11 @@ class Smb(MountedProtocol["Smb.Options"]):
                 )
             case 22:
                 return AttachError(f"{target}: {client}'s kernel rejects one of the options {where}")
+            case 112 if options.dialect == SMB1:
+                return OptionRefused(
+                    f"{target}: the server does not answer dialect 1.0: it has no SMB1, or has switched it "
+                    f"off {where}"
+                )
             case 110 | 111 | 112 | 113 | 115:
                 return TargetDead(f"{target}: the server does not respond {where}")
         return None

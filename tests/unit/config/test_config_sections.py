@@ -107,7 +107,10 @@ def test_controls_are_command_lines_in_pairs(load_text):
     assert variant.controls.grow == ("lvextend", "-L", "2g")
     assert variant.controls.reconnect == ("mend",)
     assert (variant.controls.resizes, variant.controls.isolates) == (True, True)
+    device = "controls: {remove_device: [take], return_device: [give]}"
+    assert load_text(target(device)).variants[0].controls.removes_devices
     (plain,) = load_text(target("optional: false")).variants
+    assert not plain.controls.removes_devices
     assert (plain.controls.resizes, plain.controls.isolates) == (False, False)
 
 
@@ -116,6 +119,7 @@ def test_controls_are_command_lines_in_pairs(load_text):
     [
         ("controls: {grow: [x]}", "server: array", "grow and shrink go together"),
         ("controls: {reconnect: [x]}", "server: array", "isolate and reconnect go together"),
+        ("controls: {remove_device: [x]}", "server: array", "remove_device and return_device go together"),
         ("controls: {grow: [], shrink: [x]}", "server: array", "grow"),
         ("controls: {grow: ls -l, shrink: [x]}", "server: array", "grow"),
         ("controls: {halt: [x]}", "server: array", "halt"),

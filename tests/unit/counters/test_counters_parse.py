@@ -125,6 +125,33 @@ def test_shares_are_added_up():
     assert (found["Reads"].value, found["failed"].value, found["reconnects"].value) == (6, 2, 3)
 
 
+OLD_SHARE = """
+1) \\\\10.77.0.1\\a
+SMBs: 23 Oplocks breaks: 0
+Reads:  5 Bytes: 262144
+Writes: 4 Bytes: 131072
+Flushes: 0
+Locks: 3 HardLinks: 0 Symlinks: 0
+Opens: 1 Closes: 2 Deletes: 6
+Posix Opens: 2 Posix Mkdirs: 7
+Mkdirs: 0 Rmdirs: 0
+Renames: 0 T2 Renames 0
+FindFirst: 8 FNext 0 FClose 0
+"""
+
+
+def test_a_share_of_smb1_has_lines_of_its_own_and_is_added_to_the_others():
+    found = Cifs().parse({"/proc/fs/cifs/Stats": OLD_SHARE})
+    assert (found["read"].value, found["written"].value, found["requests"].value) == (262144, 131072, 23)
+    operations = {
+        name: found[name].value for name in ("Reads", "Writes", "Locks", "Opens", "Deletes", "Mkdirs")
+    }
+    assert operations == {"Reads": 5, "Writes": 4, "Locks": 3, "Opens": 3, "Deletes": 6, "Mkdirs": 7}
+    new = "2) \\\\nas\\a\nSMBs: 9\nBytes read: 100  Bytes written: 200\nReads: 3 total 1 failed\n"
+    both = Cifs().parse({"/proc/fs/cifs/Stats": OLD_SHARE + new})
+    assert (both["read"].value, both["Reads"].value, both["failed"].value) == (262244, 8, 1)
+
+
 def test_scsi_counts_in_hexadecimal_and_lio_in_megabytes():
     session = "/sys/class/iscsi_session/session1"
     lio = "/sys/kernel/config/target/iscsi/iqn.x/tpgt_1/lun/lun_{}/statistics/scsi_tgt_port/read_mbytes"

@@ -57,7 +57,7 @@ def test_the_command_line_offers_it(toy: str, capsys: pytest.CaptureFixture[str]
     cli.add_parser(parser.add_subparsers())
     with pytest.raises(SystemExit):
         parser.parse_args(["lab", "up", "--help"])
-    assert "empty, kernel, smb, toy, userspace" in " ".join(capsys.readouterr().out.split())
+    assert "empty, kernel, pnfs, smb, smb1, toy, userspace" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_image_has_its_packages(toy: str):
@@ -207,6 +207,27 @@ def test_an_overlay_is_a_second_disk_and_commas_are_escaped():
     assert len(options("-drive", lab(0), boot=replace(BOOT, overlay="/cache/over"))) == 2
 
 
+def test_all_machines_have_the_shared_disk_without_a_lock_and_through_one_cache():
+    role = roles.load("pnfs")
+    machines = qemu.machines(1024, role.services, 2, 512, role.client_services, shared_disk=role.shared_disk)
+    for machine in machines:
+        argv = qemu.argv(machine, BOOT, machines)
+        (drive,) = [value for value in argv if value.startswith("file=shared-disk,")]
+        assert {"file.locking=off", "cache=unsafe", "id=shared"} <= set(drive.split(","))
+        assert any(value.startswith("virtio-blk-pci,drive=shared,serial=shared-disk,") for value in argv)
+    assert not [value for value in qemu.argv(lab(0)[0], BOOT, lab(0)) if "shared-disk" in value]
+
+
+def test_clients_run_what_their_role_adds():
+    role = roles.load("pnfs")
+    machines = qemu.machines(1024, role.services, 1, 512, (client.SERVICE, *role.client_services))
+    scripts = guest_files.files(machines[1], machines, guest_files.Private(b"", b"", {}), boot=BOOT)
+    assert {"lab/services/client.sh", "lab/services/pnfs-client.sh"} <= set(scripts)
+    assert "lab/services/pnfs-client.sh" not in guest_files.files(
+        machines[0], machines, guest_files.Private(b"", b"", {}), boot=BOOT
+    )
+
+
 def test_the_version_is_read_as_debian_prints_it():
     assert qemu.version("QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18+b3)\nCopyright") == (7, 2)
     assert qemu.version("QEMU emulator version 10.0.2") > qemu.OLDEST > qemu.version("rubbish")
@@ -224,7 +245,7 @@ def test_kvm_and_emulation():
 SCRIPTS = {
     service.name: service.boot_script
     for role in roles.names()
-    for service in (*roles.load(role).services, client.SERVICE)
+    for service in (*roles.load(role).services, *roles.load(role).client_services, client.SERVICE)
 }
 SCRIPTS |= {
     name: files("storagetest.lab").joinpath("guest", name).read_text()

@@ -3,11 +3,13 @@
 import os
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from storagetest.errors import LabError
 from storagetest.lab import guest_files, qemu, roles, snapshots
+from storagetest.lab.fault_injection import FaultableVm
 from storagetest.lab.services import client
 
 BOOT = qemu.Boot("/images/1/vmlinuz", "/images/1/rootfs", None, kvm=False)
@@ -111,6 +113,45 @@ def test_a_discarded_snapshot_is_gone(cache):
     snapshots.discard("0123456789ab")
     snapshots.discard("0123456789ab")
     assert list(cache.iterdir()) == []
+
+
+def disk_of(lab: Path) -> Path:
+    lab.mkdir()
+    return lab / qemu.SHARED_DISK
+
+
+def test_a_snapshot_has_its_own_copy_of_the_shared_disk_and_each_lab_too(tmp_path):
+    disk = disk_of(tmp_path / "first")
+    snapshots.write_shared_disk(disk.parent, 1 << 20, None)
+    assert disk.read_bytes() == bytes(1 << 20)
+    with disk.open("r+b") as file:
+        file.write(b"as it was saved")
+    with snapshots.new() as snapshot:
+        Path(snapshot.files("appliance").memory).write_bytes(b"memory")
+        kept = snapshots.save(snapshot, disk.parent, ["appliance"], "0123456789ab")
+    disk.write_bytes(b"changed later")
+    for name in ("second", "third"):
+        other = disk_of(tmp_path / name)
+        snapshots.write_shared_disk(other.parent, 1 << 20, kept)
+        assert other.read_bytes() == b"as it was saved".ljust(1 << 20, b"\0")
+        other.write_bytes(b"changed by another lab")
+
+
+def test_a_snapshot_without_its_shared_disk_is_not_used(tmp_path):
+    disk = disk_of(tmp_path / "first")
+    snapshots.write_shared_disk(disk.parent, 4096, None)
+    with snapshots.new() as snapshot:
+        Path(snapshot.files("appliance").memory).write_bytes(b"memory")
+        kept = snapshots.save(snapshot, disk.parent, ["appliance"], "0123456789ab")
+    (kept.path / qemu.SHARED_DISK).unlink()
+    assert snapshots.find("0123456789ab") is None
+
+
+def test_a_machine_with_a_shared_disk_is_not_restored_alone(tmp_path):
+    disk_of(tmp_path / "lab").touch()
+    started = SimpleNamespace(snapshot="0123456789ab")
+    with pytest.raises(LabError, match="appliance: restore failed: the disk that the machines share"):
+        FaultableVm("appliance", tmp_path / "lab", lambda: started).restore()  # type: ignore[arg-type, return-value]
 
 
 def test_the_least_recently_used_snapshots_are_removed():

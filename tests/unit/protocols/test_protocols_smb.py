@@ -1,8 +1,11 @@
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
-from storagetest.errors import AttachError
+from storagetest.config import load
+from storagetest.errors import AttachError, OptionRefused
 from storagetest.protocols import smb
 from storagetest.protocols._mount import parse_mountinfo
 from storagetest.protocols.base import protocols
@@ -46,3 +49,67 @@ def test_posix_extensions_that_were_asked_for_are_compared(flags: str, seen: str
 def test_a_secret_with_a_line_break_cannot_add_settings() -> None:
     with pytest.raises(AttachError, match="line break"):
         smb.credentials(options(password="x\ndomain=EVIL"))
+
+
+# Of Linux 6.1 with Samba 4.17 and vers=1.0.
+SMB1_MOUNT = (
+    "36 26 0:31 / /mnt/old rw,relatime - cifs //10.77.0.1/fast rw,vers=1.0,cache=strict,username=storagetest,"
+    "uid=0,noforceuid,gid=0,noforcegid,addr=10.77.0.1,soft,unix,posixpaths,serverino,mapposix,acl,"
+    "rsize=1048576,wsize=65536,bsize=1048576,echo_interval=10,actimeo=1,closetimeo=1\n"
+)
+SMB1_DEBUG = r"""
+Servers:
+1) ConnectionId: 0x1 Hostname: 10.77.0.1
+Number of credits: 50 Dialect 0x0 nosharesock
+TCP status: 1 Instance: 1
+	Shares:
+	1) \\10.77.0.1\fast Mounts: 1 Type: NTFS DevInfo: 0x20 Attributes: 0x1006f
+"""
+
+
+def test_smb1_must_be_permitted_and_is_a_warning() -> None:
+    with pytest.raises(ValidationError, match=r"SMB1\) is INSECURE.*set `insecure_dialect: true`"):
+        options(dialect="1.0")
+    old = options(dialect="1.0", insecure_dialect=True)
+    assert "INSECURE" in old.insecure
+    assert options(insecure_dialect=True).insecure == "", "permitted, and not used"
+    assert "vers=1.0" in smb.mount_options(old, "/s")
+    assert Smb().capabilities(old) == {"filesystem", "shared", "locks"}
+
+
+@pytest.mark.parametrize("more", [{"encryption": True}, {"max_channels": 2}, {"posix": True}])
+def test_smb1_has_none_of_what_came_later(more: dict[str, object]) -> None:
+    with pytest.raises(ValidationError, match="dialect"):
+        options(dialect="1.0", insecure_dialect=True, **more)
+
+
+def test_smb1_is_read_back() -> None:
+    (entry,) = parse_mountinfo(SMB1_MOUNT)
+    negotiated = smb.parse_negotiated(entry, SMB1_DEBUG, "//10.77.0.1/fast")
+    assert (negotiated["vers"], negotiated["dialect"], negotiated["signed"]) == ("1.0", "1.0", "no")
+    assert Smb().option_mismatches(options(dialect="1.0", insecure_dialect=True), negotiated) == ()
+
+
+def test_a_server_without_smb1_refuses_an_option_and_is_not_dead() -> None:
+    old = options(dialect="1.0", insecure_dialect=True)
+    error = Smb().error_from_output("mount error(112): Host is down", old, "client1")
+    assert isinstance(error, OptionRefused)
+    assert "does not answer dialect 1.0" in str(error)
+
+
+OLD = """\
+version: 1
+targets:
+  old:
+    {{protocol: smb, address: h, share: s, username: u, password: "${{env:P}}", insecure_dialect: true,
+      matrix: {{dialect: [{}]}}}}
+"""
+
+
+def test_smb1_is_warned_of_once_for_each_target(tmp_path: Path) -> None:
+    path = tmp_path / "targets.yaml"
+    path.write_text(OLD.format('"1.0", "3.1.1"'))
+    (found,) = load(path).warnings()
+    assert found.endswith(f":3:3: old: {options(dialect='1.0', insecure_dialect=True).insecure}")
+    path.write_text(OLD.format('"3.1.1"'))
+    assert load(path).warnings() == []

@@ -202,6 +202,7 @@ def test_parse() -> None:
         False, ("mount.nfs", "x"), ("nfsv4",), (1, "bash: connect: Connection refused")
     )
     assert _preflight.parse_findings("connect 0 \n") == GOOD
+    assert not _preflight.parse_findings("device rdma\n").rdma
     assert _preflight.parse_findings("") == PreflightResult(True, (), (), None)
 
 
@@ -221,6 +222,12 @@ def test_nothing_lacking_is_silent() -> None:
             "not root and cannot load modules",
         ),
         ({"root": False}, ClientLacks, "require root on c1"),
+        ({"rdma": False}, ClientLacks, r"c1 has no RDMA device \(/sys/class/infiniband\)\. Use a client"),
+        (
+            {"rdma": False, "modules": ("ib_iser",)},
+            ClientLacks,
+            r"c1 has no RDMA device \(.*\), and its kernel has no ib_iser\. Use a client with an RDMA card",
+        ),
         ({"connect": (1, "Connection refused")}, TargetDead, "c1 cannot connect to h port 2049: .*refused"),
         ({"connect": (124, "")}, TargetDead, "no response within"),
     ],

@@ -48,6 +48,10 @@ class Role:
     summary: str
     """What the appliance serves, in a few words; for the command line's help and the docs."""
     services: tuple[Service, ...] = ()
+    client_services: tuple[Service, ...] = ()
+    """What every client runs in addition to :mod:`storagetest.lab.services.client`."""
+    shared_disk: int = 0
+    """Size in MiB of a raw disk that all machines have; 0: none."""
     memory: int = 3072
     """Memory of the appliance in MiB."""
     debian: str = "bookworm"
@@ -58,7 +62,10 @@ class Role:
     def recipe(self) -> Recipe:
         """Return the recipe of the image. All roles on one Debian release share one image."""
         roles = [role for role in (self, *map(load, names())) if role.debian == self.debian]
-        services = [client.SERVICE, *(service for role in roles for service in role.services)]
+        services = [
+            client.SERVICE,
+            *(service for role in roles for service in (*role.services, *role.client_services)),
+        ]
         return Recipe.of(
             self.debian,
             packages={package for service in services for package in service.packages},

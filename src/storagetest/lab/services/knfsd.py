@@ -19,10 +19,14 @@ from __future__ import annotations
 from storagetest.lab.services import ADDRESS, Service, Target, nfs_wire
 from storagetest.lab.services.client import ISOLATE_CONTROLS
 
-# mountd, statd and lockd get fixed ports, because the wire suites connect to them from the host.
-_PORTS = {"rpcbind": 111, "nfs": 2049, "mountd": 20048, "statd": 32765, "lockd": 32768}
+PORTS = {"rpcbind": 111, "nfs": 2049, "mountd": 20048, "statd": 32765, "lockd": 32768}
+"""Ports of the services. mountd, statd and lockd get fixed ones: the wire suites connect to them from the
+host."""
 
-_SCRIPT = r"""
+MODULES = ("nfsd", "lockd")
+PACKAGES = ("nfs-kernel-server", "nfs-common", "rpcbind", "e2fsprogs")
+
+_FILE_SYSTEMS = r"""
 root=/srv/nfs
 mkdir -p $root
 mount -t tmpfs -o mode=755,size=1m tmpfs $root
@@ -34,7 +38,9 @@ disks nfs-x=512
 mkfs.ext4 -q -E nodiscard /dev/mapper/nfs-x
 mount -t ext4 /dev/mapper/nfs-x $root/x
 chmod 1777 $root/x
+"""
 
+_CONFIGURE = r"""
 cat >/etc/nfs.conf <<EOF
 [exports]
 rootdir=$root
@@ -57,13 +63,9 @@ udp-port=32768
 EOF
 options="rw,insecure,no_root_squash,no_subtree_check,sync"
 cat >/etc/exports <<EOF
-/  *($options,fsid=0,crossmnt)
-/a *($options,fsid=1)
-/b *($options,fsid=2)
-/c *($options,fsid=3)
-/x *($options,fsid=4)
-/both *($options,fsid=5)
-EOF
+"""
+
+_START = r"""EOF
 rpcbind -w
 sysctl -q -w fs.nfs.nlm_tcpport=32768 fs.nfs.nlm_udpport=32768
 mountpoint -q /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd
@@ -77,13 +79,31 @@ rpc.nfsd
 rpc.mountd
 """
 
+_EXPORTS = """\
+/  *($options,fsid=0,crossmnt)
+/a *($options,fsid=1)
+/b *($options,fsid=2)
+/c *($options,fsid=3)
+/x *($options,fsid=4)
+/both *($options,fsid=5)
+"""
+
+
+def script(file_systems: str, exports: str) -> str:
+    """Return a service's script that mounts ``file_systems`` below $root and serves ``exports`` (exports(5)).
+
+    The options of an export begin with $options.
+    """
+    return f"{file_systems}{_CONFIGURE}{exports}{_START}"
+
+
 SERVICE = Service(
     "knfsd",
-    _SCRIPT,
+    script(_FILE_SYSTEMS, _EXPORTS),
     implementation="knfsd",
-    packages=("nfs-kernel-server", "nfs-common", "rpcbind", "e2fsprogs"),
-    modules=("nfsd", "lockd"),
-    ports=_PORTS,
+    packages=PACKAGES,
+    modules=MODULES,
+    ports=PORTS,
     targets=(
         Target(
             "nfs",

@@ -147,3 +147,26 @@ WITH_POSIX = Service(
     secrets=(_PASSWORD,),
 )
 """Needs Samba 4.22 or later; Debian 12 has 4.17."""
+
+_SMB1 = r"""
+sed -i 's/server min protocol = .*/server min protocol = NT1/' /etc/samba/smb.conf
+"""
+
+WITH_SMB1 = Service(
+    "samba",
+    _SCRIPT + _SMB1 + _START,
+    _CREDENTIALS,
+    implementation="samba",
+    version="smbd --version",
+    packages=_PACKAGES,
+    ports={"smb": 445},
+    targets=(
+        Target(
+            "smb-old",
+            _target(insecure_dialect=True, matrix={"dialect": ["1.0", "2.1", "3.1.1"]}),
+            "SMB1 for comparisons with old figures. It is insecure: never on a network with other machines.",
+        ),
+    ),
+    secrets=(_PASSWORD,),
+)
+"""Samba 4.17 with SMB1, which it has switched off by default."""
