@@ -1,5 +1,7 @@
 """Lustre's options, the layout and networks that were really obtained, and what they are compared with."""
 
+import os
+import re
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -9,8 +11,8 @@ from pydantic import ValidationError
 
 from storagetest import config
 from storagetest.config.matrix import parts
-from storagetest.errors import ConfigError, TargetDead
-from storagetest.hosts import Completed, LocalHost
+from storagetest.errors import AttachError, ClientLacks, ConfigError, OptionRefused, TargetDead
+from storagetest.hosts import Completed, Journal, LocalHost
 from storagetest.protocols import _lustre_layout as layouts
 from storagetest.protocols import _lustre_lnet as lnet
 from storagetest.protocols import lustre
@@ -18,7 +20,6 @@ from storagetest.protocols.base import protocols
 from storagetest.protocols.template import Attaching
 
 Lustre: Any = protocols.get("lustre")
-TEXTS = Path(__file__).parent / "lustre"
 
 
 def options(**more: object) -> Any:
@@ -75,6 +76,7 @@ def composite(*components: str) -> str:
 
 BOTH = composite(component(0, 0, 1 << 20, 1), component(1, 1 << 20, "EOF", 2))
 ASKED = "-E 1M -c 1 -E eof -c 2"
+ASKED_OF_LFS = "--component-end 1048576 --stripe-count 1 --component-end -1 --stripe-count 2"
 
 
 def test_read_back() -> None:
@@ -284,6 +286,42 @@ def test_a_target_is_dead_if_no_partner_responds() -> None:
         Lustre().check(state, options(mgs="10.0.0.1@tcp:10.0.0.2@tcp"))
 
 
+@pytest.mark.parametrize(
+    ("status", "stderr", "error", "words"),
+    [
+        (
+            90,
+            "lfs setstripe: error: stripe size '8589934592' over 4GB limit: Invalid argument (22)",
+            OptionRefused,
+            "rejects this layout: lfs setstripe: error: stripe size '8589934592' over 4GB limit",
+        ),
+        (
+            91,
+            "touch: No space left on device",
+            AttachError,
+            "making a file with this layout on c failed: touch",
+        ),
+    ],
+)
+def test_layout_that_is_refused(status: int, stderr: str, error: type[Exception], words: str) -> None:
+    state, run = attaching()
+    run.side_effect = [Completed("c", (), status, "", stderr + "\n", 0.1)]
+    with pytest.raises(error, match=re.escape(words)):
+        Lustre().negotiated(state, options(stripe_size="8GiB"), Mock(directory="/mnt/d"))
+
+
+def test_layout_is_set_by_arguments_of_lfs() -> None:
+    state, run = attaching()
+    run.side_effect = [Completed("c", (), 0, BOTH, "", 0.1)]
+    asked = options(layout=f"{ASKED} -p flash")
+    assert Lustre().negotiated(state, asked, Mock(directory="/mnt/d"))["component2.stripe_count"] == "2"
+    _, _, _, _, directory, starts, pools, *argv = run.call_args.args[0]
+    assert (directory, starts, pools) == ("/mnt/d", "0 1048576", "lustre.flash")
+    assert " ".join(argv) == (
+        "--component-end 1048576 --stripe-count 1 --component-end -1 --stripe-count 2 --pool flash"
+    )
+
+
 def test_all_osts_and_one_are_two_variants() -> None:
     ids = [parts(options(stripe_count=count), ["stripe_count"]) for count in (1, -1)]
     assert ids == [{"stripe_count": "c1"}, {"stripe_count": "cminus1"}]
@@ -338,3 +376,79 @@ def test_command_that_adds_an_interface() -> None:
     (one,) = lnet.parse_networks("tcp1(eth0)")
     assert lnet.add_argv(one, None) == ["lnetctl", "net", "add", "--net", "tcp1", "--if", "eth0"]
     assert lnet.add_argv(one, 4)[-2:] == ["--conns-per-peer", "4"]
+
+
+LFS = """#!/bin/sh
+echo "$*" >>"{log}"
+case $1 in
+getstripe) stat -c 'size %s' "$3" >>"{log}" && cat "{text}" ;;
+pool_list) echo lustre-OST0000_UUID ;;
+osts) printf '0: lustre-OST0000_UUID ACTIVE\\n1: lustre-OST0001_UUID ACTIVE\\n' ;;
+esac
+"""
+LNETCTL = """#!/bin/sh
+echo "$*" >>"{log}"
+case "$1 $2" in
+"net show") cat "{text}" ;;
+"net add") exit {status} ;;
+esac
+"""
+
+
+def program(directory: Path, name: str, script: str) -> None:
+    (directory / name).write_text(script)
+    (directory / name).chmod(0o755)
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory of programs that replace the client's own, with a log of their arguments."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    program(tmp_path, "modprobe", "#!/bin/sh\n")
+    return tmp_path
+
+
+def test_script_writes_in_each_component_and_reads_the_layout(programs: Path) -> None:
+    (programs / "text").write_text(BOTH.replace("== layout\n", "").partition("== osts")[0])
+    program(programs, "lfs", LFS.format(log=programs / "log", text=programs / "text"))
+    (programs / "d").mkdir()
+    state = Attaching(LocalHost(), "lustre", 60)
+    mount = Mock(directory=str(programs / "d"))
+    found = Lustre().negotiated(state, options(layout=f"{ASKED} -p flash"), mount)
+    assert (found["component2.stripe_count"], found["osts"], found["osts lustre.flash"]) == ("2", "2", "1")
+    assert (programs / "log").read_text().splitlines() == [
+        f"setstripe {ASKED_OF_LFS} --pool flash {programs}/d",
+        f"getstripe --yaml {programs}/d/.layout",
+        "size 1048577",
+        "pool_list lustre.flash",
+        f"osts {programs}/d",
+    ]
+    assert list((programs / "d").iterdir()) == []
+
+
+def test_missing_interface_is_added_journalled_and_removed(programs: Path) -> None:
+    (programs / "text").write_text(NETWORKS)
+    program(programs, "lnetctl", LNETCTL.format(log=programs / "log", text=programs / "text", status=0))
+    state = Attaching(LocalHost(), "lustre", 60)
+    with lnet.added(state, "tcp(eth0,eth1),tcp1(eth0)", 4):
+        entries = [entry.description for entry in Journal(LocalHost()).entries()]
+        assert entries == ["LNet interface tcp1(eth0)"]
+    assert Journal(LocalHost()).entries() == []
+    assert (programs / "log").read_text().splitlines() == [
+        "net show",
+        "net show -v",
+        "net add --net tcp1 --if eth0 --conns-per-peer 4",
+        "net del --net tcp1 --if eth0",
+    ]
+
+
+def test_interface_that_lnet_refuses_is_an_error_of_the_client(programs: Path) -> None:
+    (programs / "text").write_text(NETWORKS)
+    program(programs, "lnetctl", LNETCTL.format(log=programs / "log", text=programs / "text", status=1))
+    state = Attaching(LocalHost("c"), "lustre", 60)
+    with (
+        pytest.raises(ClientLacks, match=r"c: adding tcp1\(eth9\) to LNet failed"),
+        lnet.added(state, "tcp1(eth9)", None),
+    ):
+        pytest.fail("added")
+    assert Journal(LocalHost()).entries() == []
