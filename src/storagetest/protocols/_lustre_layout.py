@@ -70,7 +70,7 @@ class Component:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class FileLayout:
     """A progressive layout: ``text`` as written, and its components."""
 
     text: str
@@ -80,9 +80,9 @@ class Layout:
         return "+".join(map(str, self.components))
 
 
-def parse_layout(text: object) -> Layout:
+def parse_layout(text: object) -> FileLayout:
     """Parse lfs-setstripe(1)'s options of a progressive layout. Raises ValueError with one sentence."""
-    if isinstance(text, Layout):
+    if isinstance(text, FileLayout):
         return text
     if not isinstance(text, str):
         raise ValueError(  # noqa: TRY004  # pydantic reports a ValueError
@@ -106,7 +106,7 @@ def parse_layout(text: object) -> Layout:
             )
     if any(component.pattern == "mdt" for component in components[1:]):
         raise ValueError("only the first component can be on the MDT (-L mdt)")
-    return Layout(text, components)
+    return FileLayout(text, components)
 
 
 def _components(words: Sequence[str]) -> Iterator[Component]:

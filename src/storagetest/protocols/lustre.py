@@ -15,7 +15,7 @@ from storagetest.errors import AttachError, ClientLacks, OptionRefused, Storaget
 from storagetest.hosts import Completed, Host
 from storagetest.protocols import _lustre_layout as layouts
 from storagetest.protocols import _lustre_lnet as networks
-from storagetest.protocols._lustre_layout import Component, Layout
+from storagetest.protocols._lustre_layout import Component, FileLayout
 from storagetest.protocols._mount import parse_sections
 from storagetest.protocols._preflight import check_client, collect_diagnostics
 from storagetest.protocols.base import Attachment, Capability, ClientRequirements, OptionMismatch, register
@@ -47,7 +47,7 @@ lfs osts "$directory" || exit 91
 """
 
 
-def _layout(value: object) -> Layout:
+def _layout(value: object) -> FileLayout:
     return layouts.parse_layout(value)
 
 
@@ -95,7 +95,7 @@ class Lustre(MountedProtocol["Lustre.Options"]):
 
         layout: (
             Annotated[
-                Layout,
+                FileLayout,
                 PlainValidator(_layout),
                 PlainSerializer(lambda layout: layout.text, return_type=str),
                 WithJsonSchema({"type": "string"}),

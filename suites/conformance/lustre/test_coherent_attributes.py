@@ -221,13 +221,13 @@ def test_mode_that_the_other_client_sets_changes_the_mask(a, b):
 
 def _acl(permission, mask=6):
     """Return the extended attribute of an ACL with an entry for user 61234 (linux/posix_acl_xattr.h)."""
-    nobody = 0xFFFFFFFF
+    no_id = 0xFFFFFFFF
     entries = [
-        (1, 6, nobody),
+        (1, 6, no_id),
         (2, permission, 61234),
-        (4, 4, nobody),
-        (0x10, mask, nobody),
-        (0x20, 4, nobody),
+        (4, 4, no_id),
+        (0x10, mask, no_id),
+        (0x20, 4, no_id),
     ]
     words = [2, *(word for tag, perm, who in entries for word in (tag | perm << 16, who))]
     return b"".join(word.to_bytes(4, "little") for word in words)
