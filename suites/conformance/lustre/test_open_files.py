@@ -125,7 +125,7 @@ def test_concurrent_appends_lose_no_record(a, b, race):
     no_mutant_reason="no file system in user space has layouts",
 )
 def test_concurrent_appends_over_stripes_are_whole(a, b, race, lfs):
-    """A record that is larger than a stripe is contiguous, though the other client appends at the same time."""
+    """A record larger than a stripe is contiguous, though the other client appends at the same time."""
     lfs(a, "setstripe", "-c", -1, "-S", "64K", "f")
     fds = [session.open("f", O_WRONLY | O_APPEND) for session in (a, b)]
     size = 100_000
