@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from attach_helpers import UNUSED_ADDRESS, attach, check_data, lustre
+from attach_helpers import APPLIANCE, UNUSED_ADDRESS, attach, check_data, lustre
 
 from storagetest.errors import AttachError, ClientLacks, OptionRefused, TargetDead
 
@@ -41,11 +41,31 @@ def test_more_stripes_than_targets_is_a_difference(lustre_client) -> None:
         assert [str(one) for one in attachment.mismatches] == ["stripe_count: requested 4, got 2"]
 
 
+def test_all_osts(lustre_client) -> None:
+    with attach(lustre_client, "lustre", lustre(stripe_count=-1)) as attachment:
+        assert attachment.mismatches == ()
+        assert attachment.negotiated["stripe_count"] == attachment.negotiated["osts"] == "2"
+
+
+def test_progressive_layout(lustre_client) -> None:
+    layout = "-E 1M -c 1 -S 1M -E 4M -c 1 -S 2M -E eof -c -1 -S 1M"
+    with attach(lustre_client, "lustre", lustre(layout=layout)) as attachment:
+        assert attachment.mismatches == ()
+        assert attachment.negotiated["component3.stripe_count"] == "2"
+        check_data(attachment)
+
+
+def test_failover_partner_that_does_not_respond(lustre_client) -> None:
+    mgs = f"{UNUSED_ADDRESS}@tcp:{APPLIANCE}@tcp"
+    with attach(lustre_client, "lustre", lustre(mgs=mgs, deadline=180)) as attachment:
+        check_data(attachment)
+
+
 @pytest.mark.parametrize(
     ("asked", "error", "words"),
     [
-        ({"pool": "flash"}, OptionRefused, "does not take this layout"),
-        ({"fsname": "nosuch"}, AttachError, "the MGS knows no file system 'nosuch'"),
+        ({"pool": "flash"}, OptionRefused, "rejects this layout"),
+        ({"fsname": "nosuch"}, AttachError, "the MGS has no file system 'nosuch'"),
         ({"mgs": f"{UNUSED_ADDRESS}@tcp"}, TargetDead, "client1 cannot connect to"),
     ],
 )

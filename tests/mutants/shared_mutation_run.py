@@ -1,4 +1,4 @@
-"""Run the two-client suite on mutant file systems: a few pytest processes, because the cases mostly wait.
+"""Run a suite of two clients on mutant file systems: a few pytest processes, because the cases mostly wait.
 
 This module is the plugin of those pytests. Two syscall sessions on this machine replace the clients: both in
 one mount of :mod:`fuse_mount`, or each in its own. ``crossed_wire`` accepts all, because no request crosses a
@@ -7,6 +7,7 @@ network.
 - Every case runs on correct file systems: on one mount with locks and, unless the case locks, on a mount per
   client.
 - A case that names a mutant (``kills=``) runs on it, and kills it if the case fails.
+- Cases with a ``no_mutant_reason``, and those of one client, do not run.
 """
 
 import json
@@ -21,8 +22,8 @@ import pytest
 from _pytest.runner import runtestprotocol
 from child_pytest import run_pytest
 from fuse_mount import mounted
+from lustre_mutants import MUTANTS
 from mutation_run import ROOT, Outcomes, by_mutant
-from shared_mutants import MUTANTS
 
 from storagetest.concurrency import run_concurrently
 from storagetest.hosts import LocalHost
@@ -35,31 +36,46 @@ HONEST = {"together": (SHARED_MOUNT, False), "apart": (SEPARATE_MOUNTS, True)}
 """The correct file systems: files, and whether each client has its own mount."""
 PROCESSES = 8
 """Each takes an equal part of the cases on the correct file systems, and of the mutants (chosen)."""
-_OUT, _PART = "SHARED_MUTATION_OUT", "SHARED_MUTATION_PART"
+_OUT, _PART, _TOGETHER = "SHARED_MUTATION_OUT", "SHARED_MUTATION_PART", "SHARED_MUTATION_TOGETHER"
 _RECORD = "storagetest_case"
 _VISIBILITY_TIMEOUT = 1.5
 
 
-def run() -> Outcomes:
-    """Run the cases on the correct file systems and on all mutants."""
-    results = run_concurrently(_run_part, range(PROCESSES), name="mutants")
+def run(suite: Path = SUITE, *, processes: int = PROCESSES, coherent: bool = False) -> Outcomes:
+    """Run the cases of ``suite`` on the correct file systems and on all mutants.
+
+    With ``coherent`` only one mount is correct: two have caches that no lock keeps coherent.
+    """
+    parts = [(suite, f"{part}/{processes}", coherent) for part in range(processes)]
+    results = run_concurrently(_run_part, parts, name="mutants")
     attempts = [attempt for result in results for attempt in result["attempts"]]
     return Outcomes([case for result in results for case in result["honest"]], by_mutant(attempts))
 
 
-def _run_part(part: int) -> dict[str, list[dict[str, Any]]]:
+def _run_part(arguments: tuple[Path, str, bool]) -> dict[str, list[dict[str, Any]]]:
+    suite, part, coherent = arguments
     with tempfile.TemporaryDirectory(prefix="storagetest-shared-") as directory:
         out = Path(directory, "out")
         here = Path(__file__).parent
         paths = [here, here.parent / "kits", ROOT / "src", *filter(None, [os.environ.get("PYTHONPATH")])]
-        more = {_OUT: str(out), _PART: str(part), "PYTHONPATH": os.pathsep.join(map(str, paths))}
+        more = {
+            _OUT: str(out),
+            _PART: part,
+            _TOGETHER: "1" if coherent else "",
+            "PYTHONPATH": os.pathsep.join(map(str, paths)),
+        }
         argv = ["-q", "-p", "shared_mutation_run", "--rootdir", directory]
-        argv += ["-c", os.devnull, "--import-mode=importlib", str(SUITE)]
+        argv += ["-c", os.devnull, "--import-mode=importlib", *map(str, _modules(suite))]
         done = run_pytest(argv, Path(directory), more)
         if not out.exists():
             raise AssertionError(done.stdout[-4000:] + done.stderr[-4000:])
         result: dict[str, list[dict[str, Any]]] = json.loads(out.read_text())
         return result
+
+
+def _modules(suite: Path) -> list[Path]:
+    """Return the modules whose cases are of two clients: one of one client needs a target."""
+    return [path for path in sorted(suite.glob("test_*.py")) if "client_dir" not in path.read_text()]
 
 
 # The rest runs inside pytest, as a plugin.
@@ -121,11 +137,15 @@ class _LocalClients:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         if session.testsfailed:
             return True
-        cases = {item: case for item in session.items if (case := case_of(item)) is not None}
-        part = int(os.environ[_PART])
-        for name in HONEST:
-            self._run_honest(name, list(cases)[part::PROCESSES])
-        for name in list(MUTANTS)[part::PROCESSES]:
+        cases = {
+            item: case
+            for item in session.items
+            if (case := case_of(item)) is not None and not case.no_mutant_reason
+        }
+        part, processes = map(int, os.environ[_PART].split("/"))
+        for name in HONEST if not os.environ.get(_TOGETHER) else ("together",):
+            self._run_honest(name, list(cases)[part::processes])
+        for name in list(MUTANTS)[part::processes]:
             self._run_mutant(name, cases)
         self._sessions.close()
         Path(os.environ[_OUT]).write_text(json.dumps({"honest": self._honest, "attempts": self._attempts}))

@@ -12,6 +12,7 @@ import fcntl
 import mmap
 import os
 import struct
+import subprocess
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -22,6 +23,10 @@ _FLOCK = struct.Struct("@hhqqi0q")
 """struct flock of fcntl(2) where off_t has 64 bits: type, whence, start, length, process."""
 
 _OFD_SETLK, _OFD_SETLKW = 37, 38  # fcntl(2), open file description locks; not in Python 3.9
+
+_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+_PROGRAM_SECONDS = 15.0
+"""Timeout in seconds for the end of a program whose stdin is closed (chosen)."""
 
 _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "evict": fsutil.evict_page_cache,
@@ -42,8 +47,10 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 _FUNCTIONS_OF_NAMES: Mapping[str, Callable[..., Any]] = {
     "chmod": os.chmod,
     "getxattr": os.getxattr,
+    "listxattr": os.listxattr,
     "mkdir": os.mkdir,
     "readlink": os.readlink,
+    "removexattr": os.removexattr,
     "rmdir": os.rmdir,
     "setxattr": os.setxattr,
     "truncate": os.truncate,
@@ -59,6 +66,7 @@ class Syscalls:
         self._root = ""
         self._open: set[int] = set()
         self._maps: dict[int, mmap.mmap] = {}
+        self._programs: dict[int, subprocess.Popen[bytes]] = {}
 
     def perform(self, name: str, arguments: list[Any]) -> Any:  # noqa: ANN401  # any call's result
         """Make the call ``name``; ENOSYS if there is none."""
@@ -75,7 +83,9 @@ class Syscalls:
         self._root = root
 
     def close_all(self) -> None:
-        """Close all descriptors and maps: one call for each."""
+        """Close all descriptors and maps, and end all programs: one call for each."""
+        for number in list(self._programs):
+            self.end_program(number)
         for number in list(self._maps):
             self._maps.pop(number).close()
         for descriptor in list(self._open):
@@ -132,6 +142,10 @@ class Syscalls:
         buffer = bytearray(data)
         returned = fcntl.ioctl(descriptor, request, buffer, True)
         return [returned, bytes(buffer)]
+
+    def ioctl_number(self, descriptor: int, request: int, argument: int) -> int:
+        """ioctl(2) of a request whose argument is a number."""
+        return fcntl.ioctl(descriptor, request, argument)
 
     def fstat(self, descriptor: int) -> dict[str, int]:
         """fstat(2)."""
@@ -204,6 +218,40 @@ class Syscalls:
     def unmap(self, number: int) -> None:
         """munmap(2)."""
         self._maps.pop(number).close()
+
+    # Programs.
+
+    def run_program(self, argv: list[str], seconds: float) -> list[Any]:
+        """Run a program of the client to its end, in the directory; return its status, stdout and stderr.
+
+        A program that does not end within ``seconds`` is killed: ETIMEDOUT.
+        """
+        environment = {**os.environ, "PATH": _PATH, "LC_ALL": "C"}
+        try:
+            done = subprocess.run(
+                argv, cwd=self._root or "/", capture_output=True, text=True, errors="replace",
+                timeout=seconds, check=False, env=environment,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise OSError(errno.ETIMEDOUT, f"{argv[0]} did not end within {seconds:g} s") from None
+        return [done.returncode, done.stdout, done.stderr]
+
+    def start_program(self, name: str) -> int:
+        """Execute the file ``name``, which must end when its stdin is closed; returns a number for it.
+
+        It ends with :meth:`end_program`, or with this process.
+        """
+        process = subprocess.Popen([self._path(name)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        number = process.pid
+        self._programs[number] = process
+        return number
+
+    def end_program(self, number: int) -> int:
+        """Close the program's stdin and wait for its end; returns its exit status."""
+        process = self._programs.pop(number)
+        assert process.stdin is not None
+        process.stdin.close()
+        return process.wait(timeout=_PROGRAM_SECONDS)
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"

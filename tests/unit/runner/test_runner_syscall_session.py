@@ -14,6 +14,7 @@ from processes import children, wait_until_gone
 
 from storagetest.errors import ClientLacks, DeadlineExceeded, HostError
 from storagetest.hosts import LocalHost
+from storagetest.polling import wait_until
 from storagetest.runner.syscall_session import SyscallSession, open_syscall_session
 
 READY = {"t": "progress", "phase": "ready", "boot": "b", "pid": 1}
@@ -229,3 +230,65 @@ def test_nothing_is_left_when_a_case_is_interrupted() -> None:
         raise KeyboardInterrupt
     assert len(family) == 2
     wait_until_gone(*family)
+
+
+def test_a_program_runs_to_its_end_in_the_directory(hand: SyscallSession, tmp_path: Path) -> None:
+    script = "echo out; echo err >&2; pwd > here; exit 3"
+    assert hand.call("run_program", ["sh", "-c", script], 60.0) == [3, "out\n", "err\n"]
+    assert (tmp_path / "here").read_text().strip() == str(tmp_path)
+
+
+def test_a_program_that_does_not_end_is_killed(hand: SyscallSession) -> None:
+    with pytest.raises(OSError, match="sleep did not end within") as late:
+        hand.call("run_program", ["sleep", "600"], 0.1)
+    assert late.value.errno == errno.ETIMEDOUT
+
+
+def test_a_program_that_is_missing_is_an_error_of_the_call(hand: SyscallSession) -> None:
+    with pytest.raises(FileNotFoundError):
+        hand.call("run_program", ["no-such-program"], 60.0)
+
+
+def test_an_executed_file_ends_with_its_stdin(hands: Pair, tmp_path: Path) -> None:
+    a, b = hands
+    (tmp_path / "prog").write_bytes(Path("/bin/cat").read_bytes())
+    (tmp_path / "prog").chmod(0o755)
+    running = a.call("start_program", "prog")
+    with pytest.raises(OSError) as busy:
+        b.open("prog", os.O_WRONLY)
+    assert busy.value.errno == errno.ETXTBSY
+    assert a.call("end_program", running) == 0
+    b.close(b.open("prog", os.O_WRONLY))
+
+
+def test_an_executed_file_ends_with_its_worker(hands: Pair, tmp_path: Path) -> None:
+    a, b = hands
+    (tmp_path / "prog").write_bytes(Path("/bin/cat").read_bytes())
+    (tmp_path / "prog").chmod(0o755)
+    a.call("start_program", "prog")
+    a.kill_worker()
+
+    def free() -> bool:
+        try:
+            b.close(b.open("prog", os.O_WRONLY))
+        except OSError:
+            return False
+        return True
+
+    wait_until(free, 60, "the program to end")
+
+
+def test_close_all_ends_programs(hand: SyscallSession, tmp_path: Path) -> None:
+    (tmp_path / "prog").write_bytes(Path("/bin/cat").read_bytes())
+    (tmp_path / "prog").chmod(0o755)
+    first, second = hand.call("start_program", "prog"), hand.call("start_program", "prog")
+    assert first != second
+    hand.close_all()
+    hand.close(hand.open("prog", os.O_WRONLY))
+
+
+def test_an_ioctl_with_a_number(hand: SyscallSession) -> None:
+    fd = hand.open("f", os.O_CREAT | os.O_RDWR)
+    with pytest.raises(OSError) as refused:
+        hand.call("ioctl_number", fd, 0x4008669E, 1)
+    assert refused.value.errno == errno.ENOTTY

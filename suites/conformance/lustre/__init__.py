@@ -1,0 +1,1 @@
+"""Lustre: layouts, and the coherence of two clients, through the mount."""
