@@ -8,21 +8,18 @@ from smb2_proxy_connection import (
     asks,
     context_at,
     mutant,
-    other_status,
     put,
     requests,
     same,
 )
 
-from storagetest.wire.smb2.codes import FileInfo, Flags, InfoType, SmbAttribute, SmbCommand
+from storagetest.wire.smb2.codes import FileInfo, Flags, InfoType, SmbAttribute, SmbCommand, SmbStatus
 from storagetest.wire.smb2.message import SmbMessage, response
 from storagetest.wire.smb2.stream import frame
 
 SEALED = "sealed"
 """The kind of target: smbd's share that requires encryption."""
 
-accepts("sealed-accepts-create", SmbCommand.CREATE, "3.3.5.2.11", kind=SEALED)
-other_status("sealed-status-create", SmbCommand.CREATE, "3.3.5.2.11", kind=SEALED)
 accepts("sealed-accepts-tree-connect", SmbCommand.TREE_CONNECT, "3.3.5.7", kind=SEALED)
 mutant(
     "sealed-encryption-spoiled | MS-SMB2 3.1.4.3 | an encrypted response is not authentic",
@@ -146,3 +143,43 @@ def security_not_set(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
     if message.command != SmbCommand.SET_INFO or message["info_type"] != InfoType.SECURITY:
         return message.raw
     return _as_position(message)
+
+
+# Headers of responses
+
+
+def _header(row: str, command: SmbCommand, **flips: int) -> None:
+    """A mutant that flips bits of a header's field in the successful responses to ``command``."""
+
+    @mutant(row)
+    def change(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+        if message.command != command or message.status or message.flags & Flags.ASYNC:
+            return message.raw
+        values = {name: message.header[name] ^ bits for name, bits in flips.items()}
+        return message.encoded().override(**values).data
+
+
+_header(
+    "session-id-other | MS-SMB2 3.3.4.3 | a response has another SessionId", SmbCommand.CREATE, session_id=2
+)
+_header("tree-id-other | MS-SMB2 3.3.4.3 | a response has another TreeId", SmbCommand.CREATE, tree_id=2)
+
+
+@mutant("async-id-zero | MS-SMB2 3.3.4.2 | asynchronous responses have no AsyncId")
+def async_id_zero(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    return message.encoded().override(async_id=0).data if message.flags & Flags.ASYNC else message.raw
+
+
+@mutant("async-id-other | MS-SMB2 3.3.4.3 | a final response has another AsyncId than the interim one")
+def async_id_other(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    if not message.flags & Flags.ASYNC or message.is_interim:
+        return message.raw
+    return message.encoded().override(async_id=message["async_id"] + 1).data
+
+
+@mutant("needed-size-other | MS-SMB2 2.2.2.2 | STATUS_BUFFER_TOO_SMALL comes with another size")
+def needed_size_other(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    if message.status != SmbStatus.BUFFER_TOO_SMALL or not message.buffer:
+        return message.raw
+    at = len(message.raw) - 4
+    return put(message.raw, at, bytes([message.raw[at] ^ 1]))
