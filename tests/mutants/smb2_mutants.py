@@ -157,9 +157,18 @@ mutant("encryption-spoiled | MS-SMB2 3.1.4.3 | an encrypted response is not auth
 mutant("close-hidden | MS-SMB2 3.3.5 | the connection stays open where it ends", keeps_open=True)(same)
 
 
-@mutant("credits-zero | MS-SMB2 3.3.1.2 | an ECHO grants no credit")
+@mutant("credits-zero | MS-SMB2 3.3.1.2 | a response grants no credit")
 def credits_zero(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    if message.command in (SmbCommand.NEGOTIATE, SmbCommand.SESSION_SETUP):
+        return message.raw  # else the hash of pre-authentication integrity is another
     return message.encoded().override(credits=0).data
+
+
+sets(
+    "credits-zero-negotiate | MS-SMB2 3.3.1.2 | the response to NEGOTIATE grants no credit",
+    SmbCommand.NEGOTIATE,
+    credits=0,
+)
 
 
 @mutant("message-id-other | MS-SMB2 3.3.4.1 | an ECHO's response has another MessageId")

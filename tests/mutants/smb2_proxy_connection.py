@@ -97,7 +97,7 @@ class SmbProxyConnection(Rewrite):
             except RemoteProtocolError:
                 new = data  # a case sends what has no form
             self.acted = self.acted or new != data
-            if new:
+            if new or not data:
                 out.append(frame(new))
         return out
 

@@ -13,7 +13,7 @@ from smb2_proxy_connection import (
     same,
 )
 
-from storagetest.wire.smb2.codes import FileInfo, Flags, InfoType, SmbAttribute, SmbCommand, SmbStatus
+from storagetest.wire.smb2.codes import FileInfo, Flags, Fsctl, InfoType, SmbAttribute, SmbCommand, SmbStatus
 from storagetest.wire.smb2.message import SmbMessage, response
 from storagetest.wire.smb2.stream import frame
 
@@ -36,10 +36,21 @@ def durable_timeout_other(talk: SmbProxyConnection, message: SmbMessage) -> byte
     return put(message.raw, at, bytes([message.raw[at] ^ 1])) if at else message.raw
 
 
-@requests("durable-timeout-ignored | MS-SMB2 3.3.6.2 | a durable handle is kept for a minute")
+def _asks_for_a_minute(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    at = context_at(message, b"DH2Q")
+    if not at:
+        return message.raw
+    talk.shared["timeout"] = message.raw[at : at + 4]
+    return put(message.raw, at, struct.pack("<I", 60_000))
+
+
+@mutant(
+    "durable-timeout-ignored | MS-SMB2 3.3.6.2 | a durable handle is kept for a minute",
+    request=_asks_for_a_minute,
+)
 def durable_timeout_ignored(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
     at = context_at(message, b"DH2Q")
-    return put(message.raw, at, struct.pack("<I", 60_000)) if at else message.raw
+    return put(message.raw, at, talk.shared["timeout"]) if at else message.raw
 
 
 @mutant("durable-directory | MS-SMB2 3.3.5.9.6, 3.3.5.9.10 | an open of a directory is durable")
@@ -183,3 +194,11 @@ def needed_size_other(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
         return message.raw
     at = len(message.raw) - 4
     return put(message.raw, at, bytes([message.raw[at] ^ 1]))
+
+
+@mutant("copy-accepted | MS-SMB2 3.3.5.15.6 | a server-side copy that is refused seems to succeed")
+def copy_accepted(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    is_it = message.command == SmbCommand.IOCTL and message.status and not message.is_error
+    if not is_it or message["control_code"] != Fsctl.SRV_COPYCHUNK:
+        return message.raw
+    return message.encoded().override(status=0).data

@@ -44,7 +44,7 @@ def poor(bench, endpoint):
     return tree
 
 
-@pytest.mark.case("SMB-CRED-NEGOTIATE", kills=("credits-zero",))
+@pytest.mark.case("SMB-CRED-NEGOTIATE", kills=("credits-zero-negotiate",))
 def test_the_response_to_negotiate_grants_a_credit(bench):
     assert bench.connect().negotiate().message["credits"] >= 1
 

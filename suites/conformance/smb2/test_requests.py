@@ -351,7 +351,7 @@ def limits(target, key):
 
 
 @COPY
-@pytest.mark.case("SMB-COPY-COUNT", kills=REFUSED)
+@pytest.mark.case("SMB-COPY-COUNT", kills=("copy-accepted",))
 def test_more_chunks_than_the_limit_are_an_invalid_parameter(tree, written, path):
     source, target = tree.open(written()), tree.open(f"{path}-copy")
     key = resume_key(source)
@@ -363,7 +363,7 @@ def test_more_chunks_than_the_limit_are_an_invalid_parameter(tree, written, path
 
 
 @COPY
-@pytest.mark.case("SMB-COPY-SIZE", kills=REFUSED)
+@pytest.mark.case("SMB-COPY-SIZE", kills=("copy-accepted",))
 def test_a_chunk_over_the_limit_is_an_invalid_parameter(tree, written, path):
     source, target = tree.open(written()), tree.open(f"{path}-copy")
     key = resume_key(source)
@@ -372,7 +372,7 @@ def test_a_chunk_over_the_limit_is_an_invalid_parameter(tree, written, path):
 
 
 @COPY
-@pytest.mark.case("SMB-COPY-SOURCE", kills=REFUSED)
+@pytest.mark.case("SMB-COPY-SOURCE", kills=("copy-accepted",))
 def test_nothing_is_copied_from_a_file_that_may_not_be_read(tree, written, path):
     source = tree.open(written(), access=WRITE, disposition=Disposition.OPEN)
     target = tree.open(f"{path}-copy")
@@ -381,7 +381,7 @@ def test_nothing_is_copied_from_a_file_that_may_not_be_read(tree, written, path)
 
 
 @COPY
-@pytest.mark.case("SMB-COPY-TARGET", kills=REFUSED)
+@pytest.mark.case("SMB-COPY-TARGET", kills=("copy-accepted",))
 def test_a_copy_needs_a_target_that_may_be_read(tree, written, path):
     source, target = tree.open(written()), tree.open(f"{path}-copy", access=WRITE)
     data = chunks(resume_key(source), (0, 0, 5))
@@ -398,7 +398,7 @@ def test_a_copy_of_the_second_kind_needs_no_target_that_may_be_read(tree, writte
 
 
 @COPY
-@pytest.mark.case("SMB-COPY-END", kills=REFUSED)
+@pytest.mark.case("SMB-COPY-END", kills=("copy-accepted",))
 def test_a_chunk_behind_the_end_of_the_source_is_an_invalid_view(tree, written, path):
     source, target = tree.open(written()), tree.open(f"{path}-copy")
     data = chunks(resume_key(source), (5, 0, 100))
