@@ -135,7 +135,9 @@ def test_a_quota_query_without_its_list_is_refused(tree, path):
 
 
 @QUOTA
-@pytest.mark.case("SMB-QUOTA-CONTROL", section="MS-FSCC 2.5.2", kills=("info-short",))
+@pytest.mark.case(
+    "SMB-QUOTA-CONTROL", section="MS-FSCC 2.5.2", no_mutant_reason="smbd answers it to root alone"
+)
 def test_the_control_information_of_quotas_has_its_size(tree, path):
     message = tree.open(path).query(FsInfo.CONTROL, kind=InfoType.FILESYSTEM)
     if message.status in (*NONE_HERE, SmbStatus.INVALID_INFO_CLASS, SmbStatus.VOLUME_NOT_UPGRADED):
