@@ -403,6 +403,11 @@ class SmbConnection:
         if message.status:
             raise RemoteProtocolError(f"SMB2: NEGOTIATE was refused: {message.summary()}")
         dialect = int(message["dialect"])
+        if dialect not in self.offered:
+            raise RemoteProtocolError(
+                f"SMB2: the server chose dialect {dialect:#06x}, which was not offered (3.3.5.4): "
+                f"{message.summary()}"
+            )
         found: dict[int, bytes] = {}
         cipher = Cipher.AES_128_CCM
         signing: int = Signing.HMAC_SHA256 if dialect < Dialect.SMB_3_0 else Signing.AES_CMAC
