@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
-import itertools
 import os
 import socket
 import struct
@@ -16,11 +15,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import spnego
+from smb2_store import Node, Open, Store, ids, listing
 from spnego.exceptions import SpnegoError
 
 from storagetest.errors import RemoteProtocolError
@@ -39,7 +39,6 @@ from storagetest.wire.smb2.codes import (
     InfoType,
     Options,
     Signing,
-    SmbAttribute,
     SmbCommand,
     SmbStatus,
 )
@@ -54,8 +53,6 @@ ALGORITHMS = (Compression.PATTERN_V1, Compression.LZ77, Compression.LZNT1)
 TIMEOUT = 10_000
 """Milliseconds that a persistent handle is kept without a connection."""
 
-_ids = itertools.count(1)
-
 
 class Disconnect(Exception):
     """The server ends the connection."""
@@ -67,47 +64,6 @@ class Refused(Exception):
     def __init__(self, status: SmbStatus, tail: bytes = b"", contexts: int = 0) -> None:
         super().__init__(status.name)
         self.status, self.tail, self.contexts = status, tail, contexts
-
-
-@dataclass
-class Node:
-    """A file, or a directory if it has ``children``, or a symbolic link if it has ``link`` (reparse data)."""
-
-    data: bytearray = field(default_factory=bytearray)
-    children: dict[str, Node] | None = None
-    link: bytes = b""
-    number: int = field(default_factory=lambda: next(_ids))
-
-    @property
-    def attributes(self) -> int:
-        kind = SmbAttribute.ARCHIVE if self.children is None else SmbAttribute.DIRECTORY
-        return int(kind | (SmbAttribute.REPARSE_POINT if self.link else 0))
-
-
-@dataclass
-class Open:
-    """An open of ``node``, which is ``name`` in ``parent``."""
-
-    node: Node
-    parent: Node
-    name: str
-    connection: Connection | None
-    file_id: bytes = field(default_factory=lambda: struct.pack("<QQ", number := next(_ids), number))
-    guid: bytes = b""
-    persistent: bool = False
-    deletes: bool = False
-    listed: bool = False
-    lost_at: float = 0.0
-
-
-@dataclass
-class Store:
-    """The share, and every open of it."""
-
-    root: Node = field(default_factory=lambda: Node(children={}))
-    opens: dict[bytes, Open] = field(default_factory=dict)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    guid: bytes = field(default_factory=lambda: os.urandom(16))
 
 
 @dataclass
@@ -367,7 +323,7 @@ class Connection:
         if session is None:
             options = spnego.NegotiateOptions.use_ntlm
             session = Session(
-                next(_ids) << 8, spnego.server(protocol="negotiate", options=options), self.preauth
+                next(ids) << 8, spnego.server(protocol="negotiate", options=options), self.preauth
             )
             self.sessions[session.number] = session
         session.preauth = crypto.next_hash(session.preauth, message.raw)
@@ -387,7 +343,7 @@ class Connection:
         name = message.buffer.decode("utf-16-le").rpartition("\\")[2]
         if name.lower() != SHARE:
             raise Refused(SmbStatus.BAD_NETWORK_NAME)
-        tree = next(_ids)
+        tree = next(ids)
         self.trees.add(tree)
         available = 0x10 if self.dialect >= Dialect.SMB_3_0 else 0  # CONTINUOUS_AVAILABILITY (2.2.10)
         made = response(
@@ -523,15 +479,7 @@ class Connection:
         chosen = [(name, node) for name, node in every.items() if fnmatch.fnmatchcase(name, pattern)]
         if not chosen:
             raise Refused(SmbStatus.NO_SUCH_FILE)
-        out = b""
-        for at, (name, node) in enumerate(chosen):
-            encoded = name.encode("utf-16-le")
-            entry = struct.pack("<32xQQII", len(node.data), len(node.data), node.attributes, len(encoded))
-            entry += struct.pack("<32xQ", node.number) + encoded
-            last = at + 1 == len(chosen)
-            entry += b"" if last else bytes(-(8 + len(entry)) % 8)
-            out += struct.pack("<II", 0 if last else 8 + len(entry), 0) + entry
-        return response(SmbCommand.QUERY_DIRECTORY, out)
+        return response(SmbCommand.QUERY_DIRECTORY, listing(chosen))
 
     def query_info(self, message: SmbMessage) -> SmbEncoded:
         node = self.opened(message).node

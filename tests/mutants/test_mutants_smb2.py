@@ -23,7 +23,7 @@ DEPENDS_ON = (
     "suites/conformance/smb2/",
     "src/storagetest/wire/",
     "src/storagetest/plugin/conformance/",
-    "tests/kits/smb2_server.py",
+    "tests/kits/smb2_",
     "tests/kits/smbd.py",
     "tests/mutants/smb2_",
     "tests/mutants/mutant_row.py",

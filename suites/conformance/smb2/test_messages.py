@@ -195,9 +195,12 @@ def test_responses_to_encrypted_requests_are_encrypted(bench, path, dialect):
 
 
 @pytest.mark.case("SMB-CRED-01", section="MS-SMB2 3.3.1.2", kills=("credits-zero",))
-def test_credits_never_fall_to_zero(tree):
-    connection = tree.session.connection
-    for _ in range(8):
+def test_credits_never_fall_to_zero(bench, endpoint):
+    connection = bench.connect()
+    connection.asks = 1
+    connection.negotiate()
+    tree = bench.unauthenticated(connection).setup().tree(endpoint.share)
+    for _ in range(min(connection.granted, 512) + 1):
         expect(tree.call(ECHO, over={"credits": 0}))
         assert connection.granted > 0, "no credit is left"
 
