@@ -82,9 +82,9 @@ class TargetKind:
 class MutationRun:
     """``suite`` under suites/conformance, its ``mutants`` by name and the ``kinds`` of targets by name.
 
-    ``modules`` (globs of file names) selects by kind the modules that run on the honest proxy; by default
-    all. ``timeout`` is the target's deadline on a mutant, in seconds. ``chosen`` returns the mutants for a
-    case id; by default those that the case claims to kill.
+    ``modules`` (globs of file names, separated by blanks) selects by kind the modules that run on the honest
+    proxy; by default all. ``timeout`` is the target's deadline on a mutant, in seconds. ``chosen`` returns
+    the mutants for a case id; by default those that the case claims to kill.
     """
 
     suite: str
@@ -383,7 +383,7 @@ class _Plugin:
         if name.endswith(BROKEN):
             return bool(self._mutants(item))
         modules = (self.mutation.modules or {}).get(name.removesuffix(HONEST), "test_*.py")
-        return self.honestly and item.path.match(modules)
+        return self.honestly and any(item.path.match(each) for each in modules.split())
 
     def _mutants(self, item: pytest.Item) -> list[BrokenRule]:
         """Return the mutants that the case claims to kill on the target of ``item``."""

@@ -1,9 +1,18 @@
 """Broken rules of SMB 2 and 3: what a proxy over smbd changes in responses and requests."""
 
-import struct
 from collections.abc import Callable
 
-from smb2_proxy_connection import MUTANTS, SmbProxyConnection, mutant, same, sets
+from smb2_proxy_connection import (
+    MUTANTS,
+    SmbProxyConnection,
+    accepts,
+    mutant,
+    negotiate_context_at,
+    other_status,
+    put,
+    same,
+    sets,
+)
 
 from storagetest.wire.smb2.codes import ContextType, Flags, SmbCommand, SmbStatus
 from storagetest.wire.smb2.message import SmbMessage, response
@@ -26,37 +35,13 @@ TRIED = {
 }
 
 
-def _accepts(command: SmbCommand, section: str) -> None:
-    name = command.name.lower().replace("_", "-")
-
-    @mutant(
-        f"accepts-{name} | MS-SMB2 {section} | a {command.name} that is refused seems to succeed",
-        protected=True,
-    )
-    def change(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
-        if message.command != command or not message.is_error or message.status == SmbStatus.PENDING:
-            return message.raw
-        keys = ("credit_charge", "credits", "message_id", "session_id")
-        kept = {key: message.header[key] for key in keys}
-        return response(command).override(**kept, tree_id=message.header.get("tree_id", 0)).data
-
-
-def _other_status(command: SmbCommand, section: str) -> None:
-    name = command.name.lower().replace("_", "-")
-
-    @mutant(f"status-{name} | MS-SMB2 {section} | a {command.name} is refused with STATUS_UNSUCCESSFUL")
-    def change(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
-        if message.command != command or not message.is_error or message.status == SmbStatus.PENDING:
-            return message.raw
-        return message.encoded().override(status=SmbStatus.UNSUCCESSFUL).data
-
-
 for _command, _section in TRIED.items():
-    _accepts(_command, _section)
+    _name = _command.name.lower().replace("_", "-")
+    accepts(f"accepts-{_name}", _command, _section)
     if _command not in (SmbCommand.CHANGE_NOTIFY, SmbCommand.IOCTL):
-        _other_status(_command, _section)
-_accepts(SmbCommand.SESSION_SETUP, "3.3.5.5")
-_other_status(SmbCommand.SESSION_SETUP, "3.3.5.5")
+        other_status(f"status-{_name}", _command, _section)
+accepts("accepts-session-setup", SmbCommand.SESSION_SETUP, "3.3.5.5")
+other_status("status-session-setup", SmbCommand.SESSION_SETUP, "3.3.5.5")
 
 sets(
     "dialect-other | MS-SMB2 3.3.5.4 | the response names a dialect that was not offered",
@@ -118,16 +103,8 @@ def server_guid_changes(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
 def _context_other(row: str, kind: ContextType, at: int, value: int) -> None:
     @mutant(row)
     def change(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
-        if message.command != SmbCommand.NEGOTIATE or message.is_error or message["dialect"] != 0x0311:
-            return message.raw
-        offset, raw = message["context_offset"], message.raw
-        for _ in range(message["context_count"]):
-            found, length = struct.unpack_from("<HH", raw, offset)
-            if found == kind:
-                where = offset + 8 + at
-                return raw[:where] + value.to_bytes(2, "little") + raw[where + 2 :]
-            offset += 8 + length + (-length % 8)
-        return raw
+        where = negotiate_context_at(message, kind)
+        return put(message.raw, where + at, value.to_bytes(2, "little")) if where else message.raw
 
 
 _context_other(
@@ -180,9 +157,18 @@ mutant("encryption-spoiled | MS-SMB2 3.1.4.3 | an encrypted response is not auth
 mutant("close-hidden | MS-SMB2 3.3.5 | the connection stays open where it ends", keeps_open=True)(same)
 
 
-@mutant("credits-zero | MS-SMB2 3.3.1.2 | an ECHO grants no credit")
+@mutant("credits-zero | MS-SMB2 3.3.1.2 | a response grants no credit")
 def credits_zero(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    if message.command in (SmbCommand.NEGOTIATE, SmbCommand.SESSION_SETUP):
+        return message.raw  # else the hash of pre-authentication integrity is another
     return message.encoded().override(credits=0).data
+
+
+sets(
+    "credits-zero-negotiate | MS-SMB2 3.3.1.2 | the response to NEGOTIATE grants no credit",
+    SmbCommand.NEGOTIATE,
+    credits=0,
+)
 
 
 @mutant("message-id-other | MS-SMB2 3.3.4.1 | an ECHO's response has another MessageId")
@@ -238,5 +224,13 @@ def copy_count_other(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
 # They register theirs in the same table.
 import smb2_caching_mutants  # noqa: E402
 import smb2_data_mutants  # noqa: E402
+import smb2_kit_mutants  # noqa: E402
+import smb2_state_mutants  # noqa: E402
 
-__all__ = ["MUTANTS", "smb2_caching_mutants", "smb2_data_mutants"]
+__all__ = [
+    "MUTANTS",
+    "smb2_caching_mutants",
+    "smb2_data_mutants",
+    "smb2_kit_mutants",
+    "smb2_state_mutants",
+]

@@ -1,11 +1,15 @@
-"""The mutation run of the SMB2 mutants: two smbd, for the honest proxy and for the mutants."""
+"""The mutation run of the SMB2 mutants: smbd with two shares, and the server of the test kit."""
 
 import contextlib
 from collections.abc import Iterator
 
+import smb2_server
 from mutation_run import MutationRun, TargetKind
+from smb2_kit_mutants import KIT
 from smb2_mutants import MUTANTS
+from smb2_state_mutants import SEALED
 from smbd import PASSWORD, SHARE, account, smbd, version
+from smbd import SEALED as SEALED_SHARE
 
 
 @contextlib.contextmanager
@@ -23,6 +27,19 @@ def mutation_run() -> MutationRun:
         "password": PASSWORD,
         "implementation": {"name": "samba", "version": version()},
     }
-    return MutationRun(
-        "smb2", MUTANTS, {"smbd": TargetKind(options, serve)}, lambda _from_target: lambda data: [data]
-    )
+    kit = {
+        "protocol": "smb",
+        "share": smb2_server.SHARE,
+        "username": smb2_server.USER,
+        "password": smb2_server.PASSWORD,
+    }
+    kinds = {
+        "smbd": TargetKind(options, serve),
+        SEALED: TargetKind({**options, "share": SEALED_SHARE}, serve),
+        KIT: TargetKind(kit, smb2_server.smb2_server),
+    }
+    modules = {
+        SEALED: "test_encryption.py",
+        KIT: "test_compression.py test_persistent.py test_symlinks.py",
+    }
+    return MutationRun("smb2", MUTANTS, kinds, lambda _from_target: lambda data: [data], modules=modules)

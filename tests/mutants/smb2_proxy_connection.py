@@ -7,6 +7,7 @@ mutant breaks.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,9 +16,9 @@ from mutant_row import cells
 from proxy import Rewrite
 
 from storagetest.errors import RemoteProtocolError
-from storagetest.wire.smb2 import crypto
-from storagetest.wire.smb2.codes import Flags, SmbCommand
-from storagetest.wire.smb2.message import SmbMessage, decode, split_compound
+from storagetest.wire.smb2 import compression, crypto
+from storagetest.wire.smb2.codes import ContextType, Flags, SmbCommand, SmbStatus
+from storagetest.wire.smb2.message import SmbMessage, decode, response, split_compound
 from storagetest.wire.smb2.stream import Frames, frame
 
 Change = Callable[["SmbProxyConnection", SmbMessage], "bytes | None"]
@@ -36,6 +37,9 @@ class SmbMutant:
     kind: str | None = None
     request: Change | None = None
     """Changes requests."""
+    compressed: Callable[[bytes], bytes] | None = None
+    """Changes compressed responses, as frames."""
+    compressed_request: Callable[[bytes], bytes] | None = None
 
     def rewrites(self) -> Callable[[], SmbProxyConnection]:
         shared: dict[str, Any] = {}
@@ -89,12 +93,21 @@ class SmbProxyConnection(Rewrite):
         out = []
         while (data := self._requests.next_frame()) is not None:
             try:
-                new = data if data[:4] == crypto.TRANSFORM_ID else self._ask(data)
+                new = self._asked(data)
             except RemoteProtocolError:
                 new = data  # a case sends what has no form
             self.acted = self.acted or new != data
-            out.append(frame(new))
+            if new or not data:
+                out.append(frame(new))
         return out
+
+    def _asked(self, data: bytes) -> bytes:
+        if data[:4] == crypto.TRANSFORM_ID:
+            return data
+        if data[:4] == compression.COMPRESSED_ID:
+            change = self.mutant.compressed_request
+            return change(data) if change else data
+        return self._ask(data)
 
     def _ask(self, data: bytes) -> bytes:
         out = b""
@@ -111,6 +124,8 @@ class SmbProxyConnection(Rewrite):
     def _frame(self, data: bytes) -> bytes:
         if data[:4] == crypto.TRANSFORM_ID:
             return data[:-1] + bytes([data[-1] ^ 1]) if self.mutant.encrypted else data
+        if data[:4] == compression.COMPRESSED_ID:
+            return self.mutant.compressed(data) if self.mutant.compressed else data
         return b"".join(self._message(part) for part in split_compound(data))
 
     def _message(self, part: bytes) -> bytes:
@@ -125,10 +140,10 @@ def same(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
     return message.raw
 
 
-def sets(row: str, command: SmbCommand, **more: Any) -> None:
+def sets(row: str, command: SmbCommand, *, kind: str | None = None, **more: Any) -> None:
     """A mutant that sets fields of the successful responses to ``command``."""
 
-    @mutant(row)
+    @mutant(row, kind=kind)
     def change(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
         if message.command != command or message.is_error or message.status:
             return message.raw
@@ -148,11 +163,11 @@ def asks(row: str, command: SmbCommand, **more: Any) -> None:
     mutant(row, request=change)(same)
 
 
-def requests(row: str) -> Callable[[Change], Change]:
+def requests(row: str, *, kind: str | None = None) -> Callable[[Change], Change]:
     """Register the function as a mutant that changes requests."""
 
     def register(change: Change) -> Change:
-        mutant(row, request=change)(same)
+        mutant(row, request=change, kind=kind)(same)
         return change
 
     return register
@@ -169,3 +184,42 @@ def context_at(message: SmbMessage, *names: bytes) -> int:
         return 0
     found = [at for name in names if (at := message.raw.find(name, 64)) > 0]
     return found[0] + 8 if found else 0
+
+
+def accepts(name: str, command: SmbCommand, section: str, *, kind: str | None = None) -> None:
+    """A mutant whose server seems to execute what it refuses."""
+
+    @mutant(
+        f"{name} | MS-SMB2 {section} | a {command.name} that is refused seems to succeed",
+        protected=True,
+        kind=kind,
+    )
+    def change(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+        if message.command != command or not message.is_error or message.status == SmbStatus.PENDING:
+            return message.raw
+        keys = ("credit_charge", "credits", "message_id", "session_id")
+        kept = {key: message.header[key] for key in keys}
+        return response(command).override(**kept, tree_id=message.header.get("tree_id", 0)).data
+
+
+def other_status(name: str, command: SmbCommand, section: str, *, kind: str | None = None) -> None:
+    """A mutant whose server refuses with another status."""
+
+    @mutant(f"{name} | MS-SMB2 {section} | a {command.name} is refused with STATUS_UNSUCCESSFUL", kind=kind)
+    def change(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+        if message.command != command or not message.is_error or message.status == SmbStatus.PENDING:
+            return message.raw
+        return message.encoded().override(status=SmbStatus.UNSUCCESSFUL).data
+
+
+def negotiate_context_at(message: SmbMessage, kind: ContextType) -> int:
+    """Return where the data of a negotiate context begins in a response of 3.1.1, or 0."""
+    if message.command != SmbCommand.NEGOTIATE or message.is_error or message["dialect"] != 0x0311:
+        return 0
+    offset = int(message["context_offset"])
+    for _ in range(message["context_count"]):
+        found, length = struct.unpack_from("<HH", message.raw, offset)
+        if found == kind:
+            return offset + 8
+        offset += 8 + length + (-length % 8)
+    return 0

@@ -1,6 +1,8 @@
 """SMB2's messages, contexts, framing and cryptography: by hand, whole, byte by byte, and fuzzed."""
 
 import contextlib
+import struct
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -19,10 +21,19 @@ from storagetest.wire.smb2.codes import (
     SmbCommand,
     SmbStatus,
 )
+from storagetest.wire.smb2.connection import SmbConnection
+from storagetest.wire.smb2.information import (
+    attribute_list,
+    attribute_names,
+    attributes_of,
+    decode_symlink_error,
+    symlink,
+)
 from storagetest.wire.smb2.ladder import make_decoder
 from storagetest.wire.smb2.layout import REQUESTS, RESPONSES
 from storagetest.wire.smb2.message import decode, request, response, split_compound
 from storagetest.wire.smb2.stream import Received, Receiver, frame
+from storagetest.wire.tcp import RecordedConnection
 
 HEADER = "fe534d42 4000 0000 00000000 {command} 0000 {flags} 00000000" + " 00" * 8 + " 00" * 8 + " 00" * 24
 
@@ -242,3 +253,65 @@ def test_keys_of_3_0_do_not_depend_on_the_hash_and_those_of_3_1_1_do():
 def test_an_ioctl_states_where_its_input_is():
     decoded = decode(ioctl_request(b"\1" * 16, 0x140078, b"abcd").data)
     assert (decoded["buffer_offset"], decoded.buffer, decoded["flags"]) == (120, b"abcd", 1)
+
+
+def test_a_dialect_that_was_not_offered_is_the_servers_fault():
+    connection = SmbConnection(cast("RecordedConnection", None), 60)
+    connection.negotiate_request([Dialect.SMB_3_0])
+    answer = decode(response(SmbCommand.NEGOTIATE, b"token", dialect=0x0202).data)
+    with pytest.raises(RemoteProtocolError, match="chose dialect 0x0202, which was not offered"):
+        connection.settle(answer)
+
+
+LINK = symlink("where\\it is")
+LINK_ERROR = struct.pack("<IIIHH", len(LINK) + 8, 0x4C4D5953, 0xA000000C, len(LINK) - 8, 6) + LINK[8:]
+
+
+def stopped(data: bytes, contexts: int):
+    made = response(SmbCommand.CREATE, data, status=SmbStatus.STOPPED_ON_SYMLINK)
+    return decode(made.override(context_count=contexts).data)
+
+
+def test_the_error_of_a_link_is_in_a_context_in_dialect_3_1_1_only():
+    within = struct.pack("<II", len(LINK_ERROR), 0) + LINK_ERROR
+    for message, dialect in ((stopped(LINK_ERROR, 0), 0x0302), (stopped(within, 1), 0x0311)):
+        found = decode_symlink_error(message, dialect)
+        assert (found.substitute, found.unparsed, found.relative) == ("where\\it is", 6, True)
+    for message, dialect in ((stopped(LINK_ERROR, 1), 0x0302), (stopped(LINK_ERROR, 0), 0x0311)):
+        with pytest.raises(RemoteProtocolError, match="error context"):
+            decode_symlink_error(message, dialect)
+    for size in range(28):
+        with pytest.raises(RemoteProtocolError, match="of a symbolic link"):
+            decode_symlink_error(stopped(LINK_ERROR[:size], 0), 0x0302)
+
+
+def test_extended_attributes_both_ways():
+    made = attribute_list([("ONE", b"first"), ("TWO", b"\0\1")])
+    assert made[:4] == (20).to_bytes(4, "little")
+    assert attributes_of(made) == {"ONE": b"first", "TWO": b"\0\1"}
+    assert attribute_names(["ONE", "FOUR"]) == bytes.fromhex(
+        "0c000000 03 4f4e4500 000000 00000000 04 464f555200"
+    )
+    for wrong in (made[:-1], made[:6], b"\3" + made[1:], b"\xff" + made[1:]):
+        with pytest.raises(RemoteProtocolError, match="extended attribute"):
+            attributes_of(wrong)
+
+
+@given(st.binary(max_size=80))
+def test_any_bytes_are_extended_attributes_or_the_peers_fault(data):
+    with contextlib.suppress(RemoteProtocolError):
+        attributes_of(data)
+
+
+@given(st.binary(min_size=1, max_size=80), st.sampled_from([0x0302, 0x0311]), st.integers(0, 2))
+def test_any_bytes_are_the_error_of_a_link_or_the_peers_fault(data, dialect, contexts):
+    with contextlib.suppress(RemoteProtocolError):
+        decode_symlink_error(stopped(data, contexts), dialect)
+
+
+def test_a_compression_context_both_ways():
+    kind, data = contexts.compression([1, 2], chained=True)
+    assert (kind, contexts.decode_compression(data)) == (ContextType.COMPRESSION, ((1, 2), True))
+    assert contexts.decode_compression(contexts.compression([0])[1]) == ((), False)
+    with pytest.raises(RemoteProtocolError, match="is not whole"):
+        contexts.decode_compression(data[:-1])

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 
 import pytest
 
+from storagetest.suites.conformance.smb2.handles import bind, multichannel, second_channel, with_credits
 from storagetest.suites.conformance.smb2.support import SMB3, case
-from storagetest.wire.smb2.client import SmbFile, SmbSession, Tree
+from storagetest.wire.smb2.client import SmbFile
 from storagetest.wire.smb2.codes import (
     SESSION_BINDING,
     SIGNING_REQUIRED,
@@ -34,29 +34,6 @@ BINDS = ("accepts-session-setup",)
 def client():
     """The client GUID of the case, which its connections share."""
     return os.urandom(16)
-
-
-def second_channel(bench, session, client, dialect):
-    """Return ``session`` on a second connection, to which it is not bound yet."""
-    connection = bench.connect()
-    connection.guid = client
-    connection.negotiate([dialect])
-    return SmbSession(connection, session.account, session.server, channel=replace(session.channel))
-
-
-def multichannel(bench, client, dialect=Dialect.SMB_3_1_1):
-    """Return a tree of a server with multichannel."""
-    tree = bench.tree([dialect], guid=client)
-    if not tree.session.connection.settled.capabilities & Capability.MULTI_CHANNEL:
-        pytest.skip("the server has no multichannel")
-    return tree
-
-
-def bind(bench, tree, client, dialect=Dialect.SMB_3_1_1):
-    """Bind a second connection to the session of ``tree``; return the tree on it."""
-    session = second_channel(bench, tree.session, client, dialect)
-    session.setup(flags=SESSION_BINDING, sign_setup=True)
-    return Tree(session, tree.tree_id, tree.message)
 
 
 @pytest.mark.parametrize(
@@ -255,16 +232,6 @@ def test_the_encryption_keys_stay_over_a_re_authentication(bench, dialect):
 # Credits
 
 CREDITS = pytest.mark.case(section="MS-SMB2 3.3.5.2.5")
-
-
-def with_credits(tree, count):
-    """Send ECHOs until the connection has ``count`` credits."""
-    connection = tree.session.connection
-    for _ in range(64):
-        if connection.granted >= count:
-            return
-        expect(tree.call(ECHO, over={"credits": 512}))
-    pytest.skip(f"the server grants no {count} credits")
 
 
 @CREDITS

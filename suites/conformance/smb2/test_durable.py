@@ -9,10 +9,11 @@ import pytest
 
 from storagetest.errors import RemoteProtocolError
 from storagetest.polling import wait_until
+from storagetest.suites.conformance.smb2.handles import again, drop, durable, only_durable, reconnected
 from storagetest.suites.conformance.smb2.support import READ, SMB3, WRITE, case
 from storagetest.wire.smb2 import contexts as c
 from storagetest.wire.smb2.caching import open_leased
-from storagetest.wire.smb2.client import SmbFile, create_request
+from storagetest.wire.smb2.client import create_request
 from storagetest.wire.smb2.codes import Dialect, Disposition, Flags, Lock, Oplock, SmbShare, SmbStatus
 from storagetest.wire.smb2.harness import expect
 
@@ -35,42 +36,6 @@ def guid():
 def client():
     """The client GUID of the case, which its connections share."""
     return os.urandom(16)
-
-
-def durable(tree, path, guid=None, **more):
-    """Open a file durably with a batch oplock, of the second version with ``guid``; skip if not granted."""
-    context = c.durable_v1() if guid is None else c.durable_v2(guid)
-    file = tree.open(path, oplock=Oplock.BATCH, contexts=[context], **more)
-    return only_durable(file)
-
-
-def only_durable(file):
-    if not {c.DURABLE, c.DURABLE_V2} & set(file.contexts):
-        pytest.skip("the server grants no durable handle on this share")
-    return file
-
-
-def drop(file):
-    """Lose the connection of ``file``."""
-    file.tree.session.connection.close()
-
-
-def again(tree, file, *contexts, oplock=Oplock.BATCH):
-    """Return the response to a reconnect."""
-    return tree.create(file.name, oplock=oplock, contexts=contexts, disposition=Disposition.OPEN)
-
-
-def reconnected(tree, file, *contexts, oplock=Oplock.BATCH):
-    """Reconnect; a server that has not yet noticed the lost connection refuses at first."""
-    got = []
-
-    def is_back():
-        got.append(again(tree, file, *contexts, oplock=oplock))
-        return got[-1].status == SmbStatus.SUCCESS
-
-    connection = tree.session.connection
-    wait_until(is_back, connection.deadline, "the reconnect of a durable handle", error=RemoteProtocolError)
-    return SmbFile(tree, file.name, bytes(got[-1]["file_id"]), got[-1])
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -274,10 +274,18 @@ class SmbFile:
         """The create contexts of the response."""
         return c.decode_create(self.message.second)
 
-    def call(self, command: SmbCommand, tail: bytes = b"", *, over: Any = (), **fields: Any) -> SmbMessage:
+    def call(
+        self,
+        command: SmbCommand,
+        tail: bytes = b"",
+        *,
+        over: Any = (),
+        compress: Callable[[bytes], bytes] | None = None,
+        **fields: Any,
+    ) -> SmbMessage:
         """Send a request on this open and return its final response."""
         fields.setdefault("file_id", self.file_id)
-        return self.tree.call(request(command, tail, **fields), over=over or {})
+        return self.tree.call(request(command, tail, **fields), over=over or {}, compress=compress)
 
     def close(self, **more: Any) -> SmbMessage:
         """Return the response to CLOSE."""

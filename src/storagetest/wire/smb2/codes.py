@@ -77,6 +77,9 @@ SESSION_IS_ANONYMOUS_OR_DEFAULT, SESSION_ENCRYPT_DATA = 3, 4
 SHARE_ENCRYPT_DATA = 0x8000
 """ShareFlags of the TREE_CONNECT response: the server requires encryption (2.2.10)."""
 
+SHARE_CONTINUOUS_AVAILABILITY = 0x10
+"""Capability of a share: it has persistent handles (2.2.10)."""
+
 
 class ContextType(IntEnum):
     """Negotiate contexts (2.2.3.1); POSIX is that of Samba's and Linux's extensions."""
@@ -104,6 +107,21 @@ class Cipher(IntEnum):
     AES_256_GCM = 4
 
 
+class Compression(IntEnum):
+    """Compression algorithms (2.2.3.1.3)."""
+
+    NONE = 0
+    LZNT1 = 1
+    LZ77 = 2
+    LZ77_HUFFMAN = 3
+    PATTERN_V1 = 4
+    LZ4 = 5
+
+
+COMPRESSED_READ = 2
+"""Flag of READ: the response is to be compressed (2.2.19)."""
+
+
 class Signing(IntEnum):
     """Signing algorithms (2.2.3.1.7)."""
 
@@ -121,6 +139,7 @@ class SmbStatus(IntEnum):
     NOTIFY_ENUM_DIR = 0x0000010C
     BUFFER_OVERFLOW = 0x80000005
     NO_MORE_FILES = 0x80000006
+    INVALID_EA_NAME = 0x80000013
     STOPPED_ON_SYMLINK = 0x8000002D
     UNSUCCESSFUL = 0xC0000001
     NOT_IMPLEMENTED = 0xC0000002
@@ -142,6 +161,7 @@ class SmbStatus(IntEnum):
     OBJECT_PATH_SYNTAX_BAD = 0xC000003B
     SHARING_VIOLATION = 0xC0000043
     EAS_NOT_SUPPORTED = 0xC000004F
+    NO_EAS_ON_FILE = 0xC0000052
     FILE_LOCK_CONFLICT = 0xC0000054
     LOCK_NOT_GRANTED = 0xC0000055
     DELETE_PENDING = 0xC0000056
@@ -154,6 +174,7 @@ class SmbStatus(IntEnum):
     NOT_SUPPORTED = 0xC00000BB
     NETWORK_NAME_DELETED = 0xC00000C9
     BAD_NETWORK_NAME = 0xC00000CC
+    FILE_FORCED_CLOSED = 0xC00000B6
     REQUEST_NOT_ACCEPTED = 0xC00000D0
     INVALID_OPLOCK_PROTOCOL = 0xC00000E3
     DIRECTORY_NOT_EMPTY = 0xC0000101
@@ -166,6 +187,8 @@ class SmbStatus(IntEnum):
     USER_SESSION_DELETED = 0xC0000203
     INSUFF_SERVER_RESOURCES = 0xC0000205
     NOT_FOUND = 0xC0000225
+    VOLUME_NOT_UPGRADED = 0xC000029C
+    NOT_A_REPARSE_POINT = 0xC0000275
     DUPLICATE_OBJECTID = 0xC000022A
     PATH_NOT_COVERED = 0xC0000257
     NETWORK_SESSION_EXPIRED = 0xC000035C
@@ -350,6 +373,7 @@ class FsInfo(IntEnum):
     SIZE = 3
     DEVICE = 4
     ATTRIBUTE = 5
+    CONTROL = 6
     FULL_SIZE = 7
     SECTOR_SIZE = 11
 
@@ -398,7 +422,7 @@ class NotifyAction(IntEnum):
 WATCH_TREE = 1
 """Flag of CHANGE_NOTIFY: changes below the directory count as well (2.2.35)."""
 
-OWNER_SECURITY, GROUP_SECURITY, DACL_SECURITY = 1, 2, 4
+OWNER_SECURITY, GROUP_SECURITY, DACL_SECURITY, SACL_SECURITY = 1, 2, 4, 8
 """AdditionalInformation of security queries: which parts of the descriptor (2.2.37)."""
 
 

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from storagetest.errors import RemoteProtocolError
+from storagetest.wire.smb2 import compression, crypto
 from storagetest.wire.smb2 import contexts as c
-from storagetest.wire.smb2 import crypto
 from storagetest.wire.smb2.codes import (
     SIGNING_ENABLED,
     SIGNING_REQUIRED,
@@ -45,7 +45,7 @@ SIGNINGS = (Signing.AES_GMAC, Signing.AES_CMAC, Signing.HMAC_SHA256)
 """The default offers of negotiate contexts, the preferred first."""
 
 CREDITS = 64
-"""Credits that each request asks for (chosen)."""
+"""Credits that each request asks for by default (chosen)."""
 
 CAPABILITIES = (
     Capability.DFS
@@ -83,6 +83,9 @@ class Negotiated:
     contexts: Mapping[int, bytes]
     cipher: int
     signing: int
+    algorithms: tuple[int, ...] = ()
+    """The compression algorithms but NONE."""
+    chained: bool = False
 
     @property
     def dialect(self) -> int:
@@ -135,9 +138,12 @@ class SmbConnection:
     offered: tuple[int, ...] = ()
     mode: int = SIGNING_ENABLED
     capabilities: int = 0
+    asks: int = CREDITS
+    """Credits that each request asks for."""
 
     def __post_init__(self) -> None:
-        self._receiver = Receiver(self._decrypting)
+        self._receiver = Receiver(self._decrypting, self._expand)
+        self._compressed: set[int] = set()
         self._responses: dict[int, SmbMessage] = {}
         self._outstanding: dict[int, _Sent] = {}
         self._raw: dict[int, bytes] = {}
@@ -153,6 +159,17 @@ class SmbConnection:
         channel = self.channels.get(session_id)
         return (channel.keys.decrypt, channel.cipher) if channel and channel.keys.decrypt else None
 
+    def _expand(self, data: bytes) -> bytes:
+        """Decompress a response (3.2.5.1.1.2)."""
+        names = ("max_read", "max_write", "max_transact")
+        largest = 0
+        if self.negotiated is not None and self.settled.algorithms:
+            largest = 256 + compression.HEADER_SIZE + max(int(self.settled.message[name]) for name in names)
+        algorithms = self.settled.algorithms if largest else ()
+        return compression.decompress(
+            data, algorithms, chained=bool(largest) and self.settled.chained, largest=largest
+        )
+
     # Sending
 
     def send(
@@ -164,10 +181,12 @@ class SmbConnection:
         sign: bool | None = None,
         encrypt: bool | None = None,
         related: bool = False,
+        compress: Callable[[bytes], bytes] | None = None,
     ) -> list[int]:
         """Send requests, compounded if there are several; return their message ids.
 
-        ``over`` are overridden fields, for each request if it is a sequence.
+        ``over`` are overridden fields, for each request if it is a sequence. ``compress`` returns the whole
+        message compressed, before it is encrypted (3.1.4.4).
         """
         each = [over] * len(requests) if isinstance(over, Mapping) else list(over) or [{}] * len(requests)
         signs = sign if sign is not None else bool(channel and channel.signs)
@@ -179,7 +198,7 @@ class SmbConnection:
             header: dict[str, Value] = {
                 "message_id": self.next_id,
                 "credit_charge": charge if self.negotiated and self.settled.dialect > 0x0202 else 0,
-                "credits": CREDITS,
+                "credits": self.asks,
                 "session_id": channel.session_id if channel else 0,
                 "tree_id": tree,
                 "header_flags": flags | (Flags.RELATED if related and number else 0),
@@ -205,6 +224,7 @@ class SmbConnection:
             parts.append(data)
         whole = b"".join(parts)
         self.last_sent = whole
+        whole = compress(whole) if compress else whole
         if encrypts and channel:
             nonce = os.urandom(crypto.nonce_size(channel.cipher))
             whole = crypto.encrypt(whole, channel.keys.encrypt, channel.cipher, channel.session_id, nonce)
@@ -214,6 +234,11 @@ class SmbConnection:
     def send_raw(self, data: bytes) -> None:
         """Send a frame with ``data``."""
         self.link.send(frame(data), deadline=self.deadline)
+
+    def expect_responses(self, *ids: int, command: int) -> None:
+        """Take responses to ``ids``, whose requests :meth:`send_raw` sends."""
+        for mid in ids:
+            self._outstanding[mid] = _Sent(command, charge=1, signed=False)
 
     def cancel(self, mid: int, *, channel: SmbChannel, tree: int = 0) -> None:
         """Send CANCEL for the request ``mid``, by its async id if it has one (3.2.4.24)."""
@@ -270,6 +295,10 @@ class SmbConnection:
         """Return the status of the final response to ``mid``, which has been received and is kept."""
         return self._responses[mid].status
 
+    def is_compressed(self, mid: int) -> bool:
+        """Whether a response to ``mid`` came compressed."""
+        return mid in self._compressed
+
     def raw_of(self, mid: int) -> bytes:
         """Return the bytes of the last response to ``mid``."""
         return self._raw[mid]
@@ -283,6 +312,8 @@ class SmbConnection:
                 raise PeerClosed(f"{self.link.peer}: closed the connection before its response")
             self._receiver.receive_data(data)
             event = self._receiver.next_event()
+        if event.compressed:
+            self._compressed.add(int(event.message["message_id"]))
         self._take(event.message, event.encrypted)
 
     def _take(self, message: SmbMessage, encrypted: int | None) -> None:
@@ -372,6 +403,11 @@ class SmbConnection:
         if message.status:
             raise RemoteProtocolError(f"SMB2: NEGOTIATE was refused: {message.summary()}")
         dialect = int(message["dialect"])
+        if dialect not in self.offered:
+            raise RemoteProtocolError(
+                f"SMB2: the server chose dialect {dialect:#06x}, which was not offered (3.3.5.4): "
+                f"{message.summary()}"
+            )
         found: dict[int, bytes] = {}
         cipher = Cipher.AES_128_CCM
         signing: int = Signing.HMAC_SHA256 if dialect < Dialect.SMB_3_0 else Signing.AES_CMAC
@@ -382,7 +418,8 @@ class SmbConnection:
             cipher = Cipher(cipher_chosen) if cipher_chosen in set(Cipher) else cipher
             signing_chosen = c.chosen(found, ContextType.SIGNING)
             signing = signing if signing_chosen is None else signing_chosen
-        self.negotiated = Negotiated(message, found, cipher, signing)
+        compressed = found.get(ContextType.COMPRESSION, bytes(8))
+        self.negotiated = Negotiated(message, found, cipher, signing, *c.decode_compression(compressed))
         return self.negotiated
 
     def close(self) -> None:

@@ -28,6 +28,21 @@ def numbers(kind: ContextType, values: Sequence[int]) -> NegotiateContext:
     return kind, struct.pack("<H", len(values)) + b"".join(struct.pack("<H", value) for value in values)
 
 
+def compression(algorithms: Sequence[int], *, chained: bool = False) -> NegotiateContext:
+    """Return the context that offers compression algorithms (2.2.3.1.3)."""
+    data = struct.pack("<HHI", len(algorithms), 0, chained)
+    return ContextType.COMPRESSION, data + b"".join(struct.pack("<H", each) for each in algorithms)
+
+
+def decode_compression(data: bytes) -> tuple[tuple[int, ...], bool]:
+    """Read algorithms but NONE, and whether they may be chained (2.2.4.1.3). Raises RemoteProtocolError."""
+    if len(data) < 8 or len(data) < 8 + 2 * (data[0] | data[1] << 8):
+        raise RemoteProtocolError(f"SMB2: a compression context is not whole (2.2.4.1.3): {hex_short(data)}")
+    count, _, flags = struct.unpack_from("<HHI", data)
+    algorithms = struct.unpack_from(f"<{count}H", data, 8)
+    return tuple(each for each in algorithms if each), bool(flags & 1)
+
+
 def encode_negotiate(contexts: Iterable[NegotiateContext]) -> bytes:
     """Encode a list; each context begins at a multiple of 8 bytes."""
     out = b""

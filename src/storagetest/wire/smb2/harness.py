@@ -88,9 +88,13 @@ class SmbHarness:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Close every connection that was made."""
         for connection in self._made:
             connection.close()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def make_directory(tree: Tree, path: str) -> None:

@@ -1,14 +1,15 @@
-"""Structures of MS-FSCC: directory entries, change notifications, sizes of information classes."""
+"""Structures of MS-FSCC: directory entries, changes, links, extended attributes, sizes of classes."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from storagetest.errors import RemoteProtocolError
 from storagetest.wire.hexdump import hex_short
-from storagetest.wire.smb2.codes import FileInfo, FsInfo, SmbAttribute
+from storagetest.wire.smb2.codes import Dialect, FileInfo, FsInfo, SmbAttribute
+from storagetest.wire.smb2.message import SmbMessage
 
 FIXED_SIZES: Mapping[FileInfo, int] = {
     FileInfo.BASIC: 40,
@@ -91,5 +92,97 @@ def notifications(data: bytes) -> list[tuple[int, str]]:
         if 12 + length > len(data) or step > len(data) or 0 < step < 12:
             raise RemoteProtocolError(f"SMB2: a change is not whole (MS-FSCC 2.7.1): {hex_short(data)}")
         found.append((action, data[12 : 12 + length].decode("utf-16-le", "replace")))
+        data = data[step:] if step else b""
+    return found
+
+
+SYMLINK_TAG = 0xA000000C
+"""The reparse tag of symbolic links (MS-FSCC 2.1.2.1)."""
+
+
+def symlink(target: str, *, relative: bool = True) -> bytes:
+    """Return the reparse data of a symbolic link to ``target`` (MS-FSCC 2.1.2.4)."""
+    name = target.encode("utf-16-le")
+    body = struct.pack("<HHHHI", 0, len(name), len(name), len(name), relative) + name + name
+    return struct.pack("<IHH", SYMLINK_TAG, len(body), 0) + body
+
+
+@dataclass(frozen=True, slots=True)
+class SymlinkError:
+    """The error of an open that met a symbolic link (MS-SMB2 2.2.2.2.1); ``size`` is its own."""
+
+    size: int
+    length: int
+    error_tag: int
+    reparse_tag: int
+    unparsed: int
+    substitute: str
+    relative: bool
+
+
+def decode_symlink_error(message: SmbMessage, dialect: int) -> SymlinkError:
+    """Read the error of a symbolic link; in dialect 3.1.1 it is in an error context (MS-SMB2 2.2.2.1).
+
+    Raises :class:`RemoteProtocolError`.
+    """
+    data, count = message.buffer, int(message["context_count"])
+    if dialect == Dialect.SMB_3_1_1:
+        length = int.from_bytes(data[:4], "little")
+        if count != 1 or len(data) < 8 + length:
+            raise RemoteProtocolError(
+                f"SMB2: the error of a symbolic link is not in one error context (2.2.2.1): {hex_short(data)}"
+            )
+        data = data[8 : 8 + length]
+    elif count:
+        raise RemoteProtocolError(f"SMB2: {count} error contexts in dialect {dialect:#x} (2.2.2)")
+    if len(data) < 28:
+        raise RemoteProtocolError(
+            f"SMB2: {len(data)} bytes of a symbolic link (2.2.2.2.1): {hex_short(data)}"
+        )
+    length, tag, reparse, _, unparsed, at, size, _, _, flags = struct.unpack_from("<IIIHHHHHHI", data)
+    name = data[28 + at : 28 + at + size]
+    if len(name) < size:
+        raise RemoteProtocolError(f"SMB2: the name of a link is not whole (2.2.2.2.1): {hex_short(data)}")
+    text = name.decode("utf-16-le", "replace")
+    return SymlinkError(len(data), length, tag, reparse, unparsed, text, bool(flags & 1))
+
+
+def attribute_list(attributes: Iterable[tuple[str, bytes]]) -> bytes:
+    """Return FILE_FULL_EA_INFORMATION of names and values (MS-FSCC 2.4.15)."""
+    return _linked(
+        struct.pack("<BBH", 0, len(name), len(value)) + name.encode("ascii") + b"\0" + value
+        for name, value in attributes
+    )
+
+
+def attribute_names(names: Iterable[str]) -> bytes:
+    """Return FILE_GET_EA_INFORMATION of names (MS-FSCC 2.4.15.1)."""
+    return _linked(bytes([len(name)]) + name.encode("ascii") + b"\0" for name in names)
+
+
+def _linked(entries: Iterable[bytes]) -> bytes:
+    """Return entries, each behind the offset of the next one, which is a multiple of 4."""
+    every = list(entries)
+    out = b""
+    for number, entry in enumerate(every):
+        last = number + 1 == len(every)
+        padded = entry + (b"" if last else bytes(-len(entry) % 4))
+        out += struct.pack("<I", 0 if last else 4 + len(padded)) + padded
+    return out
+
+
+def attributes_of(data: bytes) -> dict[str, bytes]:
+    """Read FILE_FULL_EA_INFORMATION. Raises :class:`RemoteProtocolError` if an entry is not whole."""
+    found: dict[str, bytes] = {}
+    while data:
+        step = int.from_bytes(data[:4], "little")
+        length, size = (data[5], data[6] | data[7] << 8) if len(data) > 8 else (len(data), 0)
+        if 9 + length + size > (step or len(data)) or step > len(data) or step % 4:
+            raise RemoteProtocolError(
+                f"SMB2: an extended attribute is not whole, or not at a multiple of 4 (MS-FSCC 2.4.15): "
+                f"{hex_short(data)}"
+            )
+        name = data[8 : 8 + length].decode("ascii", "replace")
+        found[name] = data[9 + length : 9 + length + size]
         data = data[step:] if step else b""
     return found

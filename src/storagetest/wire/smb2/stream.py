@@ -1,7 +1,8 @@
 """Framing of the direct TCP transport (MS-SMB2 2.1), and decryption and decoding of what is in the frames.
 
 ``receive_data`` takes bytes, ``next_event`` returns a :class:`Received` or None if more bytes are needed.
-``keys`` finds the keys of a session by its id; without one, an encrypted message is an error.
+``keyring`` finds the keys of a session by its id; without one, an encrypted message is an error. ``expand``
+decompresses a message as it was negotiated.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 
 from storagetest.errors import RemoteProtocolError
 from storagetest.wire.hexdump import hex_short
-from storagetest.wire.smb2 import crypto
+from storagetest.wire.smb2 import compression, crypto
 from storagetest.wire.smb2.message import SmbMessage, decode, split_compound
 
 LONGEST = 0xFFFFFF
@@ -35,6 +36,7 @@ class Received:
     position: int
     count: int
     encrypted: int | None
+    compressed: bool = False
 
 
 class Frames:
@@ -67,12 +69,22 @@ class Frames:
         return data
 
 
+def _not_negotiated(data: bytes) -> bytes:
+    raise RemoteProtocolError(
+        f"SMB2: a message is compressed, but no compression was negotiated (3.2.5.1.1.2): {hex_short(data)}"
+    )
+
+
 class Receiver:
     """Decodes one direction of a connection."""
 
-    def __init__(self, keyring: Keyring = lambda _session: None) -> None:
+    def __init__(
+        self,
+        keyring: Keyring = lambda _session: None,
+        expand: Callable[[bytes], bytes] = _not_negotiated,
+    ) -> None:
         self._frames = Frames()
-        self._keyring = keyring
+        self._keyring, self._expand = keyring, expand
         self._events: deque[Received] = deque()
 
     def receive_data(self, data: bytes) -> None:
@@ -95,7 +107,8 @@ class Receiver:
                         f"{hex_short(data)}"
                     )
                 data = crypto.decrypt(data, *found)
-            parts = split_compound(data)
+            compressed = data[:4] == compression.COMPRESSED_ID
+            parts = split_compound(self._expand(data) if compressed else data)
             for position, part in enumerate(parts):
-                self._events.append(Received(decode(part), position, len(parts), encrypted))
+                self._events.append(Received(decode(part), position, len(parts), encrypted, compressed))
         return self._events.popleft()
