@@ -71,6 +71,9 @@ class Nfs(MountedProtocol["Nfs.Options"]):
         security: Literal["sys", "krb5", "krb5i", "krb5p"] = "sys"
         """The security flavour."""
 
+        service_principal: Annotated[str, Field(pattern=r"^[^@\s]+@[^@\s]+$")] | None = None
+        """Kerberos: the server's host-based service for wire cases. Without it nfs@ and the ``address``."""
+
         hard: bool = True
         """Retry forever (hard); false fails with an I/O error after ``retrans`` retries (soft)."""
 
@@ -134,17 +137,21 @@ class Nfs(MountedProtocol["Nfs.Options"]):
         "version": "4.2",
     }
 
-    capability_names = frozenset({"filesystem", "shared", "multi_session", "nfs3-wire", "nfs4-wire", "locks"})
+    capability_names = frozenset(
+        {"filesystem", "shared", "multi_session", "nfs3-wire", "nfs4-wire", "gss-wire", "locks"}
+    )
 
     def capabilities(self, options: Nfs.Options) -> frozenset[Capability]:
         """Return the version's capabilities, and ``multi_session``: every kernel supports nconnect.
 
-        Wire cases authenticate as a system (AUTH_SYS), so a variant with Kerberos has none of them.
+        Most wire cases authenticate as a system (AUTH_SYS). A variant with Kerberos has those of RPCSEC_GSS,
+        with NFSv4.
         """
         extra = {"locks"} if options.lock or options.version != "3" else set()
-        wire = (
-            {"nfs3-wire" if options.version == "3" else "nfs4-wire"} if options.security == "sys" else set()
-        )
+        if options.security == "sys":
+            wire = {"nfs3-wire" if options.version == "3" else "nfs4-wire"}
+        else:
+            wire = set() if options.version == "3" else {"gss-wire"}
         return frozenset({"filesystem", "shared", "multi_session", *wire, *extra})
 
     def needs(self, options: Nfs.Options) -> ClientRequirements:
