@@ -61,7 +61,7 @@ secinfo-no-gss | RFC 7530 16.31 | SECINFO lists no flavor of an export that acce
 secinfo-mechanism | RFC 7530 16.31 | SECINFO lists another mechanism than Kerberos
 secinfo-sys | RFC 7530 16.31 | SECINFO lists AUTH_SYS, which is refused
 secinfo-none | RFC 7530 16.31 | SECINFO lists a service that is refused
-secinfo-wrongsec | RFC 7530 3.3.2 | SECINFO needs a flavor of the export
+secinfo-wrongsec | RFC 7530 3.3.1 | SECINFO needs a flavor of the export
 wrongsec-flavor | RFC 7530 16.13.5 | AUTH_SYS is accepted, and SECINFO does not list it
 wrongsec-service | RFC 7530 16.13.5 | a service is accepted that SECINFO does not list
 wrongsec-listed | RFC 7530 16.31 | a service that SECINFO lists is refused

@@ -52,7 +52,7 @@ def test_secinfo_lists_kerberos_if_the_export_accepts_it(gss, endpoint, observe)
     assert PRIVACY in krb5(found), "LOOKUP with privacy succeeds, and SECINFO does not list it"
 
 
-@pytest.mark.case("GSS-SECINFO-SYS", section="RFC 7530 3.3.2", kills=("secinfo-wrongsec",))
+@pytest.mark.case("GSS-SECINFO-SYS", section="RFC 7530 3.3.1", kills=("secinfo-wrongsec",))
 def test_secinfo_needs_no_flavor_that_the_export_requires(gss, endpoint):
     assert krb5(listed(Nfs4Client(gss.bench.rpc(cred=auth_sys()), 0), endpoint))
 
