@@ -103,7 +103,7 @@ class Lab:
                         snapshot=key if resumed else "",
                     )
                     startup.write_plan(directory, plan, {host.name: host.ports for host in facts.hosts})
-                    startup.publish(directory, facts, role.targets)
+                    startup.publish(directory, facts, role.targets, plan.snapshot)
                     supervisor.commit()
         except FileExistsError:
             raise LabError(

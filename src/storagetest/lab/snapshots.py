@@ -29,11 +29,13 @@ from pathlib import Path
 
 from storagetest.concurrency import run_concurrently
 from storagetest.errors import LabError
+from storagetest.files import replace_file
 from storagetest.lab import guest_files, qemu, qmp
 from storagetest.lab.paths import cache_root
 from storagetest.polling import wait_until
 
 _FACTS = "snapshot.json"
+_VERSIONS = "versions.json"
 _PREFIX = ".save-"
 KEPT = 8
 """Snapshots in the cache, of about 600 MiB each; the least recently used one is removed first (chosen)."""
@@ -51,6 +53,27 @@ class LabSnapshot:
     def files(self, machine: str) -> qemu.MachineFiles:
         """Return the paths of a machine's files."""
         return qemu.MachineFiles(str(self.path / f"memory-{machine}"), str(self.path / f"state-{machine}"))
+
+    def versions(self, number: int) -> list[str] | None:
+        """Return the lines that :meth:`keep_versions` has kept, or None if there are not ``number``.
+
+        The key covers the image, so the versions of its programs do not change. A login to ask for them costs
+        as much time as half of the resume.
+        """
+        with contextlib.suppress(OSError, ValueError):
+            lines = json.loads((self.path / _VERSIONS).read_text())
+            if (
+                isinstance(lines, list)
+                and len(lines) == number
+                and all(isinstance(one, str) for one in lines)
+            ):
+                return lines
+        return None
+
+    def keep_versions(self, lines: Sequence[str]) -> None:
+        """Keep ``lines``, unless another process has removed the snapshot."""
+        with contextlib.suppress(OSError):
+            replace_file(self.path / _VERSIONS, json.dumps(list(lines)))
 
 
 def key_of(machines: Sequence[qemu.Machine], boot: qemu.Boot, qemu_version: str) -> str:

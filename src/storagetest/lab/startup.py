@@ -246,8 +246,13 @@ def host_status(directory: Path, machine: qemu.Machine) -> HostStatus:
     )
 
 
-def publish(directory: Path, facts: LabStatus, targets: tuple[Target, ...]) -> None:
-    """Write the files that other programs read; the status file last, with an atomic rename."""
+def publish(
+    directory: Path, facts: LabStatus, targets: tuple[Target, ...], snapshot: LabSnapshot | None
+) -> None:
+    """Write the files that other programs read; the status file last, with an atomic rename.
+
+    ``snapshot`` is the one that the machines resumed from; it keeps the versions of its implementations.
+    """
     ports = {host.name: host.ports["ssh"] for host in facts.hosts}
     keys = {name: (directory / f"host-key-{name}.pub").read_text() for name in ports}
     known = directory / "known_hosts"
@@ -256,21 +261,27 @@ def publish(directory: Path, facts: LabStatus, targets: tuple[Target, ...]) -> N
     for name, port in next(host.ports for host in facts.hosts if host.name == qemu.APPLIANCE).items():
         (directory / ForwardedPort(name).file).write_text(f"127.0.0.1:{port}\n")
     clients = [host.name for host in facts.hosts if host.name != qemu.APPLIANCE]
-    versions = _versions(directory, targets)
+    versions = _versions(directory, targets, snapshot)
     text = targets_yaml(facts.name, facts.shape.describe(), directory, clients, targets, versions)
     (directory / "targets.yaml").write_text(text)
     replace_file(directory / FACTS, status.dump(facts))
 
 
-def _versions(directory: Path, targets: tuple[Target, ...]) -> dict[Running, str]:
+def _versions(
+    directory: Path, targets: tuple[Target, ...], snapshot: LabSnapshot | None
+) -> dict[Running, str]:
     """Return the version of each implementation, as the appliance reports it; "" if a command prints none."""
     found = {value for target in targets for value in target.body.values() if isinstance(value, Running)}
     running = sorted(found, key=lambda each: each.name)
     if not running:
         return {}
-    script = "\n".join(f"echo \"$({each.version} 2>&1 | tr '\\n' ' ')\"" for each in running)
-    command = ssh.argv(directory / "ssh_config", qemu.APPLIANCE, ["sh", "-c", script])
-    lines = run(command, timeout=_SSH_TIMEOUT).splitlines()
+    lines = snapshot.versions(len(running)) if snapshot else None
+    if lines is None:
+        script = "\n".join(f"echo \"$({each.version} 2>&1 | tr '\\n' ' ')\"" for each in running)
+        command = ssh.argv(directory / "ssh_config", qemu.APPLIANCE, ["sh", "-c", script])
+        lines = run(command, timeout=_SSH_TIMEOUT).splitlines()
+        if snapshot and any(map(version_in, lines)):
+            snapshot.keep_versions(lines)
     return {each: version_in(line) for each, line in zip(running, lines, strict=True)}
 
 

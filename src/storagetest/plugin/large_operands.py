@@ -7,7 +7,7 @@ server locked. Small values keep pytest's explanation.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence, Set
+from collections.abc import Generator, Mapping, Sequence, Set, Sized
 from dataclasses import fields, is_dataclass
 from itertools import islice
 from reprlib import Repr
@@ -19,6 +19,11 @@ _ITEMS, _CHARACTERS, _BYTES = 200, 4096, 256
 """Values with more than these are large (chosen: pytest's comparison takes a fraction of a second)."""
 _DEPTH = 4  # levels of a value that are examined
 _SHOWN_BYTES, _SHOWN_CHARACTERS, _SHOWN_ITEMS = 16, 40, 5
+_UNITS = (
+    ((bytes, bytearray, memoryview), "bytes"),
+    (str, "characters"),
+    ((list, tuple, Set, Mapping), "entries"),
+)
 
 _SHORT = Repr()
 _SHORT.maxother = _SHORT.maxstring = 120
@@ -150,9 +155,10 @@ def _common_length(left: Sequence[object], right: Sequence[object]) -> int:
 
 
 def _describe(value: object) -> str:
-    if isinstance(value, str | bytes | bytearray | memoryview | list | tuple | Set | Mapping):
-        return f"<{type(value).__name__} of length {len(value):,}>"
-    return _SHORT.repr(value)
+    """Return the start of ``value`` as Python shows it, for entries of known issues, and its length."""
+    unit = next((unit for kinds, unit in _UNITS if isinstance(value, kinds)), None)
+    text = _SHORT.repr(value[:_BYTES] if isinstance(value, bytes | bytearray | str) else value)
+    return f"{text} ({len(value):,} {unit})" if unit and isinstance(value, Sized) else text
 
 
 def _has_fields(value: object) -> bool:

@@ -62,6 +62,7 @@ def start(config: pytest.Config) -> None:
     except ConfigError as error:
         raise pytest.UsageError(str(error)) from None
     plugins.register(CaseGuard(config), "storagetest-guard")
+    plugins.register(diagnostics.Diagnostics(config), "storagetest-diagnostics")
     if pytest_benchmark.is_active(config):
         plugins.register(pytest_benchmark.Bridge(config), "storagetest-benchmark")
     if plugins.hasplugin("xdist"):  # its own "dsession" is registered only after this
@@ -142,8 +143,6 @@ def pytest_runtest_makereport(
     variant = state.variant_of(item)
     if variant is not None:
         crash_watch.after_phase(item, report, call.excinfo.value if call.excinfo else None, variant, state)
-    if variant is not None and (report.when == "call" or report.failed):
-        diagnostics.attach_diagnostics(item, report, variant, state)
     return report
 
 

@@ -109,7 +109,7 @@ class Copy(AgentWorkload["Copy.Options"]):
     def invalid(self, result: AgentResult, options: Copy.Options) -> tuple[str, ...]:
         """A phase in which no block ended while all processes were active has no bandwidth."""
         return tuple(
-            f"{name}: no block ended while all {options.processes} processes were at it: more data are "
+            f"{name}: no block ended while all {options.processes} processes were active: more data are "
             "needed (size), or more time (runtime)"
             for name, phase in result.phases.items()
             if name in _MOVING and not phase.operations["blocks"].bytes

@@ -119,6 +119,15 @@ class Metadata(AgentWorkload["Metadata.Options"]):
             found["readdir_entries"] = result.phases["readdir"].bandwidth("readdir")
         return found
 
+    def invalid(self, result: AgentResult, options: Metadata.Options) -> tuple[str, ...]:
+        """An operation of which none ended while all processes were active has no rate."""
+        return tuple(
+            f"{name}: none ended while all {options.processes} processes were active: more files are needed "
+            "(files), or more time (runtime)"
+            for name, entry in self.operations(result, options).items()
+            if entry.total and not entry.ops
+        )
+
     def operations(self, result: AgentResult, options: Metadata.Options) -> Mapping[str, OpStats]:
         """Return each requested operation that the target supports."""
         return {

@@ -159,6 +159,7 @@ def test_name_removed_by_the_other_client_can_be_created(a, b, crossed_wire, at_
         at_once(lambda: _created(b, "f"), "the name is free, and can be made")
 
 
+@pytest.mark.slow
 @pytest.mark.case("SHR-ELECT-11", kills=("names-never-expire",), section="RFC 7530 10.8")
 def test_removed_name_shows_the_file_that_the_other_client_created(a, b, crossed_wire, at_once):
     a.write_file("f", b"x")

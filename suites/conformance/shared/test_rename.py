@@ -85,6 +85,7 @@ def test_cached_old_name_is_not_found_after_the_rename(a, b, crossed_wire, at_on
         at_once(lambda: not b.can_open("old"), "that the other client renamed the file")
 
 
+@pytest.mark.slow
 @pytest.mark.case("SHR-RENAME-05", kills=("open-finds-the-old-file",))
 def test_exchange_of_two_names_by_a_third_is_seen(a, b, crossed_wire, at_once):
     """Both names refer to the exchanged files."""

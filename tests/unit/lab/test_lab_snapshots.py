@@ -83,6 +83,29 @@ def test_a_damaged_snapshot_is_not_found(damage):
     assert snapshots.find("0123456789ab") is None
 
 
+def test_versions_are_kept_with_the_snapshot():
+    snapshot = saved("key")
+    assert snapshot.versions(2) is None
+    snapshot.keep_versions(["knfsd 6.1", "samba 4.17"])
+    assert snapshot.versions(2) == ["knfsd 6.1", "samba 4.17"]
+    assert snapshot.versions(3) is None  # a service more: the key is another, but nothing is guessed
+    assert snapshots.find("key") == snapshot
+
+
+@pytest.mark.parametrize("damage", ["", "[1, 2]", "{", '"ab"'])
+def test_damaged_versions_are_none(damage):
+    snapshot = saved("key")
+    (snapshot.path / "versions.json").write_text(damage)
+    assert snapshot.versions(2) is None
+
+
+def test_versions_of_a_snapshot_that_was_removed_are_not_kept():
+    snapshot = saved("key")
+    snapshots.discard("key")
+    snapshot.keep_versions(["knfsd 6.1"])
+    assert snapshot.versions(1) is None
+
+
 def test_a_discarded_snapshot_is_gone(cache):
     saved()
     snapshots.discard("0123456789ab")

@@ -12,6 +12,9 @@ mkdir -p /dev/pts /dev/shm /run/sshd /run/lock /run/lab/log
 mount -t devpts -o mode=620,ptmxmode=666 devpts /dev/pts
 mount -t tmpfs tmpfs /dev/shm
 echo "$LAB_HOSTNAME" >/proc/sys/kernel/hostname
+# QEMU's user network may start a connection with a lower sequence number than that of a closed one with the same
+# ports. A machine that remembers the closed one ignores it, and QEMU tries again only 6 s later.
+echo 0 >/proc/sys/net/ipv4/tcp_max_tw_buckets
 ip link set lo up
 ip link set eth0 up
 ip address add "$LAB_ADDRESS/24" dev eth0

@@ -1,12 +1,12 @@
 """Add labels, measured values and failure diagnostics to Allure's report and to JUnit's properties.
 
 Allure receives them while the case runs, because it stores its state in that process. Diagnostics require
-commands on the client, so they are collected only for a case that did not pass.
+commands on the client, so they are collected only for a case that failed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 
 import pytest
 
@@ -15,7 +15,7 @@ from storagetest.errors import StoragetestError
 from storagetest.plugin.items import parameters_of
 from storagetest.plugin.measure.client_selection import item_machines
 from storagetest.plugin.output.record_transport import records_of
-from storagetest.plugin.run_state import RunState
+from storagetest.plugin.run_state import KEY, RunState
 from storagetest.report.allure import reporter as allure
 from storagetest.report.junit import properties
 from storagetest.runner.multi_client import format_client_names
@@ -43,16 +43,30 @@ def set_allure_identity(item: pytest.Item, variant: Variant, state: RunState) ->
     )
 
 
-def attach_diagnostics(
-    item: pytest.Item, report: pytest.TestReport, variant: Variant, state: RunState
-) -> None:
-    """Attach the measured values and, if the case did not pass, diagnostics of its client."""
-    records = records_of(item)
-    for record in records:
-        item.user_properties.extend(properties(record))
-    if isinstance(report.longrepr, str) and report.longrepr.startswith(_FIXED):
-        allure.on_fixed()
-    allure.on_case(records, {} if report.passed or report.skipped else _diagnosis(variant, state))
+class Diagnostics:
+    """Attaches to each case its measured values and, if it failed, diagnostics of its client."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._state = config.stash[KEY]
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Attach them, after all other hooks have determined the outcome."""
+        report = yield
+        variant = self._state.variant_of(item)
+        if variant is not None and (report.when == "call" or report.failed):
+            self._attach(item, report, variant)
+        return report
+
+    def _attach(self, item: pytest.Item, report: pytest.TestReport, variant: Variant) -> None:
+        records = records_of(item)
+        for record in records:
+            item.user_properties.extend(properties(record))
+        if isinstance(report.longrepr, str) and report.longrepr.startswith(_FIXED):
+            allure.on_fixed()
+        allure.on_case(records, _diagnosis(variant, self._state) if report.failed else {})
 
 
 def _diagnosis(variant: Variant, state: RunState) -> Mapping[str, str]:
