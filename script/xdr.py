@@ -32,6 +32,7 @@ class Module(NamedTuple):
 # other in both directions, and they are not edited by hand.
 MODULES = (
     Module("rpc/types.py", "rpc.x", "RFC 5531", "RPC version 2: messages and system authentication."),
+    Module("rpc/gss_types.py", "rpcsec_gss.x", "RFC 2203", "RPCSEC_GSS version 1."),
     Module("rpc/rpcbind.py", "rpcbind.x", "RFC 1833", "The port mapper and rpcbind."),
     Module("nfs3/types.py", "nfs3.x", "RFC 1813", "NFS version 3."),
     Module("nfs3/mount.py", "mount3.x", "RFC 1813", "MOUNT version 3."),

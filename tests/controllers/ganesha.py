@@ -34,12 +34,12 @@ NFS_CORE_PARAM {{
     NSM_Use_Caller_Name = false; mount_path_pseudo = false; Plugins_Dir = "{plugins}";
     Nb_Worker = 8;
 }}
-NFS_KRB5 {{ Active_krb5 = false; }}
+NFS_KRB5 {{ {kerberos} }}
 NFSv4 {{
     RecoveryRoot = "{state}"; Graceless = true; Lease_Lifetime = {lease}; Grace_Period = {lease};
     Minor_Versions = 0, 1, 2;
 }}
-EXPORT_DEFAULTS {{ Access_Type = RW; Squash = None; SecType = sys, none; Transports = TCP; }}
+EXPORT_DEFAULTS {{ Access_Type = RW; Squash = None; SecType = {flavors}; Transports = TCP; }}
 EXPORT {{
     Export_Id = 1; Path = /run/export; Pseudo = /run/export; Filesystem_id = 1.1; Protocols = 3, 4;
     FSAL {{ Name = VFS; }}
@@ -72,8 +72,11 @@ def is_installed() -> bool:
 
 
 @contextlib.contextmanager
-def ganesha(*, lease: int = 10) -> Iterator[Ganesha]:
-    """Start a server with an empty export, and stop it at the end. ``lease`` is NFSv4's, in seconds."""
+def ganesha(*, lease: int = 10, keytab: Path | None = None, flavors: str = "sys, none") -> Iterator[Ganesha]:
+    """Start a server with an empty export, and stop it at the end. ``lease`` is NFSv4's, in seconds.
+
+    With a ``keytab`` it has Kerberos, whose realm is that of the environment (:mod:`kdc`).
+    """
     with tempfile.TemporaryDirectory(prefix="ganesha-") as name, contextlib.ExitStack() as stack:
         state = Path(name)
         run, ports = state / "run", _free_ports(4)
@@ -81,7 +84,8 @@ def ganesha(*, lease: int = 10) -> Iterator[Ganesha]:
             path.mkdir()
         text = _CONFIGURATION.format(
             nfs=ports[0], mount=ports[1], lock=ports[2], quota=ports[3],
-            plugins=_PLUGINS, state=state / "recovery", lease=lease,
+            plugins=_PLUGINS, state=state / "recovery", lease=lease, flavors=flavors,
+            kerberos=_kerberos(state, keytab),
         )  # fmt: skip
         (state / "ganesha.conf").write_text(text)
         hosts = state / "hosts"
@@ -123,6 +127,12 @@ def _is_ready(process: subprocess.Popen[bytes], made: Ganesha) -> bool:
             socket.create_connection(("127.0.0.1", port), timeout=5).close()
         return True
     return False
+
+
+def _kerberos(state: Path, keytab: Path | None) -> str:
+    if keytab is None:
+        return "Active_krb5 = false;"
+    return f'Active_krb5 = true; PrincipalName = "nfs"; KeytabPath = "{keytab}"; CCacheDir = "{state}";'
 
 
 def _free_ports(count: int) -> list[int]:

@@ -78,6 +78,9 @@ class Nfs(MountedProtocol["Nfs.Options"]):
         security: Literal["sys", "krb5", "krb5i", "krb5p"] = "sys"
         """The security flavour."""
 
+        service_principal: Annotated[str, Field(pattern=r"^[^@\s]+@[^@\s]+$")] | None = None
+        """Kerberos: the server's host-based service for wire cases. Without it nfs@ and the ``address``."""
+
         hard: bool = True
         """Retry forever (hard); false fails with an I/O error after ``retrans`` retries (soft)."""
 
@@ -160,18 +163,22 @@ class Nfs(MountedProtocol["Nfs.Options"]):
     }
 
     capability_names = frozenset(
-        {"filesystem", "shared", "multi_session", "nfs3-wire", "nfs4-wire", "locks", "pnfs"}
+        {"filesystem", "shared", "multi_session", "nfs3-wire", "nfs4-wire", "gss-wire", "locks", "pnfs"}
     )
 
     def capabilities(self, options: Nfs.Options) -> frozenset[Capability]:
         """Return the version's capabilities, and ``multi_session``: every kernel supports nconnect.
 
-        Wire cases authenticate as a system (AUTH_SYS) over TCP: a variant with Kerberos or RDMA has none.
+        Wire cases speak TCP, and most authenticate as a system (AUTH_SYS). A variant with Kerberos has those of
+        RPCSEC_GSS, with NFSv4.
         """
         extra = {"locks"} if options.lock or options.version != "3" else set()
         extra |= {"pnfs"} if options.has_layout else set()
-        plain = options.security == "sys" and options.proto == "tcp"
-        wire = {"nfs3-wire" if options.version == "3" else "nfs4-wire"} if plain else set()
+        wire: set[str] = set()
+        if options.proto == "tcp" and options.security == "sys":
+            wire = {"nfs3-wire" if options.version == "3" else "nfs4-wire"}
+        elif options.proto == "tcp" and options.version != "3":
+            wire = {"gss-wire"}
         return frozenset({"filesystem", "shared", "multi_session", *wire, *extra})
 
     def needs(self, options: Nfs.Options) -> ClientRequirements:

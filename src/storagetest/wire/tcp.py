@@ -18,6 +18,7 @@ import contextlib
 import errno
 import random
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Callable
@@ -130,6 +131,22 @@ class RecordedConnection:
                 f"last: {hex_short(data[-_TAIL:])}"
             )
         return data
+
+    def start_tls(self, context: ssl.SSLContext, *, deadline: float) -> ssl.SSLSocket:
+        """Do a TLS handshake as a client; what follows is encrypted, and in clear in the transcript.
+
+        Raises RemoteProtocolError if the peer refuses it or closes, :class:`ResponseTimeout`.
+        """
+        self._socket.settimeout(deadline)
+        try:
+            made = context.wrap_socket(self._socket)
+        except TimeoutError:
+            raise self._timeout_error(deadline, "did not finish the TLS handshake") from None
+        except OSError as error:
+            self.closed_how = "rst"
+            raise RemoteProtocolError(f"{self.peer}: the TLS handshake failed: {error}") from None
+        self._socket = made
+        return made
 
     def shutdown_write(self) -> None:
         """Send a FIN; the peer may still send."""

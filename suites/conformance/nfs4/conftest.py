@@ -19,6 +19,7 @@ from storagetest.plugin.conformance.cases import WireLog, case_of
 from storagetest.plugin.conformance.first_look import Look
 from storagetest.plugin.conformance.known_issues import apply_identified
 from storagetest.plugin.conformance.repeated_faults import fail_on_faults
+from storagetest.suites.conformance.nfs4.security import Secured
 from storagetest.wire.nfs4.client import Nfs4Client, ok
 from storagetest.wire.nfs4.harness import Nfs4Endpoint, Nfs4Facts, Nfs4Harness, clean_up, look, values
 from storagetest.wire.nfs4.operations import (
@@ -46,9 +47,10 @@ _numbers = itertools.count()
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
     """Fail the case after its own claims if padding was not zero in any reply that it received."""
     result = yield
-    bench = pyfuncitem.funcargs.get("bench")
-    if isinstance(bench, Nfs4Harness):
-        fail_on_faults(pyfuncitem, bench.faults)
+    for name in ("bench", "unlooked"):
+        bench = pyfuncitem.funcargs.get(name)
+        if isinstance(bench, Nfs4Harness):
+            fail_on_faults(pyfuncitem, bench.faults)
     return result
 
 
@@ -94,6 +96,23 @@ def bench(facts: Nfs4Facts, wire_log: WireLog, known_issue: bool) -> Iterator[Nf
 
     with Nfs4Harness(endpoint, note) as made:
         yield made
+
+
+@pytest.fixture
+def unlooked(endpoint: Nfs4Endpoint, wire_log: WireLog) -> Iterator[Nfs4Harness]:
+    """Yield a harness that needs no look at the export, which may refuse AUTH_SYS."""
+
+    def note(link: RecordedConnection, name: str, port: int) -> None:
+        wire_log.add(link, name=name, decoder=make_decoder, port=port)
+
+    with Nfs4Harness(endpoint, note) as made:
+        yield made
+
+
+@pytest.fixture
+def gss(variant: Variant, endpoint: Nfs4Endpoint, unlooked: Nfs4Harness) -> Secured:
+    """Return what makes contexts of RPCSEC_GSS with the server's service."""
+    return Secured(unlooked, variant.options.service_principal or f"nfs@{endpoint.address}")
 
 
 @pytest.fixture

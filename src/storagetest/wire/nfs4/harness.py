@@ -44,6 +44,7 @@ from storagetest.wire.nfs4.types import (
     nfsstat4,
 )
 from storagetest.wire.rpc import RpcConnection, auth_sys
+from storagetest.wire.rpc.client import Security
 from storagetest.wire.rpc.types import opaque_auth
 from storagetest.wire.tcp import RecordedConnection, connect_from_low_port
 
@@ -108,7 +109,9 @@ class Nfs4Harness:
         """A sentence for each fault of encoding, in any reply on any connection."""
         return [fault for rpc in self._connections for fault in rpc.faults]
 
-    def rpc(self, *, cred: opaque_auth | None = None, name: str = "") -> RpcConnection:
+    def rpc(
+        self, *, cred: opaque_auth | None = None, name: str = "", security: Security | None = None
+    ) -> RpcConnection:
         """Return a connection on which nothing was sent; ``cred`` is root's by default."""
         endpoint = self.endpoint
         connector = connect_from_low_port if endpoint.low_ports else None
@@ -119,9 +122,8 @@ class Nfs4Harness:
         )
         if self._note is not None:
             self._note(link, name or "NFS_V4", endpoint.port)
-        made = RpcConnection(
-            link, NFS_V4, deadline=endpoint.deadline, cred=auth_sys() if cred is None else cred
-        )
+        chosen = auth_sys() if cred is None else cred
+        made = RpcConnection(link, NFS_V4, deadline=endpoint.deadline, cred=chosen, security=security)
         self._connections.append(made)
         return made
 

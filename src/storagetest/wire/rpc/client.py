@@ -11,7 +11,7 @@ import itertools
 import secrets
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from storagetest.errors import RemoteProtocolError
 from storagetest.wire.hexdump import hex_short
@@ -37,8 +37,30 @@ def next_xid() -> int:
     return next(_xids) & 0xFFFF_FFFF
 
 
+class Security(Protocol):
+    """Encodes calls and decodes their replies: a context of RPCSEC_GSS (:mod:`storagetest.wire.rpc.gss`)."""
+
+    def encode_call(
+        self,
+        program: Program,
+        procedure: Procedure,
+        argument: Any = None,  # noqa: ANN401  # of the procedure's type
+        *,
+        xid: int | None = None,
+    ) -> Encoded:
+        """Return a call."""
+
+    def knows(self, xid: int) -> bool:
+        """Whether the call with this xid was encoded here."""
+
+    def decode_reply(self, record: bytes, procedure: Procedure) -> Reply:
+        """Return the reply to a call that was encoded here. Raises RemoteProtocolError."""
+
+
 class RpcConnection:
     """Calls of ``program`` on one connection. ``cred`` is the credential of calls that name no other.
+
+    With ``security`` the calls that name no credential are encoded by it.
 
     ``on_call`` receives each call of the server (a back channel, RFC 8881 2.10.3.1): its xid, its header and
     the bytes of its argument. It returns the bytes of the reply, or None for none.
@@ -51,11 +73,13 @@ class RpcConnection:
         *,
         deadline: float = 10.0,
         cred: opaque_auth = AUTH_NONE,
+        security: Security | None = None,
     ) -> None:
         self.link = link
         self.program = program
         self.deadline = deadline
         self.cred = cred
+        self.security = security
         self.faults: list[str] = []
         self.on_call: Callable[[int, call_body, bytes], bytes | None] | None = None
         self._receiver = RecordReceiver()
@@ -86,6 +110,8 @@ class RpcConnection:
         xid: int | None = None,
     ) -> Encoded:
         """Return a call of the procedure ``name``, to be changed and sent."""
+        if cred is None and self.security is not None:
+            return self.security.encode_call(self.program, self.procedure(name), argument, xid=xid)
         chosen = self.cred if cred is None else cred
         return encode_call(
             self.program,
@@ -127,7 +153,7 @@ class RpcConnection:
                     f"{self.link.peer}: RFC 5531 9: a reply with xid {message.xid:#x}, which no open "
                     f"call has (open: {', '.join(f'{one:#x}' for one in self._sent) or 'none'})"
                 )
-            reply = decode_reply(record.data, procedure)
+            reply = self._decode(record.data, message.xid, procedure)
             self.faults += reply.faults
             self._replies[message.xid] = reply
         return self._replies.pop(next(iter(self._replies)) if xid is None else xid)
@@ -144,6 +170,11 @@ class RpcConnection:
                 )
             self._receiver.receive_data(data)
         return record
+
+    def _decode(self, record: bytes, xid: int, procedure: Procedure) -> Reply:
+        if self.security is not None and self.security.knows(xid):
+            return self.security.decode_reply(record, procedure)
+        return decode_reply(record, procedure)
 
     def _serve(self, xid: int, body: call_body, argument: bytes) -> None:
         if self.on_call is None:

@@ -1,7 +1,8 @@
 """RPC decoder for :func:`storagetest.wire.ladder.ladder`: calls and replies by name, with their values.
 
 A program that is in ``PROGRAMS`` is shown with its procedures and values; another by its numbers. An argument
-that is a list of operations has a line for each of them.
+that is a list of operations has a line for each of them. Of a call with RPCSEC_GSS the credential is shown:
+its body may be encrypted.
 """
 
 from __future__ import annotations
@@ -17,17 +18,26 @@ from storagetest.wire.nfs3.nlm import NLM4_VERS
 from storagetest.wire.nfs3.nsm import SM_VERS
 from storagetest.wire.nfs3.types import NFS_V3
 from storagetest.wire.nfs4.types import NFS_CB, NFS_V4
+from storagetest.wire.rpc.gss_types import rpc_gss_cred, rpc_gss_proc_t, rpc_gss_service_t
 from storagetest.wire.rpc.message import decode_message
 from storagetest.wire.rpc.record import RecordReceiver, RpcRecord
 from storagetest.wire.rpc.rpcbind import PMAP_VERS, RPCBVERS
-from storagetest.wire.rpc.types import accept_stat, accepted_reply, call_body, reply_body
-from storagetest.wire.xdr import Procedure, Program, Unpacker
+from storagetest.wire.rpc.types import (
+    accept_stat,
+    accepted_reply,
+    auth_flavor,
+    call_body,
+    opaque_auth,
+    reply_body,
+)
+from storagetest.wire.xdr import Procedure, Program, Unpacker, decode
 
 PROGRAMS: dict[tuple[int, int], Program] = {
     (program.number, program.version): program
     for program in (NFS_V3, NFS_V4, NFS_CB, MOUNT_V3, NLM4_VERS, SM_VERS, PMAP_VERS, RPCBVERS)
 }
 _WIDTH = 400
+_DESTROY = rpc_gss_proc_t.RPCSEC_GSS_DESTROY
 
 
 def make_decoder() -> Decoder:
@@ -59,11 +69,27 @@ def _rung(outgoing: bool, record: RpcRecord, calls: dict[tuple[bool, int], Proce
         calls[outgoing, message.xid] = procedure
         of = program.name if program else f"{body.prog}.{body.vers}"
         name = procedure.name if procedure else str(body.proc)
+        if body.cred.flavor == auth_flavor.RPCSEC_GSS:
+            marks += f" {_credential(body.cred)}"
+            calls[outgoing, message.xid] = None
+            return f"CALL {message.xid:08x} {of} {name}{marks}", _values(None, source)
         return f"CALL {message.xid:08x} {of} {name}{marks}", _values(procedure and procedure.argument, source)
     procedure = calls.get((not outgoing, message.xid))
     name = procedure.name if procedure else ""
     status, details = _reply(body, procedure, source)
     return f"REPLY {message.xid:08x} {name} {status}{marks}", details
+
+
+def _credential(cred: opaque_auth) -> str:
+    """Return a credential of RPCSEC_GSS in short (RFC 2203 5)."""
+    try:
+        found = decode(rpc_gss_cred, cred.body)
+    except RemoteProtocolError as error:
+        return f"RPCSEC_GSS: {error}"
+    proc = rpc_gss_proc_t(found.gss_proc).name if found.gss_proc <= _DESTROY else f"gss_proc {found.gss_proc}"
+    names = {one.value: one.name.removeprefix("rpc_gss_svc_") for one in rpc_gss_service_t}
+    service = names.get(found.service, f"service {found.service}")
+    return f"{proc} version={found.version} seq={found.seq_num} {service} handle={hex_short(found.handle)}"
 
 
 def _reply(body: reply_body, procedure: Procedure | None, source: Unpacker) -> tuple[str, list[str]]:

@@ -29,6 +29,7 @@ class auth_flavor(IntEnum):
     AUTH_SHORT = 2
     AUTH_DH = 3
     RPCSEC_GSS = 6
+    AUTH_TLS = 7
 
 
 
