@@ -169,8 +169,8 @@ class Nfs(MountedProtocol["Nfs.Options"]):
     def capabilities(self, options: Nfs.Options) -> frozenset[Capability]:
         """Return the version's capabilities, and ``multi_session``: every kernel supports nconnect.
 
-        Wire cases speak TCP, and most authenticate as a system (AUTH_SYS). A variant with Kerberos has those of
-        RPCSEC_GSS, with NFSv4.
+        Wire cases speak TCP. Most authenticate as a system (AUTH_SYS); those of RPCSEC_GSS need NFSv4 and
+        Kerberos.
         """
         extra = {"locks"} if options.lock or options.version != "3" else set()
         extra |= {"pnfs"} if options.has_layout else set()
