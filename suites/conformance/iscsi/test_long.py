@@ -64,7 +64,9 @@ class Use:
         assert echoed == data, f"operation {number}: a ping of {data.hex()} returned {echoed.hex()}"
         done = self.session.command(c.cdb(c.INQUIRY, allocation=36), read=36 + number)
         assert (done.status, done.response, len(done.data), done.residual) == (0, 0, 36, number), (
-            f"operation {number}"
+            f"operation {number}: an INQUIRY of 36 bytes, with {36 + number} expected, has status "
+            f"{done.status:#04x}, response {done.response}, {len(done.data)} bytes and a residual of "
+            f"{done.residual}, not {number}"
         )
         assert self.unit.test_unit_ready().good
 
