@@ -12,7 +12,6 @@ import fcntl
 import mmap
 import os
 import struct
-import subprocess
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -66,7 +65,7 @@ class Syscalls:
         self._root = ""
         self._open: set[int] = set()
         self._maps: dict[int, mmap.mmap] = {}
-        self._programs: dict[int, subprocess.Popen[bytes]] = {}
+        self._programs: dict[int, Any] = {}
 
     def perform(self, name: str, arguments: list[Any]) -> Any:  # noqa: ANN401  # any call's result
         """Make the call ``name``; ENOSYS if there is none."""
@@ -226,6 +225,8 @@ class Syscalls:
 
         A program that does not end within ``seconds`` is killed: ETIMEDOUT.
         """
+        import subprocess  # noqa: PLC0415  # slow, and most sessions start no program
+
         environment = {**os.environ, "PATH": _PATH, "LC_ALL": "C"}
         try:
             done = subprocess.run(
@@ -241,6 +242,8 @@ class Syscalls:
 
         It ends with :meth:`end_program`, or with this process.
         """
+        import subprocess  # noqa: PLC0415  # as above
+
         process = subprocess.Popen([self._path(name)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
         number = process.pid
         self._programs[number] = process
@@ -249,9 +252,8 @@ class Syscalls:
     def end_program(self, number: int) -> int:
         """Close the program's stdin and wait for its end; returns its exit status."""
         process = self._programs.pop(number)
-        assert process.stdin is not None
         process.stdin.close()
-        return process.wait(timeout=_PROGRAM_SECONDS)
+        return int(process.wait(timeout=_PROGRAM_SECONDS))
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
