@@ -3,8 +3,8 @@
 ``layout_io(a)`` counts the client's I/O through a layout, and its READ and WRITE requests to the server. The
 cases use O_DIRECT or fsync, because a layout does not cover data in a client's cache.
 
-Sources: RFC 8881 12.2.10 and 12.5.3 (a layout grants access to the storage device), 12.5.4 (LAYOUTCOMMIT
-makes written data and the size visible), 12.5.5 (recall and return of a layout), 12.5.6 and 13.10 (without
+Sources: RFC 8881 12.5.1 (a layout grants access to the storage device), 12.5.4 (LAYOUTCOMMIT
+makes written data and the size visible), 12.5.5 (recall and return of a layout), 12.6 (without
 access to the device the client uses the metadata server); RFC 5663 2.3.2 (extents that are not yet
 initialized read as zeros until LAYOUTCOMMIT). Section numbers are from memory of the tables of contents.
 """
@@ -46,7 +46,7 @@ def read_direct(session, fd: int, size: int = SIZE) -> bytes:
     return b"".join(bytes(session.call("read_direct", fd, BLOCK, start)) for start in range(0, size, BLOCK))
 
 
-@pytest.mark.case("SHR-LAYOUT-01", section="RFC 8881 12.2.10")
+@pytest.mark.case("SHR-LAYOUT-01", section="RFC 8881 12.5.1")
 def test_writes_go_round_the_server_and_are_read_by_the_other_client(a, b, layout_io):
     """No WRITE request is sent, and the other client reads what was written."""
     fd = a.open("f", O_RDWR | O_CREAT | O_DIRECT)
@@ -58,7 +58,7 @@ def test_writes_go_round_the_server_and_are_read_by_the_other_client(a, b, layou
     assert b.read_file("f") == pattern("a")
 
 
-@pytest.mark.case("SHR-LAYOUT-02", section="RFC 8881 12.2.10")
+@pytest.mark.case("SHR-LAYOUT-02", section="RFC 8881 12.5.1")
 def test_reads_go_round_the_server(a, b, layout_io):
     """No READ request is sent, and the data are those that the other client wrote."""
     a.write_file("f", pattern("a"))
@@ -101,7 +101,7 @@ def test_rewritten_blocks_are_read_by_a_client_that_has_read_them(a, b, layout_i
             assert read_direct(sessions[reader], fds[reader]) == data
 
 
-@pytest.mark.case("SHR-LAYOUT-05", section="RFC 8881 12.5.5; RFC 5663 2.3.2")
+@pytest.mark.case("SHR-LAYOUT-05", section="RFC 8881 12.5.5; RFC 5663 2.3.5")
 def test_blocks_that_another_client_freed_are_not_written_through_an_old_layout(a, b, layout_io):
     """A file that gets the freed blocks keeps its own data."""
     fd = a.open("f", O_RDWR | O_CREAT | O_DIRECT)
@@ -132,7 +132,7 @@ def test_holes_read_as_zeros_round_the_server(a, b, layout_io):
     assert io.server_reads == 0, f"data went through the server: {io}"
 
 
-@pytest.mark.case("SHR-LAYOUT-07", section="RFC 8881 12.5.6, 13.10")
+@pytest.mark.case("SHR-LAYOUT-07", section="RFC 8881 12.6")
 @pytest.mark.needs("device_removal")
 def test_without_the_device_writes_go_through_the_server_and_nothing_is_lost(a, b, layout_io, device_removed):
     """Data in the client's cache and new data reach the file when the device has failed."""
@@ -151,7 +151,7 @@ def test_without_the_device_writes_go_through_the_server_and_nothing_is_lost(a, 
         assert b.read_file("g") == pattern("b")
 
 
-@pytest.mark.case("SHR-LAYOUT-08", section="RFC 8881 12.5.6, 13.10")
+@pytest.mark.case("SHR-LAYOUT-08", section="RFC 8881 12.6")
 @pytest.mark.needs("device_removal")
 def test_without_the_device_reads_go_through_the_server(a, b, layout_io, device_removed):
     """A client whose device has failed reads what the other client wrote, before and after the failure."""
@@ -164,7 +164,7 @@ def test_without_the_device_reads_go_through_the_server(a, b, layout_io, device_
         assert a.read_file("g") == pattern("c")
 
 
-@pytest.mark.case("SHR-LAYOUT-09", level="MAY", section="RFC 8881 12.5.6")
+@pytest.mark.case("SHR-LAYOUT-09", level="MAY", section="RFC 8881 12.6")
 @pytest.mark.needs("device_removal")
 def test_when_the_device_is_back_new_files_go_round_the_server_again(a, layout_io, device_removed, observe):
     """A client may use the server for a while; the data are right in either case."""
