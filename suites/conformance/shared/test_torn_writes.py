@@ -38,8 +38,8 @@ def _writes(fd: int, first: int) -> list[tuple]:
 
 
 @pytest.mark.case("SHR-TORN-01")
-def test_read_under_a_lock_is_not_torn(a, fds, race, crossed_wire):
-    """Each read returns one whole write."""
+def test_read_under_a_lock_is_not_torn(a, b, fds, race, crossed_wire):
+    """Each read returns one whole write, and one after all of them the last."""
     a.pwrite(fds[0], bytes(SIZE))
     a.fsync(fds[0])
     reads = [
@@ -52,6 +52,12 @@ def test_read_under_a_lock_is_not_torn(a, fds, race, crossed_wire):
     assert not [result for result in results if isinstance(result, OSError)]
     assert {len(data) for data in results[1::3]} == {SIZE}
     assert not _torn(results), f"{len(_torn(results))} of {TIMES} reads were torn"
+    # On a busy machine all reads may come before the first write.
+    with crossed_wire(b, "lock"):
+        b.lock(fds[1], F_RDLCK, 0, SIZE)
+    last = b.pread(fds[1], SIZE)
+    assert not _torn([last]), "the read after the last write was torn"
+    assert last == bytes([TIMES]) * SIZE, f"the last write is of bytes {TIMES}, the read returned {last[0]}"
 
 
 @pytest.mark.case("SHR-TORN-02")
