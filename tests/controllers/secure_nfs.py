@@ -292,7 +292,7 @@ class SecureNfs:
             raise Denied(auth_stat.AUTH_TOOWEAK if other else auth_stat.RPCSEC_GSS_CREDPROBLEM)
         if context.link is not link and self.fault.breaks("gss-connection"):
             raise Denied(auth_stat.RPCSEC_GSS_CREDPROBLEM)
-        if time.monotonic() >= context.ends and not self.fault.breaks("gss-expired-accepted"):
+        if time.monotonic() >= context.ends:
             raise Denied(auth_stat.RPCSEC_GSS_CREDPROBLEM)
         return context
 

@@ -10,16 +10,13 @@ import nfs4_open_mutants
 import nfs4_session_mutants
 import nfs4_v42_mutants
 from nfs4_proxy_connection import MUTANTS as ALL
-from nfs4_security_mutants import EXPIRY_MUTANTS
-from nfs4_security_mutants import MUTANTS as SECURE
+from nfs4_security_mutants import MUTANTS as SECURITY_MUTANTS
 
 MUTANTS = {name: one for name, one in ALL.items() if one.kind is None}
 KNFSD_MUTANTS = {name: one for name, one in ALL.items() if one.kind == "knfsd"}
 """Mutants of what NFS-Ganesha does not serve, or does otherwise."""
 LEASE_MUTANTS = {name: one for name, one in ALL.items() if one.kind == "lease"}
 """Mutants for the cases that wait for a lease."""
-SECURITY_MUTANTS = {**SECURE, **EXPIRY_MUTANTS}
-"""Mutants of a server with RPCSEC_GSS and RPC-with-TLS."""
 
 __all__ = [
     "KNFSD_MUTANTS",

@@ -81,9 +81,6 @@ tls-other-protocol | RFC 7301 3.2 | a client that offers another protocol has re
 tls-version | RFC 9289 5 | TLS 1.2 is accepted
 tls-ends-others | RFC 9289 4.1 | a handshake ends the other connections of the client
 """
-EXPIRY = """
-gss-expired-accepted | RFC 2203 5.3.3.3 | a context is valid after the end of its ticket
-"""
 CLEAR = """
 tls-probe-silent | RFC 9289 4.1 | a server without TLS has no reply to a probe
 tls-probe-ends | RFC 9289 4.1 | a server without TLS closes the connection at a probe
@@ -131,5 +128,3 @@ def _rows(text: str, kind: str) -> dict[str, SecurityMutant]:
 
 
 MUTANTS = {**_rows(GSS, "gss"), **_rows(TLS, "tls"), **_rows(CLEAR, "clear")}
-EXPIRY_MUTANTS = _rows(EXPIRY, "gss")
-"""Mutants for a case that waits for the end of a ticket."""

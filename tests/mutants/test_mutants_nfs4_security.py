@@ -9,7 +9,7 @@ import kdc
 import mutation_run
 import pytest
 from mutation_run import ROOT, Outcomes
-from nfs4_security_mutants import EXPIRY_MUTANTS, MUTANTS
+from nfs4_security_mutants import MUTANTS
 from selection import selected_mutants
 
 PAGE = ROOT / "docs" / "mutants-nfs4-security.md"
@@ -35,8 +35,7 @@ HEAD = """# Mutants: RPCSEC_GSS and RPC-with-TLS
 
 A small NFSv4.0 server violates one rule at a time (`tests/controllers/secure_nfs.py`). Each line lists a
 mutant, the violated rule, and the cases that detect it. `tox -e mutants` runs all of them; `pytest
-tests/mutants/test_mutants_nfs4_security.py --write-mutants` writes this page. One more mutant,
-`gss-expired-accepted`, is killed by GSS-EXPIRED, which waits for the end of a ticket (`tox -e evidence`).
+tests/mutants/test_mutants_nfs4_security.py --write-mutants` writes this page.
 
 """
 
@@ -79,13 +78,6 @@ def test_ganesha_with_kerberos_has_no_other_faults_than_the_known_ones(
     bad = mutation_run.unexpected_outcomes(found.honest, (*KEPT, "known"))
     assert not bad, "\n".join(bad)
     assert sum(one["outcome"] in ("passed", "observed") for one in found.honest) > 50
-
-
-@pytest.mark.slow
-def test_a_context_that_outlives_its_ticket_is_noticed(tmp_path_factory: pytest.TempPathFactory) -> None:
-    found = mutation_run.run("nfs4_expiry_mutation_run", tmp_path_factory.mktemp("expiry"))
-    assert [one["outcome"] for one in found.honest] == ["passed"]
-    assert not mutation_run.surviving(EXPIRY_MUTANTS, found, EXPIRY_MUTANTS)
 
 
 def test_the_page_lists_every_mutant(outcomes: Outcomes, pytestconfig: pytest.Config) -> None:

@@ -174,6 +174,13 @@ def test_directory_is_removed_or_filled(a, b, race):
         legal = (errno.ENOTEMPTY, errno.EEXIST) if lost is pair[0] else (errno.ENOENT,)
         assert lost.errno in legal, pair
         assert a.exists(f"d{number}/f") == b.exists(f"d{number}/f") == (lost is pair[0])
+    # On a busy machine one client may have removed all before the other begins.
+    a.mkdir("full")
+    b.write_file("full/f", b"x")
+    with pytest.raises(OSError, match=r"not empty|exists") as refused:
+        a.rmdir("full")
+    assert refused.value.errno in (errno.ENOTEMPTY, errno.EEXIST)
+    assert a.read_file("full/f") == b"x"
 
 
 @pytest.mark.needs("locks")
