@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import stat
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -47,13 +46,6 @@ class DirectoriesNeverExpire(PassThrough):
 
     def forget(self, node: int, times: int) -> None:
         """Keep every node: what is remembered of it would be another's."""
-
-
-@mutant("rename-always-succeeds | rename(3p) ERRORS | a rename that is refused reports success")
-class RenameAlwaysSucceeds(PassThrough):
-    def rename(self, *arguments: Any) -> None:
-        with suppress(OSError):
-            super().rename(*arguments)
 
 
 @mutant("xattr-never-expires | xattr(7) | extended attributes are cached forever after the first read")

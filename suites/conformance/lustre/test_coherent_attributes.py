@@ -127,6 +127,7 @@ def test_size_never_shrinks_while_the_other_appends(a, b, race):
     """While one client appends, the sizes that the other reads ascend and are whole records."""
     a.write_file("f", b"")
     fd = a.open("f", O_WRONLY | O_APPEND)
+    assert b.stat("f").size == 0  # what a client may cache
     _, seen = race([("write", fd, b"x" * 512)] * 60, [("stat", "f")] * 60)
     assert not [one for one in seen if isinstance(one, OSError)]
     sizes = [one["size"] for one in seen]

@@ -75,13 +75,7 @@ def test_one_client_makes_each_directory(race):
         assert [error.errno for error in failures(pair)] == [errno.EEXIST]
 
 
-@pytest.mark.case(
-    "LUS-PDO-05",
-    kills=(
-        "rename-old-stays",
-        "rename-always-succeeds",
-    ),
-)
+@pytest.mark.case("LUS-PDO-05", kills=("rename-old-stays",))
 def test_one_client_renames_each_file(a, race):
     """Of two clients that rename one file exactly one succeeds, and the file has one name."""
     a.each([("write_file", f"f{number}", b"") for number in range(FILES)], deadline=60)

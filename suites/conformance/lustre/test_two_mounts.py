@@ -217,6 +217,7 @@ def test_read_is_never_torn(a, b, race):
     size = 8192
     a.write_file("f", b"0" * size)
     writer, reader = a.open("f", O_RDWR), b.open("f")
+    assert b.pread(reader, size) == b"0" * size  # what a client may cache
     versions = [b"%d" % (number % 10) * size for number in range(40)]
     _, found = race(
         [("pwrite", writer, version, 0) for version in versions], [("pread", reader, size, 0)] * 40

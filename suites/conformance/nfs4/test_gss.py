@@ -6,7 +6,6 @@ environment. They make nothing on the server.
 
 from __future__ import annotations
 
-
 import pytest
 
 from storagetest.suites.conformance.nfs4.security import (
