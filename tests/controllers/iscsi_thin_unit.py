@@ -73,7 +73,7 @@ class ThinUnit:
         return bytes((3 + len(page), 0, 0, 0)) + page
 
     def lba_status(self, cdb: bytes) -> bytes:
-        """GET LBA STATUS: as many descriptors as the allocation length has room for, and one at least."""
+        """GET LBA STATUS: as many descriptors as fit into the allocation length, and one at least."""
         start, allocation = struct.unpack_from(">QI", cdb, 2)
         if start >= self.blocks:
             raise ScsiError(SenseKey.ILLEGAL_REQUEST, Asc.LBA_OUT_OF_RANGE)

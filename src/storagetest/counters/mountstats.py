@@ -60,6 +60,10 @@ class Mount:
     layout_reads: int = 0
     layout_writes: int = 0
 
+    def calls(self, *names: str) -> int:
+        """Return the number of calls of these operations."""
+        return sum(self.operations[name].calls for name in names if name in self.operations)
+
 
 @register
 class Mountstats(CounterSource):
@@ -132,7 +136,12 @@ class Mountstats(CounterSource):
 
 
 def _find(texts: Mapping[str, str], point: str) -> Mount | None:
-    return next((mount for mount in parse_mounts(texts.get(MOUNTS, "")) if mount.path == point), None)
+    return find_mount(texts.get(MOUNTS, ""), point)
+
+
+def find_mount(text: str, point: str) -> Mount | None:
+    """Return the NFS mount on ``point`` in /proc/self/mountstats, or None."""
+    return next((mount for mount in parse_mounts(text) if mount.path == point), None)
 
 
 def parse_mounts(text: str) -> list[Mount]:

@@ -60,7 +60,7 @@ class LayoutUse:
 def layout_use(mountstats: str, point: str) -> LayoutUse | None:
     """Return the counters of the mount on ``point``; None if it has no ``pnfs=``: no NFSv4.1 or later."""
     driver, events, operations = "", list[int](), {}
-    for line in _lines_of(mountstats, point):
+    for line in lines_of(mountstats, point):
         name, _, rest = line.strip().partition(":")
         if match := re.search(r"\bpnfs=([^,]+)", line):
             driver = match[1].strip()
@@ -74,7 +74,8 @@ def layout_use(mountstats: str, point: str) -> LayoutUse | None:
     return LayoutUse(_DRIVERS.get(driver, driver), reads, writes, operations)
 
 
-def _lines_of(mountstats: str, point: str) -> Iterator[str]:
+def lines_of(mountstats: str, point: str) -> Iterator[str]:
+    """Yield the lines of the mount on ``point`` in /proc/self/mountstats."""
     in_mount = False
     for line in mountstats.splitlines():
         if line.startswith("device "):

@@ -276,7 +276,7 @@ def _probe_layout(attaching: Attaching, mount: Mounted, before: _nfs_layout.Layo
             f"{attaching.target}: {done.host} cannot write and read a file: {done.stderr.strip()}"
         )
     after = _nfs_layout.layout_use(done.stdout, mount.entry.point)
-    return before.driver if after is None else _nfs_layout.layout_got(before, after)
+    return "no value" if after is None else _nfs_layout.layout_got(before, after)
 
 
 def source(options: Nfs.Options) -> str:
@@ -321,10 +321,4 @@ def parse_negotiated(entry: MountEntry, mountstats: str) -> dict[str, str]:
 
 def count_transports(mountstats: str, point: str) -> int:
     """Count the ``xprt:`` lines of the mount on ``point`` in /proc/self/mountstats: its TCP connections."""
-    count, in_mount = 0, False
-    for line in mountstats.splitlines():
-        if line.startswith("device "):
-            in_mount = f" mounted on {point} " in line
-        elif in_mount and line.strip().startswith("xprt:"):
-            count += 1
-    return count
+    return sum(line.strip().startswith("xprt:") for line in _nfs_layout.lines_of(mountstats, point))

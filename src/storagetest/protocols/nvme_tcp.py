@@ -232,7 +232,7 @@ class NvmeTcp(DeviceProtocol["NvmeTcp.Options"]):
     ) -> tuple[OptionMismatch, ...]:
         """Compare the requested values with the negotiated ones."""
         mismatches = []
-        transport = negotiated.get("transport", options.transport)
+        transport = negotiated.get("transport", "tcp" if options.transport == "tcp" else "no value")
         if transport != options.transport:
             mismatches.append(OptionMismatch("transport", options.transport, transport))
         io_queues = int(negotiated.get("queue_count", "1")) - 1

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from storagetest.counters.base import MOUNTS, file_system
+from storagetest.counters.mountstats import Mount, find_mount
 from storagetest.errors import ClientLacks
-from storagetest.protocols._nfs_layout import LayoutUse, layout_use
 from storagetest.runner.syscall_session import SyscallSession
 
 
@@ -70,11 +70,11 @@ class LayoutCounter:
             io.server_reads, io.server_writes = calls("READ", "READ_PLUS"), calls("WRITE")
             io.gets, io.commits, io.returns = calls("LAYOUTGET"), calls("LAYOUTCOMMIT"), calls("LAYOUTRETURN")
 
-    def _read(self) -> LayoutUse:
-        """Read the counters. Raises :class:`ClientLacks` if the kernel has none for this mount."""
+    def _read(self) -> Mount:
+        """Read the counters. Raises :class:`ClientLacks` if the kernel shows no NFS mount there."""
         text = self._session.read_files([MOUNTS]).get(MOUNTS, "")
         point, _ = file_system(text, self._path)
-        found = layout_use(text, point)
+        found = find_mount(text, point)
         if found is None:
-            raise ClientLacks(f"{self._session.name}: {MOUNTS} shows no layout driver for {self._path}")
+            raise ClientLacks(f"{self._session.name}: {MOUNTS} shows no NFS mount for {self._path}")
         return found

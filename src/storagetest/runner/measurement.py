@@ -237,6 +237,11 @@ class Measurement:
         """
         self._repeat(MeasurementPhase.MEASURE, len(self.samples) + 1, of, start)
 
+    @property
+    def is_timed(self) -> bool:
+        """Whether longer repeats have more I/Os."""
+        return self._workload.is_timed(self._options)
+
     def lengthen(self, factor: float, reason: str) -> None:
         """Begin the repeats again, each ``factor`` times as long; those so far do not count."""
         self._set_runtime(self._scale.runtime * factor, reason)
@@ -414,7 +419,7 @@ def run_measurement(
     with measurement:
         measurement.prepare()
         measurement.reach_steady_state()
-        at_start = measurement.repeats == 0
+        at_start = measurement.repeats == 0 and measurement.is_timed
         while not measurement.not_steady and measurement.repeats < max(1, repeats):
             measurement.measure(repeats)
             if at_start:

@@ -135,6 +135,10 @@ class Workload(ABC, Generic[O]):
         """
         return None
 
+    def is_timed(self, options: O) -> bool:  # noqa: ARG002
+        """Whether a repeat ends with its runtime, so that a longer one has more I/Os."""
+        return True
+
     @abstractmethod
     def measure(self, attachment: Attachment, options: O, scale: LoadSize) -> Sample:
         """Run ramp and runtime once. Raises :class:`~storagetest.errors.WorkloadError`."""

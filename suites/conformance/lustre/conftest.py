@@ -6,13 +6,12 @@ call of the other: no case waits for a cache to expire.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
 from storagetest.agent.testlib.lfs import Part, parse_parts
-from storagetest.runner.syscall_session import Call, SyscallSession
+from storagetest.runner.syscall_session import SyscallSession
 
 LFS_SECONDS = 30.0
 """Timeout in seconds of one lfs command on a client; an emulated client is slow."""
@@ -28,19 +27,6 @@ def a(client_sessions: tuple[SyscallSession, SyscallSession]) -> SyscallSession:
 def b(client_sessions: tuple[SyscallSession, SyscallSession]) -> SyscallSession:
     """Return the syscall session on the second client."""
     return client_sessions[1]
-
-
-@pytest.fixture
-def race(
-    a: SyscallSession, b: SyscallSession
-) -> Callable[[Iterable[Call], Iterable[Call]], tuple[list[Any], list[Any]]]:
-    """Return a function that runs the calls of both sessions at the same time and returns their results."""
-
-    def run(calls_a: Iterable[Call], calls_b: Iterable[Call]) -> tuple[list[Any], list[Any]]:
-        first, second = a.start(*calls_a, deadline=90), b.start(*calls_b, deadline=90)
-        return first.results(), second.results()
-
-    return run
 
 
 @pytest.fixture

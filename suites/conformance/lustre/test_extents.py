@@ -66,7 +66,7 @@ def test_count_without_room_returns_no_extent(client_dir):
     filled(client_dir / "f", *ONE)
     with open_fd(client_dir / "f", os.O_RDONLY) as descriptor:
         mapped, extents = fiemap(descriptor)
-        counted, none = fiemap(descriptor, room=0)
+        counted, none = fiemap(descriptor, most=0)
     assert (len(extents), none) == (mapped, [])
     assert counted == mapped
 

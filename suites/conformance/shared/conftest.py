@@ -7,15 +7,14 @@ INVALID. Calls that the client may answer without the target are outside of such
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from os import O_CREAT, O_RDWR
-from typing import Any
 
 import pytest
 
 from storagetest.errors import DeadlineExceeded
 from storagetest.polling import wait_until
-from storagetest.runner.syscall_session import Call, SyscallSession
+from storagetest.runner.syscall_session import SyscallSession
 
 
 @pytest.fixture
@@ -35,19 +34,6 @@ def fds(a: SyscallSession, b: SyscallSession) -> tuple[int, int]:
     """Return descriptors of a file of 100 bytes, open for reading and writing on both clients."""
     a.write_file("f", bytes(100))
     return a.open("f", O_RDWR | O_CREAT), b.open("f", O_RDWR)
-
-
-@pytest.fixture
-def race(
-    a: SyscallSession, b: SyscallSession
-) -> Callable[[Iterable[Call], Iterable[Call]], tuple[list[Any], list[Any]]]:
-    """Return a function that runs the calls of both sessions at the same time and returns their results."""
-
-    def run(calls_a: Iterable[Call], calls_b: Iterable[Call]) -> tuple[list[Any], list[Any]]:
-        first, second = a.start(*calls_a, deadline=60), b.start(*calls_b, deadline=60)
-        return first.results(), second.results()
-
-    return run
 
 
 @pytest.fixture

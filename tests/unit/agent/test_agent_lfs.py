@@ -115,7 +115,7 @@ def test_extents(monkeypatch: pytest.MonkeyPatch) -> None:
         return 0
 
     monkeypatch.setattr(fcntl, "ioctl", ioctl)
-    mapped, extents = lfs.fiemap(0, room=4)
+    mapped, extents = lfs.fiemap(0, most=4)
     assert mapped == 2
     assert [(one.start, one.length, one.flags, one.device) for one in extents] == [
         (0, 65536, 0, 3),

@@ -121,6 +121,12 @@ def test_a_silent_change_of_the_layout_is_found(asked, before, after, different)
     assert client.ran == bool(after), "only a layout that was asked for is probed"
 
 
+def test_a_probe_after_which_the_mount_is_not_shown_proves_no_layout():
+    given = options(layout="block")
+    found = Nfs().option_mismatches(given, negotiated(Client(""), text("mounted"), given))
+    assert list(map(str, found)) == ["layout: requested block, got no value"]
+
+
 def test_a_probe_that_fails_is_an_error_of_the_attach():
     given = options(layout="block")
     with pytest.raises(AttachError, match="client1 cannot write and read a file: dd: no space"):

@@ -82,6 +82,9 @@ def test_nvme_connects_over_rdma_and_reads_the_transport_of_the_controller():
     assert "--transport=tcp" in nvme_tcp.connect_argv(options("nvme-tcp"), "nqn.h", "id")
     seen = nvme_tcp.parse_negotiated(nvme_tcp.parse_query("controller:nvme0\ntransport:tcp\n"), rdma)
     assert "transport: requested rdma, got tcp" in map(str, nvme_tcp.NvmeTcp().option_mismatches(rdma, seen))
+    unseen = {name: value for name, value in seen.items() if name != "transport"}
+    found = map(str, nvme_tcp.NvmeTcp().option_mismatches(rdma, unseen))
+    assert "transport: requested rdma, got no value" in found, "what is not shown is not what was asked for"
 
 
 def test_digests_are_of_tcp():

@@ -120,6 +120,14 @@ def test_repeats_stay_as_they_are_if_that_is_enough_or_no_budget_would_be(measur
     assert load.runtimes == [2.0] * 3
 
 
+def test_repeats_that_do_not_end_with_their_runtime_stay_as_they_are(measure, monkeypatch):
+    monkeypatch.setattr(Percentile, "is_timed", lambda *_: False)
+    load = Percentile(1000)
+    measure(load, SCALE, "p99 <= 5ms")
+    assert load.runtimes[0] == 2.0
+    assert set(load.runtimes) == {2.0}
+
+
 def test_without_gates_it_measures_the_repeats_asked_for(scripted, measure):
     result, verdicts = measure(scripted(UNSTEADY), SCALE, repeats=2)
     assert (len(result.samples), verdicts) == (2, ())

@@ -173,10 +173,10 @@ class Extent:
         self.start, self.physical, self.length, _, _, self.flags, self.device, _, _ = fields
 
 
-def fiemap(descriptor: int, *, flags: int = FIEMAP_SYNC, room: int = 64) -> tuple[int, list[Extent]]:
-    """Return the number of mapped extents and up to ``room`` of them; skip without FIEMAP (EOPNOTSUPP)."""
-    head = _FIEMAP_HEAD.pack(0, (1 << 64) - 1, flags, 0, room, 0)
-    buffer = bytearray(head + bytes(_FIEMAP_EXTENT.size * room))
+def fiemap(descriptor: int, *, flags: int = FIEMAP_SYNC, most: int = 64) -> tuple[int, list[Extent]]:
+    """Return the number of mapped extents and ``most`` of them at most; skip without FIEMAP (EOPNOTSUPP)."""
+    head = _FIEMAP_HEAD.pack(0, (1 << 64) - 1, flags, 0, most, 0)
+    buffer = bytearray(head + bytes(_FIEMAP_EXTENT.size * most))
     try:
         fcntl.ioctl(descriptor, _FIEMAP, buffer, True)
     except OSError as error:
@@ -187,6 +187,6 @@ def fiemap(descriptor: int, *, flags: int = FIEMAP_SYNC, room: int = 64) -> tupl
     at = _FIEMAP_HEAD.size
     extents = [
         Extent(_FIEMAP_EXTENT.unpack_from(buffer, at + number * _FIEMAP_EXTENT.size))
-        for number in range(min(mapped, room))
+        for number in range(min(mapped, most))
     ]
     return mapped, extents

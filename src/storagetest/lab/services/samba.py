@@ -108,43 +108,40 @@ def _target(**changes: YamlValue) -> dict[str, YamlValue]:
     }
 
 
-SERVICE = Service(
-    "samba",
-    _SCRIPT + _START,
-    _CREDENTIALS,
-    implementation="samba",
-    version="smbd --version",
-    packages=_PACKAGES,
-    ports={"smb": 445},
-    targets=(
-        Target(
-            "smb",
-            _target(matrix={"dialect": ["2.1", "3.0", "3.1.1"]}, controls=ISOLATE_CONTROLS),
-            "This file contains no passwords: they come from files or from the environment.",
-            roles=("cifs",),
-        ),
-        Target("smb-signed", _target(signing=True, matrix={"dialect": ["3.1.1"]})),
-        Target("smb-encrypted", _target(share="encrypted", encryption=True, matrix={"dialect": ["3.1.1"]})),
-        Target("smb-both", _target(share="both", dialect="3.1.1", same_data="nfs-both")),
+def _service(more: str, *targets: Target) -> Service:
+    """Return Samba, started after the script ``more``."""
+    return Service(
+        "samba",
+        _SCRIPT + more + _START,
+        _CREDENTIALS,
+        implementation="samba",
+        version="smbd --version",
+        packages=_PACKAGES,
+        ports={"smb": 445},
+        targets=targets,
+        secrets=(_PASSWORD,),
+    )
+
+
+SERVICE = _service(
+    "",
+    Target(
+        "smb",
+        _target(matrix={"dialect": ["2.1", "3.0", "3.1.1"]}, controls=ISOLATE_CONTROLS),
+        "This file contains no passwords: they come from files or from the environment.",
+        roles=("cifs",),
     ),
-    secrets=(_PASSWORD,),
+    Target("smb-signed", _target(signing=True, matrix={"dialect": ["3.1.1"]})),
+    Target("smb-encrypted", _target(share="encrypted", encryption=True, matrix={"dialect": ["3.1.1"]})),
+    Target("smb-both", _target(share="both", dialect="3.1.1", same_data="nfs-both")),
 )
 
 _SAMBA_4_22: dict[str, YamlValue] = {"dialect": "3.1.1", "controls": ISOLATE_CONTROLS}
 
-WITH_POSIX = Service(
-    "samba",
-    _SCRIPT + _POSIX + _START,
-    _CREDENTIALS,
-    implementation="samba",
-    version="smbd --version",
-    packages=_PACKAGES,
-    ports={"smb": 445},
-    targets=(
-        Target("smb", _target(**_SAMBA_4_22)),
-        Target("smb-posix", _target(**_SAMBA_4_22, share="posix", posix=True)),
-    ),
-    secrets=(_PASSWORD,),
+WITH_POSIX = _service(
+    _POSIX,
+    Target("smb", _target(**_SAMBA_4_22)),
+    Target("smb-posix", _target(**_SAMBA_4_22, share="posix", posix=True)),
 )
 """Needs Samba 4.22 or later; Debian 12 has 4.17."""
 
@@ -152,21 +149,12 @@ _SMB1 = r"""
 sed -i 's/server min protocol = .*/server min protocol = NT1/' /etc/samba/smb.conf
 """
 
-WITH_SMB1 = Service(
-    "samba",
-    _SCRIPT + _SMB1 + _START,
-    _CREDENTIALS,
-    implementation="samba",
-    version="smbd --version",
-    packages=_PACKAGES,
-    ports={"smb": 445},
-    targets=(
-        Target(
-            "smb-old",
-            _target(insecure_dialect=True, matrix={"dialect": ["1.0", "2.1", "3.1.1"]}),
-            "SMB1 for comparisons with old figures. It is insecure: never on a network with other machines.",
-        ),
+WITH_SMB1 = _service(
+    _SMB1,
+    Target(
+        "smb-old",
+        _target(insecure_dialect=True, matrix={"dialect": ["1.0", "2.1", "3.1.1"]}),
+        "SMB1 for comparisons with old figures. It is insecure: never on a network with other machines.",
     ),
-    secrets=(_PASSWORD,),
 )
 """Samba 4.17 with SMB1, which it has switched off by default."""

@@ -112,6 +112,10 @@ class AgentWorkload(Workload[O]):
         series = _timeline(result, attachment.client.name, first, scale.interval)
         return replace(sample, series=series, began=first)
 
+    def is_timed(self, options: O) -> bool:
+        """Not with ``whole``."""
+        return not options.whole
+
     def ceiling(self, attachment: Attachment, options: O, scale: LoadSize) -> float | None:
         """Measure the client's limit: run the same load for a second on a tmpfs of the client.
 
