@@ -190,7 +190,9 @@ def test_an_undefined_share_access_is_an_invalid_parameter(tree, path):
     expect(tree.create(path, share=8), SmbStatus.INVALID_PARAMETER)
 
 
-@pytest.mark.case("SMB-CRE-03", section="MS-FSA 2.1.5.1", no_mutant_reason="smbd breaks this rule itself")
+@pytest.mark.case(
+    "SMB-CRE-03", section="MS-SMB2 3.3.5.9", level="SHOULD", no_mutant_reason="smbd does not do it"
+)
 def test_no_access_at_all_is_denied(tree, path):
     expect(tree.create(path, access=0), SmbStatus.ACCESS_DENIED)
 

@@ -128,26 +128,26 @@ def info(opened, info_class, layout, **more):
     return struct.unpack_from("<" + layout, expect(opened.query(info_class, **more)).buffer)
 
 
-@pytest.mark.case("SMB-INFO-STANDARD", section="MS-FSCC 2.4.45", kills=("info-value-other",))
+@pytest.mark.case("SMB-INFO-STANDARD", section="MS-FSCC 2.4.47", kills=("info-value-other",))
 def test_the_standard_information_is_that_of_the_file(file):
     allocated, size, links, pending, directory = info(file, FileInfo.STANDARD, "QQIBB")
     assert (size, links, pending, directory) == (10, 1, 0, 0)
     assert not allocated or allocated >= size
 
 
-@pytest.mark.case("SMB-INFO-PENDING", section="MS-FSCC 2.4.45", kills=("disposition-ignored",))
+@pytest.mark.case("SMB-INFO-PENDING", section="MS-FSCC 2.4.47", kills=("disposition-ignored",))
 def test_a_file_to_be_deleted_is_pending(file):
     expect(file.delete_on_close())
     assert info(file, FileInfo.STANDARD, "QQIB")[3] == 1
 
 
-@pytest.mark.case("SMB-INFO-DIRECTORY", section="MS-FSCC 2.4.45", kills=("info-value-other",))
+@pytest.mark.case("SMB-INFO-DIRECTORY", section="MS-FSCC 2.4.47", kills=("info-value-other",))
 def test_a_directory_is_one(tree, directory):
     opened = tree.open(directory, access=READ, options=Options.DIRECTORY_FILE)
     assert info(opened, FileInfo.STANDARD, "QQIBB")[4] == 1
 
 
-@pytest.mark.case("SMB-INFO-INTERNAL", section="MS-FSCC 2.4.26", kills=("info-value-other",))
+@pytest.mark.case("SMB-INFO-INTERNAL", section="MS-FSCC 2.4.27", kills=("info-value-other",))
 def test_the_file_number_is_the_same_in_every_open(tree, file):
     assert info(tree.open(file.name), FileInfo.INTERNAL, "Q") == info(file, FileInfo.INTERNAL, "Q")
 
@@ -418,7 +418,7 @@ def test_a_buffer_shorter_than_the_descriptor_is_too_small(file):
 
 
 @SECURITY
-@pytest.mark.case("SMB-SD-DENIED", kills=("accepts-query-info", "access-more"))
+@pytest.mark.case("SMB-SD-DENIED", section="MS-FSA 2.1.5.14", kills=("accepts-query-info", "access-more"))
 def test_a_descriptor_is_not_queried_without_the_access(tree, written):
     opened = tree.open(written(), access=Access.READ_DATA, disposition=Disposition.OPEN)
     message = opened.query(0, kind=InfoType.SECURITY, additional=OWNER_SECURITY)
