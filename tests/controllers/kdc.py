@@ -37,6 +37,7 @@ _CONFIGURATION = """
     rdns = false
     udp_preference_limit = 1
     default_ccache_name = FILE:{where}/cache
+    ticket_lifetime = {ticket}s
 [realms]
     {realm} = {{
         kdc = 127.0.0.1:{port}
@@ -54,6 +55,7 @@ _PROFILE = """
         key_stash_file = {where}/stash
         acl_file = {where}/acl
         max_life = 1h
+        disable_pac = true
     }}
 [logging]
     kdc = FILE:{where}/kdc.log
@@ -72,6 +74,17 @@ class Kdc:
     def server_keytab(self) -> Path:
         """The keytab of the service."""
         return self.where / "server.keytab"
+
+    def add_service(self, principal: str) -> Path:
+        """Add a principal with a random key; return a keytab of it alone."""
+        keytab = self.where / f"{principal.replace('/', '-')}.keytab"
+        _run(self.environment, "kadmin.local", "-q", f"addprinc -randkey {principal}")
+        _run(self.environment, "kadmin.local", "-q", f"ktadd -k {keytab} {principal}")
+        return keytab
+
+    def add_user(self, principal: str, password: str) -> None:
+        """Add a principal with a password."""
+        _run(self.environment, "kadmin.local", "-q", f"addprinc -pw {password} {principal}")
 
     def login(self, cache: Path, *, seconds: int) -> None:
         """Put tickets of the client, valid for ``seconds``, into ``cache``."""
@@ -110,7 +123,7 @@ def realm(*, ticket: int = 3600) -> Iterator[Kdc]:
         where = Path(name)
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
-        values = {"realm": REALM, "where": where, "port": port}
+        values = {"realm": REALM, "where": where, "port": port, "ticket": ticket}
         (where / "krb5.conf").write_text(_CONFIGURATION.format(**values))
         (where / "kdc.conf").write_text(_PROFILE.format(**values))
         kerberos = {

@@ -62,6 +62,12 @@ _CONF = """
     smb encrypt = required
 """
 
+_KERBEROS = """
+    realm = {realm}
+    kerberos method = dedicated keytab
+    dedicated keytab file = {keytab}
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Smbd:
@@ -105,8 +111,8 @@ def account() -> pwd.struct_passwd:
 
 
 @contextlib.contextmanager
-def smbd(*, signing: str = "auto") -> Iterator[Smbd]:
-    """Run smbd until the end of the context; all of its files are removed."""
+def smbd(*, signing: str = "auto", realm: str = "", keytab: Path | None = None) -> Iterator[Smbd]:
+    """Run smbd until the end of the context, with Kerberos if it has a keytab; remove all its files."""
     user = account()
     with tempfile.TemporaryDirectory(prefix="smbd-") as name:
         where = Path(name)
@@ -117,7 +123,10 @@ def smbd(*, signing: str = "auto") -> Iterator[Smbd]:
             os.chown(where / share, user.pw_uid, user.pw_gid)
         port = _free_port()
         conf = where / "smb.conf"
-        conf.write_text(_CONF.format(where=where, port=port, signing=signing, share=SHARE, sealed=SEALED))
+        text = _CONF.format(where=where, port=port, signing=signing, share=SHARE, sealed=SEALED)
+        if keytab is not None:
+            text = text.replace("[global]\n", "[global]\n" + _KERBEROS.format(realm=realm, keytab=keytab))
+        conf.write_text(text)
         environment = os.environ | {"PATH": _path(), "RES_OPTIONS": "timeout:1 attempts:1"}
         subprocess.run(
             ["smbpasswd", "-c", str(conf), "-a", "-s", user.pw_name], input=f"{PASSWORD}\n{PASSWORD}\n",

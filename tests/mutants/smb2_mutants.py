@@ -225,6 +225,7 @@ def copy_count_other(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
 import smb2_caching_mutants  # noqa: E402
 import smb2_data_mutants  # noqa: E402
 import smb2_kit_mutants  # noqa: E402
+import smb2_pipe_mutants  # noqa: E402
 import smb2_state_mutants  # noqa: E402
 
 __all__ = [
@@ -232,5 +233,6 @@ __all__ = [
     "smb2_caching_mutants",
     "smb2_data_mutants",
     "smb2_kit_mutants",
+    "smb2_pipe_mutants",
     "smb2_state_mutants",
 ]

@@ -59,7 +59,14 @@ class Smb(MountedProtocol["Smb.Options"]):
         """Its password; ``${env:NAME}`` or ``${file:PATH}`` keep it out of this file."""
 
         domain: Annotated[str, Field(pattern=r"^[^\n]+$")] | None = None
-        """The account's domain or workgroup."""
+        """The account's domain or workgroup; with ``kerberos``, its realm."""
+
+        kerberos: Address | None = None
+        """Log in with Kerberos in the cases on the wire: the host in the server's principal cifs/HOST.
+
+        The tickets come from the KDC of the client's krb5.conf, with the account's password. Needs the extra
+        ``kerberos``. The client's mount does not use it.
+        """
 
         port: Port = 445
         """The TCP port."""

@@ -40,7 +40,7 @@ def endpoint(variant: Variant) -> SmbEndpoint:
     """Return the target's endpoint, as this machine connects to it."""
     options = variant.options
     address, port = options.wire_endpoint(options.address, options.port)
-    account = Account(options.username, options.password.reveal(), options.domain)
+    account = Account(options.username, options.password.reveal(), options.domain, options.kerberos)
     return SmbEndpoint(address, port, options.share, account, min(DEADLINE, options.deadline))
 
 

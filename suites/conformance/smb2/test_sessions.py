@@ -150,7 +150,7 @@ def test_a_session_is_not_bound_to_its_own_connection(bench, client):
     expect(session.attempt(flags=SESSION_BINDING, sign=True), SmbStatus.REQUEST_NOT_ACCEPTED)
 
 
-@pytest.mark.case("SMB-BIND-CLIENT", kills=NOT_SET_UP)
+@pytest.mark.case("SMB-BIND-CLIENT", level="MAY")
 def test_a_binding_of_another_client_is_refused(bench, client):
     tree = multichannel(bench, client)
     session = second_channel(bench, tree.session, os.urandom(16), Dialect.SMB_3_1_1)

@@ -1,4 +1,4 @@
-"""A test client: sessions with NTLM by pyspnego, trees, and open files."""
+"""A test client: sessions with NTLM or Kerberos by pyspnego, trees, and open files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import spnego
 
 from storagetest.errors import AttachError, RemoteProtocolError
 from storagetest.wire.smb2 import contexts as c
-from storagetest.wire.smb2 import crypto
+from storagetest.wire.smb2 import crypto, kerberos
 from storagetest.wire.smb2.codes import (
     NO_FILE,
     SESSION_ENCRYPT_DATA,
@@ -39,15 +39,23 @@ READ_WRITE = Access.GENERIC_READ | Access.GENERIC_WRITE | Access.DELETE
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A user of the server."""
+    """A user of the server; ``kerberos`` is the host of the server's principal, None for NTLM."""
 
     username: str
     password: str
     domain: str | None = None
+    kerberos: str | None = None
+
+    @property
+    def principal(self) -> str:
+        """The Kerberos principal; without a domain, of the default realm."""
+        return f"{self.username}@{self.domain}" if self.domain else self.username
 
 
 def security_context(account: Account, server: str) -> spnego.ContextProxy:
-    """Return a security context for NTLM within SPNEGO (MS-SMB2 3.2.4.2.3)."""
+    """Return a security context for Kerberos, or for NTLM within SPNEGO (MS-SMB2 3.2.4.2.3)."""
+    if account.kerberos:
+        return kerberos.context(account.principal, account.password, account.kerberos)
     name = f"{account.domain}\\{account.username}" if account.domain else account.username
     return spnego.client(
         name,
