@@ -18,11 +18,22 @@ IPC, PIPE_SHARE = "IPC$", 2
 """The share of named pipes, and its type (2.2.10)."""
 
 
+SLOW = 60.0
+"""Timeout of a response in seconds: smbd starts a process for the first pipe (chosen)."""
+
+
 @pytest.fixture
-def pipe(bench):
-    """Return the open pipe of the server service."""
+def pipes_tree(bench):
+    """Return a tree of the pipes."""
     tree = bench.session().tree(IPC)
-    return tree.open("srvsvc", access=READ | WRITE, disposition=Disposition.OPEN, options=0)
+    tree.session.connection.deadline = SLOW
+    return tree
+
+
+@pytest.fixture
+def pipe(pipes_tree):
+    """Return the open pipe of the server service."""
+    return pipes_tree.open("srvsvc", access=READ | WRITE, disposition=Disposition.OPEN, options=0)
 
 
 @pytest.fixture
@@ -49,8 +60,8 @@ def test_a_pipe_is_opened_and_closed(pipe):
 
 
 @pytest.mark.case("SMB-PIPE-ABSENT", section="MS-SMB2 3.3.5.9", kills=("accepts-create",))
-def test_a_pipe_that_is_not_there_is_not_opened(bench):
-    message = bench.session().tree(IPC).create("storagetest-absent", disposition=Disposition.OPEN, options=0)
+def test_a_pipe_that_is_not_there_is_not_opened(pipes_tree):
+    message = pipes_tree.create("storagetest-absent", disposition=Disposition.OPEN, options=0)
     assert message.status, "a pipe that no service has is opened"
 
 

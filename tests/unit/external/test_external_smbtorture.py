@@ -49,6 +49,14 @@ def test_the_command_line_has_no_secret():
     assert run.env == {"PASSWD": "wonderland"}
 
 
+def test_a_test_with_thousands_of_files_has_a_longer_deadline():
+    made = {
+        test: SUITE.invocation(test, Smb.Options(**OPTIONS), TargetInfo()).deadline
+        for test in ("smb2.lock.rw", "smb2.maxfid")
+    }
+    assert made == {"smb2.lock.rw": 120.0, "smb2.maxfid": 900.0}
+
+
 @pytest.mark.parametrize(
     ("status", "output", "outcome", "reason"),
     [
