@@ -97,11 +97,39 @@ def test_an_unsupported_version_is_refused_as_unsupported_version(send_login, ob
     ("csg", "nsg", "transit"),
     [
         pytest.param(2, 3, True, marks=pytest.mark.case("ISC-LOGIN-08", kills=("login-stage-accepted",))),
-        pytest.param(3, 3, True, marks=pytest.mark.case("ISC-LOGIN-09", kills=("login-stage-accepted",))),
-        pytest.param(1, 2, True, marks=pytest.mark.case("ISC-LOGIN-10", kills=("login-stage-accepted",))),
+        pytest.param(
+            3,
+            3,
+            True,
+            marks=pytest.mark.case(
+                "ISC-LOGIN-09", kills=("login-stage-accepted",), builds_on=("ISC-LOGIN-08",)
+            ),
+        ),
+        pytest.param(
+            1,
+            2,
+            True,
+            marks=pytest.mark.case(
+                "ISC-LOGIN-10", kills=("login-stage-accepted",), builds_on=("ISC-LOGIN-08",)
+            ),
+        ),
         pytest.param(1, 1, True, marks=pytest.mark.case("ISC-LOGIN-11", kills=("login-stage-accepted",))),
-        pytest.param(1, 0, True, marks=pytest.mark.case("ISC-LOGIN-12", kills=("login-stage-accepted",))),
-        pytest.param(2, 0, False, marks=pytest.mark.case("ISC-LOGIN-13", kills=("login-stage-accepted",))),
+        pytest.param(
+            1,
+            0,
+            True,
+            marks=pytest.mark.case(
+                "ISC-LOGIN-12", kills=("login-stage-accepted",), builds_on=("ISC-LOGIN-11",)
+            ),
+        ),
+        pytest.param(
+            2,
+            0,
+            False,
+            marks=pytest.mark.case(
+                "ISC-LOGIN-13", kills=("login-stage-accepted",), builds_on=("ISC-LOGIN-08",)
+            ),
+        ),
     ],
 )
 @pytest.mark.case(section="RFC 7143 6.3, 11.12.3, 7.7", level="MUST")
