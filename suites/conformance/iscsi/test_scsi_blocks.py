@@ -46,11 +46,26 @@ def test_six_byte_commands_agree_with_the_others_or_are_not_there(unit, scratch)
     "command",
     [
         pytest.param(c.READ_10, marks=pytest.mark.case("SCS-RW-05", kills=("lba-range-good",))),
-        pytest.param(c.READ_16, marks=pytest.mark.case("SCS-RW-06", kills=("lba-range-good",))),
-        pytest.param(c.WRITE_10, marks=pytest.mark.case("SCS-RW-07", kills=("lba-range-good",))),
-        pytest.param(c.WRITE_16, marks=pytest.mark.case("SCS-RW-08", kills=("lba-range-good",))),
-        pytest.param(c.VERIFY_10, marks=pytest.mark.case("SCS-RW-09", kills=("lba-range-good",))),
-        pytest.param(c.SYNCHRONIZE_CACHE_10, marks=pytest.mark.case("SCS-RW-10", kills=("lba-range-good",))),
+        pytest.param(
+            c.READ_16,
+            marks=pytest.mark.case("SCS-RW-06", kills=("lba-range-good",), builds_on=("SCS-RW-05",)),
+        ),
+        pytest.param(
+            c.WRITE_10,
+            marks=pytest.mark.case("SCS-RW-07", kills=("lba-range-good",), builds_on=("SCS-RW-05",)),
+        ),
+        pytest.param(
+            c.WRITE_16,
+            marks=pytest.mark.case("SCS-RW-08", kills=("lba-range-good",), builds_on=("SCS-RW-05",)),
+        ),
+        pytest.param(
+            c.VERIFY_10,
+            marks=pytest.mark.case("SCS-RW-09", kills=("lba-range-good",), builds_on=("SCS-RW-05",)),
+        ),
+        pytest.param(
+            c.SYNCHRONIZE_CACHE_10,
+            marks=pytest.mark.case("SCS-RW-10", kills=("lba-range-good",), builds_on=("SCS-RW-05",)),
+        ),
     ],
 )
 def test_the_first_block_past_the_end_is_out_of_range(unit, facts, scratch, command):
@@ -63,14 +78,14 @@ def test_the_first_block_past_the_end_is_out_of_range(unit, facts, scratch, comm
     assert out_of_range(answer), answer
 
 
-@pytest.mark.case("SCS-RW-11", kills=("lba-range-good",))
+@pytest.mark.case("SCS-RW-11", kills=("lba-range-good",), builds_on=("SCS-RW-05",))
 def test_a_read_across_the_end_moves_nothing(unit, facts):
     answer = unit.read(facts.capacity.last_lba, 2)
     assert out_of_range(answer), answer
     assert answer.data == b""
 
 
-@pytest.mark.case("SCS-RW-12", kills=("lba-range-good",))
+@pytest.mark.case("SCS-RW-12", kills=("lba-range-good",), builds_on=("SCS-RW-05",))
 def test_a_write_across_the_end_writes_nothing(unit, facts, scratch):
     before = unit.read(facts.capacity.last_lba).data
     answer = unit.write(facts.capacity.last_lba, scratch.pattern(2, seed=12))
@@ -93,7 +108,7 @@ def test_zero_blocks_are_no_error_and_move_nothing(unit, scratch):
         assert answer.data == b""
 
 
-@pytest.mark.case("SCS-RW-15", kills=("lba-range-wrap",))
+@pytest.mark.case("SCS-RW-15", kills=("lba-range-wrap",), builds_on=("SCS-RW-05",))
 def test_an_lba_at_the_very_top_does_not_wrap(unit):
     answer = unit.read(0xFFFFFFFFFFFFFFFF, 2)
     assert out_of_range(answer), answer
@@ -229,7 +244,9 @@ def test_write_same_repeats_one_block(unit, scratch):
     assert unit.read(scratch.lba, 8).data == block * 8
 
 
-@pytest.mark.case("SCS-SAME-02", section="SBC-3 WRITE SAME", kills=("lba-range-good",))
+@pytest.mark.case(
+    "SCS-SAME-02", section="SBC-3 WRITE SAME", kills=("lba-range-good",), builds_on=("SCS-RW-05",)
+)
 def test_write_same_past_the_end_is_out_of_range(unit, facts, scratch):
     answer = unit.run(c.WRITE_SAME_16, data=scratch.pattern(1), lba=facts.capacity.last_lba, blocks=2)
     if answer.unsupported:
