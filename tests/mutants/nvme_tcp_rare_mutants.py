@@ -127,7 +127,7 @@ target(
     "flush-result | Base 4.2.1 | dword 0 of a Flush is 1", results(lambda t, c, r: 1, when=on_io(Io.FLUSH))
 )
 target(
-    "abort-says-aborted | Base 5.2.1 | Abort states that it aborted a command that is not there",
+    "abort-states-aborted | Base 5.2.1 | Abort states that it aborted a command that is not there",
     results(lambda t, c, result: result & ~1, when=on_admin(Admin.ABORT)),
 )
 
