@@ -11,23 +11,11 @@ from fuse_protocol import Attributes, Call, Opened
 from posix_rules import Keeping, mutant
 
 MIB, GIB4 = 1 << 20, 1 << 32
-PUNCH_HOLE, EXCHANGE, NOREPLACE, SEEK_HOLE = 2, 2, 1, 4
+PUNCH_HOLE, ZERO_RANGE, EXCHANGE = 2, 16, 2
 XATTR_CREATE, XATTR_REPLACE = 1, 2
 
 
 # Rare flags
-
-
-@mutant("xattr-replace-creates | setxattr(2) | XATTR_REPLACE creates an attribute that is not there")
-class XattrReplaceCreates(PassThrough):
-    def setxattr(self, call: Call, node: int, name: bytes, value: bytes, flags: int) -> None:
-        super().setxattr(call, node, name, value, flags & ~XATTR_REPLACE)
-
-
-@mutant("xattr-create-replaces | setxattr(2) | XATTR_CREATE replaces an attribute that is there")
-class XattrCreateReplaces(PassThrough):
-    def setxattr(self, call: Call, node: int, name: bytes, value: bytes, flags: int) -> None:
-        super().setxattr(call, node, name, value, flags & ~XATTR_CREATE)
 
 
 @mutant("xattr-remove-absent | removexattr(2) | the removal of an absent attribute succeeds")
@@ -38,31 +26,6 @@ class XattrRemoveAbsent(PassThrough):
         except OSError as error:
             if error.errno != errno.ENODATA:
                 raise
-
-
-@mutant("exchange-is-rename | renameat2(2) | RENAME_EXCHANGE replaces the second name")
-class ExchangeIsRename(PassThrough):
-    def rename(self, call: Call, parent: int, old: bytes, where: int, new: bytes, flags: int) -> None:
-        super().rename(call, parent, old, where, new, flags & ~EXCHANGE)
-
-
-@mutant("noreplace-replaces | renameat2(2) | RENAME_NOREPLACE replaces a file")
-class NoreplaceReplaces(PassThrough):
-    def rename(self, call: Call, parent: int, old: bytes, where: int, new: bytes, flags: int) -> None:
-        super().rename(call, parent, old, where, new, flags & ~NOREPLACE)
-
-
-@mutant("times-in-microseconds | futimens(3p) | utimensat sets microseconds")
-class TimesInMicroseconds(PassThrough):
-    def utimens(self, call: Call, node: int, atime: int | str | None, mtime: int | str | None) -> None:
-        a, m = (one // 1000 * 1000 if isinstance(one, int) else one for one in (atime, mtime))
-        super().utimens(call, node, a, m)
-
-
-@mutant("fsync-of-directory-refused | fsync(2) | fsync of a directory is EINVAL")
-class FsyncOfDirectoryRefused(PassThrough):
-    def fsyncdir(self, call: Call, node: int, handle: int, *, data_only: bool) -> None:
-        raise OSError(errno.EINVAL, "fsyncdir")
 
 
 @mutant("sticky-ignored-by-rename | rename(3p) | another user's file in a sticky directory is renamed")
@@ -85,6 +48,13 @@ class PunchFirstMib(PassThrough):
         super().fallocate(call, node, handle, offset, kept, mode)
 
 
+@mutant("zeroed-first-mib | fallocate(2) | FALLOC_FL_ZERO_RANGE of more than 1 MiB zeroes its first MiB")
+class ZeroedFirstMib(PassThrough):
+    def fallocate(self, call: Call, node: int, handle: int, offset: int, length: int, mode: int) -> None:
+        kept = min(length, MIB) if mode & ZERO_RANGE else length
+        super().fallocate(call, node, handle, offset, kept, mode)
+
+
 @mutant("fallocate-32-bits | posix_fallocate(3p) | the offset of fallocate has 32 bits")
 class Fallocate32Bits(PassThrough):
     def fallocate(self, call: Call, node: int, handle: int, offset: int, length: int, mode: int) -> None:
@@ -95,39 +65,6 @@ class Fallocate32Bits(PassThrough):
 class Write31Bits(PassThrough):
     def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
         return super().write(call, node, handle, offset % (1 << 31), data)
-
-
-@mutant("readlink-1023 | readlink(3p) | a target of more than 1,023 bytes is cut")
-class Readlink1023(PassThrough):
-    def readlink(self, call: Call, node: int) -> bytes:
-        return super().readlink(call, node)[:1023]
-
-
-@mutant("name-of-255-refused | limits.h(0p) | a name of NAME_MAX bytes is too long")
-class NameOf255Refused(PassThrough):
-    def create(self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int):  # type: ignore[no-untyped-def]
-        if len(name) == 255:
-            raise OSError(errno.ENAMETOOLONG, "create")
-        return super().create(call, parent, name, flags, mode, umask)
-
-
-@mutant("second-hole-missed | lseek(3p) | SEEK_HOLE finds no hole behind the first data")
-class SecondHoleMissed(PassThrough):
-    def lseek(self, call: Call, node: int, handle: int, offset: int, whence: int) -> int:
-        found = super().lseek(call, node, handle, offset, whence)
-        if whence == SEEK_HOLE and offset and found > offset:
-            return os.fstat(handle).st_size
-        return found
-
-
-@mutant("copy-within-file | copy_file_range(2) | a copy within one file copies nothing")
-class CopyWithinFile(PassThrough):
-    def copy_file_range(
-        self, call: Call, node: int, source: int, start: int, to_node: int, sink: int, to: int, length: int
-    ) -> int:
-        if node == to_node:
-            return min(length, os.fstat(source).st_size - start)
-        return super().copy_file_range(call, node, source, start, to_node, sink, to, length)
 
 
 @mutant("write-256-lost | write(3p) | the 256th write through a descriptor is lost")
@@ -159,13 +96,6 @@ class UnlinkedChmodStale(PassThrough):
         super().chmod(call, node, mode)
 
 
-@mutant("unlinked-truncate-lost | ftruncate(3p) | ftruncate of a file without a name changes nothing")
-class UnlinkedTruncateLost(PassThrough):
-    def truncate(self, call: Call, node: int, handle: int | None, size: int) -> None:
-        if os.fstat(self.fd(node)).st_nlink:
-            super().truncate(call, node, handle, size)
-
-
 @mutant("unlink-keeps-ctime | unlink(3p) | the removal of one of two names does not mark ctime")
 class UnlinkKeepsCtime(Keeping):
     def __init__(self, below: Path) -> None:
@@ -186,17 +116,6 @@ class UnlinkKeepsCtime(Keeping):
         if found.ctime == now:
             found.ctime = before
         return found
-
-
-@mutant("setgid-lost-below | mkdir(2) | a directory in a set-group-ID directory does not get the bit")
-class SetgidLostBelow(PassThrough):
-    def mkdir(self, call: Call, parent: int, name: bytes, mode: int, umask: int) -> int:
-        node = super().mkdir(call, parent, name, mode, umask)
-        one = os.fstat(self.fd(node))
-        if one.st_mode & stat.S_ISGID:
-            self.reset_ids()
-            os.chmod(self.nodes[node].path, stat.S_IMODE(one.st_mode) & ~stat.S_ISGID)
-        return node
 
 
 @mutant("emptied-not-removed | rmdir(3p) | a directory that had more than 50 entries is not removed")
