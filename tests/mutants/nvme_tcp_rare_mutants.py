@@ -11,30 +11,23 @@ from nvme_tcp_rules import (
     When,
     accepts,
     commands,
-    fabrics,
     feature,
     host,
     identify,
-    on_admin,
     on_io,
     patch,
-    refuses,
     response,
     results,
     target,
 )
 
-from storagetest.wire.nvme.codes import Admin, Fctype, Io, StatusCode
+from storagetest.wire.nvme.codes import Admin, Io, StatusCode
 from storagetest.wire.nvme.command import Command, Cqe
 from storagetest.wire.nvme_tcp.pdu import R2T, C2HData, CapsuleCmd, DecodedPdu
 
 CAPACITY = 2048
 """Blocks of the small controller's namespaces."""
 FUA, LIMITED_RETRY = 1 << 30, 1 << 31
-
-
-def both(row: str, of_target: Rule, of_host: Rule) -> None:
-    stateful(row)(lambda _: ProxyConnection(of_target=of_target, of_host=of_host))
 
 
 def words(when: When, **change: object) -> Rule:
@@ -60,75 +53,17 @@ host(
     words(on_io(Io.WRITE_ZEROES), cdw12=lambda c: c.cdw12 & ~0xFF00),
 )
 host(
-    "slba-low-dword | NVM 3.3.4 | Read and Write ignore the upper dword of SLBA",
-    words(on_io(Io.READ, Io.WRITE), cdw11=0),
-)
-target(
-    "write-fua-refused | NVM 3.3.6 | a Write with FUA is refused",
-    refuses(StatusCode.INVALID_FIELD, when=when(Io.WRITE, FUA)),
-)
-target(
-    "read-lr-refused | NVM 3.3.4 | a Read with LR is refused",
-    refuses(StatusCode.INVALID_FIELD, when=when(Io.READ, LIMITED_RETRY)),
-)
-host(
-    "first-range-only | NVM 3.3.3 | Dataset Management deallocates its first range only",
-    words(on_io(Io.DATASET_MANAGEMENT), cdw10=0),
-)
-host(
     "copy-first-range | NVM 3.3.2 | Copy copies its first range only",
     words(on_io(Io.COPY), cdw12=lambda c: c.cdw12 & ~0xFF),
 )
-target(
-    "verify-over-end | NVM 3.3.5 | Verify past the end succeeds",
-    accepts(StatusCode.LBA_OUT_OF_RANGE, when=on_io(Io.VERIFY)),
-)
 
 
-def _clipped(command: Command) -> int:
-    last = min(command.cdw10 + (command.cdw12 & 0xFFFF), CAPACITY - 1)
-    return command.cdw12 & ~0xFFFF | (last - command.cdw10) & 0xFFFF
-
-
-host(
-    "zeroes-clipped | NVM 3.3.8 | Write Zeroes over the end zeroes the blocks up to the end and succeeds",
-    words(lambda t, c: on_io(Io.WRITE_ZEROES)(t, c) and c.cdw11 == 0 and c.cdw10 < CAPACITY, cdw12=_clipped),
-)
-target(
-    "saved-accepted | Base 5.2.26 | a feature that cannot be saved is saved",
-    accepts(
-        StatusCode.FEATURE_NOT_SAVEABLE,
-        when=lambda t, c: on_admin(Admin.SET_FEATURES)(t, c) and c.cdw10 >> 31,
-    ),
-)
-host(
-    "default-is-current | Base 5.2.11 | Select 1 returns the current value instead of the default",
-    words(
-        lambda t, c: on_admin(Admin.GET_FEATURES)(t, c) and c.cdw10 >> 8 & 7 == 1,
-        cdw10=lambda c: c.cdw10 & ~0x700,
-    ),
-)
 target(
     "queues-set-again | Base 5.2.26 | Number of Queues is set when there are I/O queues",
     accepts(StatusCode.COMMAND_SEQUENCE_ERROR, when=feature(Admin.SET_FEATURES, 0x07)),
 )
-host(
-    "queue-of-one | Base 6.3 | a queue of one entry is created",
-    words(lambda t, c: fabrics(Fctype.CONNECT)(t, c) and not c.cdw11 & 0xFFFF, cdw11=lambda c: c.cdw11 | 1),
-)
-target(
-    "property-upper-half | Base 6.5 | a property of 4 bytes is returned with ones above them",
-    results(
-        lambda t, c, result: result | 0xFFFFFFFF << 32,
-        when=lambda t, c: fabrics(Fctype.PROPERTY_GET)(t, c) and not c.cdw10 & 7,
-    ),
-)
 target(
     "flush-result | Base 4.2.1 | dword 0 of a Flush is 1", results(lambda t, c, r: 1, when=on_io(Io.FLUSH))
-)
-target(
-    "abort-states-aborted | Base 5.2.1 | Abort states that it aborted a command that is not there",
-    results(lambda t, c, result: result & ~1, when=on_admin(Admin.ABORT)),
 )
 
 
