@@ -361,3 +361,15 @@ def test_a_login_succeeds_after_one_that_was_refused(connections, portal):
                 raise AssertionError(
                     f"the login after refusal {number} ({refusal}) is refused, too: {error}"
                 ) from None
+
+
+@pytest.mark.case(
+    "ISC-LOGIN-42", section="RFC 7143 11.13.3", kills=("one-tsih",), builds_on=("ISC-LOGIN-01",)
+)
+def test_each_session_of_an_initiator_has_a_tsih_of_its_own(connections):
+    """The TSIH is the target's handle for one session with an initiator: three sessions, three TSIHs."""
+    sessions = [connections.login("a") for _ in range(3)]
+    assert len({session.isid for session in sessions}) == 3
+    found = [session.tsih for session in sessions]
+    assert len(set(found)) == 3, f"three sessions at once have the TSIHs {found}"
+    assert 0 not in found

@@ -80,7 +80,9 @@ def test_transfers_of_all_sizes_are_whole(unit, scratch, facts, write, read):
         holds(unit, scratch.lba, data, f"{blocks} blocks were written by {write.name}", command=read)
 
 
-@pytest.mark.case("SCS-DATA-04", section="SBC-3 READ(6), WRITE(6)", kills=("read6-zero-blocks",))
+@pytest.mark.case(
+    "SCS-DATA-04", section="SBC-3 READ(6), WRITE(6)", kills=("read6-zero-blocks", "read-6-zero-is-none")
+)
 def test_a_six_byte_command_of_length_zero_transfers_256_blocks(unit, scratch, facts):
     if facts.largest < 256:
         pytest.skip(f"MAXIMUM TRANSFER LENGTH is {facts.largest}")
