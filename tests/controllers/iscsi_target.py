@@ -84,6 +84,7 @@ class Choices:
     event: AsyncEvent | None = None  # an Asynchronous Message before every response of a SCSI command
     nops: bool = False  # a NOP-In of its own before every PDU of the full feature phase
     one_write: bool = False  # the data of the next write are asked for when the last one is complete
+    serial: bool = False  # while a write waits for its data, nothing else is served
     burst: int = 262144  # bytes of one R2T
     closes_last: bool = False  # after a logout, when the initiator has closed
     unsolicited: bool = False  # InitialR2T is No, and ImmediateData Yes
@@ -120,23 +121,35 @@ class Connection:
     exp_cmd_sn: int = 1
     max_recv: int = 8192
     first_burst: int = 65536
+    max_burst: int = 262144
     writes: dict[int, Write] = field(default_factory=dict)
     aborts: list[tuple[TaskRequest, set[int]]] = field(default_factory=list)
     nop_tag: int = 0
     late: list[int] = field(default_factory=list)
+    waiting: list[Any] = field(default_factory=list)
 
     def serve(self) -> None:
         stream = PduReceiver()
         while True:
             event = stream.next_event()
             if isinstance(event, ReceivedPdu):
-                if not self.handle(event.pdu):
-                    return
+                self.waiting.append(event.pdu)
+                while (pdu := self.next_served()) is not None:
+                    if not self.handle(pdu):
+                        return
             elif event is NEED_DATA:
                 data = self.sock.recv(65536)
                 if not data:
                     return
                 stream.receive_data(data)
+
+    def next_served(self) -> Any:
+        """Take the next PDU to handle from those that wait; None if there is none for now."""
+        held = self.choices.serial and bool(self.writes)
+        pdu = next((one for one in self.waiting if not held or isinstance(one, DataOut)), None)
+        if pdu is not None:
+            self.waiting.remove(pdu)
+        return pdu
 
     def send(self, pdu: Any, *, uses: bool = True) -> None:
         number = self.exp_cmd_sn
@@ -188,6 +201,7 @@ class Connection:
         replies = [
             (name, negotiated_reply(KEYS[name], value, own[name])) for name, value in offered if name in own
         ]
+        self.max_burst = int(dict(replies).get("MaxBurstLength", "262144"))
         self.first_burst = int(dict(replies).get("FirstBurstLength", "65536"))
         replies += [(name, "NotUnderstood") for name, _ in offered if name not in OWN and name not in KEYS]
         self.max_recv = int(dict(offered).get("MaxRecvDataSegmentLength", "8192"))
@@ -305,7 +319,7 @@ class Connection:
         """Send the R2Ts that may be outstanding."""
         for write in self.writes.values():
             if not write.outstanding and not any(write.command.itt in tags for _, tags in self.aborts):
-                length = min(self.choices.burst, write.size - write.asked)
+                length = min(self.choices.burst, self.max_burst, write.size - write.asked)
                 self.respond(
                     ReadyToTransfer(
                         itt=write.command.itt, ttt=write.command.itt, lun=write.command.lun,

@@ -311,6 +311,8 @@ class Controller:
         if fid == Feature.NUMBER_OF_QUEUES:
             if value & 0xFFFF == 0xFFFF or value >> 16 == 0xFFFF:
                 raise CommandFailed(StatusCode.INVALID_FIELD)
+            if self.hangups:  # there are I/O queues
+                raise CommandFailed(StatusCode.COMMAND_SEQUENCE_ERROR)
             return Answer(result=(self.traits.max_qid - 1) * 0x10001)
         if fid == Feature.ASYNC_EVENT:
             self.events_wanted = value

@@ -307,6 +307,15 @@ scsi(
 )
 
 
+@mutant("vpd-page-padded | SPC-4 VPD | a VPD page is padded with zeroes up to the allocation length")
+def vpd_page_padded(talk: ProxyConnection, pdu: Pdu) -> Pdu:
+    block = talk.cdb(pdu)
+    if not isinstance(pdu, DataIn) or block[0] != 0x12 or not block[1] & 1:
+        return pdu
+    wanted = int.from_bytes(block[3:5], "big")
+    return replace(pdu, data=pdu.data.ljust(wanted, b"\0"), underflow=False, residual=0)
+
+
 def clear_dbd(block: bytearray, data: bytes) -> None:
     block[1] &= ~0x08
 

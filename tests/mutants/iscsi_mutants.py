@@ -7,6 +7,7 @@ import iscsi_login_mutants  # noqa: F401
 import iscsi_optional_mutants  # noqa: F401
 import iscsi_pdu_mutants  # noqa: F401
 import iscsi_portal_mutants  # noqa: F401
+import iscsi_rare_mutants  # noqa: F401
 import iscsi_reinstatement_mutants  # noqa: F401
 import iscsi_reservation_mutants  # noqa: F401
 import iscsi_scsi_mutants  # noqa: F401

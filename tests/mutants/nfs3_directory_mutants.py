@@ -29,6 +29,13 @@ def entries(row: str, change: Any, *procedures: str) -> None:
     mutant(row, *(procedures or LISTS))(reply)
 
 
+@mutant("readdir-small-refused | RFC 1813 3.3.16 | a page of less than 2 KiB is too small", *LISTS)
+def small_refused(talk: ProxyConnection, call: Call, result: Any) -> Any:
+    size = call.argument.count if call.name == "READDIR" else call.argument.maxcount
+    wanted = result.status == OK and size < 2048
+    return with_status(result, nfsstat3.NFS3ERR_TOOSMALL) if wanted else result
+
+
 entries(
     "readdir-drops | RFC 1813 3.3.16 | the entry before the last of a page is left out",
     lambda old, call: old[:-2] + old[-1:],

@@ -187,6 +187,22 @@ forged(
     "RENAME",
     lambda argument: replace(argument, from_=ELSEWHERE),
 )
+
+
+@mutant("rename-stale | RFC 1813 3.3.14 | the handle of a file is stale after a RENAME", "RENAME", "GETATTR")
+def rename_stale(talk: ProxyConnection, call: Call, result: Any) -> Any:
+    seen = talk.memory.setdefault("seen", set())
+    if result.status != OK:
+        return result
+    if call.name == "RENAME":
+        talk.memory["stale"] = set(seen)
+    elif call.argument.object.data in talk.memory.get("stale", ()):
+        return with_status(result, nfsstat3.NFS3ERR_STALE)
+    elif result.value.obj_attributes.type == ftype3.NF3REG:
+        seen.add(call.argument.object.data)
+    return result
+
+
 refuses(
     "rename-same | RFC 1813 3.3.14 | RENAME between names of one file is refused",
     "RENAME",

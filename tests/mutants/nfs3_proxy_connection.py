@@ -8,7 +8,7 @@ A mutant is a function of one of these kinds:
 - ``inbound(talk, data)`` returns the bytes of a whole record that the server receives, or None: it gets none;
 - ``framing(data)`` returns the record of a reply message.
 
-Connections that arrange what a case needs (:data:`ARRANGES`) are left alone.
+Connections that arrange what a case needs (:data:`ARRANGES`) are left alone, unless it is ``everywhere``.
 """
 
 # ruff: noqa: E501  # a mutant is a row of a table
@@ -61,6 +61,7 @@ class Nfs3Mutant:
     inbound: Callable[[ProxyConnection, bytes], bytes | None] | None = None
     framing: Callable[[bytes], bytes] | None = None
     kind: str | None = None
+    everywhere: bool = False
     shared: dict[str, Any] = field(default_factory=dict)
 
     def rewrites(self) -> Callable[[], ProxyConnection]:
@@ -91,7 +92,7 @@ class ProxyConnection(Rewrite):
         self.calls: dict[int, Call] = {}
 
     def to_target(self, pdu: bytes) -> list[bytes]:
-        call, header = _call(body_of(pdu))
+        call, header = _call(body_of(pdu), everywhere=self.mutant.everywhere)
         if call is None:
             return [pdu]
         self.calls[call.xid] = call
@@ -136,14 +137,14 @@ class ProxyConnection(Rewrite):
         return not names or call.name in names or f"{call.program} {call.name}" in names
 
 
-def _call(data: bytes) -> tuple[Call | None, bytes]:
+def _call(data: bytes, *, everywhere: bool) -> tuple[Call | None, bytes]:
     """Return the call, or None if it is none that a mutant knows, and the bytes before its argument."""
     try:
         message, source = decode_message(data)
         body = message.body.value
         program = PROGRAMS.get((body.prog, body.vers)) if isinstance(body, call_body) else None
         procedure = program.procedures.get(body.proc) if program else None
-        if not isinstance(body, call_body) or ARRANGES in body.cred.body:
+        if not isinstance(body, call_body) or (ARRANGES in body.cred.body and not everywhere):
             return None, b""
     except RemoteProtocolError:
         return Call(int.from_bytes(data[:4], "big"), "", "", None, UNKNOWN), b""

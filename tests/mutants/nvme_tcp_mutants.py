@@ -6,6 +6,7 @@ import nvme_tcp_depth_mutants  # noqa: F401
 import nvme_tcp_edge_mutants  # noqa: F401
 import nvme_tcp_later_mutants  # noqa: F401
 import nvme_tcp_optional_mutants  # noqa: F401
+import nvme_tcp_rare_mutants  # noqa: F401
 import nvme_tcp_repeated_mutants  # noqa: F401
 import nvme_tcp_reservation_mutants  # noqa: F401
 import nvme_tcp_reservation_state_mutants  # noqa: F401

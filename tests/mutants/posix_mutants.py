@@ -20,6 +20,7 @@ for _area in (
     "open",
     "pair",
     "permission",
+    "rare",
     "rewritten",
     "size",
     "xattr",

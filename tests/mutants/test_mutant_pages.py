@@ -41,4 +41,14 @@ def test_a_page_without_a_mutant_is_incomplete(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(HEAD, encoding="utf-8")
     with pytest.raises(AssertionError, match="does not list first, second, third"):
-        check_page(page, HEAD, MUTANTS, write=False)
+        check_page(page, HEAD, MUTANTS, write=False, tried=None)
+
+
+def test_a_line_by_hand_is_none_of_the_page(tmp_path: Path) -> None:
+    text = HEAD + table(MUTANTS, lambda _: ["A"])
+    page = page_of(tmp_path / "page.md", {name: ["A"] for name in MUTANTS})
+    page.write_text(page.read_text(encoding="utf-8") + "| zeroth | 1.2 | by hand | B |\n", encoding="utf-8")
+    with pytest.raises(AssertionError, match="--write-mutants does not write"):
+        check_page(page, text, MUTANTS, write=False, tried=None)
+    check_page(page, text, MUTANTS, write=True, tried={"first"})
+    assert page.read_text(encoding="utf-8") == text

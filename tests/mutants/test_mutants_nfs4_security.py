@@ -83,4 +83,5 @@ def test_ganesha_with_kerberos_has_no_other_faults_than_the_known_ones(
 def test_the_page_lists_every_mutant(outcomes: Outcomes, pytestconfig: pytest.Config) -> None:
     """``--write-mutants`` writes docs/mutants-nfs4-security.md again."""
     text = HEAD + mutation_run.table(MUTANTS, outcomes.killers)
-    mutation_run.check_page(PAGE, text, MUTANTS, write=pytestconfig.option.write_mutants)
+    write = pytestconfig.option.write_mutants
+    mutation_run.check_page(PAGE, text, MUTANTS, write=write, tried=outcomes.attempts)

@@ -21,6 +21,7 @@ LEGAL = {
     "plain": Choices(),
     "nops": Choices(nops=True),
     "one-write-at-a-time": Choices(one_write=True),
+    "serial": Choices(serial=True),
     "small-bursts": Choices(burst=512),
     "closes-last": Choices(closes_last=True),
     **{f"async-{event.name.lower()}": Choices(event=event) for event in EVENTS},
@@ -30,6 +31,7 @@ CASES = (
     "test_nop.py",
     "test_task.py",
     "test_data.py::test_two_writes_whose_data_are_interleaved_are_both_right",
+    "test_long.py::test_reads_and_pings_during_a_write_disturb_nothing",
     "test_data_in.py::test_data_in_comes_in_order_and_is_what_was_written",
 )
 INCOMPLETE = {

@@ -106,7 +106,7 @@ def test_a_command_that_moves_what_was_expected_has_no_residual(connections, scr
 @pytest.mark.case(
     "ISC-DATAIN-15",
     section="RFC 7143 11.4.5.1",
-    kills=("overflow-allocation",),
+    kills=("overflow-allocation", "second-residual-zero"),
     builds_on=("ISC-DATAIN-08",),
 )
 def test_data_that_an_allocation_length_cuts_are_no_overflow(session):

@@ -97,11 +97,39 @@ def test_an_unsupported_version_is_refused_as_unsupported_version(send_login, ob
     ("csg", "nsg", "transit"),
     [
         pytest.param(2, 3, True, marks=pytest.mark.case("ISC-LOGIN-08", kills=("login-stage-accepted",))),
-        pytest.param(3, 3, True, marks=pytest.mark.case("ISC-LOGIN-09", kills=("login-stage-accepted",))),
-        pytest.param(1, 2, True, marks=pytest.mark.case("ISC-LOGIN-10", kills=("login-stage-accepted",))),
+        pytest.param(
+            3,
+            3,
+            True,
+            marks=pytest.mark.case(
+                "ISC-LOGIN-09", kills=("login-stage-accepted",), builds_on=("ISC-LOGIN-08",)
+            ),
+        ),
+        pytest.param(
+            1,
+            2,
+            True,
+            marks=pytest.mark.case(
+                "ISC-LOGIN-10", kills=("login-stage-accepted",), builds_on=("ISC-LOGIN-08",)
+            ),
+        ),
         pytest.param(1, 1, True, marks=pytest.mark.case("ISC-LOGIN-11", kills=("login-stage-accepted",))),
-        pytest.param(1, 0, True, marks=pytest.mark.case("ISC-LOGIN-12", kills=("login-stage-accepted",))),
-        pytest.param(2, 0, False, marks=pytest.mark.case("ISC-LOGIN-13", kills=("login-stage-accepted",))),
+        pytest.param(
+            1,
+            0,
+            True,
+            marks=pytest.mark.case(
+                "ISC-LOGIN-12", kills=("login-stage-accepted",), builds_on=("ISC-LOGIN-11",)
+            ),
+        ),
+        pytest.param(
+            2,
+            0,
+            False,
+            marks=pytest.mark.case(
+                "ISC-LOGIN-13", kills=("login-stage-accepted",), builds_on=("ISC-LOGIN-08",)
+            ),
+        ),
     ],
 )
 @pytest.mark.case(section="RFC 7143 6.3, 11.12.3, 7.7", level="MUST")
@@ -333,3 +361,15 @@ def test_a_login_succeeds_after_one_that_was_refused(connections, portal):
                 raise AssertionError(
                     f"the login after refusal {number} ({refusal}) is refused, too: {error}"
                 ) from None
+
+
+@pytest.mark.case(
+    "ISC-LOGIN-42", section="RFC 7143 11.13.3", kills=("one-tsih",), builds_on=("ISC-LOGIN-01",)
+)
+def test_each_session_of_an_initiator_has_a_tsih_of_its_own(connections):
+    """The TSIH is the target's handle for one session with an initiator: three sessions, three TSIHs."""
+    sessions = [connections.login("a") for _ in range(3)]
+    assert len({session.isid for session in sessions}) == 3
+    found = [session.tsih for session in sessions]
+    assert len(set(found)) == 3, f"three sessions at once have the TSIHs {found}"
+    assert 0 not in found

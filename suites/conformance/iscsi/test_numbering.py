@@ -85,7 +85,7 @@ def test_a_command_after_a_gap_waits_for_the_one_that_is_missing(session):
     assert {pdu.itt for pdu in came} == {first.itt, second.itt}
 
 
-@pytest.mark.case("ISC-CMDSN-06", kills=("exp-cmd-sn-gap",))
+@pytest.mark.case("ISC-CMDSN-06", kills=("exp-cmd-sn-gap",), builds_on=("ISC-CMDSN-05",))
 def test_exp_cmd_sn_does_not_pass_a_gap(session):
     number = session.numbers.cmd_sn
     out_of_order(session, 0x32, number + 1)
@@ -186,7 +186,7 @@ def test_a_write_beyond_max_cmd_sn_is_not_executed(connections, scratch):
     assert other.read(scratch.lba).data == scratch.pattern(1), "a write outside the window was executed"
 
 
-@pytest.mark.case("ISC-CMDSN-16", kills=("nop-beyond-window",))
+@pytest.mark.case("ISC-CMDSN-16", kills=("nop-beyond-window",), builds_on=("ISC-CMDSN-03",))
 def test_a_nop_out_beyond_max_cmd_sn_is_ignored(session):
     session.ping()
     beyond = plus(session.numbers.max_cmd_sn, 1)
@@ -199,7 +199,7 @@ def test_a_nop_out_beyond_max_cmd_sn_is_ignored(session):
     assert not after.closed, "the connection was closed, where the NOP-Out was to be ignored"
 
 
-@pytest.mark.case("ISC-CMDSN-17", kills=("cmd-sn-duplicate",))
+@pytest.mark.case("ISC-CMDSN-17", kills=("cmd-sn-duplicate",), builds_on=("ISC-CMDSN-05",))
 def test_of_two_commands_with_the_same_cmd_sn_one_is_ignored(session):
     """The first of them waits for a gap: which one is taken for the duplicate then is the target's choice."""
     number = session.numbers.cmd_sn

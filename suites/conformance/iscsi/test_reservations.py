@@ -437,6 +437,21 @@ def test_full_status_names_holder_and_registrants_with_their_transport_ids(unres
         assert unit.runner.name.encode() in identifier
 
 
+@pytest.mark.case("SCS-PR-80", section="SPC-4 READ KEYS", kills=("third-key-lost",), builds_on=RESERVING)
+def test_read_keys_returns_the_key_of_every_registrant(unreserved, connections):
+    """ADDITIONAL LENGTH counts all keys, and each is listed once: of one to three nexuses."""
+    size = unreserved[0].block_size
+    third = LogicalUnit(connections.login("c"), block_size=size)
+    keys = []
+    for unit, key in zip((*unreserved, third), (KEY_A, KEY_B, 0xC3C3C3C3), strict=True):
+        claim(unit.register(key), allowed=True)
+        keys.append(key)
+        data = unit.reserve_in(PrIn.READ_KEYS).data
+        length = int.from_bytes(data[4:8], "big")
+        found = [int.from_bytes(data[at : at + 8], "big") for at in range(8, 8 + length, 8)]
+        assert sorted(found) == sorted(keys), f"ADDITIONAL LENGTH {length}: {found}"
+
+
 @pytest.mark.case("SCS-PR-29", section="SPC-4 PERSISTENT RESERVE IN", kills=("keys-truncation",))
 def test_read_keys_is_cut_to_its_allocation_and_its_length_is_not(unreserved):
     a, b = unreserved

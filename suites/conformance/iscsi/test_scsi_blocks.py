@@ -46,11 +46,26 @@ def test_six_byte_commands_agree_with_the_others_or_are_not_there(unit, scratch)
     "command",
     [
         pytest.param(c.READ_10, marks=pytest.mark.case("SCS-RW-05", kills=("lba-range-good",))),
-        pytest.param(c.READ_16, marks=pytest.mark.case("SCS-RW-06", kills=("lba-range-good",))),
-        pytest.param(c.WRITE_10, marks=pytest.mark.case("SCS-RW-07", kills=("lba-range-good",))),
-        pytest.param(c.WRITE_16, marks=pytest.mark.case("SCS-RW-08", kills=("lba-range-good",))),
-        pytest.param(c.VERIFY_10, marks=pytest.mark.case("SCS-RW-09", kills=("lba-range-good",))),
-        pytest.param(c.SYNCHRONIZE_CACHE_10, marks=pytest.mark.case("SCS-RW-10", kills=("lba-range-good",))),
+        pytest.param(
+            c.READ_16,
+            marks=pytest.mark.case("SCS-RW-06", kills=("lba-range-good",), builds_on=("SCS-RW-05",)),
+        ),
+        pytest.param(
+            c.WRITE_10,
+            marks=pytest.mark.case("SCS-RW-07", kills=("lba-range-good",), builds_on=("SCS-RW-05",)),
+        ),
+        pytest.param(
+            c.WRITE_16,
+            marks=pytest.mark.case("SCS-RW-08", kills=("lba-range-good",), builds_on=("SCS-RW-05",)),
+        ),
+        pytest.param(
+            c.VERIFY_10,
+            marks=pytest.mark.case("SCS-RW-09", kills=("lba-range-good",), builds_on=("SCS-RW-05",)),
+        ),
+        pytest.param(
+            c.SYNCHRONIZE_CACHE_10,
+            marks=pytest.mark.case("SCS-RW-10", kills=("lba-range-good",), builds_on=("SCS-RW-05",)),
+        ),
     ],
 )
 def test_the_first_block_past_the_end_is_out_of_range(unit, facts, scratch, command):
@@ -63,14 +78,14 @@ def test_the_first_block_past_the_end_is_out_of_range(unit, facts, scratch, comm
     assert out_of_range(answer), answer
 
 
-@pytest.mark.case("SCS-RW-11", kills=("lba-range-good",))
+@pytest.mark.case("SCS-RW-11", kills=("lba-range-good",), builds_on=("SCS-RW-05",))
 def test_a_read_across_the_end_moves_nothing(unit, facts):
     answer = unit.read(facts.capacity.last_lba, 2)
     assert out_of_range(answer), answer
     assert answer.data == b""
 
 
-@pytest.mark.case("SCS-RW-12", kills=("lba-range-good",))
+@pytest.mark.case("SCS-RW-12", kills=("lba-range-good",), builds_on=("SCS-RW-05",))
 def test_a_write_across_the_end_writes_nothing(unit, facts, scratch):
     before = unit.read(facts.capacity.last_lba).data
     answer = unit.write(facts.capacity.last_lba, scratch.pattern(2, seed=12))
@@ -93,7 +108,42 @@ def test_zero_blocks_are_no_error_and_move_nothing(unit, scratch):
         assert answer.data == b""
 
 
-@pytest.mark.case("SCS-RW-15", kills=("lba-range-wrap",))
+@pytest.mark.case("SCS-RW-28", kills=("read-10-zero-is-256",), builds_on=("SCS-RW-14",))
+def test_zero_blocks_leave_no_residual(session, scratch):
+    """A TRANSFER LENGTH of zero is no block, not 256 as in READ(6): nothing else was to be transferred."""
+    for command in (c.READ_10, c.READ_12, c.READ_16, c.WRITE_10, c.WRITE_12, c.WRITE_16):
+        done = session.command(c.cdb(command, lba=scratch.lba, blocks=0))
+        assert (done.status, done.data, done.overflow, done.residual) == (0, b"", False, 0), (
+            f"{command.name} of no blocks: status {done.status:#04x}, residual {done.residual}"
+        )
+
+
+@pytest.mark.parametrize(
+    ("write", "read"),
+    [
+        pytest.param(c.WRITE_10, c.READ_10, marks=pytest.mark.case("SCS-RW-29")),
+        pytest.param(c.WRITE_16, c.READ_16, marks=pytest.mark.case("SCS-RW-30")),
+    ],
+)
+@pytest.mark.case(
+    section="SBC-3 DPOFUA, READ, WRITE",
+    no_mutant_reason="the mutants' target reports DPOFUA 0: it is skipped there",
+)
+def test_dpo_and_fua_are_accepted_if_dpofua_is_set(unit, scratch, write, read):
+    """DPOFUA of the mode parameter header states that DPO and FUA are supported: each, and both together."""
+    header = unit.run(c.MODE_SENSE_6, read=255, page=0x3F, dbd=1, allocation=255)
+    if not header.good or len(header.data) < 4 or not header.data[2] & 0x10:
+        pytest.skip("DPOFUA is 0: DPO and FUA need not be supported")
+    for dpo, fua in ((1, 0), (0, 1), (1, 1)):
+        data, flags = scratch.pattern(4, seed=dpo + 2 * fua), f"DPO {dpo}, FUA {fua}"
+        done = unit.run(write, data=data, lba=scratch.lba, blocks=4, dpo=dpo, fua=fua)
+        assert done.good, f"{flags}: {done}"
+        done = unit.run(read, read=4 * scratch.block_size, lba=scratch.lba, blocks=4, dpo=dpo, fua=fua)
+        assert done.good, f"{flags}: {done}"
+        assert done.data == data, f"{flags}: other data are read"
+
+
+@pytest.mark.case("SCS-RW-15", kills=("lba-range-wrap",), builds_on=("SCS-RW-05",))
 def test_an_lba_at_the_very_top_does_not_wrap(unit):
     answer = unit.read(0xFFFFFFFFFFFFFFFF, 2)
     assert out_of_range(answer), answer
@@ -229,7 +279,9 @@ def test_write_same_repeats_one_block(unit, scratch):
     assert unit.read(scratch.lba, 8).data == block * 8
 
 
-@pytest.mark.case("SCS-SAME-02", section="SBC-3 WRITE SAME", kills=("lba-range-good",))
+@pytest.mark.case(
+    "SCS-SAME-02", section="SBC-3 WRITE SAME", kills=("lba-range-good",), builds_on=("SCS-RW-05",)
+)
 def test_write_same_past_the_end_is_out_of_range(unit, facts, scratch):
     answer = unit.run(c.WRITE_SAME_16, data=scratch.pattern(1), lba=facts.capacity.last_lba, blocks=2)
     if answer.unsupported:

@@ -80,7 +80,9 @@ def test_transfers_of_all_sizes_are_whole(unit, scratch, facts, write, read):
         holds(unit, scratch.lba, data, f"{blocks} blocks were written by {write.name}", command=read)
 
 
-@pytest.mark.case("SCS-DATA-04", section="SBC-3 READ(6), WRITE(6)", kills=("read6-zero-blocks",))
+@pytest.mark.case(
+    "SCS-DATA-04", section="SBC-3 READ(6), WRITE(6)", kills=("read6-zero-blocks", "read-6-zero-is-none")
+)
 def test_a_six_byte_command_of_length_zero_transfers_256_blocks(unit, scratch, facts):
     if facts.largest < 256:
         pytest.skip(f"MAXIMUM TRANSFER LENGTH is {facts.largest}")
@@ -96,8 +98,14 @@ def test_a_six_byte_command_of_length_zero_transfers_256_blocks(unit, scratch, f
 @pytest.mark.parametrize(
     "command",
     [
-        pytest.param(c.READ_16, marks=pytest.mark.case("SCS-DATA-05", kills=("lba-low-half",))),
-        pytest.param(c.WRITE_16, marks=pytest.mark.case("SCS-DATA-06", kills=("write-lba-low-half",))),
+        pytest.param(
+            c.READ_16,
+            marks=pytest.mark.case("SCS-DATA-05", kills=("lba-low-half",), builds_on=("SCS-RW-05",)),
+        ),
+        pytest.param(
+            c.WRITE_16,
+            marks=pytest.mark.case("SCS-DATA-06", kills=("write-lba-low-half",), builds_on=("SCS-RW-05",)),
+        ),
     ],
 )
 def test_the_high_half_of_an_lba_counts(unit, scratch, facts, area, command):
@@ -202,7 +210,9 @@ def test_every_block_is_compared_before_any_is_written(unit, scratch, facts, are
     holds(unit, scratch.lba, changed(area, size, 1, new), f"{most} blocks were compared and written")
 
 
-@pytest.mark.case("SCS-CAW-06", section="SBC-3 COMPARE AND WRITE", kills=("lba-range-good-caw",))
+@pytest.mark.case(
+    "SCS-CAW-06", section="SBC-3 COMPARE AND WRITE", kills=("lba-range-good-caw",), builds_on=("SCS-RW-05",)
+)
 def test_compare_and_write_past_the_end_is_out_of_range(unit, facts, scratch):
     data = scratch.pattern(1)
     answer = unit.compare_and_write(facts.capacity.blocks, data, data)
@@ -305,16 +315,34 @@ def test_unmap_changes_the_blocks_of_its_descriptors_and_no_others(unit, scratch
 @pytest.mark.parametrize(
     "command",
     [
-        pytest.param(c.READ_12, marks=pytest.mark.case("SCS-RW-22", kills=("lba-range-good-12",))),
-        pytest.param(c.WRITE_12, marks=pytest.mark.case("SCS-RW-23", kills=("lba-range-good-12",))),
         pytest.param(
-            c.WRITE_AND_VERIFY_10, marks=pytest.mark.case("SCS-RW-24", kills=("lba-range-good-verify",))
+            c.READ_12,
+            marks=pytest.mark.case("SCS-RW-22", kills=("lba-range-good-12",), builds_on=("SCS-RW-05",)),
         ),
-        pytest.param(c.VERIFY_16, marks=pytest.mark.case("SCS-RW-25", kills=("lba-range-good-verify",))),
         pytest.param(
-            c.SYNCHRONIZE_CACHE_16, marks=pytest.mark.case("SCS-RW-26", kills=("lba-range-good-verify",))
+            c.WRITE_12,
+            marks=pytest.mark.case("SCS-RW-23", kills=("lba-range-good-12",), builds_on=("SCS-RW-05",)),
         ),
-        pytest.param(c.WRITE_SAME_10, marks=pytest.mark.case("SCS-RW-27", kills=("write-same-10-range",))),
+        pytest.param(
+            c.WRITE_AND_VERIFY_10,
+            marks=pytest.mark.case("SCS-RW-24", kills=("lba-range-good-verify",), builds_on=("SCS-RW-05",)),
+        ),
+        pytest.param(
+            c.VERIFY_16,
+            marks=pytest.mark.case(
+                "SCS-RW-25", kills=("lba-range-good-verify",), builds_on=("SCS-RW-05", "SCS-RW-09")
+            ),
+        ),
+        pytest.param(
+            c.SYNCHRONIZE_CACHE_16,
+            marks=pytest.mark.case(
+                "SCS-RW-26", kills=("lba-range-good-verify",), builds_on=("SCS-RW-05", "SCS-RW-10")
+            ),
+        ),
+        pytest.param(
+            c.WRITE_SAME_10,
+            marks=pytest.mark.case("SCS-RW-27", kills=("write-same-10-range",), builds_on=("SCS-RW-05",)),
+        ),
     ],
 )
 def test_a_range_past_the_end_is_out_of_range_for_every_command(unit, facts, scratch, command):

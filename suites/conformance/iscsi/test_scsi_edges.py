@@ -85,11 +85,25 @@ def test_the_well_known_logical_units_are_no_others(unit):
 @pytest.mark.parametrize(
     "command",
     [
-        pytest.param(c.READ_10, marks=pytest.mark.case("SCS-DATA-10", kills=("lba-signed",))),
-        pytest.param(c.WRITE_10, marks=pytest.mark.case("SCS-DATA-11", kills=("lba-signed",))),
-        pytest.param(c.READ_12, marks=pytest.mark.case("SCS-DATA-12", kills=("lba-signed",))),
-        pytest.param(c.VERIFY_10, marks=pytest.mark.case("SCS-DATA-13", kills=("lba-signed",))),
-        pytest.param(c.WRITE_SAME_10, marks=pytest.mark.case("SCS-DATA-14", kills=("lba-signed",))),
+        pytest.param(
+            c.READ_10, marks=pytest.mark.case("SCS-DATA-10", kills=("lba-signed",), builds_on=("SCS-RW-05",))
+        ),
+        pytest.param(
+            c.WRITE_10, marks=pytest.mark.case("SCS-DATA-11", kills=("lba-signed",), builds_on=("SCS-RW-05",))
+        ),
+        pytest.param(
+            c.READ_12, marks=pytest.mark.case("SCS-DATA-12", kills=("lba-signed",), builds_on=("SCS-RW-05",))
+        ),
+        pytest.param(
+            c.VERIFY_10,
+            marks=pytest.mark.case(
+                "SCS-DATA-13", kills=("lba-signed",), builds_on=("SCS-RW-05", "SCS-RW-09")
+            ),
+        ),
+        pytest.param(
+            c.WRITE_SAME_10,
+            marks=pytest.mark.case("SCS-DATA-14", kills=("lba-signed",), builds_on=("SCS-RW-05",)),
+        ),
     ],
 )
 def test_bit_31_of_an_address_counts(unit, facts, scratch, command):

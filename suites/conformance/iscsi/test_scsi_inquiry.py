@@ -121,11 +121,15 @@ def test_every_page_is_the_same_each_time_and_for_each_initiator(two, facts):
             assert again == data, f"page {page:02x}h: {again.hex()}, and before {data.hex()}"
 
 
-@pytest.mark.case("SCS-VPD-11", section="SPC-4 INQUIRY", kills=("vpd-page-cut",))
+@pytest.mark.case("SCS-VPD-11", section="SPC-4 INQUIRY", kills=("vpd-page-cut", "vpd-page-padded"))
 def test_every_page_is_cut_to_each_allocation_length(unit, facts):
     for page in sorted(facts.pages):
         whole = unit.inquiry(page, allocation=0xFFFF).data
-        for allocation in (4, 5, 12, len(whole) - 1, len(whole), len(whole) + 1):
+        length = 4 + int.from_bytes(whole[2:4], "big")
+        assert len(whole) == min(length, 0xFFFF), (
+            f"page {page:02X}h: {len(whole)} bytes came; PAGE LENGTH states {length}, and no more may come"
+        )
+        for allocation in (4, 5, 12, length - 1, length, length + 1):
             answer = unit.inquiry(page, allocation=allocation)
             assert answer.good, answer
             assert answer.data == whole[:allocation], (

@@ -55,7 +55,17 @@ def test_each_entry_is_returned_once(nfs: Nfs3Client, here) -> None:
     assert real(nfs.entries(filled(here))) == NAMES
 
 
-@pytest.mark.case("NF3-READDIR-PAGES", kills=("readdir-drops", "readdir-repeats", "readdir-cookie"))
+@pytest.mark.case("NF3-READDIR-SMALL", kills=("readdir-small-refused",))
+def test_a_count_of_512_is_large_enough_for_an_entry(nfs: Nfs3Client, here) -> None:
+    """NFS3ERR_TOOSMALL is for a count that no entry fits in (3.3.16)."""
+    assert ok(nfs.readdir(filled(here), count=512)).reply.entries
+
+
+@pytest.mark.case(
+    "NF3-READDIR-PAGES",
+    kills=("readdir-drops", "readdir-repeats", "readdir-cookie"),
+    builds_on=("NF3-READDIR-SMALL",),
+)
 def test_each_entry_is_returned_once_over_many_pages(nfs: Nfs3Client, here) -> None:
     assert real(nfs.entries(filled(here), count=512)) == NAMES
 
@@ -73,7 +83,7 @@ def test_an_empty_directory_has_an_end(nfs: Nfs3Client, here) -> None:
     assert page.reply.eof
 
 
-@pytest.mark.case("NF3-READDIR-COUNT", kills=("readdir-large",))
+@pytest.mark.case("NF3-READDIR-COUNT", kills=("readdir-large",), builds_on=("NF3-READDIR-SMALL",))
 def test_a_result_is_no_longer_than_count(nfs: Nfs3Client, here) -> None:
     directory = filled(here)
     for count in (512, 1024, 4096):
@@ -95,7 +105,7 @@ def test_fileids_are_those_of_the_files(nfs: Nfs3Client, here) -> None:
         assert found[name] == here.nfs.attributes(here.nfs.find(directory, name)).fileid
 
 
-@pytest.mark.case("NF3-READDIR-AGAIN", kills=("readdir-cookie-ignored",))
+@pytest.mark.case("NF3-READDIR-AGAIN", kills=("readdir-cookie-ignored",), builds_on=("NF3-READDIR-SMALL",))
 def test_a_cookie_can_be_used_again(nfs: Nfs3Client, here) -> None:
     directory = filled(here)
     page = ok(nfs.readdir(directory, count=512))
@@ -107,7 +117,9 @@ def test_a_cookie_can_be_used_again(nfs: Nfs3Client, here) -> None:
     assert not {one.name for one in first.reply.entries} & {one.name for one in page.reply.entries}
 
 
-@pytest.mark.case("NF3-READDIR-REMOVE", kills=("readdir-drops", "readdir-cookie"))
+@pytest.mark.case(
+    "NF3-READDIR-REMOVE", kills=("readdir-drops", "readdir-cookie"), builds_on=("NF3-READDIR-SMALL",)
+)
 def test_entries_that_stay_are_returned_while_others_go(nfs: Nfs3Client, here) -> None:
     directory = filled(here)
     page = ok(nfs.readdir(directory, count=512))
@@ -152,13 +164,27 @@ def test_each_entry_of_readdirplus_is_returned_once(nfs: Nfs3Client, here) -> No
     assert real(plus_entries(nfs, filled(here))) == NAMES
 
 
-@pytest.mark.case("NF3-READDIRPLUS-PAGES", section=PLUS, kills=("readdir-drops", "readdir-repeats"))
+@pytest.mark.case("NF3-READDIRPLUS-SMALL", section=PLUS, kills=("readdir-small-refused",))
+@pytest.mark.usefixtures("plus")
+def test_a_maxcount_of_1024_is_large_enough_for_an_entry(nfs: Nfs3Client, here) -> None:
+    """An entry with its attributes and a handle of 64 bytes takes less than 300 bytes (3.3.17)."""
+    assert ok(nfs.readdirplus(filled(here), maxcount=1024)).reply.entries
+
+
+@pytest.mark.case(
+    "NF3-READDIRPLUS-PAGES",
+    section=PLUS,
+    kills=("readdir-drops", "readdir-repeats"),
+    builds_on=("NF3-READDIRPLUS-SMALL",),
+)
 @pytest.mark.usefixtures("plus")
 def test_each_entry_of_readdirplus_is_returned_once_over_many_pages(nfs: Nfs3Client, here) -> None:
     assert real(plus_entries(nfs, filled(here), maxcount=2048)) == NAMES
 
 
-@pytest.mark.case("NF3-READDIRPLUS-MAXCOUNT", section=PLUS, kills=("readdir-large",))
+@pytest.mark.case(
+    "NF3-READDIRPLUS-MAXCOUNT", section=PLUS, kills=("readdir-large",), builds_on=("NF3-READDIRPLUS-SMALL",)
+)
 @pytest.mark.usefixtures("plus")
 def test_a_result_is_no_longer_than_maxcount(nfs: Nfs3Client, here) -> None:
     directory = filled(here)

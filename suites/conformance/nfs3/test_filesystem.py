@@ -50,7 +50,7 @@ def test_static_information_is_static(nfs: Nfs3Client, root) -> None:
     assert first.properties == second.properties
 
 
-@pytest.mark.case("NF3-FSINFO-LINK", section=FSINFO, kills=("fsinfo-properties",))
+@pytest.mark.case("NF3-FSINFO-LINK", section=FSINFO, kills=("fsinfo-properties",), builds_on=("NF3-LINK-01",))
 def test_hard_links_work_as_is_stated(nfs: Nfs3Client, here, root) -> None:
     if ok(nfs.fsinfo(root)).properties & FSF3_LINK:
         ok(here.nfs.link(here.file(), here.handle, b"second"))

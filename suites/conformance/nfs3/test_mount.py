@@ -60,7 +60,9 @@ def test_a_path_that_is_not_exported_is_refused(mount, observe) -> None:
     assert status in (mountstat3.MNT3ERR_NOENT, mountstat3.MNT3ERR_ACCES), status.name
 
 
-@pytest.mark.case("MNT-MNT-LONG", section="RFC 1813 5.1.4", kills=("mnt-absent-accepted",))
+@pytest.mark.case(
+    "MNT-MNT-LONG", section="RFC 1813 5.1.4", kills=("mnt-absent-accepted",), builds_on=("MNT-MNT-ABSENT",)
+)
 def test_a_path_over_mntpathlen_is_refused(mount, observe) -> None:
     reply = mount.ask("MNT", b"/" + b"p" * MNTPATHLEN)
     observe(reply.status if reply.result is None else reply.result.fhs_status.name)

@@ -27,6 +27,14 @@ pytestmark = [pytest.mark.needs("nfs3-wire"), pytest.mark.case(level="MUST", sec
 
 NULL = NFS_V3.procedure("NULL")
 GETATTR = NFS_V3.procedure("GETATTR")
+FRAGMENTS = ("RPC-REC-TWO",)
+"""The case of a call in two fragments: without it, no other call in fragments is judged."""
+
+
+def after(base: str, name: str) -> tuple[str, ...]:
+    """Return what the case ``name`` of a group builds on: ``base``, unless it is that case itself."""
+    return () if base.endswith(f"-{name}") else (base,)
+
 
 # Messages
 
@@ -61,7 +69,11 @@ def test_each_of_many_outstanding_calls_is_answered(bench: Nfs3Harness, root) ->
 @pytest.mark.parametrize(
     "version",
     [
-        pytest.param(number, id=str(number), marks=pytest.mark.case(f"RPC-VERS-{name}"))
+        pytest.param(
+            number,
+            id=str(number),
+            marks=pytest.mark.case(f"RPC-VERS-{name}", builds_on=after("RPC-VERS-3", name)),
+        )
         for number, name in ((0, "0"), (1, "1"), (3, "3"), (0xFFFFFFFF, "MAX"))
     ],
 )
@@ -85,7 +97,11 @@ def test_an_unknown_program_is_unavailable(bench: Nfs3Harness) -> None:
 @pytest.mark.parametrize(
     "version",
     [
-        pytest.param(number, id=str(number), marks=pytest.mark.case(f"RPC-PROGVERS-{name}"))
+        pytest.param(
+            number,
+            id=str(number),
+            marks=pytest.mark.case(f"RPC-PROGVERS-{name}", builds_on=after("RPC-PROGVERS-99", name)),
+        )
         for number, name in ((0, "0"), (99, "99"), (0xFFFFFFFF, "MAX"))
     ],
 )
@@ -104,7 +120,11 @@ def test_an_unknown_version_of_the_program_is_a_mismatch(bench: Nfs3Harness, ver
 @pytest.mark.parametrize(
     "number",
     [
-        pytest.param(number, id=str(number), marks=pytest.mark.case(f"RPC-PROC-{name}"))
+        pytest.param(
+            number,
+            id=str(number),
+            marks=pytest.mark.case(f"RPC-PROC-{name}", builds_on=after("RPC-PROC-22", name)),
+        )
         for number, name in ((22, "22"), (1000, "1000"), (0xFFFFFFFF, "MAX"))
     ],
 )
@@ -155,7 +175,13 @@ ARGUMENTS = {
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.case(f"RPC-ARGS-{name}")) for name in ARGUMENTS]
+    "name",
+    [
+        pytest.param(
+            name, marks=pytest.mark.case(f"RPC-ARGS-{name}", builds_on=after("RPC-ARGS-HANDLE-CUT", name))
+        )
+        for name in ARGUMENTS
+    ],
 )
 @pytest.mark.case(kills=("rpc-garbage-accepted", "rpc-garbage-ends"))
 def test_arguments_that_cannot_be_decoded_are_garbage_and_the_next_call_works(
@@ -189,9 +215,11 @@ def test_arguments_that_cannot_be_decoded_are_garbage_and_the_next_call_works(
     "sizes",
     [
         pytest.param((4,), id="after-xid", marks=pytest.mark.case("RPC-REC-TWO")),
-        pytest.param((3, 5, 7), id="odd", marks=pytest.mark.case("RPC-REC-ODD")),
-        pytest.param((1,) * 20, id="bytes", marks=pytest.mark.case("RPC-REC-BYTES")),
-        pytest.param((0, 24), id="empty-first", marks=pytest.mark.case("RPC-REC-EMPTY-FIRST")),
+        pytest.param((3, 5, 7), id="odd", marks=pytest.mark.case("RPC-REC-ODD", builds_on=FRAGMENTS)),
+        pytest.param((1,) * 20, id="bytes", marks=pytest.mark.case("RPC-REC-BYTES", builds_on=FRAGMENTS)),
+        pytest.param(
+            (0, 24), id="empty-first", marks=pytest.mark.case("RPC-REC-EMPTY-FIRST", builds_on=FRAGMENTS)
+        ),
     ],
 )
 @pytest.mark.case(section="RFC 5531 11", kills=("rpc-fragments",))
@@ -201,7 +229,7 @@ def test_a_call_in_several_fragments_is_executed(bench: Nfs3Harness, root, sizes
     ok(rpc.receive(xid).result)
 
 
-@pytest.mark.case("RPC-REC-EMPTY-LAST", section="RFC 5531 11", kills=("rpc-fragments",))
+@pytest.mark.case("RPC-REC-EMPTY-LAST", section="RFC 5531 11", kills=("rpc-fragments",), builds_on=FRAGMENTS)
 def test_the_last_fragment_of_a_call_may_be_empty(bench: Nfs3Harness, root) -> None:
     rpc = bench.rpc()
     call = rpc.encode("GETATTR", GETATTR3args(root))

@@ -26,7 +26,7 @@ ALL_NAMESPACES = 0xFFFFFFFF
 # Identify (5.2.13)
 
 
-@pytest.mark.case("NVA-ID-CTRL-01", section="Base 5.2.13.1", kills=("identify-short",))
+@pytest.mark.case("NVA-ID-CTRL-01", section="Base 5.2.13.1", kills=("identify-short"))
 def test_identify_returns_4096_bytes(session: ControllerSession) -> None:
     assert len(session.identify(Cns.CONTROLLER)) == 4096
 
@@ -82,6 +82,29 @@ def test_maxcmd_is_set(session: ControllerSession) -> None:
 def test_two_looks_may_differ(session: ControllerSession, observe: Observe) -> None:
     same = session.identify(Cns.CONTROLLER) == session.identify(Cns.CONTROLLER)
     observe("two looks are equal" if same else "two looks differ")
+
+
+IDENTITY = {
+    "vid": (0, 2),
+    "ssvid": (2, 2),
+    "sn": (4, 20),
+    "mn": (24, 40),
+    "cntlid": (78, 2),
+    "subnqn": (768, 256),
+}
+"""Fields of Identify Controller that identify (Base 5.2.13.2.1): offset and size."""
+
+
+@pytest.mark.case("NVA-ID-SAME", section="Base 5.2.13.2.1", kills=("serial-changes",))
+def test_what_identifies_a_controller_does_not_change(session: ControllerSession, bench: Harness) -> None:
+    """Each Identify of an association returns the same; a new association only another CNTLID."""
+    looks = [session.identify(Cns.CONTROLLER) for _ in range(3)]
+    other = bench.session()
+    looks += [other.identify(Cns.CONTROLLER), session.identify(Cns.CONTROLLER)]
+    for name, (at, size) in IDENTITY.items():
+        found = [look[at : at + size] for look in looks]
+        same = found[:3] + found[4:] if name == "cntlid" else found
+        assert len(set(same)) == 1, f"{name.upper()} of five Identify: {found}"
 
 
 @pytest.mark.case("NVA-ID-LIST-01", section="Base 5.2.13.2.2", kills=("identify-list-order",))
@@ -269,6 +292,18 @@ def test_65536_queues_are_refused(session: ControllerSession) -> None:
     refused(
         session.admin.run(admin.set_features(Feature.NUMBER_OF_QUEUES, 0xFFFFFFFF)), StatusCode.INVALID_FIELD
     )
+
+
+@pytest.mark.case("NVA-FEAT-QUEUES-03", section="Base 5.2.26.2.1", kills=("queues-set-again",))
+def test_queues_are_not_granted_again(session: ControllerSession) -> None:
+    """Number of Queues is set before I/O queues are created; afterwards it is a Command Sequence Error."""
+    session.io_queue()
+    granted = session.admin.run(admin.get_features(Feature.NUMBER_OF_QUEUES)).cqe.dw0
+    refused(
+        session.admin.run(admin.set_features(Feature.NUMBER_OF_QUEUES, 0)), StatusCode.COMMAND_SEQUENCE_ERROR
+    )
+    again = session.admin.run(admin.get_features(Feature.NUMBER_OF_QUEUES)).cqe.dw0
+    assert again == granted, f"5.2.26.2.1: {granted:#x} was granted, and then {again:#x}"
 
 
 @pytest.mark.case("NVA-FEAT-AEN-01", section="Base 5.2.26.1.5", kills=("feature-forgotten",))

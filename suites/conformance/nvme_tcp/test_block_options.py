@@ -49,7 +49,9 @@ def test_compare_looks_at_every_block(supports: Supports, queue: Queue, scratch:
     assert read_blocks(queue, scratch, blocks) == data, "3.3.1: Compare changes no data"
 
 
-@pytest.mark.case("NVB-COMPARE-04", section="NVM 3.3.1", kills=("compare-always", "compare-never"))
+@pytest.mark.case(
+    "NVB-COMPARE-04", section="NVM 3.3.1", kills=("compare-always", "compare-never", "second-compare-passes")
+)
 def test_compare_of_data_outside_the_capsule(supports: Supports, queue: Queue, scratch: Scratch) -> None:
     supports(Io.COMPARE)
     blocks = scratch.blocks_of(queue.in_capsule_limit + 32768)
@@ -90,6 +92,27 @@ def test_many_blocks_are_zeroed_by_one_command(supports: Supports, queue: Queue,
     assert read_blocks(queue, scratch, scratch.blocks) == expected, (
         f"3.3.8: {blocks} blocks are zeroes, and no other"
     )
+
+
+@pytest.mark.case("NVB-ZEROES-NLB", section="NVM 3.3.8", kills=("zeroes-nlb-byte",))
+def test_the_number_of_blocks_to_zero_has_16_bits(supports: Supports, queue: Queue, scratch: Scratch) -> None:
+    """NLB is a number of 16 bits: 256, 257 and 512 blocks of one command are zeroes, and no other."""
+    supports(Io.WRITE_ZEROES)
+    start = scratch.end // 2  # the half of the namespace that the cases write
+    room = scratch.end - start - 2
+    if min(room, scratch.limits.zeroes) < 257:
+        pytest.skip(f"one command may zero {scratch.limits.zeroes} blocks, and {room} may be written")
+    wide, size = replace(scratch, lba=start, blocks=room + 2), scratch.block_size
+    for blocks in (256, 257, min(512, room, scratch.limits.zeroes)):
+        data = write_blocks(queue, wide, blocks + 2, blocks)
+        done = queue.run(io.write_zeroes(wide.nsid, start + 1, blocks))
+        assert done.ok, f"3.3.8: {blocks} blocks, which WZSL allows, ended with {status_name(done.status)}"
+        expected = data[:size] + bytes(blocks * size) + data[-size:]
+        found = read_blocks(queue, wide, blocks + 2)
+        wrong = [at for at in range(blocks + 2) if found[at * size :][:size] != expected[at * size :][:size]]
+        assert not wrong, (
+            f"3.3.8: of {blocks + 2} blocks, block {wrong[0]} is wrong; 1 to {blocks} were zeroed"
+        )
 
 
 @pytest.mark.case("NVB-DSM-04", section="NVM 3.3.3", kills=("dsm-without-ad",))
@@ -149,7 +172,7 @@ def test_deallocated_blocks_are_written_again(supports: Supports, queue: Queue, 
     assert read_blocks(queue, scratch, 8) == data, "3.3.3.2.1: a write allocates the block"
 
 
-@pytest.mark.case("NVB-COPY-08", section="NVM 3.3.2", kills=("copy-limits",))
+@pytest.mark.case("NVB-COPY-08", section="NVM 3.3.2", kills=("copy-limits", "copy-first-range"))
 def test_a_copy_over_mcl_is_refused(supports: Supports, queue: Queue, scratch: Scratch) -> None:
     """More blocks together than MCL, in ranges that MSSRL and MSRC allow."""
     supports(Io.COPY)
@@ -236,7 +259,11 @@ def mark(queue: Queue, scratch: Scratch, at: int, blocks: int) -> None:
     assert done.ok, f"3.3.7: Write Uncorrectable ended with {status_name(done.status)}"
 
 
-@pytest.mark.case("NVB-UNC-01", section="NVM 3.3.7", kills=("uncorrectable-ignored", "uncorrectable-data"))
+@pytest.mark.case(
+    "NVB-UNC-01",
+    section="NVM 3.3.7",
+    kills=("uncorrectable-ignored", "uncorrectable-data", "read-after-error"),
+)
 def test_a_marked_block_is_not_read(supports: Supports, queue: Queue, scratch: Scratch) -> None:
     supports(Io.WRITE_UNCORRECTABLE)
     data, size = write_blocks(queue, scratch, 3, 8), scratch.block_size

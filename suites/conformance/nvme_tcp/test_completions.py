@@ -5,6 +5,7 @@ The fields of all other cases' completions are looked at, too (conftest.py); the
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -47,7 +48,7 @@ def failed(queue: Queue, scratch: Scratch) -> list[Cqe]:
     return [one.cqe for one in done]
 
 
-@pytest.mark.case("NVT-CQE-IO", kills=("io-resp-phase", "io-resp-flags", "io-resp-result"))
+@pytest.mark.case("NVT-CQE-IO", kills=("io-resp-phase", "io-resp-flags", "io-resp-result", "flush-result"))
 def test_reserved_fields_of_completions_of_an_io_queue_are_zero(queue: Queue, scratch: Scratch) -> None:
     use(queue, scratch)
     assert not queue.faults, "; ".join(queue.faults)
@@ -86,6 +87,21 @@ def test_sqhd_stays_within_the_queue(session: ControllerSession, scratch: Scratc
     heads = [queue.run(io.flush(scratch.nsid)).cqe.sqhd for _ in range(20)]
     assert queue.sqsize is not None
     assert max(heads) <= queue.sqsize, f"4.2.1: a queue of {queue.sqsize + 1} entries, but SQHD was {heads}"
+
+
+@pytest.mark.case("NVT-CQE-SQHD-EACH", section="Base 4.2.1", kills=("second-queue-sqhd",))
+def test_each_queue_has_a_head_of_its_own(session: ControllerSession, scratch: Scratch) -> None:
+    """SQHD is the head of the command's own queue: it moves with each command of that queue, in turn, too."""
+    queues = [session.io_queue(sqsize=7)]
+    queues += [session.io_queue(sqsize=7) for _ in range(1, min(3, session.io_queues_granted))]
+    if len(queues) < 2:
+        pytest.skip("the controller grants one I/O queue")
+    heads = [[queue.run(io.flush(scratch.nsid)).cqe.sqhd for queue in queues] for _ in range(6)]
+    for number, queue in enumerate(queues):
+        assert queue.sqsize is not None
+        seen = [turn[number] for turn in heads]
+        steps = {(after - before) % (queue.sqsize + 1) for before, after in itertools.pairwise(seen)}
+        assert steps == {1}, f"I/O queue {number + 1}: one command moves SQHD by one, but it was {seen}"
 
 
 @pytest.mark.case("NVT-CQE-SQHD-ADMIN", section="Base 4.2.1", kills=("sqhd-stuck",))

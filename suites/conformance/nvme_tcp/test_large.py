@@ -58,7 +58,7 @@ def same(seen: bytes, expected: bytes, block_size: int, rule: str) -> None:
 
 
 LARGE_READ = ("read-far-flipped", "read-repeated", "read-far-short", "read-flipped")
-LARGE_WRITE = ("write-far-lost", "write-pieces-swapped", "write-lost")
+LARGE_WRITE = ("r2t-offset-16-bits", "write-far-lost", "write-pieces-swapped", "write-lost")
 
 
 @pytest.mark.case("NVT-LARGE-READ", kills=LARGE_READ)

@@ -66,6 +66,24 @@ def test_the_generation_counts_preempt_and_abort(hosts: tuple[ReservingHost, Res
     _counted(second, generation, "Preempt and Abort")
 
 
+@pytest.mark.case("NVR-REPORT-THREE", section="Base 7.8", kills=("report-two-registrants",))
+def test_the_report_has_every_registrant(hosts: tuple[ReservingHost, ReservingHost], bench: Harness) -> None:
+    """REGCTL counts the registered controllers of all hosts, and each has its data: of one host to three."""
+    session = bench.session(name="third host's admin queue")
+    third = ReservingHost(session, session.io_queue(), hosts[0].scratch, 0xC3)
+    registered: list[int] = []
+    try:
+        for host in (*hosts, third):
+            allowed(host.register())
+            registered.append(host.key)
+            found = host.report()
+            assert sorted(one.key for one in found.registrants) == sorted(registered)
+    finally:
+        left = third.register(UNREGISTER, current=third.key)
+    allowed(left)
+    assert sorted(one.key for one in hosts[0].report().registrants) == sorted(registered[:2])
+
+
 @pytest.mark.case("NVR-GEN-06", kills=("generation-failed",))
 def test_the_generation_does_not_count_what_fails(hosts: tuple[ReservingHost, ReservingHost]) -> None:
     first, _ = hosts

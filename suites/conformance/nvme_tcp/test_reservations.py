@@ -362,7 +362,10 @@ def test_clear_removes_everything(hosts: tuple[ReservingHost, ReservingHost]) ->
 
 @pytest.mark.case(section="Base 8.1.24.7", builds_on=HOLDING)
 @pytest.mark.parametrize("action", [
-    pytest.param(PREEMPT, marks=pytest.mark.case("NVR-PREEMPT-01", kills=("preempt-ignored",))),
+    pytest.param(
+        PREEMPT,
+        marks=pytest.mark.case("NVR-PREEMPT-01", kills=("preempt-ignored", "preempt-keeps-type")),
+    ),
     pytest.param(PREEMPT_ABORT, marks=pytest.mark.case("NVR-PREEMPT-02", kills=("preempt-ignored",))),
 ])  # fmt: skip
 def test_preempt_takes_the_reservation_and_unregisters_holder(

@@ -13,7 +13,7 @@ import pytest
 
 from storagetest.agent.testlib import call_in_subprocess, record_observation, skip
 from storagetest.agent.testlib.large_files import put, resize
-from storagetest.agent.testlib.libc import FALLOC_KEEP_SIZE, FALLOC_PUNCH_HOLE, fallocate
+from storagetest.agent.testlib.libc import FALLOC_KEEP_SIZE, FALLOC_PUNCH_HOLE, FALLOC_ZERO_RANGE, fallocate
 from storagetest.agent.testlib.tmpfiles import hard_link, make_file, open_fd, pattern_bytes
 
 pytestmark = [
@@ -149,7 +149,9 @@ def test_data_beyond_4_gib_are_found(client_dir):
 
 
 @pytest.mark.case(
-    "PSX-LARGE-PUNCH", section="fallocate(2): FALLOC_FL_PUNCH_HOLE", kills=("large-punch-ignored",)
+    "PSX-LARGE-PUNCH",
+    section="fallocate(2): FALLOC_FL_PUNCH_HOLE",
+    kills=("large-punch-ignored", "fallocate-32-bits"),
 )
 def test_hole_beyond_4_gib_reads_as_zeroes(client_dir):
     """The range reads as zeroes, at any offset, and the same range of the lower 32 bits is kept."""
@@ -159,6 +161,33 @@ def test_hole_beyond_4_gib_reads_as_zeroes(client_dir):
         fallocate(descriptor, FALLOC_PUNCH_HOLE | FALLOC_KEEP_SIZE, 5 * GIB + 4096, 4096)
     expected = {GIB: b"x" * 12_288, 5 * GIB: b"x" * 4096 + bytes(4096) + b"x" * 4096}
     assert differences(client_dir / "f", expected) == []
+
+
+@pytest.mark.parametrize(
+    ("mode", "offset", "length"),
+    [
+        pytest.param(*rest, id=name.lower(), marks=pytest.mark.case(f"PSX-LARGE-{name}", kills=kills))
+        for name, kills, *rest in (
+            ("HOLE", ("punch-first-mib",), FALLOC_PUNCH_HOLE | FALLOC_KEEP_SIZE, 4096, 3 * MIB),
+            ("HOLE-ODD", ("punch-first-mib",), FALLOC_PUNCH_HOLE | FALLOC_KEEP_SIZE, MIB - 5, 2 * MIB + 4099),
+            ("ZEROED", ("zeroed-first-mib",), FALLOC_ZERO_RANGE, 8192, 3 * MIB),
+            ("ZEROED-ODD", ("zeroed-first-mib",), FALLOC_ZERO_RANGE, 2 * MIB - 7, MIB + 4111),
+        )
+    ],
+)
+@pytest.mark.case(section="fallocate(2): FALLOC_FL_PUNCH_HOLE, FALLOC_FL_ZERO_RANGE")
+def test_whole_of_a_long_range_reads_as_zeroes(client_dir, mode, offset, length):
+    """A range of several MiB reads as zeroes from its first byte to its last, and its neighbours are kept."""
+    size = 4 * MIB
+    data = pattern_bytes(size)
+    with open_fd(make_file(client_dir / "f", data)) as descriptor:
+        fallocate(descriptor, mode, offset, length)
+    end = offset + length
+    found = (client_dir / "f").read_bytes()
+    assert len(found) == size
+    assert found[:offset] == data[:offset], "data before the range changed"
+    assert not found[offset:end].strip(b"\0"), "the range has a byte that is not zero"
+    assert found[end:] == data[end:], "data after the range changed"
 
 
 @pytest.mark.case("PSX-LARGE-COPY", section="copy_file_range(2): DESCRIPTION", kills=("large-copy-wraps",))
@@ -250,7 +279,9 @@ def test_locks_beyond_2_and_4_gib_are_apart(client_dir):
 
 
 @pytest.mark.case(
-    "PSX-LARGE-SYMLINK", section="POSIX.1-2024 readlink(): DESCRIPTION", kills=("symlink-target-1024",)
+    "PSX-LARGE-SYMLINK",
+    section="POSIX.1-2024 readlink(): DESCRIPTION",
+    kills=("symlink-target-1024"),
 )
 def test_long_contents_of_a_link_are_kept_or_refused(client_dir):
     """Contents of up to {SYMLINK_MAX} bytes are returned unchanged; longer ones are [ENAMETOOLONG]."""

@@ -111,7 +111,9 @@ def test_directory_of_a_removed_open_file_can_be_removed(client_dir):
         assert os.pread(descriptor, 1, 0) == b"x"
 
 
-@pytest.mark.case("PSX-UNLINK-TIMES", kills=("directory-mtime-not-moved", "link-ctime-not-moved"))
+@pytest.mark.case(
+    "PSX-UNLINK-TIMES", kills=("directory-mtime-not-moved", "link-ctime-not-moved", "unlink-keeps-ctime")
+)
 def test_unlink_updates_the_times_of_directory_and_file(client_dir):
     """The parent's mtime and ctime are marked; and if the file's link count is not 0, the file's ctime."""
     (client_dir / "d").mkdir()
@@ -192,6 +194,31 @@ def test_rmdir_in_a_directory_with_the_sticky_bit(client_dir, directory, file, p
         else:
             assert_errno((errno.EPERM, errno.EACCES), os.rmdir, client_dir / "d" / "x")
     assert (client_dir / "d" / "x").exists() is not permitted
+
+
+@pytest.mark.case("PSX-RMDIR-EMPTIED", section=rmdir, kills=("emptied-not-removed",))
+def test_directory_whose_many_entries_are_gone_is_removed(client_dir):
+    """The directory shall be removed if it is empty, whatever entries it had before."""
+    directory, other = client_dir / "d", client_dir / "other"
+    other.mkdir()
+    for turn in range(2):
+        directory.mkdir()
+        for number in range(100):
+            make_file(directory / f"file{number}")
+        for number in range(10):
+            (directory / f"directory{number}").mkdir()
+            (directory / f"link{number}").symlink_to("absent")
+        for number in range(100):
+            if number % 3:
+                (directory / f"file{number}").unlink()
+            else:
+                (directory / f"file{number}").rename(other / f"{turn}-{number}")
+        for number in range(10):
+            (directory / f"directory{number}").rmdir()
+            (directory / f"link{number}").unlink()
+        assert os.listdir(directory) == []
+        directory.rmdir()
+        assert_errno(errno.ENOENT, os.lstat, directory)
 
 
 @pytest.mark.case("PSX-RMDIR-EMPTY", section=rmdir)

@@ -226,7 +226,7 @@ def test_rename_of_a_file_with_a_trailing_slash_is_refused(client_dir):
     assert_errno(errno.ENOTDIR, os.rename, client_dir / "f", f"{client_dir}/x/")
 
 
-@pytest.mark.case("PSX-RENAME-TIMES", kills=("directory-mtime-not-moved",))
+@pytest.mark.case("PSX-RENAME-TIMES", kills=("directory-mtime-not-moved", "move-target-unmarked"))
 def test_rename_updates_the_times_of_both_directories(client_dir):
     """Upon success mtime and ctime of the parent directory of each file are marked for update."""
     for name in ("a", "b"):

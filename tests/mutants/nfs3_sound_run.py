@@ -1,0 +1,97 @@
+"""Legal NFSv3 servers: NFS-Ganesha on loopback behind a proxy that makes choices which RFC 1813 leaves.
+
+Each is written as a mutant is, and breaks no rule; ``CASES`` has the cases that once accused it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from nfs3_mutation_run import mutation_run as ganesha_run
+from nfs3_proxy_connection import Call, Nfs3Mutant, ProxyConnection, put
+from nfs3_rules import OK
+
+from storagetest.wire.nfs3.types import diropargs3, nfs_fh3
+
+CASES = {
+    "stale-after-rename": ("NF3-RENAME-01", "NF3-RENAME-HANDLE", "NF3-GETATTR-STABLE"),
+    "dot-is-removed": ("NF3-RMDIR-DOT",),
+}
+
+
+def _noted(talk: ProxyConnection, call: Call, result: Any) -> Any:
+    """A renamed object is found under another handle, and its old one is stale (3.3.14)."""
+    if result.status != OK:
+        return result
+    handles, stale = talk.shared.setdefault("handles", {}), talk.shared.setdefault("stale", set())
+    if call.name == "RENAME":
+        old, new = call.argument.from_, call.argument.to
+        handle = handles.pop((old.dir.data, old.name), None)
+        if handle is not None:
+            stale.add(handle)
+            handles[new.dir.data, new.name] = handle
+        return result
+    where = call.argument.where if call.name == "CREATE" else call.argument.what
+    found = result.value.obj if call.name == "CREATE" else result.value.object
+    handles[where.dir.data, where.name] = found.data
+    if call.name == "LOOKUP" and found.data in stale:
+        return put(result, "value.object", nfs_fh3(found.data + b"moved"))
+    return result
+
+
+def _translated(talk: ProxyConnection, call: Call) -> Any:
+    if call.name != "GETATTR":
+        return call.argument
+    handle = call.argument.object.data
+    if handle in talk.shared.get("stale", ()):
+        return replace(call.argument, object=nfs_fh3(handle[:-1]))  # Ganesha: the length is wrong
+    return replace(call.argument, object=nfs_fh3(handle.removesuffix(b"moved")))
+
+
+def _parents(talk: ProxyConnection, call: Call, result: Any) -> Any:
+    if call.name == "MKDIR" and result.status == OK:
+        talk.shared[result.value.obj.data] = call.argument.where
+    return result
+
+
+def _of_parent(talk: ProxyConnection, call: Call) -> Any:
+    """RMDIR of "." removes the directory (3.3.13: the name is illegal on some servers)."""
+    if call.name != "RMDIR" or call.argument.object.name != b".":
+        return call.argument
+    where: diropargs3 = talk.shared[call.argument.object.dir.data]
+    return replace(call.argument, object=where)
+
+
+LEGAL = {
+    one.name: one
+    for one in (
+        Nfs3Mutant(
+            "stale-after-rename",
+            "RFC 1813 3.3.14",
+            "a handle is stale after a RENAME",
+            ("RENAME", "LOOKUP", "CREATE", "GETATTR"),
+            reply=lambda talk, call, result: _noted(talk, call, result) if call.name != "GETATTR" else result,
+            request=_translated,
+            everywhere=True,
+        ),
+        Nfs3Mutant(
+            "dot-is-removed",
+            "RFC 1813 3.3.13",
+            "RMDIR of . removes the directory",
+            ("MKDIR", "RMDIR"),
+            reply=_parents,
+            request=_of_parent,
+            everywhere=True,
+        ),
+    )
+}
+
+
+def mutation_run() -> Any:
+    """Return the run: each case of ``CASES`` before its server."""
+    return replace(
+        ganesha_run(),
+        mutants=LEGAL,
+        chosen=lambda case: [name for name, cases in CASES.items() if case in cases],
+    )

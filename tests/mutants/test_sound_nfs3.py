@@ -1,0 +1,20 @@
+"""Sound servers: the NFSv3 suite accuses none for a legal choice (RFC 1813)."""
+
+from pathlib import Path
+
+import mutation_run
+import pytest
+from ganesha import is_installed
+from nfs3_sound_run import CASES
+
+pytestmark = pytest.mark.skipif(not is_installed(), reason="nfs-ganesha is not installed")
+
+
+def test_a_sound_server_is_accused_by_no_case(tmp_path: Path) -> None:
+    outcomes = mutation_run.run("nfs3_sound_run", tmp_path, honest=False)
+    tried = {one.case: one for attempts in outcomes.attempts.values() for one in attempts}
+    assert set(tried) == {case for cases in CASES.values() for case in cases}
+    assert all(one.acted for one in tried.values()), "the server did not make its choice"
+    found = {case: (one.outcome, one.message) for case, one in tried.items()}
+    assert found.pop("NF3-RENAME-HANDLE")[0] == "warned"  # encouraged, not required
+    assert {outcome for outcome, _ in found.values()} <= {"passed", "observed"}, found
