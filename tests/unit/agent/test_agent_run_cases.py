@@ -9,6 +9,7 @@ import pytest
 from processes import wait_until_gone
 
 from storagetest.agent.testlib.assert_rewrite import pack_code
+from storagetest.agent.testlib.tmpfiles import pattern_bytes
 from storagetest.polling import wait_until
 
 SUITE = """
@@ -209,6 +210,11 @@ def test_another_python_compiles_the_source(cases):
 
 def test_a_module_that_the_controller_cannot_compile_is_sent_without_code():
     assert pack_code("match 1 of 2", "/suites/test_m.py") == {}
+
+
+@pytest.mark.parametrize("size", [0, 1, 16, 9_999, 10_000, 10_001, 123_457])
+def test_each_line_of_the_pattern_is_its_offset(size: int):
+    assert pattern_bytes(size) == b"".join(b"%015d\n" % offset for offset in range(0, size, 16))[:size]
 
 
 def test_parameters_are_passed_on(cases):
