@@ -11,7 +11,7 @@ import pytest
 from storagetest.errors import RemoteProtocolError
 from storagetest.wire.iscsi.codes import NO_TAG, AsyncEvent, TaskFunction
 from storagetest.wire.iscsi.encoding import Pdu
-from storagetest.wire.iscsi.initiator import AnnouncedClose, Initiator
+from storagetest.wire.iscsi.initiator import OVERTAKEN_TIMEOUT, AnnouncedClose, Initiator
 from storagetest.wire.iscsi.pdu import (
     AsyncMessage,
     DataIn,
@@ -19,6 +19,7 @@ from storagetest.wire.iscsi.pdu import (
     LogoutResponse,
     NopIn,
     NopOut,
+    Reject,
     ScsiResponse,
     TextRequest,
     TextResponse,
@@ -111,6 +112,23 @@ def test_probe_alive_raises_on_a_flood() -> None:
         made.send_raw(bytes(48))
         with pytest.raises(RemoteProtocolError, match=r"the response to a ping did not come, among \d+ PDUs"):
             made.probe_alive()
+
+
+def test_a_ping_has_little_time_after_a_reject_that_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    deadlines: list[float] = []
+    receive = Initiator.receive
+
+    def recorded(self: Initiator, *, deadline: float, expected: str) -> Pdu | None:
+        deadlines.append(deadline)
+        return receive(self, deadline=deadline, expected=expected)
+
+    monkeypatch.setattr(Initiator, "receive", recorded)
+    reject = Reject(reason=5, exp_cmd_sn=1, max_cmd_sn=64).encode()
+    with target(lambda sock: sock.sendall(reject), deadline=60) as made:
+        after = made.probe_alive(reject_decides=True)
+    assert after.reject
+    assert after.unresponsive
+    assert all(each <= OVERTAKEN_TIMEOUT for each in deadlines[1:])
 
 
 def test_data_at_4_gib_raise_without_allocation() -> None:

@@ -20,6 +20,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from storagetest.agent.testlib.assert_rewrite import pack_code
 from storagetest.errors import CommandEnded, DeadlineExceeded, NotInstalled, StoragetestError, WorkloadError
 from storagetest.hosts import Host, InteractiveProcess
 from storagetest.hosts.undo_journal import agent_journal
@@ -195,7 +196,10 @@ def _request(calls: Sequence[ClientCase], path: str, timeout: float, concurrency
     """Build the agent's request. Names are new in each batch, so leftovers of a killed case do not matter."""
     batch = secrets.token_hex(3)
     files = dict.fromkeys(call.module for call in calls)
-    modules = {str(file): {"file": str(file), "source": file.read_text(encoding="utf-8")} for file in files}
+    sources = {str(file): file.read_text(encoding="utf-8") for file in files}
+    modules = {
+        file: {"file": file, "source": source, **pack_code(source, file)} for file, source in sources.items()
+    }
     cases = [
         {
             **asdict(call),

@@ -330,7 +330,7 @@ def test_the_data_of_a_refused_data_out_are_not_taken_for_pdus(connections, scra
     hidden = session.assign_numbers(NopOut(immediate=True, itt=0x7777)).encode()
     data = hidden.ljust(4 * scratch.block_size, b"\0")
     session.send(DataOut(itt=command.itt, ttt=r2t.ttt, lun=r2t.lun, data_sn=7, data=data))
-    after = session.probe_alive()
+    after = session.probe_alive(reject_decides=True)
     observe(str(after)[:200])
     answered = [pdu for pdu in after.pdus if isinstance(pdu, NopIn) and pdu.itt == 0x7777]
     assert not answered, f"a ping that stood in the data was answered: {after}"

@@ -146,7 +146,7 @@ def test_a_key_that_is_not_known_is_answered_not_understood(session):
 def test_text_that_goes_on_is_not_answered_before_its_end(session, observe, final):
     """6.2: the response to a request with C has no data. With F and C the request contradicts itself."""
     session.send(TextRequest(final=final, continues=True, data=b"X-org.storagetest.key=1\0"))
-    after = session.probe_alive()
+    after = session.probe_alive(reject_decides=True)
     observe(str(after))
     for pdu in after.pdus:
         if isinstance(pdu, TextResponse):
@@ -202,7 +202,7 @@ def test_text_that_is_no_text_is_refused_and_the_target_lives(connections, sessi
 def test_a_second_text_request_while_one_is_open_is_refused(session, observe):
     session.send(TextRequest(final=False, data=b"X-a=1\0"))
     session.send(TextRequest(final=False, data=b"X-b=1\0"))
-    after = session.probe_alive()
+    after = session.probe_alive(reject_decides=True)
     observe(str(after))
     rejects = [pdu for pdu in after.pdus if getattr(pdu, "reason", None) is not None]
     assert rejects or after.closed, str(after)

@@ -8,6 +8,7 @@ import mmap
 import os
 import struct
 import time
+from array import array
 
 import pytest
 
@@ -103,9 +104,10 @@ def test_large_write_is_stored_completely(client_dir):
     with open_fd(client_dir / "f", os.O_CREAT | os.O_RDWR) as descriptor:
         assert os.pwrite(descriptor, data, 11) == len(data)
         assert (client_dir / "f").read_bytes() == bytes(11) + data, "written by one buffer"
-        parts = [data[::-1][start : start + 50_021] for start in range(0, len(data), 50_021)]
+        other = data[::-1]
+        parts = [other[start : start + 50_021] for start in range(0, len(data), 50_021)]
         assert os.pwritev(descriptor, parts, 11) == len(data)
-        assert (client_dir / "f").read_bytes() == bytes(11) + data[::-1], f"written by {len(parts)} buffers"
+        assert (client_dir / "f").read_bytes() == bytes(11) + other, f"written by {len(parts)} buffers"
 
 
 @pytest.mark.case(
@@ -217,7 +219,7 @@ def test_a_range_of_several_mib_is_copied(client_dir):
     if not hasattr(os, "copy_file_range"):
         skip("the client's Python has no copy_file_range()")
     size = 5 * (1 << 20) + 4097
-    data = b"".join(number.to_bytes(8, "big") for number in range(size // 8 + 1))[:size]
+    data = array("Q", range(size // 8 + 1)).tobytes()[:size]
     with (
         open_fd(make_file(client_dir / "a", data)) as source,
         open_fd(make_file(client_dir / "b", b"head")) as target,

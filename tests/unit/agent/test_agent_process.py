@@ -5,6 +5,7 @@ import io
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 import zipfile
@@ -148,16 +149,48 @@ EXCEPTIONS = {
 """run_program starts a program; the others import it only when they start one."""
 
 
-def test_the_zip_is_reproducible():
-    first = bundle.packed()
+def archive_of(program: bytes) -> dict[str, bytes]:
+    with zipfile.ZipFile(io.BytesIO(program)) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_the_zip_has_each_module_and_its_code():
     bundle.packed.cache_clear()
-    assert bundle.packed() == first
-    with zipfile.ZipFile(io.BytesIO(first)) as archive:
-        names = archive.namelist()
-    assert names == [
-        "storagetest/__init__.py",
-        *sorted(f"storagetest/agent/{path.relative_to(FOLDER)}" for path in MODULES),
-    ]
+    found = archive_of(bundle.packed())
+    names = {f"storagetest/agent/{path.relative_to(FOLDER)}": path for path in MODULES}
+    assert set(found) == {"storagetest/__init__.py", *names, *(f"{name}c" for name in names)}
+    for name, path in names.items():
+        assert found[name] == path.read_bytes()
+
+
+def run_from(program: bytes, tmp_path: Path, statement: str) -> str:
+    """Run ``statement`` with only the zip to import from; return what it prints."""
+    (tmp_path / "agent.zip").write_bytes(program)
+    text = f"import sys; sys.path.insert(0, {str(tmp_path / 'agent.zip')!r}); {statement}"
+    return subprocess.run(
+        [sys.executable, "-I", "-S", "-c", text], check=True, capture_output=True, text=True, timeout=60
+    ).stdout
+
+
+def rewritten(change) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, data in archive_of(bundle.packed()).items():
+            archive.writestr(name, change(name, data))
+    return buffer.getvalue()
+
+
+IMPORT = "import storagetest.agent.dispatch as one; print(one.__file__)"
+
+
+def test_a_client_of_the_same_python_compiles_no_source(tmp_path):
+    program = rewritten(lambda name, data: b"this is no Python" if name.endswith("dispatch.py") else data)
+    assert run_from(program, tmp_path, IMPORT).strip().endswith("dispatch.pyc")
+
+
+def test_a_client_of_another_python_compiles_the_sources(tmp_path):
+    program = rewritten(lambda name, data: b"\0\0\0\0" + data[4:] if name.endswith(".pyc") else data)
+    assert run_from(program, tmp_path, IMPORT).strip().endswith("dispatch.py")
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(FOLDER)))

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from processes import wait_until_gone
 
+from storagetest.agent.testlib.assert_rewrite import pack_code
+from storagetest.agent.testlib.tmpfiles import pattern_bytes
 from storagetest.polling import wait_until
 
 SUITE = """
@@ -166,7 +168,7 @@ def request(path: Path, *names: str, source: str = SUITE, exclusive: str = "", *
         }
         for index, name in enumerate(names)
     ]
-    modules = {"m": {"file": "/suites/test_m.py", "source": source}}
+    modules = {"m": {"file": "/suites/test_m.py", "source": source, **more.pop("code", {})}}
     base = {"command": "run_cases", "deadline": 60, "path": str(path), "timeout": 20.0, "concurrency": 1}
     return {**base, "modules": modules, "cases": cases, **more}
 
@@ -192,6 +194,27 @@ def test_a_body_that_returns_passes(cases, tmp_path: Path):
     assert entry["ended"] == "passed"
     assert entry["observed"] == ["one of two"]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_module_runs_from_the_code_that_the_controller_compiled(cases):
+    code = pack_code(SUITE, "/suites/test_m.py")
+    entry = cases("fails", source="this is no Python", code=code)["fails"]
+    assert (entry["ended"], entry["message"]) == ("failed", "too small (4 < 5 < 4)")
+    assert entry["lines"] == cases("fails")["fails"]["lines"]
+
+
+def test_another_python_compiles_the_source(cases):
+    code = {**pack_code("this_fails()", "/suites/test_m.py"), "magic": "00000000"}
+    assert cases("passes", code=code)["passes"]["ended"] == "passed"
+
+
+def test_a_module_that_the_controller_cannot_compile_is_sent_without_code():
+    assert pack_code("match 1 of 2", "/suites/test_m.py") == {}
+
+
+@pytest.mark.parametrize("size", [0, 1, 16, 9_999, 10_000, 10_001, 123_457])
+def test_each_line_of_the_pattern_is_its_offset(size: int):
+    assert pattern_bytes(size) == b"".join(b"%015d\n" % offset for offset in range(0, size, 16))[:size]
 
 
 def test_parameters_are_passed_on(cases):

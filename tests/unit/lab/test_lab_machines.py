@@ -234,7 +234,7 @@ def test_the_version_is_read_as_debian_prints_it():
 
 
 def test_kvm_and_emulation():
-    expected = [(True, "kvm", "host"), (False, "tcg,thread=multi,tb-size=256", "max")]
+    expected = [(True, "kvm", "host"), (False, "tcg,thread=multi,tb-size=256", "max,erms=off")]
     for kvm, accelerator, cpu in expected:
         boot = replace(BOOT, kvm=kvm)
         assert options("-accel", lab(0), boot=boot) == [accelerator]

@@ -1,6 +1,7 @@
 """Run a suite's system-call cases, several at once, each with its own fixture, and report each at its end.
 
-The request has ``modules`` (name → ``file`` and ``source``), ``cases`` (each with ``id``, ``module``,
+The request has ``modules`` (name → ``file``, ``source``, and ``magic`` and ``code`` of
+:func:`~storagetest.agent.testlib.assert_rewrite.pack_code`), ``cases`` (each with ``id``, ``module``,
 ``function``, ``arguments``, ``fixture``: a module of :mod:`storagetest.agent.testlib.fixtures`, ``argument``:
 the name of the parameter that takes the fixture, ``index``, ``name``, ``exclusive``), ``path`` (the directory
 or device) and ``timeout`` (seconds per case). ``concurrency`` is the number of cases at once; the default is
@@ -45,7 +46,7 @@ from storagetest.agent import undo
 from storagetest.agent.case_worker import CaseWorker
 from storagetest.agent.command_context import CommandContext
 from storagetest.agent.testlib import pytest_stub
-from storagetest.agent.testlib.assert_rewrite import EXPLAIN, compiled, explain
+from storagetest.agent.testlib.assert_rewrite import EXPLAIN, explain, unpack_code
 
 _MAX_HUNG = 3
 """Hanging cases of a module after which its other cases are not started."""
@@ -159,14 +160,14 @@ class _CasePool:
         self._context.progress(case=case["id"], **result)
 
 
-def _imported(*, file: str, source: str) -> ModuleType | str:
-    """Return the module made from ``source``, or the reason why it cannot be imported."""
+def _imported(*, file: str, source: str, magic: str = "", code: str = "") -> ModuleType | str:
+    """Return the module made from ``code`` or ``source``, or the reason why it cannot be imported."""
     name = os.path.basename(file).rpartition(".")[0]
     module = ModuleType(name)
     module.__dict__.update({"__file__": file, EXPLAIN: explain})
     sys.modules[name] = module
     try:
-        exec(compiled(source, file), module.__dict__)  # noqa: S102  # the suite's own module
+        exec(unpack_code(source, file, magic, code), module.__dict__)  # noqa: S102  # the suite's own module
     except Exception as error:  # any exception of the module's code
         python = ".".join(map(str, sys.version_info[:2]))
         return f"{file} cannot be imported here (Python {python}): {type(error).__name__}: {error}"

@@ -14,10 +14,9 @@ import random
 import signal
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from storagetest.agent import fsutil
 from storagetest.agent.testlib.outcomes import skip
@@ -44,11 +43,15 @@ class LockingProcess:
 
     def set(self, kind: int, start: int, length: int) -> bool:
         """F_SETLK; return whether it was granted."""
-        return bool(self._ask(["set", kind, start, length]))
+        return self.set_all(kind, [start], length)[0]
 
-    def free(self, kind: int, at: int) -> bool:
-        """F_GETLK of one byte: return whether a lock of ``kind`` could be had."""
-        return bool(self._ask(["get", kind, at, 1]))
+    def set_all(self, kind: int, starts: Sequence[int], length: int) -> list[bool]:
+        """F_SETLK of a range at each of ``starts``; return which were granted."""
+        return self._ask([("set", kind, start, length) for start in starts])
+
+    def free(self, bytes_of_kind: Sequence[tuple[int, int]]) -> list[bool]:
+        """F_GETLK of each (kind, byte): return whether a lock of that kind could be had."""
+        return self._ask([("get", kind, at, 1) for kind, at in bytes_of_kind])
 
     def end(self) -> None:
         """End the process; its locks end with it."""
@@ -57,18 +60,20 @@ class LockingProcess:
         os.close(self._commands)
         os.close(self._results)
 
-    def _ask(self, request: list[Any]) -> Any:  # noqa: ANN401  # a JSON value
-        fsutil.write_all(self._commands, json.dumps(request).encode() + b"\n")
+    def _ask(self, requests: list[tuple[str, int, int, int]]) -> list[bool]:
+        """Send the requests in one message, because each message costs two switches between processes."""
+        fsutil.write_all(self._commands, json.dumps(requests).encode() + b"\n")
         while b"\n" not in self._pending:
             part = os.read(self._results, 4096)
             if not part:
                 raise RuntimeError("a process that holds locks has ended")
             self._pending += part
         line, _, self._pending = self._pending.partition(b"\n")
-        result = json.loads(line)
-        if isinstance(result, dict):
-            raise OSError(result["errno"], os.strerror(result["errno"]))
-        return result
+        results: list[bool | dict[str, int]] = json.loads(line)
+        for result in results:
+            if isinstance(result, dict):
+                raise OSError(result["errno"], os.strerror(result["errno"]))
+        return [bool(result) for result in results]
 
 
 def _serve(path: str, commands: int, results: int) -> None:
@@ -79,7 +84,8 @@ def _serve(path: str, commands: int, results: int) -> None:
         pending += part
         while b"\n" in pending:
             line, _, pending = pending.partition(b"\n")
-            fsutil.write_all(results, json.dumps(_request(descriptor, *json.loads(line))).encode() + b"\n")
+            done = [_request(descriptor, *request) for request in json.loads(line)]
+            fsutil.write_all(results, json.dumps(done).encode() + b"\n")
 
 
 def _request(descriptor: int, what: str, kind: int, start: int, length: int) -> bool | dict[str, int]:
@@ -183,10 +189,9 @@ class LockSequence:
         if any(first < base + 1000 and last >= base for first, last, _ in self.held[1]):
             return
         self.log.append("70 locks of 2 bytes, each 10 bytes after the last, by process 0")
+        granted = self.owners[0].set_all(kind, [base + 10 * number for number in range(70)], 2)
         for number in range(70):
-            assert self.owners[0].set(kind, base + 10 * number, 2), (
-                f"lock {number + 1} is refused: {self._history()}"
-            )
+            assert granted[number], f"lock {number + 1} is refused: {self._history()}"
             self.held[0] = put(self.held[0], base + 10 * number, base + 10 * number + 1, kind)
         self._compare([base + offset for offset in (0, 1, 2, 9, 10, 300, 301, 302, 690, 691, 692)])
         self._set(0, FREE, base, 1000)
@@ -248,13 +253,11 @@ class LockSequence:
         """Ask which of some bytes are free: at the edges of ranges that are held, and ``near``."""
         every = [one for held in self.held for one in held]
         edges = [at for first, last, _ in every for at in (first - 1, first, last, last + 1)]
-        for at in {*near, *self.random.sample(edges, min(5, len(edges)))}:
-            if not 0 <= at <= LAST:
-                continue
-            kinds = [kind for first, last, kind in every if first <= at <= last]
-            kind = self.random.choice((READ, WRITE))
+        chosen = {*near, *self.random.sample(edges, min(5, len(edges)))}
+        asked = [(self.random.choice((READ, WRITE)), at) for at in chosen if 0 <= at <= LAST]
+        for (kind, at), free in zip(asked, self.asker.free(asked) if asked else []):
+            kinds = [old for first, last, old in every if first <= at <= last]
             expected = not kinds or (kind == READ and WRITE not in kinds)
-            free = self.asker.free(kind, at)
             assert free == expected, (
                 f"F_GETLK ({_NAMES[kind]}) reports byte {at} as {'free' if free else 'locked'}; held are "
                 f"{self.held}, after {self._history()}"

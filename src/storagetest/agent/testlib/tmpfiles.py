@@ -5,12 +5,18 @@ from __future__ import annotations
 import errno
 import os
 import time
+from functools import cache
 from pathlib import Path
 
 from storagetest.agent.fsutil import open_fd
 from storagetest.agent.testlib.outcomes import skip
 
 __all__ = ["hard_link", "longest_name", "make_file", "open_fd", "pattern_bytes", "read_at", "wait_clock_tick"]
+
+_PATTERN_BLOCK = 10_000
+"""Bytes after which the last four digits of the offsets of :func:`pattern_bytes` repeat: 625 lines of 16."""
+_HIGH_DIGITS = b"@" * 11
+"""Place of the other digits in a block."""
 
 _TICK_TIMEOUT = 4.0
 """Timeout for a change of the target's clock, in seconds: the coarsest known time stamps have two seconds."""
@@ -109,7 +115,14 @@ def _new_file_mtime(probe: Path) -> int:
     return os.stat(probe).st_mtime_ns
 
 
+@cache
+def _pattern_block() -> bytes:
+    return b"".join(_HIGH_DIGITS + b"%04d\n" % offset for offset in range(0, _PATTERN_BLOCK, 16))
+
+
 def pattern_bytes(size: int) -> bytes:
     """Return ``size`` bytes of which each 16 contain their own offset, so that a shifted block differs."""
-    lines = b"".join(b"%015d\n" % offset for offset in range(0, size, 16))
-    return lines[:size]
+    blocks = -(-size // _PATTERN_BLOCK)
+    return b"".join(_pattern_block().replace(_HIGH_DIGITS, b"%011d" % block) for block in range(blocks))[
+        :size
+    ]

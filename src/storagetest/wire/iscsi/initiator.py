@@ -59,7 +59,8 @@ DEADLINE = 10.0
 _TRANSFER = 6.0
 """Timeout of a whole transfer, as a multiple of the deadline of one response (chosen)."""
 OVERTAKEN_TIMEOUT = 0.5
-"""Seconds that :meth:`Initiator.probe_alive` waits for a command that a ping has overtaken (chosen)."""
+"""Seconds that :meth:`Initiator.probe_alive` waits for a command that a ping has overtaken, and for the ping
+after a Reject that decides the case (chosen)."""
 MAX_DATA_IN = 64 * 1024 * 1024
 """The most bytes that a command may return (chosen)."""
 
@@ -373,12 +374,16 @@ class Initiator:
             raise RemoteProtocolError(f"{self.link.peer}: a NOP-In of another tag: {response.summary()}")
         return response
 
-    def probe_alive(self) -> ProbeOutcome:
+    def probe_alive(self, *, reject_decides: bool = False) -> ProbeOutcome:
         """Ping, and return the PDUs that came before its response: no response costs only one round trip.
 
         A ping can overtake a command that is being executed. If no other PDU has come and a task is
         outstanding, its response gets :data:`OVERTAKEN_TIMEOUT` more seconds. The response to the ping has 3
         seconds, or the deadline if that is less. After a close or a timeout, :meth:`close` does not log out.
+
+        ``reject_decides``: a Reject decides the case, so the response to the ping has only
+        :data:`OVERTAKEN_TIMEOUT` seconds after it. A slow target may then count as ``unresponsive``: neither
+        judge that nor use the connection afterwards.
         """
         tag = self.numbers.itt()
         self.send(NopOut(immediate=True, itt=tag))
@@ -391,6 +396,8 @@ class Initiator:
                     received.append(pdu)
                 else:
                     answered, end = True, time.monotonic() + OVERTAKEN_TIMEOUT
+                if reject_decides and isinstance(pdu, Reject):
+                    end = min(end, time.monotonic() + OVERTAKEN_TIMEOUT)
                 if answered and (received or not self.validator.has_outstanding_tasks):
                     return ProbeOutcome(tuple(received), closed=False)
                 if time.monotonic() > end:
