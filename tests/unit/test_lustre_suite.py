@@ -23,7 +23,8 @@ targets:
   fs: {protocol: lustre, mgs: mgs@tcp, fsname: lustre, clients: [a, b]}
   lab:
     {protocol: lustre, mgs: mgs@tcp, fsname: two, clients: [a, b], server: mds, controls: {
-    deactivate_ost: [a], activate_ost: [b], exhaust_space: [c], free_space: [d], stop_mds: [e], start_mds: [f]}}
+    stop_mds: [e], start_mds: [f],
+    deactivate_ost: [a], activate_ost: [b], exhaust_space: [c], free_space: [d]}}
   nas: {protocol: nfs, address: nas.example.net, export: /e, clients: [a, b]}
 """
 LIST = """\

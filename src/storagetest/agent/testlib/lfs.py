@@ -106,8 +106,11 @@ class Part:
 
 
 def parse_parts(text: str) -> list[Part]:
-    """Parse the YAML of a file's layout; a plain layout is one component."""
-    blocks = re.split(r"(?m)^\s*component\d+:\s*$", text)
+    """Parse the YAML of a file's layout; a plain layout is one component.
+
+    Components are keys (``component0:``) of old releases of Lustre, and entries of a list of new ones.
+    """
+    blocks = re.split(r"(?m)^\s*(?:component\d+:\s*$|- (?=lcme_id:))", text)
     return [Part(block) for block in (blocks[1:] or blocks)]
 
 
