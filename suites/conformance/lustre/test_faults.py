@@ -221,9 +221,9 @@ def test_lock_survives_the_restart(a, b, mds_restarted):
 
 @pytest.mark.needs("mds_restart")
 @pytest.mark.case("LUS-RECOVERY-05", section=replay)
-def test_call_during_the_restart_waits_and_succeeds(a, b, mds_restarted):
+def test_call_during_the_restart_waits_and_succeeds(a, b, server_control):
     """A call that needs the metadata server while it is stopped ends after the restart, without an error."""
-    with mds_restarted():
+    with server_control("mds_restart"):
         pending = a.start(("open", "g", O_RDWR | O_CREAT), deadline=ENDS)
         assert not pending.done(within=2.0), "a file was created without a metadata server"
     fd = pending.result()

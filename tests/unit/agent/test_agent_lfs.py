@@ -162,6 +162,17 @@ def test_extents(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
+def test_extents_of_unknown_place_are_no_map(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ioctl(_descriptor: int, _request: int, buffer: bytearray, _mutate: bool) -> int:
+        struct.pack_into("=I", buffer, 20, 1)
+        struct.pack_into("=QQQQQIIII", buffer, 32, 0, 0, 65536, 0, 0, 0x80000003, 0, 0, 0)
+        return 0
+
+    monkeypatch.setattr(fcntl, "ioctl", ioctl)
+    with pytest.raises(CannotRun, match="does not know where the data of this file are"):
+        lfs.fiemap(0)
+
+
 def test_group_locks_are_refused_where_there_are_none(tmp_path: Path) -> None:
     descriptor = os.open(tmp_path / "f", os.O_CREAT | os.O_RDWR)
     for call in (lfs.group_lock, lfs.group_unlock):
