@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from attach_helpers import APPLIANCE, UNUSED_ADDRESS, attach, check_data, lustre
+from attach_helpers import APPLIANCE, UNUSED_ADDRESS, attach, check_data, connect, lustre
 
 from storagetest.errors import AttachError, ClientLacks, OptionRefused, TargetDead
 
@@ -72,3 +72,31 @@ def test_failover_partner_that_does_not_respond(lustre_client) -> None:
 def test_refusals(lustre_client, asked, error, words) -> None:
     with pytest.raises(error, match=words), attach(lustre_client, "lustre", lustre(**asked)):
         pytest.fail("attached")
+
+
+def test_networks_are_read_back(lustre_client) -> None:
+    with attach(lustre_client, "lustre", lustre(lnet="tcp(eth0)")) as attachment:
+        assert attachment.mismatches == ()
+        assert attachment.negotiated["lnet"] == "tcp(eth0)"
+        check_data(attachment)
+
+
+@pytest.fixture
+def pool(lustre_client, lab):
+    """Return the name of a pool of one OST."""
+    server = connect(lab, "appliance")
+    try:
+        server.run(["lctl", "pool_new", "lustre.attach"], deadline=60)
+        server.run(["lctl", "pool_add", "lustre.attach", "lustre-OST0001"], deadline=60)
+        yield "attach"
+    finally:
+        server.run(["lctl", "pool_remove", "lustre.attach", "lustre-OST0001"], deadline=60)
+        server.run(["lctl", "pool_destroy", "lustre.attach"], deadline=60)
+        server.close()
+
+
+def test_all_osts_of_a_pool(lustre_client, pool) -> None:
+    with attach(lustre_client, "lustre", lustre(pool=pool, stripe_count=-1)) as attachment:
+        assert attachment.mismatches == ()
+        assert (attachment.negotiated["pool"], attachment.negotiated["stripe_count"]) == (pool, "1")
+        check_data(attachment)

@@ -18,8 +18,13 @@ version: 1
 clients:
   a: {transport: ssh, address: a.example.com}
   b: {transport: ssh, address: b.example.com}
+servers: {mds: {transport: ssh, address: mds.example.com}}
 targets:
   fs: {protocol: lustre, mgs: mgs@tcp, fsname: lustre, clients: [a, b]}
+  lab:
+    {protocol: lustre, mgs: mgs@tcp, fsname: two, clients: [a, b], server: mds, controls: {
+    stop_mds: [e], start_mds: [f],
+    deactivate_ost: [a], activate_ost: [b], exhaust_space: [c], free_space: [d]}}
   nas: {protocol: nfs, address: nas.example.net, export: /e, clients: [a, b]}
 """
 LIST = """\
@@ -59,14 +64,25 @@ def test_there_are_cases_over_the_whole_ground(rows: list[dict[str, str]]) -> No
     assert grounds == {
         *("STRIPE", "POOL", "INHERIT", "LAYOUT", "REFUSED", "PFL", "DOM", "MIGRATE", "FIEMAP", "QUOTA"),
         *("CHANGELOG", "GROUP", "LLOCK", "ATTR", "XATTR", "ACL", "UNLINK", "APPEND", "EXEC", "FSX", "MMAP"),
-        *("DIRECT", "TORN", "PDO", "FLOCK"),
+        *("DIRECT", "TORN", "PDO", "FLOCK", "INACTIVE", "FULL", "RECOVERY"),
     }
     assert all(re.fullmatch(r"LUS-[A-Z]+-\d\d", identifier) for identifier in ids)
 
 
 def test_the_cases_run_on_lustre_and_nowhere_else(rows: list[dict[str, str]]) -> None:
-    assert {row["skip"] for row in rows if row["variant"] == "fs"} == {""}
-    assert {row["skip"] for row in rows if row["variant"] != "fs"} == {"nas has no layouts"}
+    faults = {row["id"] for row in rows if row["variant"] == "fs" and row["skip"]}
+    assert {identifier.split("-")[1] for identifier in faults} == {"INACTIVE", "FULL", "RECOVERY"}
+    assert all(row["skip"].startswith("nas has no layouts") for row in rows if row["variant"] == "nas")
+
+
+def test_a_fault_runs_only_if_the_target_has_its_controls(rows: list[dict[str, str]]) -> None:
+    reasons = {row["id"].split("-")[1]: row["skip"] for row in rows if row["variant"] == "fs"}
+    assert reasons["INACTIVE"] == "fs has no ost_deactivation"
+    assert reasons["FULL"] == "fs has no space_exhaustion"
+    assert reasons["RECOVERY"] == "fs has no mds_restart"
+    with_controls = [row["skip"] for row in rows if row["variant"] == "lab"]
+    assert set(with_controls) == {""}
+    assert len(with_controls) == len({row["id"] for row in rows})
 
 
 def test_about_half_of_the_cases_need_two_clients(rows: list[dict[str, str]]) -> None:

@@ -1,4 +1,7 @@
-"""``storagetest clean``: end the processes and undo the attachments that killed runs left on the clients."""
+"""``storagetest clean``: end the processes and undo the attachments that killed runs left on the clients.
+
+On servers it undoes the controls of targets.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,21 @@ def _clean(arguments: argparse.Namespace) -> int:
         except HostError as error:
             get_console().print(f"{name}: not cleaned: {error}", soft_wrap=True)
             failed += 1
-    return 1 if failed else 0
+    return 1 if failed + _clean_servers(loaded, force=arguments.force) else 0
+
+
+def _clean_servers(loaded: config.Config, *, force: bool) -> int:
+    """Undo the controls that killed runs left on servers; return how many could not be undone."""
+    controlled = [one for one in loaded.variants if one.controls.on_the_server and one.server is not None]
+    failed = 0
+    for name, machine in {one.server.name: one.server for one in controlled if one.server}.items():
+        try:
+            with connect(machine) as host:
+                failed += _report(name, clean(host, force=force))
+        except HostError as error:
+            get_console().print(f"{name}: not cleaned: {error}", soft_wrap=True)
+            failed += 1
+    return failed
 
 
 def _report(name: str, outcomes: Sequence[UndoResult]) -> int:

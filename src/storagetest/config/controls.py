@@ -13,12 +13,25 @@ A suite runs only the command lines that the targets file gives. A case that nee
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
 from storagetest.config.base import Items, Model
+
+PAIRS: Mapping[str, tuple[str, str]] = {
+    "resize": ("grow", "shrink"),
+    "isolation": ("isolate", "reconnect"),
+    "device_removal": ("remove_device", "return_device"),
+    "ost_deactivation": ("deactivate_ost", "activate_ost"),
+    "space_exhaustion": ("exhaust_space", "free_space"),
+    "mds_restart": ("stop_mds", "start_mds"),
+}
+"""For each capability, the command lines that give it to a target: what is done, and what undoes it."""
+
+ON_THE_SERVER = frozenset({"resize", "ost_deactivation", "space_exhaustion", "mds_restart"})
+"""Capabilities whose command lines are run on the target's ``server``; the others' are run on a client."""
 
 Command = Annotated[Items[str], Field(min_length=1)]
 """A program and its arguments. No shell interprets them."""
@@ -47,25 +60,43 @@ class Controls(Model):
     return_device: Command | None = None
     """Run on a client: undo `remove_device`."""
 
+    deactivate_ost: Command | None = None
+    """Run on the target's `server`: stop the creation of objects on one OST of a Lustre file system."""
+
+    activate_ost: Command | None = None
+    """Run on the target's `server`: undo `deactivate_ost`."""
+
+    exhaust_space: Command | None = None
+    """Run on the target's `server`: let every write that needs new space fail, as on a full file system."""
+
+    free_space: Command | None = None
+    """Run on the target's `server`: undo `exhaust_space`."""
+
+    stop_mds: Command | None = None
+    """Run on the target's `server`: stop the metadata server of a Lustre file system for a failover."""
+
+    start_mds: Command | None = None
+    """Run on the target's `server`: start the metadata server that `stop_mds` has stopped."""
+
     @model_validator(mode="after")
     def _in_pairs(self) -> Self:
-        pairs = (("grow", "shrink"), ("isolate", "reconnect"), ("remove_device", "return_device"))
-        for one, other in pairs:
+        for one, other in PAIRS.values():
             if (getattr(self, one) is None) is not (getattr(self, other) is None):
                 raise ValueError(f"{one} and {other} go together: the second undoes the first")
         return self
 
-    @property
-    def resizes(self) -> bool:
-        """Whether the device can be made larger."""
-        return self.grow is not None
+    def pair(self, capability: str) -> tuple[Sequence[str], Sequence[str]]:
+        """Return the command lines of ``capability``: what is done, and what undoes it."""
+        one, other = (getattr(self, name) for name in PAIRS[capability])
+        assert one is not None, f"needs({capability!r})"
+        return one, other
 
     @property
-    def isolates(self) -> bool:
-        """Whether a client can be isolated from the target."""
-        return self.isolate is not None
+    def capabilities(self) -> frozenset[str]:
+        """The capabilities whose command lines are given."""
+        return frozenset(name for name, (one, _) in PAIRS.items() if getattr(self, one) is not None)
 
     @property
-    def removes_devices(self) -> bool:
-        """Whether a client's device can be taken away."""
-        return self.remove_device is not None
+    def on_the_server(self) -> frozenset[str]:
+        """Those of :attr:`capabilities` whose command lines are run on the target's ``server``."""
+        return self.capabilities & ON_THE_SERVER

@@ -14,6 +14,7 @@ import pytest
 
 from storagetest import config as targets_file
 from storagetest.config.client_counts import asked_counts
+from storagetest.config.controls import PAIRS
 from storagetest.config.variant_filter import matches_name
 from storagetest.errors import (
     ConfigError,
@@ -50,7 +51,7 @@ _SLOW = 3.0
 _ATTACHMENT_TIMEOUT = 30.0
 """Timeout in seconds of one access to a file system or device that may be lost (chosen)."""
 
-CONFIGURED_CAPABILITIES = ("two_clients", "same_data", "resize", "isolation", "device_removal")
+CONFIGURED_CAPABILITIES = ("two_clients", "same_data", *PAIRS)
 """The capabilities of a variant by its clients, its ``same_data`` and its controls in the targets file."""
 
 
@@ -151,11 +152,8 @@ class RunState:
         present = (
             len({machine_id(machine) for machine in variant.clients}) > 1,
             variant.same_data is not None,
-            variant.controls.resizes,
-            variant.controls.isolates,
-            variant.controls.removes_devices,
         )
-        names = set(compress(CONFIGURED_CAPABILITIES, present))
+        names = set(compress(CONFIGURED_CAPABILITIES, present)) | variant.controls.capabilities
         return self.protocol(variant).capabilities(variant.options) | names
 
     def lacking(self, variant: Variant, needs: Iterable[str]) -> str:

@@ -215,8 +215,11 @@ def starts(components: Sequence[Component]) -> list[int]:
 
 
 def parse_getstripe(text: str) -> tuple[Component, ...]:
-    """Parse the YAML of ``lfs getstripe --yaml FILE``; a file without components has one."""
-    parts = re.split(r"(?m)^\s*component\d+:\s*$", text)
+    """Parse the YAML of ``lfs getstripe --yaml FILE``; a file without components has one.
+
+    Components are keys (``component0:``) of old releases of Lustre, and entries of a list of new ones.
+    """
+    parts = re.split(r"(?m)^\s*(?:component\d+:\s*$|- (?=lcme_id:))", text)
     return tuple(_read_component(part) for part in (parts[1:] or parts))
 
 

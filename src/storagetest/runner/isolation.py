@@ -1,4 +1,4 @@
-"""Run a target's control on a client and undo it however the run ends: isolation, a missing device."""
+"""Run a target's control on a client or the server, and undo it however the run ends."""
 
 from __future__ import annotations
 
@@ -22,43 +22,40 @@ def isolated(
     client: Host, controls: Controls, *, target: str, reconnected: Callable[[], bool]
 ) -> Iterator[None]:
     """Isolate ``client`` during the ``with`` body; return when ``reconnected()`` is true."""
-    assert controls.isolate is not None, "needs('isolation')"
-    assert controls.reconnect is not None, "needs('isolation')"
 
     def wait() -> None:
         wait_until(reconnected, _RECONNECTED, f"{client.name} to reach {target} again")
 
-    with _controlled(client, f"isolation from {target}", controls.isolate, controls.reconnect, wait):
+    do, undo = controls.pair("isolation")
+    with _controlled(client, f"isolation from {target}", do, undo, wait):
         yield
 
 
 @contextmanager
-def without_device(client: Host, controls: Controls, *, target: str) -> Iterator[None]:
-    """Take the device of a pNFS layout away from ``client`` during the ``with`` body."""
-    assert controls.remove_device is not None, "needs('device_removal')"
-    assert controls.return_device is not None, "needs('device_removal')"
-    description = f"missing device of {target}"
-    with _controlled(client, description, controls.remove_device, controls.return_device, lambda: None):
+def controlled(host: Host, controls: Controls, capability: str, *, target: str) -> Iterator[None]:
+    """Run the controls of ``capability`` on ``host``: the first before the ``with`` body, the other after."""
+    do, undo = controls.pair(capability)
+    with _controlled(host, f"{capability} of {target}", do, undo, lambda: None):
         yield
 
 
 @contextmanager
 def _controlled(
-    client: Host, description: str, do: Sequence[str], undo: Sequence[str], wait: Callable[[], None]
+    host: Host, description: str, do: Sequence[str], undo: Sequence[str], wait: Callable[[], None]
 ) -> Iterator[None]:
-    """Run ``do`` on ``client``, then the body, then ``undo`` and ``wait``.
+    """Run ``do`` on ``host``, then the body, then ``undo`` and ``wait``.
 
     The undo journal has the command ``undo`` before ``do`` is run. ``undo`` may fail if ``do`` was not run,
     so the journal's command then runs ``do`` and tries again: only a control that always fails is an error.
     """
     back = shlex.join(undo)
-    entry = Journal(client).open(description, [["sh", "-c", f"{back} || {{ {shlex.join(do)} && {back}; }}"]])
+    entry = Journal(host).open(description, [["sh", "-c", f"{back} || {{ {shlex.join(do)} && {back}; }}"]])
 
     def release() -> None:
-        client.run(undo, deadline=_CONTROL)
+        host.run(undo, deadline=_CONTROL)
         wait()
         entry.remove()
 
     with release_after(release):
-        client.run(do, deadline=_CONTROL)
+        host.run(do, deadline=_CONTROL)
         yield

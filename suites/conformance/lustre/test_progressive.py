@@ -80,8 +80,8 @@ def test_each_component_has_its_own_stripe_count_and_size(client_dir):
 def test_data_over_all_components_are_read_as_written(client_dir):
     """A file's bytes are in order over all of its components."""
     path = client_dir / "f"
-    lfs("setstripe", *THREE, path)
-    data = pattern_bytes(5 * MIB + 77)
+    lfs("setstripe", "-E", "128K", "-c", 1, "-S", "64K", "-E", "512K", "-c", 1, "-E", "-1", "-c", -1, path)
+    data = pattern_bytes(MIB + 77)
     with open_fd(path, os.O_WRONLY) as descriptor:
         done = 0
         while done < len(data):

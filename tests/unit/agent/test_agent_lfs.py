@@ -47,6 +47,38 @@ COMPOSITE = """\
       lmm_pattern:       raid0
       lmm_stripe_offset: -1
 """
+LISTED = """\
+lcm_layout_gen:    3
+lcm_mirror_count:  1
+lcm_entry_count:   2
+components:
+  - lcme_id:             1
+    lcme_mirror_id:      0
+    lcme_flags:          init
+    lcme_extent.e_start: 0
+    lcme_extent.e_end:   65536
+    sub_layout:
+      lmm_stripe_count:  1
+      lmm_stripe_size:   65536
+      lmm_pattern:       raid0
+      lmm_layout_gen:    0
+      lmm_stripe_offset: 1
+      lmm_objects:
+      - l_ost_idx: 1
+        l_fid:     0x280000400:0xa3:0x0
+  - lcme_id:             2
+    lcme_mirror_id:      0
+    lcme_flags:          0
+    lcme_extent.e_start: 65536
+    lcme_extent.e_end:   EOF
+    sub_layout:
+      lmm_stripe_count:  -1
+      lmm_stripe_size:   4194304
+      lmm_pattern:       raid0
+      lmm_layout_gen:    0
+      lmm_stripe_offset: -1
+"""
+"""Of Lustre 2.17.57."""
 
 
 def test_plain_layout() -> None:
@@ -58,6 +90,13 @@ def test_plain_layout() -> None:
 def test_composite_layout() -> None:
     first, second = lfs.parse_parts(COMPOSITE)
     assert (first.id, first.start, first.end, first.pattern) == (1, 0, 65536, "mdt")
+    assert (second.id, second.start, second.end, second.count) == (2, 65536, None, -1)
+    assert (first.has_objects, second.has_objects) == (True, False)
+
+
+def test_components_of_a_list() -> None:
+    first, second = lfs.parse_parts(LISTED)
+    assert (first.id, first.start, first.end, first.osts) == (1, 0, 65536, [1])
     assert (second.id, second.start, second.end, second.count) == (2, 65536, None, -1)
     assert (first.has_objects, second.has_objects) == (True, False)
 
@@ -121,6 +160,17 @@ def test_extents(monkeypatch: pytest.MonkeyPatch) -> None:
         (0, 65536, 0, 3),
         (65536, 100, 1, 5),
     ]
+
+
+def test_extents_of_unknown_place_are_no_map(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ioctl(_descriptor: int, _request: int, buffer: bytearray, _mutate: bool) -> int:
+        struct.pack_into("=I", buffer, 20, 1)
+        struct.pack_into("=QQQQQIIII", buffer, 32, 0, 0, 65536, 0, 0, 0x80000003, 0, 0, 0)
+        return 0
+
+    monkeypatch.setattr(fcntl, "ioctl", ioctl)
+    with pytest.raises(CannotRun, match="does not know where the data of this file are"):
+        lfs.fiemap(0)
 
 
 def test_group_locks_are_refused_where_there_are_none(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from storagetest.config.controls import ON_THE_SERVER, PAIRS
 from storagetest.config.implementations import Implementation
 from storagetest.deprecation import StoragetestDeprecationWarning
 from storagetest.errors import ConfigError
@@ -106,12 +107,34 @@ def test_controls_are_command_lines_in_pairs(load_text):
     (variant,) = load_text(target(settings)).variants
     assert variant.controls.grow == ("lvextend", "-L", "2g")
     assert variant.controls.reconnect == ("mend",)
-    assert (variant.controls.resizes, variant.controls.isolates) == (True, True)
-    device = "controls: {remove_device: [take], return_device: [give]}"
-    assert load_text(target(device)).variants[0].controls.removes_devices
+    assert variant.controls.capabilities == {"resize", "isolation"}
+    assert variant.controls.pair("isolation") == (("cut",), ("mend",))
     (plain,) = load_text(target("optional: false")).variants
-    assert not plain.controls.removes_devices
-    assert (plain.controls.resizes, plain.controls.isolates) == (False, False)
+    assert plain.controls.capabilities == frozenset()
+
+
+@pytest.mark.parametrize("capability", PAIRS)
+def test_each_pair_of_controls_is_a_capability(load_text, capability):
+    do, undo = PAIRS[capability]
+    settings = f"controls: {{{do}: [do, it], {undo}: [undo]}}"
+    (variant,) = load_text(target(settings)).variants
+    assert variant.controls.capabilities == {capability}
+    assert variant.controls.pair(capability) == (("do", "it"), ("undo",))
+
+
+def test_controls_of_a_client_need_no_server(load_text):
+    for capability in PAIRS.keys() - ON_THE_SERVER:
+        do, undo = PAIRS[capability]
+        assert load_text(
+            target(f"controls: {{{do}: [do], {undo}: [undo]}}", server="optional: false")
+        ).variants
+
+
+@pytest.mark.parametrize("capability", sorted(ON_THE_SERVER))
+def test_controls_of_a_server_need_its_name(error_of, capability):
+    do, undo = PAIRS[capability]
+    error = str(error_of(target(f"controls: {{{do}: [do], {undo}: [undo]}}", server="optional: false")))
+    assert f"{do} and {undo} are run on its server; name that" in error
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,13 @@ def test_read_back() -> None:
     }
 
 
+def test_read_back_of_components_in_a_list() -> None:
+    """Lustre 2.17 prints the components as a list; older releases print a key for each."""
+    listed = re.sub(r"(?m)^  component\d+:\n    lcme_id", "  - lcme_id", BOTH)
+    assert "component" not in listed
+    assert lustre.parse_negotiated(listed) == lustre.parse_negotiated(BOTH)
+
+
 def test_read_back_of_a_composite_layout_names_the_components() -> None:
     found = lustre.parse_negotiated(BOTH)
     assert (found["stripe_count"], found["component2.stripe_count"]) == ("1", "2")

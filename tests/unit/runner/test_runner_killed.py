@@ -34,6 +34,19 @@ with isolated(LocalHost(), controls, target="nas", reconnected=lambda: True):
     time.sleep(300)
 """
 
+# A server's metadata service is stopped while {flag} exists.
+STOPPED = ISOLATED.replace("import isolated", "import controlled").replace('"isolate"', '"stop_mds"')
+STOPPED = STOPPED.replace('"reconnect"', '"start_mds"').replace(
+    'isolated(LocalHost(), controls, target="nas", reconnected=lambda: True)',
+    'controlled(LocalHost(), controls, "mds_restart", target="nas")',
+)
+WITH_SERVER = """\
+version: 1
+servers: {mds: {transport: local}}
+targets:
+  scratch: {protocol: local, path: /tmp, server: mds, controls: {stop_mds: [a], start_mds: [b]}}
+"""
+
 # A path is lost while {flag} exists.
 LOST_PATH = """
 import sys
@@ -104,6 +117,25 @@ def test_an_isolated_client_is_reconnected(directory: Path, flag: Path, clean: l
     assert not flag.exists()
     assert "isolation from nas: undone" in " ".join(capsys.readouterr().out.split())
     assert list(directory.glob("*.json")) == []
+
+
+@pytest.mark.parametrize(("text", "there"), [(WITH_SERVER, False), (TARGETS, True)])
+def test_a_control_of_a_server_is_undone(
+    directory: Path, flag: Path, clean: list[str], tmp_path: Path, monkeypatch, capsys, text: str, there: bool
+) -> None:
+    killed_while_changed(STOPPED, flag, str(directory), str(flag))
+    (tmp_path / "targets.yaml").write_text(text)
+    on_clients = clean_command.clean
+    only_servers = [(), on_clients] if text == WITH_SERVER else [()]
+
+    def cleaned(host, **options):
+        step = only_servers.pop(0)
+        return step(host, **options) if callable(step) else step
+
+    monkeypatch.setattr(clean_command, "clean", cleaned)
+    assert main(clean) == 0
+    assert flag.exists() is there
+    assert ("mds: mds_restart of nas: undone" in " ".join(capsys.readouterr().out.split())) is not there
 
 
 def test_lost_path_is_restored(directory: Path, flag: Path, clean: list[str], tmp_path: Path, capsys) -> None:

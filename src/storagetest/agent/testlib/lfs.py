@@ -32,6 +32,7 @@ _FIEMAP_EXTENT = struct.Struct("=QQQQQIIII")
 FIEMAP_SYNC = 0x1
 FIEMAP_DEVICE_ORDER = 0x40000000  # lfs(1), "fid2path": extents of one OST after those of another
 EXTENT_LAST = 0x1
+EXTENT_UNKNOWN = 0x2
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 _NOT_SUPPORTED = ("not supported", "Not supported", "not implemented")
 
@@ -106,8 +107,11 @@ class Part:
 
 
 def parse_parts(text: str) -> list[Part]:
-    """Parse the YAML of a file's layout; a plain layout is one component."""
-    blocks = re.split(r"(?m)^\s*component\d+:\s*$", text)
+    """Parse the YAML of a file's layout; a plain layout is one component.
+
+    Components are keys (``component0:``) of old releases of Lustre, and entries of a list of new ones.
+    """
+    blocks = re.split(r"(?m)^\s*(?:component\d+:\s*$|- (?=lcme_id:))", text)
     return [Part(block) for block in (blocks[1:] or blocks)]
 
 
@@ -174,7 +178,12 @@ class Extent:
 
 
 def fiemap(descriptor: int, *, flags: int = FIEMAP_SYNC, most: int = 64) -> tuple[int, list[Extent]]:
-    """Return the number of mapped extents and ``most`` of them at most; skip without FIEMAP (EOPNOTSUPP)."""
+    """Return the number of mapped extents and ``most`` of them at most.
+
+    Skip the case without FIEMAP (EOPNOTSUPP), and if the file system does not know where the data are: then
+    the extents are no map. In that state Lustre 2.17.57's client writes an extent behind a request without
+    room for one, so ask with room first.
+    """
     head = _FIEMAP_HEAD.pack(0, (1 << 64) - 1, flags, 0, most, 0)
     buffer = bytearray(head + bytes(_FIEMAP_EXTENT.size * most))
     try:
@@ -189,4 +198,6 @@ def fiemap(descriptor: int, *, flags: int = FIEMAP_SYNC, most: int = 64) -> tupl
         Extent(_FIEMAP_EXTENT.unpack_from(buffer, at + number * _FIEMAP_EXTENT.size))
         for number in range(min(mapped, most))
     ]
+    if any(extent.flags & EXTENT_UNKNOWN for extent in extents):
+        raise CannotRun("this file system does not know where the data of this file are (FIEMAP)")
     return mapped, extents

@@ -2,14 +2,15 @@
 
 MGS, MDT and two OSTs run in memory on osd-wbcfs, the OSD of Lustre 2.17 that needs no disk. It has no ACLs,
 no user.* attributes, no quota, no fallocate(), no symbolic links and no special files, and `df` always shows
-0 used (docs/findings/posix.md). Slab reclaim on the server destroys its objects, so the script disables that.
+0 used (docs/findings/posix.md). It cuts nothing off, and finds no data (docs/findings/lustre.md). Slab
+reclaim on the server destroys its objects, so the script disables that.
 
 targets.yaml always contains the targets, as optional ones: they are skipped on clients without Lustre.
 """
 
 from __future__ import annotations
 
-from storagetest.lab.services import ADDRESS, OverlayContents, Service, Target
+from storagetest.lab.services import ADDRESS, OverlayContents, Service, Target, YamlValue
 from storagetest.lab.services.client import ISOLATE_CONTROLS
 
 _FSNAME = "lustre"
@@ -38,6 +39,16 @@ preallocated() {
 wait_until 60 preallocated
 lctl conf_param @FSNAME@.sys.timeout=40
 """
+
+_OSP = f"osp.{_FSNAME}-OST0001-osc-MDT0000.active"
+_FAULT_CONTROLS: dict[str, YamlValue] = {
+    "deactivate_ost": ["lctl", "set_param", f"{_OSP}=0"],
+    "activate_ost": ["lctl", "set_param", f"{_OSP}=1"],
+    # Lustre's own fault injection (OBD_FAIL_OST_ENOSPC): osd-wbcfs has no limit of space.
+    "exhaust_space": ["lctl", "set_param", "fail_loc=0x215"],
+    "free_space": ["lctl", "set_param", "fail_loc=0"],
+}
+"""Target controls of the suite's faults. None restarts the MDS: what osd-wbcfs has is lost with its mount."""
 
 SERVICE = Service(
     "lustre",
@@ -69,7 +80,7 @@ SERVICE = Service(
                 # Under emulation the removal of one file takes 30 ms, and a run may leave many files.
                 "deadline": "3min",
                 "matrix": {"stripe_count": [1, 2]},
-                "controls": ISOLATE_CONTROLS,
+                "controls": ISOLATE_CONTROLS | _FAULT_CONTROLS,
             },
             "Served if an --overlay contains Lustre. A client without Lustre skips an optional target.",
         ),
