@@ -48,7 +48,7 @@ class OpLog:
         """Return the operations that ended after ``since`` and not after ``until``, and the total.
 
         Keys: ``ops``, ``total``, ``bins``; ``bytes`` and ``total_bytes`` if there are sizes; and with
-        ``slot`` (ns) ``timeline``, the number of operations that ended in each slot from ``since`` on.
+        ``slot`` (ns) ``timeline``, the coarse bins of those that ended in each slot from ``since`` on.
         """
         first, end = bisect_right(self.ends, since), bisect_right(self.ends, until)
         result: dict[str, Any] = {
@@ -57,10 +57,20 @@ class OpLog:
             "bins": latency_bins.count(self.latencies[first:end]),
         }
         if slot:
-            result["timeline"] = _timeline(self.ends, (first, end), since, slot)
+            result["timeline"] = self._timeline((first, end), since, slot)
         if self.sizes is not None:
             result["bytes"] = sum(self.sizes[first:end])
             result["total_bytes"] = sum(self.sizes)
+        return result
+
+    def _timeline(self, part: tuple[int, int], since: int, slot: int) -> dict[int, dict[int, int]]:
+        index, last = part
+        result: dict[int, dict[int, int]] = {}
+        while index < last:
+            number = max(0, self.ends[index] - since - 1) // slot
+            after = min(last, bisect_right(self.ends, since + (number + 1) * slot, index))
+            result[number] = latency_bins.count(self.latencies[index:after], latency_bins.COARSE)
+            index = after
         return result
 
 
@@ -99,13 +109,3 @@ class BackToBackOpLog(OpLog):
             self.latencies.extend(map(int.__sub__, times[1:], times))
         self._segments.clear()
         return super().report(since, until, slot)
-
-
-def _timeline(ends: array[int], part: tuple[int, int], since: int, slot: int) -> dict[int, int]:
-    index, last = part
-    result: dict[int, int] = {}
-    while index < last:
-        number = max(0, ends[index] - since - 1) // slot
-        after = min(last, bisect_right(ends, since + (number + 1) * slot, index))
-        result[number], index = after - index, after
-    return result

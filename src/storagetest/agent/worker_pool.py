@@ -343,16 +343,17 @@ def _serve(make: Callable[[int], object], index: int, commands: int, replies: in
 def _sum_up(reports: Sequence[dict[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
     totals: dict[str, dict[str, Any]] = {}
     for report in reports:
-        for name, values in report.items():
-            total = totals.setdefault(name, {})
-            for key, value in values.items():
-                if isinstance(value, dict):  # bins, or a timeline
-                    counts = total.setdefault(key, {})
-                    for number, count in value.items():
-                        counts[number] = counts.get(number, 0) + count
-                else:
-                    total[key] = total.get(key, 0) + value
+        _add(totals, report)
     return totals
+
+
+def _add(totals: dict[Any, Any], counts: dict[Any, Any]) -> None:
+    """Add the counts to the totals of the same keys, at every level."""
+    for key, value in counts.items():
+        if isinstance(value, dict):
+            _add(totals.setdefault(key, {}), value)
+        else:
+            totals[key] = totals.get(key, 0) + value
 
 
 def kill(pid: int) -> None:

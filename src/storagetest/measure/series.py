@@ -13,6 +13,17 @@ LOAD = "load"
 LATENCY = "latency"
 """The source of percentiles over time. Those of several hosts are never combined: percentiles cannot be."""
 
+QUANTILES = {"p50": 0.5, "p99": 0.99}
+"""The percentiles over time."""
+
+
+def has_percentile(count: int, q: float) -> bool:
+    """Whether ``count`` latencies of an interval are enough to draw the percentile ``q``: ``1/(1-q)`` are.
+
+    These are points of a drawing; verdicts use the histograms of whole repeats.
+    """
+    return count * (1 - q) >= 1 - 1e-9
+
 
 @dataclass(frozen=True, slots=True)
 class Series:

@@ -142,10 +142,19 @@ def test_an_op_log_reports_operations_that_ended_in_the_window():
 
 
 def test_the_timeline_counts_operations_that_ended_in_each_slot():
-    log = op_log((5, 11, 20, 21, 45, 50), [1] * 6)
+    log = op_log((5, 11, 20, 21, 45, 50), (7, 7, 100, 100, 1000, 1001))
     report = log.report(10, 50, 10)  # 11 and 20 end in the first ten after 10, 21 in the second
-    assert report["timeline"] == {0: 2, 1: 1, 3: 2}
-    assert sum(report["timeline"].values()) == report["ops"] == 5
+    assert report["timeline"] == {
+        0: {7: 1, 100: 1},
+        1: {100: 1},
+        3: {992: 2},
+    }  # 960 to 1023 are one coarse bin
+    assert sum(sum(bins.values()) for bins in report["timeline"].values()) == report["ops"] == 5
+
+
+@pytest.mark.parametrize("ns", [0, 15, 16, 1000, 10**6, 10**10])
+def test_a_coarse_bin_is_near_its_latencies(ns):
+    assert abs(latency_bins.middle(ns, latency_bins.COARSE) - ns) <= ns / 16
 
 
 def test_a_chain_counts_nothing_between_its_segments():

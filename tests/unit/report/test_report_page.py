@@ -252,14 +252,17 @@ def test_percentiles_over_time_are_those_of_the_intervals_within_the_repeats(mak
         for n, each in enumerate(make_record().run.samples)
     )
     text = part(page_of([make_record(samples=samples)]), "repeats")
-    assert '<th scope="col" class="n">read p50</th><th scope="col" class="n">read p99</th>' in text
+    assert (
+        '<th scope="col" class="n">read completion p50</th><th scope="col" class="n">read completion p99</th>'
+        in text
+    )
     for at in ("1", "2.5", "11", "12.5"):  # two intervals of each repeat
         assert f'<th scope="row">{at}</th>' in text
     assert "8.00 ms" in text
     two = tuple(replace(each, series=(*each.series, series("p50", 2e-3, "d"))) for each in samples)
     text = part(page_of([make_record(samples=two)]), "repeats")
-    assert "read p50, c" in text
-    assert "read p50, d" in text
+    assert "read completion p50, c" in text
+    assert "read completion p50, d" in text
 
 
 def test_block_size_and_queue_depth_swept_at_once_are_a_heat_map(make_record):

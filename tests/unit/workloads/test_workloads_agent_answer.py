@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storagetest.errors import WorkloadError
+from storagetest.workloads._agent.base import _timeline
 from storagetest.workloads._agent.result import read_result
 
 OPERATION = {"ops": 3, "total": 4, "bins": {"100": 1, "129": 2}, "bytes": 30, "total_bytes": 40}
@@ -45,6 +46,18 @@ def test_the_numbers_are_the_agents():
     assert answer.cpu.share == pytest.approx(0.5)
 
 
+def test_rates_and_percentiles_over_time_are_those_of_each_interval():
+    timeline = {"0": {"104": 1, "976": 2}, "2": {"976": 1}}  # in 0.2 s each; the last interval has 0.1 s
+    text = changed(
+        began=7.0, operation_ops=4, operation_bins={"100": 1, "1004": 3}, operation_timeline=timeline
+    )
+    series = {one.name: one for one in _timeline(read_result(text, ""), "client", 6.5, 0.2)}
+    rate, median = series["create operations"], series["create p50"]
+    assert (rate.times, rate.values) == ((0.7, 0.9, 1.0), pytest.approx((15, 0, 10)))
+    assert (median.source, median.times, median.values) == ("latency", (0.7,), pytest.approx((976e-9,)))
+    assert "create p99" not in series  # an interval with fewer than 100 operations has none
+
+
 @pytest.mark.parametrize("dirty", [f"Welcome!\n{GOOD}", f"{GOOD}[1]\nbye\n", GOOD.replace("\n", "\r\n")])
 def test_what_others_print_does_not_matter(dirty):
     assert read_result(dirty, "noise") == read_result(GOOD, "")
@@ -69,6 +82,9 @@ def test_what_others_print_does_not_matter(dirty):
         (changed(operation_ops=0, operation_bins={}), "nothing was done"),
         (changed(operation_ops=2), "2 of 4 operations, 3 latencies"),
         (changed(operation_total=2), "3 of 2 operations"),
+        (changed(operation_timeline={"0": {"104": 2}}), "3 operations, 2 in their timeline"),
+        (changed(operation_timeline={"0": {"104": -3}}), "not a count"),
+        (changed(operation_timeline={"0": 3}), "cannot be trusted"),
         (changed(operation_bytes=50), "50 of 40 B"),
         (changed(operation_bins={"100": 1, "128": 2}), "not a bucket"),
         (changed(operation_ops=3.0), "not a count"),

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -263,6 +264,19 @@ def test_holes_are_found_out(directory, data, holes):
     reported = f"{4 * MIB} bytes long with {data} allocated; {holes} of 64 places in it read as zeros"
     with pytest.raises(WorkloadError, match=reported):
         base._check_filled(directory, str(path), 4 * MIB, direct=True)
+
+
+@pytest.mark.parametrize(("asks", "blocks"), [(True, 2048), (False, 8)])
+def test_allocated_blocks_are_asked_of_the_server(tmp_path, asks, blocks):
+    stat = tmp_path / "stat"
+    cached = "echo 1048576 2048 512" if asks else "echo 'unrecognized option' >&2; exit 1"
+    stat.write_text(f"#!/bin/sh\ncase $1 in --cached=never) {cached};; *) echo 1048576 8 512;; esac\n")
+    stat.chmod(0o755)
+    script = ["sh", "-c", base._ALLOCATED, "allocated", "file"]
+    done = subprocess.run(
+        script, env={"PATH": f"{tmp_path}:{os.environ['PATH']}"}, capture_output=True, timeout=60, check=True
+    )
+    assert done.stdout.split() == [b"1048576", b"%d" % blocks, b"512"]
 
 
 def test_a_filled_file_of_another_size_is_an_error(directory):

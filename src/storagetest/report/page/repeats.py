@@ -111,7 +111,7 @@ def _percentiles(charts: ChartList, run: Run) -> None:
     x = Axis("seconds since the first repeat began", "{:g}".format)
     title = f"{run.variant}: {case_title(run)}"
     if intervals := list(_of_intervals(run, min(begun))):
-        y = Axis("completion latency", _seconds, log=True)
+        y = Axis("latency", _seconds, log=True)
         charts.add(intervals, x, y, title, "A point for each interval, at its end.")
         return
     names = [name for name in _PERCENTILES if name in run.metrics and metric_value(run, run.metrics[name])]
@@ -133,7 +133,7 @@ def _of_intervals(run: Run, start: float) -> Iterator[Line]:
     for sample in run.samples:
         for one in sample.series if sample.began is not None else ():
             if one.source == LATENCY:
-                name = f"{one.name.replace(' completion', '')}{f', {one.host}' * several}"
+                name = f"{one.name}{f', {one.host}' * several}"
                 at = (sample.began or 0.0) - start
                 points.setdefault(name, []).extend(
                     (round(at + time, 3), value) for time, value in zip(one.times, one.values, strict=True)

@@ -24,8 +24,9 @@ from pydantic.fields import FieldInfo
 from storagetest.config.base import Mark, Size, WorkloadOptions
 from storagetest.errors import WorkloadError
 from storagetest.measure.bottleneck import Utilisation
+from storagetest.measure.histogram import Histogram
 from storagetest.measure.run import Sample
-from storagetest.measure.series import LOAD, Series
+from storagetest.measure.series import LATENCY, LOAD, QUANTILES, Series, has_percentile
 from storagetest.measure.unit import Unit
 from storagetest.protocols.base import Attachment, AttachmentKind
 from storagetest.units import format_size
@@ -182,19 +183,26 @@ class DataSetWorkload(AgentWorkload[O]):
 
 
 def _timeline(result: AgentResult, host: str, first: float, interval: float) -> tuple[Series, ...]:
-    """Return operations per second over time, by operation, in seconds since the ``first`` phase began.
+    """Return rates and percentiles over time, by operation, in seconds since the ``first`` phase began.
 
     The last interval of a phase ends with the phase.
     """
-    points: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
+    rates: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
+    percentiles: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
     for phase in result.phases.values():
         for name, entry in phase.operations.items():
             for slot in range(1 + max(entry.timeline, default=-1)):
+                latencies = entry.timeline.get(slot, Histogram())
                 end = min((slot + 1) * interval, phase.seconds)
-                rate = entry.timeline.get(slot, 0) / max(end - slot * interval, 1e-9)
-                points[name].append((round(phase.began - first + end, 6), rate))
+                at = round(phase.began - first + end, 6)
+                rates[f"{name} operations"].append((at, latencies.count / max(end - slot * interval, 1e-9)))
+                for quantile, q in QUANTILES.items():
+                    if has_percentile(latencies.count, q):
+                        percentiles[f"{name} {quantile}"].append((at, latencies.percentile(q)))
+    kinds = ((LOAD, Unit.PER_SECOND, rates), (LATENCY, Unit.SECONDS, percentiles))
     return tuple(
-        Series(LOAD, f"{name} operations", Unit.PER_SECOND, host, *map(tuple, zip(*pairs, strict=True)))
+        Series(source, name, unit, host, *map(tuple, zip(*pairs, strict=True)))
+        for source, unit, points in kinds
         for name, pairs in points.items()
     )
 

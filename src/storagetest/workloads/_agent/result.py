@@ -36,7 +36,8 @@ _ADVICE = {
 class OpStats:
     """Operations of one kind in a phase: ``ops`` in its window, ``total`` in all; bytes likewise (0: none).
 
-    ``timeline`` maps an interval's number to the operations that ended in it; empty if none was requested.
+    ``timeline`` maps an interval's number to the latencies of the operations that ended in it, in coarse bins
+    (:mod:`storagetest.agent.latency_bins`); empty if none was requested.
     """
 
     ops: int
@@ -44,7 +45,7 @@ class OpStats:
     bytes: int
     total_bytes: int
     latency: Histogram
-    timeline: Mapping[int, int] = field(default_factory=dict)
+    timeline: Mapping[int, Histogram] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,14 +156,19 @@ def _op_stats(name: str, report: Mapping[str, Any]) -> OpStats:
     latency = Histogram.from_fio_bins(report["bins"])
     ops, total = _count(name, report["ops"]), _count(name, report["total"])
     moved, in_all = _count(name, report.get("bytes", 0)), _count(name, report.get("total_bytes", 0))
-    timeline = {int(slot): _count(name, count) for slot, count in report.get("timeline", {}).items()}
-    if timeline and sum(timeline.values()) != ops:
-        raise ValueError(f"{name}: {ops} operations, {sum(timeline.values())} in their timeline")
+    timeline = {int(slot): _coarse(name, bins) for slot, bins in report.get("timeline", {}).items()}
+    in_timeline = sum(latencies.count for latencies in timeline.values())
+    if timeline and in_timeline != ops:
+        raise ValueError(f"{name}: {ops} operations, {in_timeline} in their timeline")
     if latency.count != ops or ops > total or moved > in_all:
         raise ValueError(
             f"{name}: {ops} of {total} operations, {latency.count} latencies, {moved} of {in_all} B"
         )
     return OpStats(ops, total, moved, in_all, latency, timeline)
+
+
+def _coarse(name: str, bins: Mapping[str, Any]) -> Histogram:
+    return Histogram(tuple(sorted((int(ns), _count(name, count)) for ns, count in bins.items())))
 
 
 def _number(name: str, value: object) -> float:

@@ -61,6 +61,13 @@ done
 """
 
 
+# $1: the file. Its size and its blocks, asked of the server: SMB's client answers with those at its creation
+# for a second. coreutils before 8.31 cannot ask.
+_ALLOCATED = """
+stat --cached=never --format='%s %b %B' "$1" 2>/dev/null || stat --format='%s %b %B' "$1"
+"""
+
+
 class FioOptions(WorkloadOptions):
     """Options of every fio workload."""
 
@@ -415,7 +422,8 @@ def _check_filled(attachment: Attachment, filename: str, size: int, *, direct: b
     random, so a place that reads as zeros is a hole.
     """
     client = attachment.client
-    output = client.run(["stat", "--format=%s %b %B", filename], deadline=SLACK).stdout
+    script = ["sh", "-c", _ALLOCATED, "storagetest-allocated", filename]
+    output = client.run(script, deadline=SLACK).stdout
     length, blocks, unit = (int(word) for word in output.split())
     if length == size and blocks * unit >= size * SHARE_OF_FREE:
         return

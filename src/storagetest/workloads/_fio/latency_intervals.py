@@ -8,8 +8,7 @@ has no such log of total latency. An interval that the runtime cuts short has no
 Rules:
 
 1. The counts of all workers in an interval are added up; percentiles are never averaged.
-2. A percentile ``q`` of an interval with fewer than ``1/(1-q)`` I/Os is left out. These are points of a
-   drawing; verdicts use the histograms of whole repeats.
+2. A percentile is left out of an interval with few I/Os (:func:`.has_percentile`).
 3. A load of many workers has longer intervals (:attr:`.FioJob.histogram_interval`).
 """
 
@@ -20,14 +19,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 
 from storagetest.measure.histogram import BUCKETS, bucket_start
-from storagetest.measure.series import LATENCY, Series
+from storagetest.measure.series import LATENCY, QUANTILES, Series, has_percentile
 from storagetest.measure.unit import Unit
 from storagetest.workloads._fio.job import LOG
 
 FILE = f"{LOG}_clat_hist.log"
 """fio's name of the log."""
 
-_QUANTILES = {"p50": 0.5, "p99": 0.99}
 _DIRECTIONS = {"0": "read", "1": "write"}
 _NANOSECOND = 1e-9
 
@@ -50,7 +48,7 @@ def percentiles_over_time(text: str, host: str, *, start: float, interval: float
         mine = {number: slots[way, number] for way, number in sorted(slots) if way == direction}
         found += [
             _series(f"{direction} completion {name}", q, mine, host, interval)
-            for name, q in _QUANTILES.items()
+            for name, q in QUANTILES.items()
         ]
     return tuple(one for one in found if one.times)
 
@@ -59,7 +57,7 @@ def _series(name: str, q: float, slots: Mapping[int, Sequence[int]], host: str, 
     points = [
         (round(number * interval, 6), _percentile(counts, q))
         for number, counts in slots.items()
-        if sum(counts) * (1 - q) >= 1 - 1e-9
+        if has_percentile(sum(counts), q)
     ]
     return Series(
         LATENCY, name, Unit.SECONDS, host, tuple(at for at, _ in points), tuple(value for _, value in points)
