@@ -39,6 +39,7 @@ MODULES = (
     Module("nfs3/nlm.py", "nlm4.x", "RFC 1813", "NLM version 4: locks."),
     Module("nfs3/nsm.py", "nsm.x", "XNFS", "The Network Status Monitor."),
     Module("nfs4/types.py", "nfs4.x", "RFC 7863", "NFS versions 4.0 to 4.2.", uses="rpc.x"),
+    Module("nfs4/block_layout.py", "pnfs_block.x", "RFC 5663", "pNFS: the block layout.", uses="nfs4.x"),
 )
 BASE = {
     "int": ("INT", "int"),
@@ -238,10 +239,11 @@ class Writer:
             head.append("from typing import ClassVar")
         head += ["", "from storagetest.wire.xdr.codecs import ("]
         head += [*(f"    {name}," for name in codecs), ")"]
-        if self.imported:
+        used = sorted(name for name in self.imported if re.search(rf"\b{name}\b", body))
+        if used:
             home = next(one.path for one in MODULES if one.text == self.module.uses)
             path = f"storagetest.wire.{home.removesuffix('.py').replace('/', '.')}"
-            head.insert(-len(codecs) - 2, f"from {path} import {', '.join(sorted(self.imported))}")
+            head.insert(-len(codecs) - 2, f"from {path} import {', '.join(used)}")
         return "\n".join(head) + "\n" + body.rstrip() + "\n"
 
     def define(self, name: str) -> None:

@@ -123,6 +123,8 @@ for row, operations, *statuses in (
 ):  # fmt: skip
     wrong_error(row, operations, *statuses)
 
+refuses("layoutreturn-none | 18.44.3 | LAYOUTRETURN of nothing ends with NFS4ERR_SERVERFAULT", "LAYOUTRETURN")
+
 # READ_PLUS, COPY and what has no server
 
 CONTENTS = "value.rpr_contents"

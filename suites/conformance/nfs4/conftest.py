@@ -19,7 +19,9 @@ from storagetest.plugin.conformance.cases import WireLog, case_of
 from storagetest.plugin.conformance.first_look import Look
 from storagetest.plugin.conformance.known_issues import apply_identified
 from storagetest.plugin.conformance.repeated_faults import fail_on_faults
+from storagetest.suites.conformance.nfs4.layouts import LayoutFile, pnfs_client
 from storagetest.suites.conformance.nfs4.security import Secured
+from storagetest.wire.nfs4.callbacks import Callbacks
 from storagetest.wire.nfs4.client import Nfs4Client, ok
 from storagetest.wire.nfs4.harness import Nfs4Endpoint, Nfs4Facts, Nfs4Harness, clean_up, look, values
 from storagetest.wire.nfs4.operations import (
@@ -33,7 +35,7 @@ from storagetest.wire.nfs4.operations import (
     write,
 )
 from storagetest.wire.nfs4.state import StateOwner
-from storagetest.wire.nfs4.types import FATTR4_MODE, nfs_ftype4
+from storagetest.wire.nfs4.types import FATTR4_FS_LAYOUT_TYPES, FATTR4_MODE, layouttype4, nfs_ftype4
 from storagetest.wire.rpc.describe import make_decoder
 from storagetest.wire.tcp import RecordedConnection
 
@@ -191,3 +193,30 @@ def here(request: pytest.FixtureRequest, facts: Nfs4Facts, bench: Nfs4Harness) -
     handle = made["GETFH"].object
     ok(nfs.compound(putfh(handle), setattr_({FATTR4_MODE: 0o777})))
     return Arranged(nfs, handle)
+
+
+# pNFS
+
+LAYOUT_DATA = b"".join(bytes([97 + at]) * 4096 for at in range(16))
+"""The bytes of the file whose layouts the cases get: each 4096 of them have another letter."""
+
+
+@pytest.fixture
+def layout_kind(here: Arranged) -> layouttype4:
+    """Return a layout type that the server announces for the file system; skip if there is none."""
+    found: tuple[layouttype4, ...] = here.read(here.handle, FATTR4_FS_LAYOUT_TYPES).get(
+        FATTR4_FS_LAYOUT_TYPES, ()
+    )
+    if not found:
+        pytest.skip("the server announces no layout type (fs_layout_type): it has no pNFS here")
+    blocks = layouttype4.LAYOUT4_BLOCK_VOLUME
+    return blocks if blocks in found else found[0]
+
+
+@pytest.fixture
+def laid(bench: Nfs4Harness, here: Arranged, layout_kind: layouttype4, version: int) -> LayoutFile:
+    """Return the file ``file`` with :data:`LAYOUT_DATA`, open for both by a client that uses pNFS."""
+    here.file(b"file", LAYOUT_DATA)
+    callbacks = Callbacks()
+    nfs = pnfs_client(bench, version, callbacks)
+    return LayoutFile(StateOwner(nfs).open(here.handle, b"file"), layout_kind, callbacks)

@@ -14,20 +14,21 @@ def rule(
     v41: str = "",
     *,
     v42: str = "",
+    of: str = "RFC 8881",
     over: Mapping[str, Any] | None = None,
     arg: str = "what",
     **values: Any,
 ) -> Callable[[Any], Any]:
     """Mark a function as the cases NFS40-, NFS41- and NFS42-``name``; it has the parameter ``minor``.
 
-    ``v40`` is a section of RFC 7530, ``v41`` of RFC 8881 (for 4.1 and 4.2), ``v42`` one of another RFC with
-    its name, for 4.2 alone; without a section there is no case for that version. With ``over`` there is a
-    case for each of its values, the parameter ``arg``, with its key at the end of the id.
+    ``v40`` is a section of RFC 7530, ``v41`` of the standard ``of`` (for 4.1 and 4.2), ``v42`` one of another
+    RFC with its name, for 4.2 alone; without a section there is no case for that version. With ``over`` there
+    is a case for each of its values, the parameter ``arg``, with its key at the end of the id.
     """
     sections = {
         0: v40 and f"RFC 7530 {v40}",
-        1: v41 and f"RFC 8881 {v41}",
-        2: v42 or (v41 and f"RFC 8881 {v41}"),
+        1: v41 and f"{of} {v41}",
+        2: v42 or (v41 and f"{of} {v41}"),
     }
     found = []
     for minor, section in sections.items():

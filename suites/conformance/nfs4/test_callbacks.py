@@ -13,6 +13,7 @@ import pytest
 
 from storagetest.errors import DeadlineExceeded
 from storagetest.polling import wait_until
+from storagetest.suites.conformance.nfs4.conflicts import conflict
 from storagetest.suites.conformance.nfs4.minors import rule
 from storagetest.suites.conformance.nfs4.slots import session_of
 from storagetest.wire.nfs4.callbacks import CallbackListener, Callbacks
@@ -144,29 +145,6 @@ def held(bench, here, callbacks, version) -> Delegation:
         pytest.skip("the server does not use the connection of CREATE_SESSION as a back channel")
     ok(nfs.compound(op("RECLAIM_COMPLETE", RECLAIM_COMPLETE4args(False))))
     return delegated(nfs, here, callbacks)
-
-
-@dataclass
-class Conflict:
-    """Operations of another client that conflict with a delegation; they were sent, and no reply was read."""
-
-    nfs: Nfs4Client
-    ops: tuple[nfs_argop4, ...]
-    xid: int
-
-    def end(self) -> Done:
-        """Return the reply to the request, and after NFS4ERR_DELAY that to its repetitions."""
-        session = session_of(self.nfs)
-        result = self.nfs.rpc.receive(self.xid).result
-        session.next[0] = session.next.get(0, 1) + 1
-        if result.status == nfsstat4.NFS4ERR_DELAY:
-            return self.nfs.compound(*self.ops)
-        return Done(result)
-
-
-def conflict(nfs: Nfs4Client, *ops: nfs_argop4) -> Conflict:
-    """Send operations, and read no reply."""
-    return Conflict(nfs, ops, nfs.rpc.send(nfs.rpc.procedure("COMPOUND"), nfs.encode(*ops)))
 
 
 def open_to_write(nfs: Nfs4Client, directory: bytes) -> tuple[nfs_argop4, ...]:

@@ -15,15 +15,11 @@ from storagetest.wire.nfs4.client import Done, ok, refused
 from storagetest.wire.nfs4.operations import ANONYMOUS, INVALID, op, putfh, unchecked, write
 from storagetest.wire.nfs4.state import OpenFile, StateOwner
 from storagetest.wire.nfs4.types import (
-    FATTR4_FS_LAYOUT_TYPES,
     OPEN4_SHARE_ACCESS_READ,
     ALLOCATE4args,
     DEALLOCATE4args,
-    GETDEVICEINFO4args,
     IO_ADVISE4args,
     LAYOUTERROR4args,
-    LAYOUTGET4args,
-    LAYOUTRETURN4args,
     LAYOUTSTATS4args,
     OFFLOAD_CANCEL4args,
     OFFLOAD_STATUS4args,
@@ -33,9 +29,6 @@ from storagetest.wire.nfs4.types import (
     app_data_block4,
     data_content4,
     io_info4,
-    layoutiomode4,
-    layoutreturn4,
-    layoutreturn_type4,
     layouttype4,
     layoutupdate4,
     nfsstat4,
@@ -370,36 +363,3 @@ def test_an_optional_operation_is_refused_by_a_status_of_its_own(full, what, obs
         nfsstat4.NFS4ERR_OP_ILLEGAL,
         nfsstat4.NFS4ERR_BADXDR,
     ), f"{done.line}: there is no layout and no copy"
-
-
-def no_layouts(here) -> None:
-    """Skip if the server announces pNFS for the file system."""
-    found = here.read(here.handle, FATTR4_FS_LAYOUT_TYPES).get(FATTR4_FS_LAYOUT_TYPES, ())
-    if found:
-        pytest.skip(f"the server announces layouts of the types {found}; this case is of one without")
-
-
-@rule("LAYOUTGET-NONE", "", "18.43.3", kills=("layoutget",))
-def test_a_file_system_without_layouts_has_none(nfs, here):
-    no_layouts(here)
-    file = StateOwner(nfs).open(here.handle, b"file", how=unchecked())
-    kind, mode = layouttype4.LAYOUT4_NFSV4_1_FILES, layoutiomode4.LAYOUTIOMODE4_READ
-    asked = LAYOUTGET4args(False, kind, mode, 0, BLOCK, 0, file.stateid, BLOCK)
-    done = served("LAYOUTGET", file.on(op("LAYOUTGET", asked)))
-    refused(done, nfsstat4.NFS4ERR_LAYOUTUNAVAILABLE, nfsstat4.NFS4ERR_UNKNOWN_LAYOUTTYPE)
-    file.close()
-
-
-@rule("GETDEVICEINFO-NONE", "", "18.40.3", level="MAY")
-def test_a_device_that_does_not_exist(nfs, here, observe):
-    no_layouts(here)
-    asked = GETDEVICEINFO4args(bytes(16), layouttype4.LAYOUT4_NFSV4_1_FILES, BLOCK, ())
-    observe(nfs.compound(op("GETDEVICEINFO", asked)).status.name)
-
-
-@rule("LAYOUTRETURN-NONE", "", "18.44.3", level="MAY")
-def test_all_layouts_of_a_client_without_one_are_returned(nfs, here, observe):
-    no_layouts(here)
-    kind, mode = layouttype4.LAYOUT4_NFSV4_1_FILES, layoutiomode4.LAYOUTIOMODE4_ANY
-    asked = LAYOUTRETURN4args(False, kind, mode, layoutreturn4(layoutreturn_type4.LAYOUTRETURN4_ALL))
-    observe(nfs.compound(putfh(here.handle), op("LAYOUTRETURN", asked)).status.name)

@@ -633,6 +633,8 @@ class layouttype4(IntEnum):
     LAYOUT4_NFSV4_1_FILES = 0x1
     LAYOUT4_OSD2_OBJECTS = 0x2
     LAYOUT4_BLOCK_VOLUME = 0x3
+    LAYOUT4_FLEX_FILES = 0x4
+    LAYOUT4_SCSI = 0x5
 
 
 

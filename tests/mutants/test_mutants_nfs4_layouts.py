@@ -1,0 +1,66 @@
+"""The cases of layouts, tested: each broken rule is noticed, and no sound server accused.
+
+The server is ours (``tests/controllers/pnfs_nfs.py``), because NFS-Ganesha on loopback has no layouts. With
+``--write-mutants`` the table of docs/ is written again.
+"""
+
+import mutation_run
+import pytest
+from mutation_run import ROOT, Outcomes
+from nfs4_layout_mutants import MUTANTS
+from selection import selected_mutants
+
+PAGE = ROOT / "docs" / "mutants-nfs4-layouts.md"
+DEPENDS_ON = (
+    "suites/conformance/nfs4/test_layout",
+    "suites/conformance/nfs4/layouts.py",
+    "suites/conformance/nfs4/conftest.py",
+    "src/storagetest/wire/",
+    "src/storagetest/plugin/conformance/",
+    "tests/controllers/pnfs_",
+    "tests/mutants/nfs4_layout_",
+    "tests/mutants/mutant_row.py",
+    "tests/mutants/mutation_run.py",
+    "tests/mutants/proxy.py",
+    "tests/mutants/rpc_records.py",
+)
+"""Starts of the paths that all of these mutants depend on (see :mod:`selection`)."""
+KEPT = ("passed", "observed", "skipped")
+HEAD = """# Mutants: layouts of pNFS
+
+A small server of NFSv4.1 and 4.2 with block layouts violates one rule at a time
+(`tests/controllers/pnfs_nfs.py`). Each line lists a mutant, the violated rule (sections of RFC 8881, if they
+name no other), and the cases that detect it. `tox -e mutants` runs all of them;
+`pytest tests/mutants/test_mutants_nfs4_layouts.py --write-mutants` writes this page.
+
+"""
+
+
+@pytest.fixture(scope="module")
+def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
+    """Run the honest cases and every mutant; where only mutants were selected, these alone."""
+    names, honest = selected_mutants(request, MUTANTS)
+    where = tmp_path_factory.mktemp("mutants")
+    return mutation_run.run("nfs4_layout_mutation_run", where, only=names, honest=honest)
+
+
+def test_no_sound_server_is_accused(outcomes: Outcomes) -> None:
+    honest = [one for one in outcomes.honest if one["target"].endswith("-honest")]
+    bad = mutation_run.unexpected_outcomes(honest, KEPT)
+    assert not bad, "\n".join(bad)
+    assert sum(one["outcome"] in ("passed", "observed") for one in honest) > 200
+
+
+def test_every_claim_to_kill_is_true(outcomes: Outcomes) -> None:
+    assert not mutation_run.false_claims(outcomes), "\n".join(mutation_run.false_claims(outcomes))
+
+
+@pytest.mark.parametrize("name", sorted(MUTANTS))
+def test_mutant_is_killed_by_a_case_that_names_its_rule(outcomes: Outcomes, name: str) -> None:
+    assert not mutation_run.surviving(MUTANTS, outcomes, [name])
+
+
+def test_the_page_lists_every_mutant(outcomes: Outcomes, pytestconfig: pytest.Config) -> None:
+    """``--write-mutants`` writes docs/mutants-nfs4-layouts.md again."""
+    text = HEAD + mutation_run.table(MUTANTS, outcomes.killers)
+    mutation_run.check_page(PAGE, text, MUTANTS, write=pytestconfig.option.write_mutants)
