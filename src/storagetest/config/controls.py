@@ -7,6 +7,7 @@
         controls:
           grow: [sh, -c, "lvextend --size 2g vg/lun0"]     # on the server
           shrink: [sh, -c, "lvreduce --yes --size 1g vg/lun0"]
+          restart: [systemctl, restart, target]            # on the server
 
 A suite runs only the command lines that the targets file gives. A case that needs another one is skipped.
 """
@@ -25,7 +26,7 @@ Command = Annotated[Items[str], Field(min_length=1)]
 
 
 class Controls(Model):
-    """Pairs of command lines: the second of a pair undoes the first."""
+    """Pairs of command lines, of which the second undoes the first, and `restart`."""
 
     renamed_keys: ClassVar[Mapping[str, str]] = {"cut_off": "isolate", "let_back": "reconnect"}
 
@@ -46,6 +47,10 @@ class Controls(Model):
 
     return_device: Command | None = None
     """Run on a client: undo `remove_device`."""
+
+    restart: Command | None = None
+    """Run on the target's `server`: restart the service, as after a reboot: it forgets its clients' state.
+    It also interrupts all others that use the server."""
 
     @model_validator(mode="after")
     def _in_pairs(self) -> Self:
@@ -69,3 +74,8 @@ class Controls(Model):
     def removes_devices(self) -> bool:
         """Whether a client's device can be taken away."""
         return self.remove_device is not None
+
+    @property
+    def restarts(self) -> bool:
+        """Whether the target's service can be restarted."""
+        return self.restart is not None

@@ -104,9 +104,14 @@ class Targets:
             controls=entry.controls or NO_CONTROLS,
         )
         self._check_scale(variant, common, where)
-        if variant.controls.resizes and variant.server is None:
-            place = (common.child("controls") or node).key_place
-            self.problems.add(place, f"{where}.controls: grow and shrink are run on its server; name that")
+        if variant.server is None:
+            for wanted, names in (
+                (variant.controls.resizes, "grow and shrink are"),
+                (variant.controls.restarts, "restart is"),
+            ):
+                if wanted:
+                    place = (common.child("controls") or node).key_place
+                    self.problems.add(place, f"{where}.controls: {names} run on its server; name that")
         return self._expand(variant, node, protocol, where)
 
     def _clients(self, node: YamlNode, where: str) -> tuple[HostConfig, ...]:

@@ -50,7 +50,7 @@ _SLOW = 3.0
 _ATTACHMENT_TIMEOUT = 30.0
 """Timeout in seconds of one access to a file system or device that may be lost (chosen)."""
 
-CONFIGURED_CAPABILITIES = ("two_clients", "same_data", "resize", "isolation", "device_removal")
+CONFIGURED_CAPABILITIES = ("two_clients", "same_data", "resize", "isolation", "device_removal", "restart")
 """The capabilities of a variant by its clients, its ``same_data`` and its controls in the targets file."""
 
 
@@ -154,6 +154,7 @@ class RunState:
             variant.controls.resizes,
             variant.controls.isolates,
             variant.controls.removes_devices,
+            variant.controls.restarts,
         )
         names = set(compress(CONFIGURED_CAPABILITIES, present))
         return self.protocol(variant).capabilities(variant.options) | names

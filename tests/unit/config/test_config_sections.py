@@ -111,6 +111,9 @@ def test_controls_are_command_lines_in_pairs(load_text):
     assert load_text(target(device)).variants[0].controls.removes_devices
     (plain,) = load_text(target("optional: false")).variants
     assert not plain.controls.removes_devices
+    assert not plain.controls.restarts
+    (again,) = load_text(target("controls: {restart: [reboot]}")).variants
+    assert again.controls.restarts
     assert (plain.controls.resizes, plain.controls.isolates) == (False, False)
 
 
@@ -124,6 +127,7 @@ def test_controls_are_command_lines_in_pairs(load_text):
         ("controls: {grow: ls -l, shrink: [x]}", "server: array", "grow"),
         ("controls: {halt: [x]}", "server: array", "halt"),
         ("controls: {grow: [x], shrink: [x]}", "optional: false", "are run on its server; name that"),
+        ("controls: {restart: [x]}", "optional: false", "restart is run on its server; name that"),
         ("same_data: first", "server: array", "this is the target itself"),
         ("same_data: frist", "server: array", "unknown target 'frist'"),
     ],
