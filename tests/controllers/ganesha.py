@@ -5,6 +5,9 @@ a port mapper of ours: without one it does not start. The machine's name there i
 server asks DNS for it, which takes 10 s where no name server answers. For the locks of NFSv3 the server needs
 a status monitor at localhost: there that is the address of ours, which needs root. It uses no service of the
 machine, and leaves nothing. Its file system calls need root; another user needs ``sudo`` without a password.
+
+With a ``grace`` period it can be restarted by a command. A shell, process 1 of a PID namespace, starts it
+again after it was killed; the exports remain, and so do the ports.
 """
 
 from __future__ import annotations
@@ -26,7 +29,18 @@ from storagetest.polling import wait_until
 
 EXPORT, READ_ONLY, SQUASHED = "/run/export", "/run/readonly", "/run/squashed"
 _PLUGINS = "/usr/lib/x86_64-linux-gnu/ganesha"
-_STARTED, _STOPPED = 20.0, 5.0
+_STARTED, _STOPPED = 60.0, 5.0
+_RESTARTS = """
+mkfifo -m 666 {state}/restart {state}/restarted
+while :; do
+    {server} &
+    read line <{state}/restart
+    kill -KILL $!
+    wait $! || :
+    echo killed >{state}/restarted
+done
+"""
+_RESTART = 'echo again >"$0/restart" && read line <"$0/restarted"'
 _CONFIGURATION = """
 NFS_CORE_PARAM {{
     NFS_Port = {nfs}; MNT_Port = {mount}; NLM_Port = {lock}; Rquota_Port = {quota};
@@ -36,7 +50,7 @@ NFS_CORE_PARAM {{
 }}
 NFS_KRB5 {{ {kerberos} }}
 NFSv4 {{
-    RecoveryRoot = "{state}"; Graceless = true; Lease_Lifetime = {lease}; Grace_Period = {lease};
+    RecoveryRoot = "{state}"; Graceless = {graceless}; Lease_Lifetime = {lease}; Grace_Period = {grace};
     Minor_Versions = 0, 1, 2;
 }}
 EXPORT_DEFAULTS {{ Access_Type = RW; Squash = None; SecType = {flavors}; Transports = TCP; }}
@@ -64,6 +78,10 @@ class Ganesha:
     mount: int
     lock: int
     log: Path
+    status: tuple[str, int]
+    """Address and port of its status monitor (NSM); port 0 if there is none."""
+    restart: tuple[str, ...] = ()
+    """The command that kills it and starts it again, or () if it was started without a ``grace`` period."""
 
 
 def is_installed() -> bool:
@@ -72,37 +90,45 @@ def is_installed() -> bool:
 
 
 @contextlib.contextmanager
-def ganesha(*, lease: int = 10, keytab: Path | None = None, flavors: str = "sys, none") -> Iterator[Ganesha]:
+def ganesha(
+    *, lease: int = 10, grace: int = 0, keytab: Path | None = None, flavors: str = "sys, none"
+) -> Iterator[Ganesha]:
     """Start a server with an empty export, and stop it at the end. ``lease`` is NFSv4's, in seconds.
+
+    ``grace`` is the grace period in seconds, in which the server is at first; 0 for none.
 
     With a ``keytab`` it has Kerberos, whose realm is that of the environment (:mod:`kdc`).
     """
     with tempfile.TemporaryDirectory(prefix="ganesha-") as name, contextlib.ExitStack() as stack:
         state = Path(name)
         run, ports = state / "run", _free_ports(4)
-        for path in (run, run / "export", run / "readonly", run / "squashed"):
+        for path in (state / "recovery", run, run / "export", run / "readonly", run / "squashed"):
             path.mkdir()
         text = _CONFIGURATION.format(
             nfs=ports[0], mount=ports[1], lock=ports[2], quota=ports[3],
             plugins=_PLUGINS, state=state / "recovery", lease=lease, flavors=flavors,
-            kerberos=_kerberos(state, keytab),
+            graceless=str(not grace).lower(), grace=grace or lease, kerberos=_kerberos(state, keytab),
         )  # fmt: skip
         (state / "ganesha.conf").write_text(text)
         hosts = state / "hosts"
-        hosts.write_text(
-            f"{stack.enter_context(port_mapper(run / 'rpcbind.sock')) or '127.0.0.1'} localhost\n"
+        mapper = stack.enter_context(port_mapper(run / "rpcbind.sock", ports[2]))
+        hosts.write_text(f"{mapper.address or '127.0.0.1'} localhost\n")
+        restart = ("sh", "-c", _RESTART, name) if grace else ()
+        made = Ganesha(
+            ports[0], ports[1], ports[2], state / "ganesha.log", (mapper.address, mapper.status), restart
         )
-        made = Ganesha(ports[0], ports[1], ports[2], state / "ganesha.log")
         server = f"ganesha.nfsd -F -f {state}/ganesha.conf -L {made.log} -p {state}/pid"
         mounts = (
             f"mount --bind {hosts} /etc/hosts; mount --bind {run} /run; "
             f"mount -t tmpfs export {EXPORT}; mount -t tmpfs readonly {READ_ONLY}; "
             f"mount -t tmpfs squashed {SQUASHED}"
         )
-        script = f"set -e; hostname localhost; {mounts}; exec {server}"
+        run_server = _RESTARTS.format(state=state, server=server) if grace else f"exec {server}"
+        script = f"set -e; hostname localhost; {mounts}; {run_server}"
+        processes = ["--pid", "--fork", "--kill-child", "--mount-proc"] if grace else []
         as_root = [] if os.geteuid() == 0 else ["sudo", "-n"]
         process = subprocess.Popen(
-            [*as_root, "unshare", "--mount", "--uts", "sh", "-c", script],
+            [*as_root, "unshare", "--mount", "--uts", *processes, "sh", "-c", script],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             preexec_fn=die_with_parent(),  # noqa: PLW1509  # safe with threads, see there
         )  # fmt: skip

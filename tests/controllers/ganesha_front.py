@@ -11,6 +11,7 @@ from ganesha import Ganesha, ganesha
 
 from storagetest.wire.nfs3.mount import MOUNT_V3
 from storagetest.wire.nfs3.nlm import NLM4_VERS
+from storagetest.wire.nfs3.nsm import SM_VERS
 
 _HEADER = 20
 """Bytes up to the program's number: the fragment header, xid, message type, RPC version, program."""
@@ -20,8 +21,11 @@ class GaneshaFront:
     """A context manager that listens on ``port``. What is no call goes to NFS."""
 
     def __init__(self, server: Ganesha) -> None:
-        self._ports = {MOUNT_V3.number: server.mount, NLM4_VERS.number: server.lock}
-        self._nfs = server.nfs
+        here = "127.0.0.1"
+        self._places = {MOUNT_V3.number: (here, server.mount), NLM4_VERS.number: (here, server.lock)}
+        if server.status[1]:
+            self._places[SM_VERS.number] = server.status
+        self._nfs = (here, server.nfs)
         self._sockets: list[socket.socket] = []
 
     def __enter__(self) -> GaneshaFront:
@@ -55,8 +59,7 @@ class GaneshaFront:
                     break
                 start += data
             near.settimeout(None)
-            port = self._ports.get(int.from_bytes(start[16:20], "big"), self._nfs)
-            far = socket.create_connection(("127.0.0.1", port))
+            far = socket.create_connection(self._places.get(int.from_bytes(start[16:20], "big"), self._nfs))
             for sock in (near, far):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._sockets.append(far)

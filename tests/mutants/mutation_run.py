@@ -70,12 +70,14 @@ class TargetKind:
 
     ``serve`` yields host and port; ``ports`` are the options that name the port. With ``fresh`` each attempt
     gets a new target, so that attempts do not affect each other; otherwise one target serves all.
+    ``controls`` returns the controls of the target at a port, which run on this machine.
     """
 
     options: Mapping[str, Any]
     serve: Callable[[], AbstractContextManager[tuple[str, int]]]
     fresh: bool = False
     ports: tuple[str, ...] = ("port",)
+    controls: Callable[[int], Mapping[str, Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,7 +322,7 @@ class _MutantProxy:
         self._make: Callable[[], Rewrite] = Rewrite
         host, port = ("127.0.0.1", 0) if kind.fresh else self._stack.enter_context(kind.serve())
         self._proxy = self._stack.enter_context(Proxy(host, port, mutation.splitter, self._rewrite))
-        self.port = self._proxy.port
+        self.port, self.target_port = self._proxy.port, port
 
     def _rewrite(self) -> Rewrite:
         rewrite = self._make()
@@ -370,8 +372,11 @@ class _Plugin:
                 "deadline": f"{deadline}s",
                 **dict.fromkeys(target.ports, proxy.port),
             }
+            if target.controls is not None:
+                endpoint |= {"server": "here", "controls": target.controls(proxy.target_port)}
             targets[name] = {**target.options, **endpoint}
-        document = {"version": 1, "clients": {"here": {"transport": "local"}}, "targets": targets}
+        local = {"here": {"transport": "local"}}
+        document = {"version": 1, "clients": local, "servers": local, "targets": targets}
         path = self.where / "targets.yaml"
         path.write_text(json.dumps(document), encoding="utf-8")
         return path
@@ -430,7 +435,8 @@ class _Plugin:
             following = nextitem if last else item.parent
             began = time.monotonic()
             record, acted = self._attempt(item, following, mutant)
-            if not acted and record["outcome"] in ("failed", "error"):  # a real server was too slow
+            slow = record["outcome"] == "skipped" or (not acted and record["outcome"] in ("failed", "error"))
+            if slow:  # a real server was too slow
                 record, acted = self._attempt(item, following, mutant)
             self._write(mutant, record, acted=acted, seconds=time.monotonic() - began)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)

@@ -1,11 +1,15 @@
-"""All mutants of NFSv3, MOUNT, NLM and RPC."""
+"""All mutants of NFSv3, MOUNT, NLM and RPC; those for the cases that restart the server are apart."""
 
 import nfs3_attribute_mutants  # noqa: F401
 import nfs3_data_mutants  # noqa: F401
 import nfs3_directory_mutants  # noqa: F401
 import nfs3_lock_mutants  # noqa: F401
 import nfs3_name_mutants  # noqa: F401
+import nfs3_restart_mutants  # noqa: F401
 import nfs3_rpc_mutants  # noqa: F401
-from nfs3_proxy_connection import MUTANTS
+from nfs3_proxy_connection import MUTANTS as ALL
 
-__all__ = ["MUTANTS"]
+MUTANTS = {name: one for name, one in ALL.items() if one.kind is None}
+RESTART_MUTANTS = {name: one for name, one in ALL.items() if one.kind == "restart"}
+
+__all__ = ["MUTANTS", "RESTART_MUTANTS"]

@@ -7,6 +7,7 @@ import nfs4_lease_mutants
 import nfs4_lock_mutants
 import nfs4_name_mutants
 import nfs4_open_mutants
+import nfs4_restart_mutants
 import nfs4_session_mutants
 import nfs4_v42_mutants
 from nfs4_proxy_connection import MUTANTS as ALL
@@ -17,11 +18,14 @@ KNFSD_MUTANTS = {name: one for name, one in ALL.items() if one.kind == "knfsd"}
 """Mutants of what NFS-Ganesha does not serve, or does otherwise."""
 LEASE_MUTANTS = {name: one for name, one in ALL.items() if one.kind == "lease"}
 """Mutants for the cases that wait for a lease."""
+RESTART_MUTANTS = {name: one for name, one in ALL.items() if one.kind == "restart"}
+"""Mutants for the cases that restart the server."""
 
 __all__ = [
     "KNFSD_MUTANTS",
     "LEASE_MUTANTS",
     "MUTANTS",
+    "RESTART_MUTANTS",
     "SECURITY_MUTANTS",
     "nfs4_attribute_mutants",
     "nfs4_callback_mutants",
@@ -30,6 +34,7 @@ __all__ = [
     "nfs4_lock_mutants",
     "nfs4_name_mutants",
     "nfs4_open_mutants",
+    "nfs4_restart_mutants",
     "nfs4_session_mutants",
     "nfs4_v42_mutants",
 ]

@@ -7,6 +7,7 @@
         controls:
           grow: [sh, -c, "lvextend --size 2g vg/lun0"]     # on the server
           shrink: [sh, -c, "lvreduce --yes --size 1g vg/lun0"]
+          restart: [systemctl, restart, target]            # on the server
 
 A suite runs only the command lines that the targets file gives. A case that needs another one is skipped.
 """
@@ -30,7 +31,10 @@ PAIRS: Mapping[str, tuple[str, str]] = {
 }
 """For each capability, the command lines that give it to a target: what is done, and what undoes it."""
 
-ON_THE_SERVER = frozenset({"resize", "ost_deactivation", "space_exhaustion", "mds_restart"})
+COMMANDS: Mapping[str, tuple[str, ...]] = {**PAIRS, "restart": ("restart",)}
+"""For each capability, the names of its command lines."""
+
+ON_THE_SERVER = frozenset({"resize", "ost_deactivation", "space_exhaustion", "mds_restart", "restart"})
 """Capabilities whose command lines are run on the target's ``server``; the others' are run on a client."""
 
 Command = Annotated[Items[str], Field(min_length=1)]
@@ -38,7 +42,7 @@ Command = Annotated[Items[str], Field(min_length=1)]
 
 
 class Controls(Model):
-    """Pairs of command lines: the second of a pair undoes the first."""
+    """Pairs of command lines, of which the second undoes the first, and `restart`."""
 
     renamed_keys: ClassVar[Mapping[str, str]] = {"cut_off": "isolate", "let_back": "reconnect"}
 
@@ -78,6 +82,10 @@ class Controls(Model):
     start_mds: Command | None = None
     """Run on the target's `server`: start the metadata server that `stop_mds` has stopped."""
 
+    restart: Command | None = None
+    """Run on the target's `server`: restart the service, as after a reboot: it forgets its clients' state.
+    It also interrupts all others that use the server."""
+
     @model_validator(mode="after")
     def _in_pairs(self) -> Self:
         for one, other in PAIRS.values():
@@ -94,7 +102,7 @@ class Controls(Model):
     @property
     def capabilities(self) -> frozenset[str]:
         """The capabilities whose command lines are given."""
-        return frozenset(name for name, (one, _) in PAIRS.items() if getattr(self, one) is not None)
+        return frozenset(name for name, (one, *_) in COMMANDS.items() if getattr(self, one) is not None)
 
     @property
     def on_the_server(self) -> frozenset[str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from storagetest.config import matrix
 from storagetest.config.base import TargetOptions
 from storagetest.config.client_counts import how_many
-from storagetest.config.controls import PAIRS
+from storagetest.config.controls import COMMANDS
 from storagetest.config.implementations import Implementation
 from storagetest.config.kinds import ProtocolKind, WorkloadKind
 from storagetest.config.models import NO_CONTROLS, HostConfig, TargetEntry, ThresholdRule, Variant
@@ -108,8 +108,9 @@ class Targets:
         if variant.server is None:
             place = (common.child("controls") or node).key_place
             for capability in sorted(variant.controls.on_the_server):
-                names = " and ".join(PAIRS[capability])
-                self.problems.add(place, f"{where}.controls: {names} are run on its server; name that")
+                names = COMMANDS[capability]
+                what = f"{' and '.join(names)} {'are' if len(names) > 1 else 'is'}"
+                self.problems.add(place, f"{where}.controls: {what} run on its server; name that")
         return self._expand(variant, node, protocol, where)
 
     def _clients(self, node: YamlNode, where: str) -> tuple[HostConfig, ...]:

@@ -14,7 +14,7 @@ import pytest
 
 from storagetest import config as targets_file
 from storagetest.config.client_counts import asked_counts
-from storagetest.config.controls import PAIRS
+from storagetest.config.controls import COMMANDS
 from storagetest.config.variant_filter import matches_name
 from storagetest.errors import (
     ConfigError,
@@ -51,7 +51,7 @@ _SLOW = 3.0
 _ATTACHMENT_TIMEOUT = 30.0
 """Timeout in seconds of one access to a file system or device that may be lost (chosen)."""
 
-CONFIGURED_CAPABILITIES = ("two_clients", "same_data", *PAIRS)
+CONFIGURED_CAPABILITIES = ("two_clients", "same_data", *COMMANDS)
 """The capabilities of a variant by its clients, its ``same_data`` and its controls in the targets file."""
 
 

@@ -104,11 +104,18 @@ class Nfs(MountedProtocol["Nfs.Options"]):
         lock_port: Port | None = None
         """v3: the port of the lock manager (NLM) for wire cases; like ``mount_port``."""
 
+        status_port: Port | None = None
+        """v3: the port of the status monitor (NSM) for wire cases; like ``mount_port``."""
+
         wire_mount: SecretText | None = None
         """v3: host:port of the MOUNT service for wire cases; needed with ``wire``, and of its host."""
 
         wire_lock: SecretText | None = None
         """v3: host:port of the lock manager (NLM) for wire cases; needed with ``wire`` and ``lock``."""
+
+        wire_status: SecretText | None = None
+        """v3: host:port of the status monitor (NSM) for wire cases, which are skipped if ``wire`` is set
+        without it."""
 
         @field_validator("layout")
         @classmethod
@@ -152,7 +159,7 @@ class Nfs(MountedProtocol["Nfs.Options"]):
                 return port
             host, number = host_and_port(wire)
             if host != self.wire_endpoint(self.address, self.port)[0]:
-                raise ConfigError("wire_mount and wire_lock: expected the host of `wire`")
+                raise ConfigError("wire_mount, wire_lock and wire_status: expected the host of `wire`")
             return number
 
     searched: ClassVar[Mapping[str, tuple[object, ...]]] = {"nconnect": (1, 2, 4, 8, 16)}

@@ -13,6 +13,7 @@ import pytest
 
 from storagetest.config import Variant
 from storagetest.config.implementations import Implementation
+from storagetest.errors import TargetDead
 from storagetest.hosts.run_directories import is_left, new_name
 from storagetest.plugin.conformance.cases import WireLog, case_of
 from storagetest.plugin.conformance.first_look import Look
@@ -20,9 +21,11 @@ from storagetest.plugin.conformance.known_issues import apply_identified
 from storagetest.plugin.conformance.repeated_faults import fail_on_faults
 from storagetest.wire.nfs3.client import Nfs3Client, attributes, ok
 from storagetest.wire.nfs3.harness import OTHER_UID, Nfs3Endpoint, Nfs3Export, Nfs3Harness, clean_up, look
+from storagetest.wire.nfs3.nlm import NLM4_VERS
 from storagetest.wire.nfs3.types import FSINFO3resok, createmode3, nfs_fh3, nfsstat3, sattr3
+from storagetest.wire.rpc import RpcConnection, RpcError
 from storagetest.wire.rpc.describe import make_decoder
-from storagetest.wire.rpc.types import auth_flavor
+from storagetest.wire.rpc.types import accept_stat, auth_flavor
 from storagetest.wire.tcp import RecordedConnection
 
 ANSWER = 10.0
@@ -49,7 +52,8 @@ def endpoint(variant: Variant) -> Nfs3Endpoint:
     within = min(ANSWER, options.deadline)
     mount = options.wire_program_port(options.wire_mount, options.mount_port)
     lock = options.wire_program_port(options.wire_lock, options.lock_port)
-    return Nfs3Endpoint(address, port, options.export, within, mount, lock)
+    status = options.wire_program_port(options.wire_status, options.status_port)
+    return Nfs3Endpoint(address, port, options.export, within, mount, lock, status)
 
 
 @pytest.fixture(scope="session")
@@ -86,6 +90,21 @@ def bench(about: Look[Nfs3Export], wire_log: WireLog, known_issue: bool) -> Iter
 def nfs(bench: Nfs3Harness) -> Nfs3Client:
     """Return the procedures of version 3, called as root."""
     return bench.client()
+
+
+@pytest.fixture
+def manager(bench: Nfs3Harness) -> RpcConnection:
+    """Return a connection to the server's lock manager; skip if it has none."""
+    try:
+        rpc = bench.rpc(NLM4_VERS)
+        rpc.call("NULL")
+    except TargetDead as error:
+        pytest.skip(f"no lock manager was found: {error}")
+    except RpcError as error:
+        if error.reply.accepted in (accept_stat.PROG_UNAVAIL, accept_stat.PROG_MISMATCH):
+            pytest.skip(f"the server has no lock manager of version 4: {error.reply.status}")
+        raise
+    return rpc
 
 
 @pytest.fixture

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from storagetest.errors import DeadlineExceeded, TargetDead
+from storagetest.errors import DeadlineExceeded
 from storagetest.polling import wait_until
 from storagetest.wire.nfs3.client import ok
 from storagetest.wire.nfs3.harness import Nfs3Harness
 from storagetest.wire.nfs3.locks import END, LockCallbacks, LockOwner
 from storagetest.wire.nfs3.mount import MOUNT_V3
-from storagetest.wire.nfs3.nlm import NLM4_VERS, fsh4_access, fsh4_mode, nlm4_stats
+from storagetest.wire.nfs3.nlm import fsh4_access, fsh4_mode, nlm4_stats
 from storagetest.wire.nfs3.types import nfs_fh3
 from storagetest.wire.rpc import RpcConnection, RpcError
 from storagetest.wire.rpc.types import accept_stat
@@ -32,21 +32,6 @@ PORT_WAIT = 30.0
 """Seconds to wait for port 111, which one process of the machine has at a time (chosen)."""
 
 Owners = Callable[..., LockOwner]
-
-
-@pytest.fixture
-def manager(bench: Nfs3Harness) -> RpcConnection:
-    """Return a connection to the server's lock manager; skip if it has none."""
-    try:
-        rpc = bench.rpc(NLM4_VERS)
-        rpc.call("NULL")
-    except TargetDead as error:
-        pytest.skip(f"no lock manager was found: {error}")
-    except RpcError as error:
-        if error.reply.accepted in (accept_stat.PROG_UNAVAIL, accept_stat.PROG_MISMATCH):
-            pytest.skip(f"the server has no lock manager of version 4: {error.reply.status}")
-        raise
-    return rpc
 
 
 @pytest.fixture

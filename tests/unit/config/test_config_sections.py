@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from storagetest.config.controls import ON_THE_SERVER, PAIRS
+from storagetest.config.controls import COMMANDS, ON_THE_SERVER, PAIRS
 from storagetest.config.implementations import Implementation
 from storagetest.deprecation import StoragetestDeprecationWarning
 from storagetest.errors import ConfigError
@@ -123,7 +123,7 @@ def test_each_pair_of_controls_is_a_capability(load_text, capability):
 
 
 def test_controls_of_a_client_need_no_server(load_text):
-    for capability in PAIRS.keys() - ON_THE_SERVER:
+    for capability in COMMANDS.keys() - ON_THE_SERVER:
         do, undo = PAIRS[capability]
         assert load_text(
             target(f"controls: {{{do}: [do], {undo}: [undo]}}", server="optional: false")
@@ -132,9 +132,15 @@ def test_controls_of_a_client_need_no_server(load_text):
 
 @pytest.mark.parametrize("capability", sorted(ON_THE_SERVER))
 def test_controls_of_a_server_need_its_name(error_of, capability):
-    do, undo = PAIRS[capability]
-    error = str(error_of(target(f"controls: {{{do}: [do], {undo}: [undo]}}", server="optional: false")))
-    assert f"{do} and {undo} are run on its server; name that" in error
+    names = COMMANDS[capability]
+    lines = ", ".join(f"{name}: [do]" for name in names)
+    error = str(error_of(target(f"controls: {{{lines}}}", server="optional: false")))
+    assert f"{' and '.join(names)} {'are' if len(names) > 1 else 'is'} run on its server; name that" in error
+
+
+def test_a_restart_is_a_capability(load_text):
+    (variant,) = load_text(target("controls: {restart: [reboot]}")).variants
+    assert variant.controls.capabilities == {"restart"}
 
 
 @pytest.mark.parametrize(
@@ -147,6 +153,7 @@ def test_controls_of_a_server_need_its_name(error_of, capability):
         ("controls: {grow: ls -l, shrink: [x]}", "server: array", "grow"),
         ("controls: {halt: [x]}", "server: array", "halt"),
         ("controls: {grow: [x], shrink: [x]}", "optional: false", "are run on its server; name that"),
+        ("controls: {restart: [x]}", "optional: false", "restart is run on its server; name that"),
         ("same_data: first", "server: array", "this is the target itself"),
         ("same_data: frist", "server: array", "unknown target 'frist'"),
     ],

@@ -157,11 +157,12 @@ def wire_target(protocol: str, port: int, **options: YamlValue) -> dict[str, Yam
 
 
 def nfs_wire() -> dict[str, YamlValue]:
-    """Return the options by which wire cases reach NFS, MOUNT and the lock manager of a server."""
+    """Return the options by which wire cases reach NFS, MOUNT, lock manager and status monitor."""
     return {
         "wire": ForwardedPort("nfs"),
         "wire_mount": ForwardedPort("mountd"),
         "wire_lock": ForwardedPort("lockd"),
+        "wire_status": ForwardedPort("statd"),
     }
 
 

@@ -16,12 +16,15 @@ reclaim.
 
 from __future__ import annotations
 
-from storagetest.lab.services import ADDRESS, Service, Target, nfs_wire
+from storagetest.lab.services import ADDRESS, Service, Target, YamlValue, nfs_wire
 from storagetest.lab.services.client import ISOLATE_CONTROLS
 
 PORTS = {"rpcbind": 111, "nfs": 2049, "mountd": 20048, "statd": 32765, "lockd": 32768}
 """Ports of the services. mountd, statd and lockd get fixed ones: the wire suites connect to them from the
 host."""
+
+RESTART_CONTROLS: dict[str, YamlValue] = {"restart": ["sh", "-c", "rpc.nfsd 0 && rpc.nfsd"]}
+"""Target controls (storagetest.config.controls) that restart nfsd and lockd, which forget all state."""
 
 MODULES = ("nfsd", "lockd")
 PACKAGES = ("nfs-kernel-server", "nfs-common", "rpcbind", "e2fsprogs")
@@ -67,7 +70,7 @@ cat >/etc/exports <<EOF
 
 _START = r"""EOF
 rpcbind -w
-sysctl -q -w fs.nfs.nlm_tcpport=32768 fs.nfs.nlm_udpport=32768
+sysctl -q -w fs.nfs.nlm_tcpport=32768 fs.nfs.nlm_udpport=32768 fs.nfs.nlm_grace_period=10
 mountpoint -q /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd
 echo 1048576 >/proc/fs/nfsd/max_block_size # the default depends on the memory size
 mkdir -p /var/lib/nfs/rpc_pipefs /var/lib/nfs/nfsdcld
@@ -126,8 +129,9 @@ SERVICE = Service(
                 **nfs_wire(),
                 "export": "/x",
                 "matrix": {"version": ["4.2"]},
+                "controls": RESTART_CONTROLS,
             },
-            "An export on ext4 supports user.* attributes and block allocation; the one on tmpfs does not.",
+            "Has user.* attributes and block allocation, as tmpfs has not. Cases may restart the server.",
             roles=("nfs",),
         ),
         Target(

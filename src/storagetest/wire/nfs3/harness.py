@@ -16,6 +16,7 @@ from storagetest.errors import AttachError, RemoteProtocolError, TargetDead
 from storagetest.wire.nfs3.client import Nfs3Client, attributes, ok
 from storagetest.wire.nfs3.mount import MOUNT_V3, mountstat3
 from storagetest.wire.nfs3.nlm import NLM4_VERS
+from storagetest.wire.nfs3.nsm import SM_VERS
 from storagetest.wire.nfs3.types import NFS_V3, FSINFO3resok, ftype3, nfs_fh3, nfsstat3
 from storagetest.wire.rpc import RpcConnection, RpcError, auth_sys
 from storagetest.wire.rpc.rpcbind import IPPROTO_TCP, PMAP_PORT, PMAP_VERS, mapping
@@ -50,11 +51,17 @@ class Nfs3Endpoint:
     deadline: float
     mount_port: int | None = None
     lock_port: int | None = None
+    status_port: int | None = None
     low_ports: bool = False
 
     def port_of(self, program: Program) -> int:
         """Return the TCP port of ``program``. Raises TargetDead if rpcbind does not know it."""
-        known = {NFS_V3: self.port, MOUNT_V3: self.mount_port, NLM4_VERS: self.lock_port}
+        known = {
+            NFS_V3: self.port,
+            MOUNT_V3: self.mount_port,
+            NLM4_VERS: self.lock_port,
+            SM_VERS: self.status_port,
+        }
         known_port = known.get(program)
         if known_port is not None:
             return known_port

@@ -1,0 +1,186 @@
+"""The restart of a server in a case of NFSv4: what a client had before, how it returns, and the end of grace.
+
+Grace is observed by connections that are no claim about the target (:data:`ARRANGES`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from storagetest.errors import DeadlineExceeded, RemoteProtocolError, TargetDead
+from storagetest.polling import wait_until
+from storagetest.wire.nfs4.client import Done, Nfs4Client, ok, refused
+from storagetest.wire.nfs4.harness import Nfs4Facts, Nfs4Harness
+from storagetest.wire.nfs4.operations import GETFH, PUTROOTFH, putfh, unchecked
+from storagetest.wire.nfs4.state import OpenFile, StateOwner
+from storagetest.wire.nfs4.types import (
+    FATTR4_LEASE_TIME,
+    OPEN4_RESULT_CONFIRM,
+    OPEN4_SHARE_ACCESS_BOTH,
+    OPEN4_SHARE_DENY_NONE,
+    nfs_lock_type4,
+    nfsstat4,
+    open_claim4,
+    open_claim_type4,
+    open_delegation_type4,
+)
+
+PREVIOUS = open_claim4(open_claim_type4.CLAIM_PREVIOUS, open_delegation_type4.OPEN_DELEGATE_NONE)
+GRACE = nfsstat4.NFS4ERR_GRACE
+REFUSED_RECLAIM = (nfsstat4.NFS4ERR_NO_GRACE, nfsstat4.NFS4ERR_RECLAIM_BAD)
+"""Statuses of a reclaim by a client without such state (RFC 7530 9.6.2, RFC 8881 8.4.2.1)."""
+LONGEST = 600.0
+"""The longest grace period in seconds that the cases wait for (chosen)."""
+PROBE = b"grace-probe"
+
+
+class Server:
+    """The server of a case, which can restart it."""
+
+    def __init__(
+        self, bench: Nfs4Harness, facts: Nfs4Facts, run: Callable[[Callable[[], bool]], None]
+    ) -> None:
+        self._bench, self._facts, self._run = bench, facts, run
+        self._lease: float = facts.limits[FATTR4_LEASE_TIME]
+        self._began = 0.0
+        self.was_restarted = False
+
+    def restart(self) -> None:
+        """Restart the server; return when it answers."""
+        self.was_restarted = True
+        self._began = time.monotonic()
+        self._run(self._answers)
+
+    def _answers(self) -> bool:
+        try:
+            with Nfs4Harness(self._facts.endpoint) as bench:
+                return bench.arranger(self._facts.minors[-1]).compound(PUTROOTFH).status == nfsstat4.NFS4_OK
+        except (TargetDead, RemoteProtocolError, AssertionError):
+            return False
+
+    def after_grace(self, *holders: Nfs4Client) -> None:
+        """Renew the leases of ``holders`` until a new OPEN is granted.
+
+        Raises AssertionError after :data:`LONGEST` seconds.
+        """
+
+        def opens() -> bool:
+            for holder in holders:
+                ok(holder.renew())
+            return self._opens()
+
+        try:
+            wait_until(opens, LONGEST, "the end of the server's grace period", interval=0.2)
+        except DeadlineExceeded as error:
+            raise AssertionError(str(error)) from None
+
+    def _opens(self) -> bool:
+        with Nfs4Harness(self._facts.endpoint) as bench:
+            owner = StateOwner(bench.arranger(self._facts.minors[-1]))
+            opening = owner.open_op(PROBE, how=unchecked())
+            done = owner.client.compound(putfh(self._facts.directory), opening, retry=False)
+        return done.status == nfsstat4.NFS4_OK
+
+    def early(self, done: Done, *statuses: nfsstat4) -> Done:
+        """Claim one of ``statuses`` of an operation within a lease after the restart; return ``done``.
+
+        The grace period is at least as long as a lease (RFC 7530 9.6.2, RFC 8881 8.4.2.1), and begins after
+        the control. The case is skipped if another status came later than a lease after the control began.
+        """
+        took = time.monotonic() - self._began
+        if done.status not in statuses and took > self._lease:
+            pytest.skip(f"{done.line} came {took:.1f} s after the restart: a lease is {self._lease:g} s")
+        return ok(done) if statuses == (nfsstat4.NFS4_OK,) else refused_or_ok(done, *statuses)
+
+
+def refused_or_ok(done: Done, *statuses: nfsstat4) -> Done:
+    """Return ``done`` if its status is one of ``statuses``. Raises AssertionError otherwise."""
+    if done.status != nfsstat4.NFS4_OK or nfsstat4.NFS4_OK not in statuses:
+        refused(done, *statuses)
+    return done
+
+
+@dataclass
+class Held:
+    """What a client has before a restart: an open file with 4 bytes, and a write lock of its first 10."""
+
+    client: Nfs4Client
+    directory: bytes
+    file: OpenFile
+    locker: StateOwner
+
+
+def hold(client: Nfs4Client, directory: bytes, *, deny: int = OPEN4_SHARE_DENY_NONE) -> Held:
+    """Open and lock the file ``file`` of ``directory``."""
+    file = StateOwner(client).open(directory, b"file", deny=deny)
+    locker = StateOwner(client)
+    ok(file.lock(locker, nfs_lock_type4.WRITE_LT, 0, 10))
+    return Held(client, directory, file, locker)
+
+
+def returned(bench: Nfs4Harness, client: Nfs4Client) -> Nfs4Client:
+    """Return the same client with a new client id and session, whose reclaims are not complete."""
+    again = bench.new(client.minor, owner=client.owner)
+    again.verifier = client.verifier
+    if again.minor == 0:
+        again.confirm(ok(again.setclientid())["SETCLIENTID"])
+    else:
+        again.exchange()
+        again.create_session()
+    return again
+
+
+def reconnected(bench: Nfs4Harness, client: Nfs4Client) -> Nfs4Client:
+    """Return the same client on a new connection, with the client id and session of before the restart."""
+    again = bench.new(client.minor, owner=client.owner)
+    again.verifier, again.clientid, again.session = client.verifier, client.clientid, client.session
+    return again
+
+
+def reclaim(
+    client: Nfs4Client,
+    handle: bytes,
+    owner: bytes,
+    *,
+    access: int = OPEN4_SHARE_ACCESS_BOTH,
+    deny: int = OPEN4_SHARE_DENY_NONE,
+) -> tuple[Done, StateOwner]:
+    """Reclaim an open by its owner's name (OPEN with CLAIM_PREVIOUS), whatever the outcome."""
+    again = StateOwner(client, owner)
+    opening = again.open_op(b"", access=access, deny=deny, claim=PREVIOUS)
+    done = patiently(client, putfh(handle), opening, GETFH)
+    if len(done.statuses) > 1:
+        again.bump(done.statuses[1])
+    return done, again
+
+
+def patiently(client: Nfs4Client, *ops: object) -> Done:
+    """Execute a COMPOUND again while it ends with NFS4ERR_DELAY, and not after NFS4ERR_GRACE."""
+    until = time.monotonic() + client.rpc.deadline
+    while True:
+        done = client.compound(*ops, retry=False)  # type: ignore[arg-type]
+        if done.status != nfsstat4.NFS4ERR_DELAY or time.monotonic() > until:
+            return done
+        time.sleep(0.1)
+
+
+def reclaimed(
+    server: Server, bench: Nfs4Harness, held: Held, *, deny: int = OPEN4_SHARE_DENY_NONE
+) -> OpenFile:
+    """Return the file of ``held`` after its client has returned and reclaimed its open."""
+    done, owner = reclaim(returned(bench, held.client), held.file.handle, held.file.owner.name, deny=deny)
+    server.early(done, nfsstat4.NFS4_OK)
+    file = OpenFile(owner, done["GETFH"].object, done["OPEN"].stateid, done)
+    if done["OPEN"].rflags & OPEN4_RESULT_CONFIRM:
+        file.confirm()
+    return file
+
+
+def lock_again(file: OpenFile, held: Held, *, reclaims: bool = True) -> Done:
+    """LOCK the range of ``held`` by its lock owner, as a reclaim."""
+    locker = StateOwner(file.client, held.locker.name)
+    return file.lock(locker, nfs_lock_type4.WRITE_LT, 0, 10, reclaim=reclaims)
