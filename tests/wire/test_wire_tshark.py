@@ -80,7 +80,13 @@ SAMPLES = {
 }
 
 
-@pytest.mark.parametrize("sample", SAMPLES)
+SLOW = [name for name, (serve, *_) in SAMPLES.items() if serve is not layouts]
+"""Samples that start NFS-Ganesha or a KDC."""
+
+
+@pytest.mark.parametrize(
+    "sample", [pytest.param(one, marks=pytest.mark.slow if one in SLOW else ()) for one in SAMPLES]
+)
 def test_tshark_finds_calls_and_replies_and_no_fault(sample: str, tmp_path: Path) -> None:
     serve, module, chosen, protocols = SAMPLES[sample]
     with serve() as options:
