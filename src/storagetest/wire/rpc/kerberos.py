@@ -1,4 +1,4 @@
-"""Kerberos contexts of GSS-API, by the library ``gssapi``: the only module that imports it.
+"""Kerberos contexts of GSS-API, by the library ``gssapi``.
 
 It needs the extra ``kerberos`` (``pip install 'storagetest[kerberos]'``) and the MIT Kerberos libraries. The
 credentials are those of the environment (``KRB5_CONFIG``, ``KRB5CCNAME``, ``KRB5_CLIENT_KTNAME``), as a user
