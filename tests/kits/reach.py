@@ -5,6 +5,10 @@ anywhere in the module, or a string that is a module's name (``pytest_plugins``,
 that no other imports is loaded by its package (registries), so its package is reached. A test file is reached
 if it changed, or if it imports or names what is reached: a module of the package, a helper of the tests, or a
 file that is not Python. A reached conftest.py reaches the tests of its directory.
+
+No module imports the suites (src/storagetest/suites is a link to suites/): pytest loads them by their paths.
+A reached module of a suite is therefore like a changed file of it, and does not reach the package. It also
+reaches the tests of the lab and of mutants, and those whose helpers run suites.
 """
 
 import ast
@@ -17,6 +21,11 @@ import grimp
 ROOT = Path(__file__).parents[2]
 PACKAGE = "storagetest"
 PLUGIN = f"{PACKAGE}.plugin.hooks"
+SUITES = f"{PACKAGE}.suites"
+SUITE_NAMES = {SUITES.rpartition(".")[2], SUITES, f"{PACKAGE}.installed_suites"}
+"""Names in files that run suites; not as literals, because this file would be one of them."""
+RUN_SUITES = ("tests/lab/", "tests/mutants/")
+"""Their tests run suites on servers, without naming each module."""
 AFFECT_ALL = {"pyproject.toml", "requirements.lock", "tox.ini", "conftest.py"}
 """Files that every test depends on."""
 RUNS_PYTEST = ("tests/plugin/", "tests/lab/", "tests/mutants/")
@@ -89,9 +98,23 @@ def reached_modules(graph: grimp.ImportGraph, changed: Iterable[str]) -> set[str
         importers = graph.find_modules_that_directly_import(module)
         package = module.rpartition(".")[0]
         waiting.extend(importers)
-        if not importers and package not in {"", PACKAGE}:
+        if not importers and package not in {"", PACKAGE} and not is_suite(module):
             waiting.append(package)
     return reached
+
+
+def is_suite(module: str) -> bool:
+    """Whether a module is one of the suites."""
+    return module.startswith(f"{SUITES}.")
+
+
+def suite_files(modules: Iterable[str]) -> set[str]:
+    """Return the paths of those ``modules`` that belong to suites."""
+    return {
+        f"suites/{module.removeprefix(f'{SUITES}.').replace('.', '/')}.py"
+        for module in modules
+        if is_suite(module)
+    }
 
 
 def reached_tests(changed: Iterable[str], tests: Mapping[str, set[str]], modules: set[str]) -> set[str]:
@@ -100,7 +123,8 @@ def reached_tests(changed: Iterable[str], tests: Mapping[str, set[str]], modules
     ``tests`` has the names in each file below tests/ (see :func:`names_in`) by its path; ``modules`` is the
     result of :func:`reached_modules`.
     """
-    changed = set(changed)
+    runs_suites = suite_files(modules)
+    changed = {*changed, *runs_suites}
     if changed & AFFECT_ALL:
         return set(tests)
     wanted = modules | {
@@ -111,6 +135,8 @@ def reached_tests(changed: Iterable[str], tests: Mapping[str, set[str]], modules
     }
     # A deleted helper is not in `tests`.
     helpers = [path for path in changed if path.startswith("tests/") and "/test_" not in path]
+    if runs_suites:  # a test may run them by a helper
+        helpers += [path for path, names in tests.items() if "/test_" not in path and names & SUITE_NAMES]
     directories: set[Path] = set()
     while helpers:
         helper = Path(helpers.pop())
@@ -125,6 +151,7 @@ def reached_tests(changed: Iterable[str], tests: Mapping[str, set[str]], modules
         if path in changed
         or names & wanted
         or (path.startswith(RUNS_PYTEST) and PLUGIN in modules)
+        or (path.startswith(RUN_SUITES) and runs_suites)
         or directories & {*Path(path).parents}
     }
 

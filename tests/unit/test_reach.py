@@ -62,6 +62,20 @@ def test_a_change_does_not_reach_the_tests_of_the_lab(graph, tests, changed: str
     assert "test_lab_qemu.py" not in reached
 
 
+def test_a_change_below_a_suite_reaches_what_runs_suites_and_no_other_test_of_the_plugin(
+    graph, tests
+) -> None:
+    """No module imports the suites, so they do not reach the plugin."""
+    modules = reach.reached_modules(graph, ["storagetest.wire.nvme_tcp.session"])
+    assert reach.PLUGIN not in modules
+    reached = reach.reached_tests(["src/storagetest/wire/nvme_tcp/session.py"], tests, modules)
+    assert "tests/plugin/test_suite_guards_nvme_tcp.py" in reached
+    assert "tests/mutants/test_mutants_nvme_tcp.py" in reached
+    assert "tests/lab/test_block_cases.py" in reached
+    assert "tests/wire/test_wire_nvme_session.py" in reached
+    assert "tests/plugin/test_outcomes.py" not in reached
+
+
 @pytest.mark.parametrize(
     ("path", "reached"),
     [
