@@ -92,14 +92,20 @@ def parse_networks(text: str) -> tuple[Interface, ...]:
 
 
 def parse_shown(text: str) -> tuple[Interface, ...]:
-    """Parse ``lnetctl net show -v``: the interfaces of all networks, without the loopback network."""
+    """Parse ``lnetctl net show -v``: the interfaces of all networks, without the loopback network.
+
+    Raises ValueError if an interface has no network: then an interface that exists would be taken for
+    missing, added, and removed at the release.
+    """
     found: list[Interface] = []
     network = ""
     for line in text.splitlines():
-        key, _, value = line.strip().removeprefix("- ").partition(":")
+        key, _, value = line.strip().removeprefix("-").strip().partition(":")
         value = value.strip()
         if key == "net type":
             network = value
+        elif key.isdecimal() and not network:
+            raise ValueError(f"interface {value} is in no network")
         elif key.isdecimal() and network != "lo":
             found.append(Interface(network, value))
         elif key == "conns_per_peer" and found and value.isdecimal():
@@ -175,7 +181,10 @@ def _show(attaching: Attaching) -> tuple[Interface, ...]:
     done = attaching.run(["sh", "-c", SHOW, "storagetest-lnet"])
     if not done.ok:
         raise _error(attaching, "reading LNet's networks", done.stderr or done.stdout)
-    return parse_shown(done.stdout)
+    try:
+        return parse_shown(done.stdout)
+    except ValueError as error:
+        raise _error(attaching, "reading LNet's networks", f"{error}: {done.stdout}") from None
 
 
 def _error(attaching: Attaching, step: str, output: str) -> ClientLacks:

@@ -357,6 +357,30 @@ net:
           lnd tunables:
               conns_per_peer: 4
 """
+NETWORKS_OF_2_17 = """\
+net:
+-     net type: lo
+      local NI(s):
+      -     nid: 0@lo
+            status: up
+-     net type: tcp
+      local NI(s):
+      -     nid: 10.77.0.11@tcp
+            status: up
+            interfaces:
+                  0: eth0
+            lnd tunables:
+                  conns_per_peer: 1
+"""
+
+
+def test_networks_as_lustre_2_17_prints_them() -> None:
+    assert lnet.parse_shown(NETWORKS_OF_2_17) == (lnet.Interface("tcp", "eth0", 1),)
+
+
+def test_interface_without_a_network_is_no_network_that_lacks_it() -> None:
+    with pytest.raises(ValueError, match="interface eth0 is in no network"):
+        lnet.parse_shown(NETWORKS_OF_2_17.replace("net type", "type of net"))
 
 
 @pytest.mark.parametrize(
