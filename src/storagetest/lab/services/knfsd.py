@@ -131,7 +131,7 @@ SERVICE = Service(
                 "matrix": {"version": ["4.2"]},
                 "controls": RESTART_CONTROLS,
             },
-            "Supports user.* attributes and block allocation, as tmpfs does not. Its cases may restart the server.",
+            "Supports user.* attributes and block allocation; tmpfs does not. Cases may restart the server.",
             roles=("nfs",),
         ),
         Target(
