@@ -19,12 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import smb2_posix
 import spnego
 from smb2_store import Node, Open, Store, ids, listing
 from spnego.exceptions import SpnegoError
 
 from storagetest.errors import RemoteProtocolError
-from storagetest.wire.smb2 import compression, crypto
+from storagetest.wire.smb2 import compression, crypto, posix
 from storagetest.wire.smb2 import contexts as c
 from storagetest.wire.smb2.codes import (
     SIGNING_ENABLED,
@@ -84,7 +85,7 @@ class Connection:
         self.dialect, self.client, self.preauth = 0, b"", bytes(64)
         self.cipher, self.signing = 0, int(Signing.HMAC_SHA256)
         self.algorithms: tuple[int, ...] = ()
-        self.chained = False
+        self.chained = self.posix = False
         self.sessions: dict[int, Session] = {}
         self.trees: set[int] = set()
 
@@ -301,6 +302,9 @@ class Connection:
                         self.cipher = choice
                     else:
                         self.signing = choice
+        self.posix = found.get(ContextType.POSIX) == posix.GUID
+        if self.posix:
+            answers.append(posix.available())
         if asked is not None:
             count, _, flags = struct.unpack_from("<HHI", asked)
             offered = struct.unpack_from(f"<{count}H", asked, 8)
@@ -363,13 +367,17 @@ class Connection:
             raise Refused(SmbStatus.FILE_CLOSED)
         return found
 
-    def walk(self, path: str, options: int) -> tuple[Node, str]:
-        """Return the parent and the last name of ``path``; stop on a symbolic link (3.3.5.9)."""
-        node, names = self.store.root, [name for name in path.split("\\") if name]
-        for at, name in enumerate(names):
+    def walk(self, path: str, options: int, *, exact: bool) -> tuple[Node, str]:
+        """Return the parent and the last name of ``path``; stop on a symbolic link (3.3.5.9).
+
+        With ``exact``, as in a POSIX open, case counts and the separator is a slash.
+        """
+        node, names = self.store.root, [name for name in path.split("/" if exact else "\\") if name]
+        for at, sent in enumerate(names):
             last = at + 1 == len(names)
             if node.children is None:
                 raise Refused(SmbStatus.OBJECT_PATH_NOT_FOUND)
+            name = smb2_posix.found(node.children, sent, exact=exact)
             child = node.children.get(name)
             if child is not None and child.link and not (last and options & Options.OPEN_REPARSE_POINT):
                 raise self.stopped(child, "".join("\\" + each for each in names[at + 1 :]))
@@ -400,13 +408,17 @@ class Connection:
             if not message.flags & Flags.REPLAY:
                 raise Refused(SmbStatus.DUPLICATE_OBJECTID)
             return self.created(known, 1, durable)
-        parent, name = self.walk(message.buffer.decode("utf-16-le"), int(message["options"]))
+        mode = asked.get(posix.GUID, b"") if self.posix else b""
+        path, options = message.buffer.decode("utf-16-le"), int(message["options"])
+        parent, name = self.walk(path, options, exact=bool(mode))
         node, action = self.found(message, parent, name)
+        if mode and action == 2:
+            node.mode = int.from_bytes(mode[:4], "little")
         opened = Open(node, parent, name, self, guid=guid)
         opened.deletes = bool(message["options"] & Options.DELETE_ON_CLOSE)
         opened.persistent = bool(durable) and bool(durable[4] & c.DURABLE_PERSISTENT)
         self.store.opens[opened.file_id[:8]] = opened
-        return self.created(opened, action, durable)
+        return self.created(opened, action, durable, smb2_posix.created(node) if mode else b"")
 
     def found(self, message: SmbMessage, parent: Node, name: str) -> tuple[Node, int]:
         """Return the file of a CREATE, made if its disposition wants that, and CreateAction (2.2.14)."""
@@ -430,10 +442,13 @@ class Connection:
             node.data.clear()
         return node, {0: 0, 4: 3, 5: 3}.get(disposition, 1)
 
-    def created(self, opened: Open, action: int, durable: bytes) -> SmbEncoded:
-        tail, more = b"", {}
+    def created(self, opened: Open, action: int, durable: bytes, extended: bytes = b"") -> SmbEncoded:
+        more: dict[str, int] = {}
+        granted = [(posix.GUID, extended)] if extended else []
         if durable and opened.persistent:
-            tail = c.encode_create([(c.DURABLE_V2, struct.pack("<II", TIMEOUT, c.DURABLE_PERSISTENT))])
+            granted.append((c.DURABLE_V2, struct.pack("<II", TIMEOUT, c.DURABLE_PERSISTENT)))
+        tail = c.encode_create(granted)
+        if tail:
             more = {"context_offset": 152, "context_length": len(tail)}
         size = len(opened.node.data)
         more |= {"end_of_file": size, "allocation_size": size, "attributes": opened.node.attributes}
@@ -469,7 +484,9 @@ class Connection:
 
     def query_directory(self, message: SmbMessage) -> SmbEncoded:
         opened = self.opened(message)
-        if opened.node.children is None or message["info_class"] != FileInfo.ID_BOTH_DIRECTORY:
+        writers = {FileInfo.ID_BOTH_DIRECTORY: listing, FileInfo.POSIX: smb2_posix.listing}
+        writer = writers.get(message["info_class"])
+        if opened.node.children is None or writer is None:
             raise Refused(SmbStatus.INVALID_PARAMETER)
         if opened.listed and not message["flags"] & 0x11:
             raise Refused(SmbStatus.NO_MORE_FILES)
@@ -479,7 +496,7 @@ class Connection:
         chosen = [(name, node) for name, node in every.items() if fnmatch.fnmatchcase(name, pattern)]
         if not chosen:
             raise Refused(SmbStatus.NO_SUCH_FILE)
-        return response(SmbCommand.QUERY_DIRECTORY, listing(chosen))
+        return response(SmbCommand.QUERY_DIRECTORY, writer(chosen))
 
     def query_info(self, message: SmbMessage) -> SmbEncoded:
         node = self.opened(message).node
@@ -490,6 +507,7 @@ class Connection:
                 "<QQIBBxx", size, size, 1, 0, node.children is not None
             ),
             (InfoType.FILESYSTEM, FsInfo.ATTRIBUTE): struct.pack("<III", 0x80, 255, 0),
+            **smb2_posix.classes(node),
         }.get((message["info_type"], message["info_class"]))
         if found is None:
             raise Refused(SmbStatus.NOT_SUPPORTED)

@@ -22,6 +22,7 @@ class Node:
     children: dict[str, Node] | None = None
     link: bytes = b""
     number: int = field(default_factory=lambda: next(ids))
+    mode: int = 0o644
 
     @property
     def attributes(self) -> int:

@@ -226,6 +226,7 @@ import smb2_caching_mutants  # noqa: E402
 import smb2_data_mutants  # noqa: E402
 import smb2_kit_mutants  # noqa: E402
 import smb2_pipe_mutants  # noqa: E402
+import smb2_posix_mutants  # noqa: E402
 import smb2_state_mutants  # noqa: E402
 
 __all__ = [
@@ -234,5 +235,6 @@ __all__ = [
     "smb2_data_mutants",
     "smb2_kit_mutants",
     "smb2_pipe_mutants",
+    "smb2_posix_mutants",
     "smb2_state_mutants",
 ]

@@ -40,6 +40,6 @@ def mutation_run() -> MutationRun:
     }
     modules = {
         SEALED: "test_encryption.py",
-        KIT: "test_compression.py test_persistent.py test_symlinks.py",
+        KIT: "test_compression.py test_persistent.py test_posix.py test_symlinks.py",
     }
     return MutationRun("smb2", MUTANTS, kinds, lambda _from_target: lambda data: [data], modules=modules)

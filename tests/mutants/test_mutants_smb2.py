@@ -13,8 +13,8 @@ PAGE = ROOT / "docs" / "mutants-smb2.md"
 HEAD = """# Mutants: SMB 2 and 3
 
 A proxy between the suite and a server violates one rule at a time (`tests/mutants/smb2_mutants.py`). It is
-Samba's smbd. For what smbd does not offer (compression, persistent handles, symbolic links) it is a server of
-the test kit (`tests/kits/smb2_server.py`).
+Samba's smbd. For what smbd does not offer (compression, persistent handles, symbolic links, POSIX extensions)
+it is a server of the test kit (`tests/kits/smb2_server.py`).
 Each line lists a mutant, the violated rule, and the cases that detect it. `tox -e mutants` runs all of them;
 `pytest tests/mutants/test_mutants_smb2.py --write-mutants` writes this page.
 

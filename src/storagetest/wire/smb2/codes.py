@@ -335,7 +335,7 @@ class InfoType(IntEnum):
 
 
 class FileInfo(IntEnum):
-    """File information classes (MS-FSCC 2.4)."""
+    """File information classes (MS-FSCC 2.4); POSIX is that of the POSIX extensions."""
 
     DIRECTORY = 1
     FULL_DIRECTORY = 2
@@ -364,10 +364,11 @@ class FileInfo(IntEnum):
     ID_FULL_DIRECTORY = 38
     VALID_DATA_LENGTH = 39
     NORMALIZED_NAME = 48
+    POSIX = 100
 
 
 class FsInfo(IntEnum):
-    """File system information classes (MS-FSCC 2.5)."""
+    """File system information classes (MS-FSCC 2.5); POSIX is that of the POSIX extensions."""
 
     VOLUME = 1
     SIZE = 3
@@ -376,6 +377,7 @@ class FsInfo(IntEnum):
     CONTROL = 6
     FULL_SIZE = 7
     SECTOR_SIZE = 11
+    POSIX = 100
 
 
 class Fsctl(IntEnum):
