@@ -14,7 +14,7 @@ test is one pytest item: it has its own outcome and message, and a crash loses o
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, ClassVar
@@ -106,6 +106,13 @@ class ControllerSuite(Suite):
     @abstractmethod
     def invocation(self, test: str, options: Any, info: TargetInfo) -> Invocation:  # noqa: ANN401  # its protocol's
         """Return the command that runs one test against a target; ``info`` is the result of :meth:`look`."""
+
+    def reader(self) -> Callable[[str], tuple[str, ItemResult] | None]:
+        """Return a parser of one run's output: it gets each line as it arrives, and returns a result it ends.
+
+        What it returned is kept if the program then hangs or crashes. By default it returns none.
+        """
+        return lambda _line: None
 
     def look(self, options: Any) -> TargetInfo:  # noqa: ANN401, ARG002  # its protocol's
         """Query the target's identity before its first test. By default: empty.

@@ -10,6 +10,7 @@ Therefore they run only on a share that is empty before the first test.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from itertools import islice
 from typing import Any, ClassVar
 
@@ -27,7 +28,7 @@ from storagetest.wire.smb2.codes import Access, Disposition, Options, SmbStatus
 from storagetest.wire.smb2.harness import SmbEndpoint, SmbHarness, entries
 
 _TEST = re.compile(r"^(smb2\.\S+)$", re.MULTILINE)
-_RESULT = re.compile(r"^(success|failure|error|skip): (\S+)(?: \[\n(.*?)^\])?", re.MULTILINE | re.DOTALL)
+_RESULT = re.compile(r"^(success|failure|error|skip): (\S+)( \[)?$")
 _SOURCE = re.compile(r"^\S*?([\w-]+\.c:\d+): ")
 _OUTCOMES = {
     "success": ItemOutcome.PASSED,
@@ -77,20 +78,27 @@ class Smbtorture(ControllerSuite):
         ]
         return Invocation(tuple(argv), {"PASSWD": options.password.reveal()}, _LONG.get(test, _DEADLINE))
 
+    def reader(self) -> Callable[[str], tuple[str, ItemResult] | None]:
+        """Return a parser of subunit's lines (:class:`_SubunitReader`)."""
+        return _SubunitReader().feed
+
     def verdict(self, test: str, *, status: int, stdout: str, stderr: str) -> ItemResult:
-        """Return the result of the last test in the output; BROKEN if the program ended without one."""
-        results = _RESULT.findall(stdout)
-        if not results:
+        """Return the result of the last test in the output.
+
+        BROKEN if there is none, if the last one that began has none, or if success ends in an error status.
+        """
+        reader = _SubunitReader()
+        results = [one for line in stdout.splitlines() if (one := reader.feed(line)) is not None]
+        if not results or reader.running:
             tail = "\n".join((stdout + stderr).strip().splitlines()[-8:])
-            return ItemResult(ItemOutcome.BROKEN, f"{test}: exit status {status} and no result", tail)
-        word, _, text = results[-1]
-        outcome = _OUTCOMES[word]
-        if outcome is ItemOutcome.PASSED:
+            what = f"no result of {reader.running}" if results else "no result"
+            return ItemResult(ItemOutcome.BROKEN, f"{test}: exit status {status} and {what}", tail)
+        _, result = results[-1]
+        if result.ended is ItemOutcome.PASSED:
             if status:
                 return ItemResult(ItemOutcome.BROKEN, f"{test}: success, but exit status {status}", stderr)
-            return ItemResult(outcome)
-        reason, _, more = _SOURCE.sub(r"\1: ", text.strip()).partition("\n")
-        return ItemResult(outcome, reason or f"{word} without a reason", f"{more}\n{stderr}".strip())
+            return result
+        return ItemResult(result.ended, result.reason, f"{result.details}\n{stderr}".strip())
 
     def look(self, options: Any) -> TargetInfo:  # noqa: ANN401  # Smb.Options
         """Log in; the suite may run if the root of the share is empty."""
@@ -118,3 +126,40 @@ class Smbtorture(ControllerSuite):
             at_risk=f"share {options.share} contains {shown}: smbtorture removes files in its root. "
             "Name a share that is empty."
         )
+
+
+class _SubunitReader:
+    """Read subunit version 1 line by line: ``test: NAME`` begins a test, a result with its reason ends it."""
+
+    def __init__(self) -> None:
+        self.running = ""
+        """Name of the test that began and has no result yet."""
+        self._head: tuple[str, str] | None = None
+        self._reason: list[str] = []
+
+    def feed(self, line: str) -> tuple[str, ItemResult] | None:
+        """Return the name and the result of the test that ``line`` ends; None if it ends none."""
+        if self._head is not None:
+            if line.rstrip() != "]":
+                self._reason.append(line)
+                return None
+            return self._end(*self._head)
+        if line.startswith("test: "):
+            self.running = line.removeprefix("test: ").strip()
+        found = _RESULT.match(line)
+        if found is None:
+            return None
+        word, name, bracket = found.groups()
+        if not bracket:
+            return self._end(word, name)
+        self._head, self.running = (word, name), name
+        return None
+
+    def _end(self, word: str, name: str) -> tuple[str, ItemResult]:
+        text = "\n".join(self._reason).strip()
+        self._head, self._reason, self.running = None, [], ""
+        outcome = _OUTCOMES[word]
+        if outcome is ItemOutcome.PASSED:
+            return name, ItemResult(outcome)
+        reason, _, more = _SOURCE.sub(r"\1: ", text).partition("\n")
+        return name, ItemResult(outcome, reason or f"{word} without a reason", more)

@@ -69,12 +69,24 @@ def test_a_test_with_thousands_of_files_has_a_longer_deadline():
         (1, START + "success: lock\n", ItemOutcome.BROKEN, "smb2.lock.rw: success, but exit status 1"),
         (-11, START, ItemOutcome.BROKEN, "smb2.lock.rw: exit status -11 and no result"),
         (1, "Failed to connect\n", ItemOutcome.BROKEN, "smb2.lock.rw: exit status 1 and no result"),
+        (-11, START + FAILURE + "test: rest\n", ItemOutcome.BROKEN,
+         "smb2.lock.rw: exit status -11 and no result of rest"),
         (0, "", ItemOutcome.BROKEN, "smb2.lock.rw: exit status 0 and no result"),
     ],
 )  # fmt: skip
 def test_the_verdict(status, output, outcome, reason):
     result = SUITE.verdict("smb2.lock.rw", status=status, stdout=output, stderr="a note\n")
     assert (result.ended, result.reason) == (outcome, reason)
+
+
+def test_a_result_is_known_at_its_last_line():
+    read = SUITE.reader()
+    output = START + FAILURE + "test: rest\nsuccess: rest\ntest: last\n"
+    ended = [(line, one[0], one[1].ended) for line in output.splitlines() if (one := read(line)) is not None]
+    assert ended == [
+        ("]", "lock", ItemOutcome.FAILED),
+        ("success: rest", "rest", ItemOutcome.PASSED),
+    ]
 
 
 def test_the_details_of_a_failure_are_kept():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -11,8 +12,8 @@ from typing import Any, NoReturn, TypeVar
 import pytest
 
 from storagetest.config.implementations import Implementation
-from storagetest.errors import DataAtRisk, DeadlineExceeded, RemoteProtocolError, WorkloadError
-from storagetest.external.base import ControllerSuite, ItemOutcome, TargetInfo
+from storagetest.errors import DataAtRisk, DeadlineExceeded, HostError, RemoteProtocolError, WorkloadError
+from storagetest.external.base import ControllerSuite, ItemOutcome, ItemResult, TargetInfo
 from storagetest.hosts import LocalHost
 from storagetest.plugin.conformance.known_issues import apply_known_issues
 from storagetest.plugin.external.item import ExternalItem, report_result
@@ -20,6 +21,33 @@ from storagetest.plugin.external.item import ExternalItem, report_result
 _TARGETS = pytest.StashKey[dict[tuple[str, str], TargetInfo]]()
 _REFUSED = pytest.StashKey[set[tuple[str, str]]]()
 _Found = TypeVar("_Found")
+_log = logging.getLogger(__name__)
+
+
+class RunOutput:
+    """The output of one program as it streams: its lines, and the results that they end."""
+
+    def __init__(self, suite: ControllerSuite) -> None:
+        self.lines: list[str] = []
+        self.results: list[tuple[str, ItemResult]] = []
+        self._read = suite.reader()
+
+    def feed(self, line: str) -> None:
+        """Keep a line; log the result that it ends."""
+        self.lines.append(line)
+        ended = self._read(line)
+        if ended is not None:
+            self.results.append(ended)
+            _log.info("%s", _text(*ended))
+
+    @property
+    def summary(self) -> str:
+        """The results so far, one a line."""
+        return "\n".join(_text(*each) for each in self.results)
+
+
+def _text(name: str, result: ItemResult) -> str:
+    return f"{name}: {result.ended.value}" + (f": {result.reason}" if result.reason else "")
 
 
 def controller(suite: ControllerSuite, program: str, env: Mapping[str, str]) -> LocalHost:
@@ -42,12 +70,18 @@ class ControllerItem(ExternalItem):
         apply_known_issues(self, self.selection.known_issues, self.test, self.variant, found=found)
         run = self.suite.invocation(self.test, self.variant.options, info)
         argv = (self.program, *run.argv[1:]) if self.selection.program else run.argv
+        output = RunOutput(self.suite)
         try:
             with controller(self.suite, self.program, run.env) as host:
-                done = host.run(argv, deadline=run.deadline, check=False)
-        except DeadlineExceeded:
-            self._query(self.suite.look_again)
+                done = host.run(argv, deadline=run.deadline, check=False, on_line=output.feed)
+        except HostError as error:
+            self.add_report_section("call", "stdout", "\n".join(output.lines))
+            if isinstance(error, DeadlineExceeded):
+                self._query(self.suite.look_again)
             raise
+        finally:
+            if output.results:
+                self.add_report_section("call", "results", output.summary)
         self.add_report_section("call", "stdout", done.stdout)
         result = self.suite.verdict(self.test, status=done.status, stdout=done.stdout, stderr=done.stderr)
         if result.ended is ItemOutcome.BROKEN:
