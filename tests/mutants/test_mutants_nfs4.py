@@ -51,7 +51,7 @@ def test_no_case_fails_because_of_the_proxy(outcomes: Outcomes) -> None:
 
 
 def test_every_claim_to_kill_names_a_mutant_and_every_mutant_is_claimed(outcomes: Outcomes) -> None:
-    """Other modules have the mutants of RPCSEC_GSS and of layouts; not all of their cases are outcomes here."""
+    """Other modules have the mutants of RPCSEC_GSS and of layouts, and some of their cases."""
     claimed = {name for one in outcomes.honest for name in one["kills"]}
     here = set(MUTANTS) | set(KNFSD_MUTANTS) | set(LEASE_MUTANTS) | set(RESTART_MUTANTS)
     assert here <= claimed <= here | set(SECURITY_MUTANTS) | set(LAYOUT_MUTANTS)
