@@ -62,5 +62,5 @@ def test_mutant_is_killed_by_a_case_that_names_its_rule(outcomes: Outcomes, name
 
 def test_the_page_lists_every_mutant(outcomes: Outcomes, pytestconfig: pytest.Config) -> None:
     """``--write-mutants`` writes docs/mutants-nfs4-layouts.md again."""
-    text = HEAD + mutation_run.table(MUTANTS, outcomes.killers)
-    mutation_run.check_page(PAGE, text, MUTANTS, write=pytestconfig.option.write_mutants)
+    text, write = HEAD + mutation_run.table(MUTANTS, outcomes.killers), pytestconfig.option.write_mutants
+    mutation_run.check_page(PAGE, text, MUTANTS, write=write, tried=outcomes.attempts)

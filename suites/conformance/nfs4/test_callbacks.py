@@ -102,14 +102,34 @@ SETTLING = 0.3
 """Seconds from the last change of a file to the next try, in which the server ends its own write (chosen)."""
 
 
-def delegated(nfs: Nfs4Client, here: Any, callbacks: Callbacks) -> Delegation:
+class Refusals:
+    """How often in succession a target has granted no delegation to a case; then cases try one file each."""
+
+    MOST = 2
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    @property
+    def tries(self) -> int:
+        """How many files the next case tries."""
+        return TRIES if self.count < self.MOST else 1
+
+
+@pytest.fixture(scope="session")
+def refusals(variant: object) -> Refusals:  # noqa: ARG001  # one for each target
+    """Return the refusals of the target."""
+    return Refusals()
+
+
+def delegated(nfs: Nfs4Client, here: Any, callbacks: Callbacks, refusals: Refusals) -> Delegation:
     """Open ``file`` for READ with a delegation, and else new ones of its name; skip if none is granted."""
     want = OPEN4_SHARE_ACCESS_WANT_READ_DELEG if nfs.minor else 0
     owner = StateOwner(
         nfs
     )  # of minor version 0, the first OPEN of an owner has no delegation: it is confirmed
     claim = open_claim4(open_claim_type4.CLAIM_NULL, b"file")
-    for _ in range(TRIES):
+    for left in reversed(range(refusals.tries)):
         asked = OPEN4args(owner.seqid, OPEN4_SHARE_ACCESS_READ | want, 0, owner.wire, NO_CREATE, claim)
         done = ok(nfs.compound(putfh(here.handle), op("OPEN", asked), GETFH))
         owner.bump(done.status)
@@ -119,11 +139,14 @@ def delegated(nfs: Nfs4Client, here: Any, callbacks: Callbacks) -> Delegation:
             file.confirm()
         stateid = getattr(found.value, "stateid", None)
         if stateid is not None:
+            refusals.count = 0
             return Delegation(nfs, callbacks, file.handle, file.stateid, stateid)
         file.close()
         ok(here.nfs.compound(putfh(here.handle), remove(b"file")))
-        here.file(data=DATA)
-        time.sleep(SETTLING)
+        if left:
+            here.file(data=DATA)
+            time.sleep(SETTLING)
+    refusals.count += 1
     pytest.skip(f"the server grants no delegation: {found.delegation_type.name}, {found.value}")
 
 
@@ -134,7 +157,7 @@ def callbacks() -> Callbacks:
 
 
 @pytest.fixture
-def held(bench, here, callbacks, version) -> Delegation:
+def held(bench, here, callbacks, version, refusals) -> Delegation:
     """Return a read delegation of the file ``file``, of a client with a back channel."""
     here.file(data=DATA)
     nfs = bench.new(version)
@@ -144,7 +167,7 @@ def held(bench, here, callbacks, version) -> Delegation:
     if not session.flags & CREATE_SESSION4_FLAG_CONN_BACK_CHAN:
         pytest.skip("the server does not use the connection of CREATE_SESSION as a back channel")
     ok(nfs.compound(op("RECLAIM_COMPLETE", RECLAIM_COMPLETE4args(False))))
-    return delegated(nfs, here, callbacks)
+    return delegated(nfs, here, callbacks, refusals)
 
 
 def open_to_write(nfs: Nfs4Client, directory: bytes) -> tuple[nfs_argop4, ...]:
@@ -386,14 +409,14 @@ def test_a_callback_has_the_minor_version_of_the_session(recalled):
     no_mutant_reason="no target of the mutants grants a delegation in minor version 0",
 )
 def test_a_delegation_of_minor_version_0_is_recalled_over_a_connection_of_the_server(
-    bench, here, callbacks, version
+    bench, here, callbacks, version, refusals
 ):
     here.file(data=DATA)
     nfs = bench.new(version)
     with CallbackListener(callbacks) as listener:
         given = ok(nfs.setclientid(callback=listener.netaddr))["SETCLIENTID"]
         nfs.confirm(given)
-        held = delegated(nfs, here, callbacks)
+        held = delegated(nfs, here, callbacks, refusals)
         other = bench.client(version)
         opening = StateOwner(other).open_op(b"file", access=OPEN4_SHARE_ACCESS_BOTH)
         refused(other.compound(putfh(here.handle), opening, retry=False), nfsstat4.NFS4ERR_DELAY)

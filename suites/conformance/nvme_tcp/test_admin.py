@@ -26,7 +26,7 @@ ALL_NAMESPACES = 0xFFFFFFFF
 # Identify (5.2.13)
 
 
-@pytest.mark.case("NVA-ID-CTRL-01", section="Base 5.2.13.1", kills=("identify-short"))
+@pytest.mark.case("NVA-ID-CTRL-01", section="Base 5.2.13.1", kills=("identify-short",))
 def test_identify_returns_4096_bytes(session: ControllerSession) -> None:
     assert len(session.identify(Cns.CONTROLLER)) == 4096
 

@@ -283,7 +283,7 @@ def test_locks_beyond_2_and_4_gib_are_apart(client_dir):
 @pytest.mark.case(
     "PSX-LARGE-SYMLINK",
     section="POSIX.1-2024 readlink(): DESCRIPTION",
-    kills=("symlink-target-1024"),
+    kills=("symlink-target-1024",),
 )
 def test_long_contents_of_a_link_are_kept_or_refused(client_dir):
     """Contents of up to {SYMLINK_MAX} bytes are returned unchanged; longer ones are [ENAMETOOLONG]."""

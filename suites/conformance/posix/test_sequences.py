@@ -203,7 +203,7 @@ def test_all_processes_that_wait_for_a_shared_lock_get_it(client_dir):
 @pytest.mark.case(
     "PSX-SETGID-DEEP",
     section="POSIX.1-2024 mkdir(), open(): DESCRIPTION",
-    kills=("setgid-second-level-lost"),
+    kills=("setgid-second-level-lost",),
 )
 def test_group_is_inherited_at_each_depth(client_dir):
     """A directory in a set-group-ID directory has its group and the bit, so what is made below has both."""

@@ -157,7 +157,7 @@ def test_open_directory_is_used_after_its_rename(client_dir):
 @pytest.mark.case(
     "PSX-TOGETHER-COPY-SELF",
     section="copy_file_range(2): DESCRIPTION",
-    kills=("copy-within-file-ignored"),
+    kills=("copy-within-file-ignored",),
 )
 def test_range_is_copied_within_a_file(client_dir):
     """Both descriptors may be of one file; [EINVAL] if the ranges overlap."""

@@ -60,7 +60,7 @@ def test_setxattr_replaces_a_value(client_dir):
     assert os.getxattr(client_dir / "f", "user.x") == b"short"
 
 
-@pytest.mark.case("PSX-XATTR-CREATE", section="setxattr(2): ERRORS", kills=("xattr-create-ignored"))
+@pytest.mark.case("PSX-XATTR-CREATE", section="setxattr(2): ERRORS", kills=("xattr-create-ignored",))
 def test_xattr_create_of_an_existing_attribute_is_refused(client_dir):
     """[EEXIST] XATTR_CREATE was specified, and the attribute exists already."""
     make_file_with_xattrs(client_dir / "f", x=b"1")
@@ -72,7 +72,7 @@ def test_xattr_create_of_an_existing_attribute_is_refused(client_dir):
 @pytest.mark.case(
     "PSX-XATTR-REPLACE",
     section="setxattr(2): ERRORS",
-    kills=("xattr-replace-ignored"),
+    kills=("xattr-replace-ignored",),
 )
 def test_xattr_replace_of_an_absent_attribute_is_refused(client_dir):
     """[ENODATA] XATTR_REPLACE was specified, and the attribute does not exist."""

@@ -27,7 +27,7 @@ SUITE = "def test_load(measure): measure('small-random-write')\n"
 
 # Run a suite, kill it while fio runs, and print what each command does, as one JSON object.
 DRIVER = """
-import json, os, signal, subprocess, sys
+import json, os, signal, subprocess, sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from processes import processes
@@ -157,9 +157,18 @@ def file_system(data: Path, tmp_path: Path) -> Iterator[Path]:
 @needs_loop_devices
 def test_a_process_that_cannot_be_killed_is_reported_and_keeps_the_attachment(file_system, drive) -> None:
     found = drive("""
-def blocked():  # one of fio's threads: the first one only waits for the others
-    stats = [path.read_text() for pid in fio() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
-    return "D" in [stat.rpartition(")")[2].split()[0] for stat in stats]
+def waiting():  # fio's threads in the state D, each with its number of context switches
+    found = {}
+    for path in [path for pid in fio() for path in Path(f"/proc/{pid}/task").glob("*/status")]:
+        lines = dict(line.split(":", 1) for line in path.read_text().splitlines())
+        if lines["State"].split()[0] == "D":
+            found[path] = lines["voluntary_ctxt_switches"]
+    return found
+
+def blocked():  # for good: every I/O waits in the state D for a moment
+    before = waiting()
+    time.sleep(0.5)
+    return bool(before.items() & waiting().items())
 
 pid = killed_run()
 subprocess.run(["fsfreeze", "--freeze", sys.argv[2]], check=True)
