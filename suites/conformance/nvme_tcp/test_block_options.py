@@ -99,11 +99,11 @@ def test_the_number_of_blocks_to_zero_has_16_bits(supports: Supports, queue: Que
     """NLB is a number of 16 bits: 256, 257 and 512 blocks of one command are zeroes, and no other."""
     supports(Io.WRITE_ZEROES)
     start = scratch.end // 2  # the half of the namespace that the cases write
-    room = scratch.end - start - 2
-    if min(room, scratch.limits.zeroes) < 257:
-        pytest.skip(f"one command may zero {scratch.limits.zeroes} blocks, and {room} may be written")
-    wide, size = replace(scratch, lba=start, blocks=room + 2), scratch.block_size
-    for blocks in (256, 257, min(512, room, scratch.limits.zeroes)):
+    most = scratch.end - start - 2
+    if min(most, scratch.limits.zeroes) < 257:
+        pytest.skip(f"one command may zero {scratch.limits.zeroes} blocks, and {most} may be written")
+    wide, size = replace(scratch, lba=start, blocks=most + 2), scratch.block_size
+    for blocks in (256, 257, min(512, most, scratch.limits.zeroes)):
         data = write_blocks(queue, wide, blocks + 2, blocks)
         done = queue.run(io.write_zeroes(wide.nsid, start + 1, blocks))
         assert done.ok, f"3.3.8: {blocks} blocks, which WZSL allows, ended with {status_name(done.status)}"

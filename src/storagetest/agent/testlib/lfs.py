@@ -182,7 +182,7 @@ def fiemap(descriptor: int, *, flags: int = FIEMAP_SYNC, most: int = 64) -> tupl
 
     Skip the case without FIEMAP (EOPNOTSUPP), and if the file system does not know where the data are: then
     the extents are no map. In that state Lustre 2.17.57's client writes an extent behind a request without
-    room for one, so ask with room first.
+    space for one, so ask with an array first.
     """
     head = _FIEMAP_HEAD.pack(0, (1 << 64) - 1, flags, 0, most, 0)
     buffer = bytearray(head + bytes(_FIEMAP_EXTENT.size * most))
