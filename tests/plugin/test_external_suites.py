@@ -6,6 +6,8 @@ from datetime import datetime, timedelta
 import pytest
 from pytest_results import assert_result
 
+from storagetest.hosts import _output
+
 SUITE = '''
 import sys
 from pathlib import Path
@@ -120,24 +122,22 @@ def test_a_program_may_run_in_its_own_directory(run_suite, pytester):
     assert_result(result, f"passes {program.parent}", passed=1, deselected=1)
 
 
-STREAMED = (
-    SUITE.replace(
-        "    def look(",
-        """    def reader(self):
+STREAMED = SUITE.replace(
+    "    def look(",
+    """    def reader(self):
         done = ItemResult(ItemOutcome.FAILED, "as intended")
         return lambda line: (line.split()[1], done) if line.startswith("ended ") else None
 
     def look(""",
-    ).replace(
-        """f"print('{test}: sense 05/24/00, erase {info.may_erase}')\"""",
-        """"print('ended first', flush=True)\\nwhile True: print('x' * 999, end='')\"""",
-    )
-    + "\nfrom storagetest.hosts import _output\n_output.OUTPUT_LIMIT = 1 << 16\n"
+).replace(
+    """f"print('{test}: sense 05/24/00, erase {info.may_erase}')\"""",
+    """"print('ended first', flush=True)\\nwhile True: print('x' * 999, end='')\"""",
 )
 """The program ends one test and then prints without end, until the host kills it."""
 
 
-def test_what_ended_before_the_program_failed_is_kept(run_suite):
+def test_what_ended_before_the_program_failed_is_kept(run_suite, monkeypatch):
+    monkeypatch.setattr(_output, "OUTPUT_LIMIT", 1 << 16)
     result = run_suite("-k", "passes", suite=STREAMED)
     result.assert_outcomes(errors=1, deselected=3)
     result.stdout.fnmatch_lines(["ended first", "*Captured results*", "first: failed: as intended"])
