@@ -31,6 +31,10 @@ class DeadlineExceeded(HostError):
     """A command did not end before its deadline and was killed."""
 
 
+class ControlError(HostError):
+    """A control of the targets file did not do what it is for. It is no statement about the target."""
+
+
 class NotInstalled(HostError):
     """A command is not installed on a host."""
 

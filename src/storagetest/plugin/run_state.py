@@ -62,6 +62,7 @@ class RunState:
         self._options = config.option
         self._hosts: dict[str, Host] = {}
         self._failures: dict[str, str] = {}
+        self.failed_controls: dict[str, str] = {}
         self.prefills = PrefillCache()
         self.thresholds = ThresholdResolver(config)
         self.targets_needed = False

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 
 import pytest
 
-from storagetest.errors import DeadlineExceeded, RemoteProtocolError, TargetDead
-from storagetest.polling import wait_until
+from storagetest.errors import RemoteProtocolError
+from storagetest.suites.conformance.nfs_restart import RestartableServer, Run, wait_for_end_of_grace
 from storagetest.wire.nfs3.client import ok
 from storagetest.wire.nfs3.harness import ARRANGES, Nfs3Export, Nfs3Harness
 from storagetest.wire.nfs3.locks import LockOwner
@@ -35,43 +35,31 @@ STABLE = "RFC 1813 3.3.7"
 VERIFIER = "RFC 1813 4.8"
 SHORTEST = 5.0
 """Seconds from the start of a restart for which a server is expected to be in grace (chosen)."""
-LONGEST = 600.0
-"""The longest grace period in seconds that the cases wait for (chosen)."""
 
 Owners = Callable[[int], LockOwner]
 
 
-class Server:
+class Server(RestartableServer):
     """The server of a case, which can restart it. ``file`` is one that only the server's observer locks."""
 
-    def __init__(
-        self, bench: Nfs3Harness, export: Nfs3Export, file: nfs_fh3, run: Callable[[Callable[[], bool]], None]
-    ) -> None:
-        self._bench, self._export, self._file, self._run = bench, export, file, run
-        self._began = 0.0
-        self.was_restarted = False
+    def __init__(self, export: Nfs3Export, file: nfs_fh3, run: Run) -> None:
+        super().__init__(run)
+        self._export, self._file = export, file
 
-    def restart(self) -> None:
-        """Restart the server; return when NFS and the lock manager answer."""
-        self.was_restarted = True
-        self._began = time.monotonic()
-        self._run(self._answers)
+    def connections(self, stack: ExitStack) -> Sequence[RpcConnection]:
+        """Return a new connection to NFS, and one to the lock manager."""
+        bench, observer = stack.enter_context(Nfs3Harness(self._export.endpoint)), auth_sys(machine=ARRANGES)
+        return [bench.rpc(cred=observer), bench.rpc(NLM4_VERS, cred=observer)]
 
-    def _answers(self) -> bool:
-        try:
-            with Nfs3Harness(self._export.endpoint) as bench:
-                bench.arranger().attributes(self._export.root)
-                bench.rpc(NLM4_VERS).call("NULL")
-        except (TargetDead, RemoteProtocolError, AssertionError):
-            return False
-        return True
+    def ask(self) -> None:
+        """Ask NFS for its root, and the lock manager for nothing."""
+        with Nfs3Harness(self._export.endpoint) as bench:
+            bench.arranger().attributes(self._export.root)
+            bench.rpc(NLM4_VERS).call("NULL")
 
     def after_grace(self) -> None:
-        """Wait until a new LOCK does not end with NLM4_DENIED_GRACE_PERIOD, for :data:`LONGEST` seconds."""
-        try:
-            wait_until(self._locks, LONGEST, "the end of the server's grace period", interval=0.2)
-        except DeadlineExceeded as error:
-            raise AssertionError(str(error)) from None
+        """Wait until a new LOCK does not end with NLM4_DENIED_GRACE_PERIOD, or raise AssertionError."""
+        wait_for_end_of_grace(self._locks)
 
     def _locks(self) -> bool:
         with Nfs3Harness(self._export.endpoint) as bench:
@@ -84,17 +72,17 @@ class Server:
 
     def early(self, status: nlm4_stats, *wanted: nlm4_stats) -> None:
         """Claim one of ``wanted`` within :data:`SHORTEST` seconds; skip if another status came later."""
-        took = time.monotonic() - self._began
+        took = self.took
         if status not in wanted and took > SHORTEST:
             pytest.skip(f"{status.name} came {took:.1f} s after the restart, perhaps after the grace period")
         assert status in wanted, f"{status.name}, not {' or '.join(one.name for one in wanted)}"
 
 
 @pytest.fixture
-def server(bench: Nfs3Harness, about, here, manager: RpcConnection, restart_target) -> Iterator[Server]:
+def server(about, here, manager: RpcConnection, restart_target) -> Iterator[Server]:
     """Yield the server, which is in no grace period before the case and after it."""
     manager.call("NULL")
-    made = Server(bench, about.get(), here.file(b"observed"), restart_target)
+    made = Server(about.get(), here.file(b"observed"), restart_target)
     made.after_grace()
     yield made
     if made.was_restarted:

@@ -6,15 +6,15 @@ Grace is observed by connections that are no claim about the target (:data:`ARRA
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import pytest
 
-from storagetest.errors import DeadlineExceeded, RemoteProtocolError, TargetDead
-from storagetest.polling import wait_until
+from storagetest.suites.conformance.nfs_restart import RestartableServer, Run, wait_for_end_of_grace
 from storagetest.wire.nfs4.client import Done, Nfs4Client, ok, refused
-from storagetest.wire.nfs4.harness import Nfs4Facts, Nfs4Harness
+from storagetest.wire.nfs4.harness import ARRANGES, Nfs4Facts, Nfs4Harness
 from storagetest.wire.nfs4.operations import GETFH, PUTROOTFH, putfh, unchecked
 from storagetest.wire.nfs4.state import OpenFile, StateOwner
 from storagetest.wire.nfs4.types import (
@@ -28,44 +28,37 @@ from storagetest.wire.nfs4.types import (
     open_claim_type4,
     open_delegation_type4,
 )
+from storagetest.wire.rpc import RpcConnection, auth_sys
 
 PREVIOUS = open_claim4(open_claim_type4.CLAIM_PREVIOUS, open_delegation_type4.OPEN_DELEGATE_NONE)
 GRACE = nfsstat4.NFS4ERR_GRACE
 REFUSED_RECLAIM = (nfsstat4.NFS4ERR_NO_GRACE, nfsstat4.NFS4ERR_RECLAIM_BAD)
 """Statuses of a reclaim by a client without such state (RFC 7530 9.6.2, RFC 8881 8.4.2.1)."""
-LONGEST = 600.0
-"""The longest grace period in seconds that the cases wait for (chosen)."""
 PROBE = b"grace-probe"
 
 
-class Server:
+class Server(RestartableServer):
     """The server of a case, which can restart it."""
 
-    def __init__(
-        self, bench: Nfs4Harness, facts: Nfs4Facts, run: Callable[[Callable[[], bool]], None]
-    ) -> None:
-        self._bench, self._facts, self._run = bench, facts, run
+    def __init__(self, facts: Nfs4Facts, run: Run) -> None:
+        super().__init__(run)
+        self._facts = facts
         self._lease: float = facts.limits[FATTR4_LEASE_TIME]
-        self._began = 0.0
-        self.was_restarted = False
 
-    def restart(self) -> None:
-        """Restart the server; return when it answers."""
-        self.was_restarted = True
-        self._began = time.monotonic()
-        self._run(self._answers)
+    def connections(self, stack: ExitStack) -> Sequence[RpcConnection]:
+        """Return a new connection to NFS."""
+        bench = stack.enter_context(Nfs4Harness(self._facts.endpoint))
+        return [bench.rpc(cred=auth_sys(machine=ARRANGES))]
 
-    def _answers(self) -> bool:
-        try:
-            with Nfs4Harness(self._facts.endpoint) as bench:
-                return bench.arranger(self._facts.minors[-1]).compound(PUTROOTFH).status == nfsstat4.NFS4_OK
-        except (TargetDead, RemoteProtocolError, AssertionError):
-            return False
+    def ask(self) -> None:
+        """Ask NFS for its root."""
+        with Nfs4Harness(self._facts.endpoint) as bench:
+            ok(bench.arranger(self._facts.minors[-1]).compound(PUTROOTFH))
 
     def after_grace(self, *holders: Nfs4Client) -> None:
         """Renew the leases of ``holders`` until a new OPEN is granted.
 
-        Raises AssertionError after :data:`LONGEST` seconds.
+        Raises AssertionError after ``nfs_restart.LONGEST`` seconds.
         """
 
         def opens() -> bool:
@@ -73,10 +66,7 @@ class Server:
                 ok(holder.renew())
             return self._opens()
 
-        try:
-            wait_until(opens, LONGEST, "the end of the server's grace period", interval=0.2)
-        except DeadlineExceeded as error:
-            raise AssertionError(str(error)) from None
+        wait_for_end_of_grace(opens)
 
     def _opens(self) -> bool:
         with Nfs4Harness(self._facts.endpoint) as bench:
@@ -91,7 +81,7 @@ class Server:
         The grace period is at least as long as a lease (RFC 7530 9.6.2, RFC 8881 8.4.2.1), and begins after
         the control. The case is skipped if another status came later than a lease after the control began.
         """
-        took = time.monotonic() - self._began
+        took = self.took
         if done.status not in statuses and took > self._lease:
             pytest.skip(f"{done.line} came {took:.1f} s after the restart: a lease is {self._lease:g} s")
         return ok(done) if statuses == (nfsstat4.NFS4_OK,) else refused_or_ok(done, *statuses)

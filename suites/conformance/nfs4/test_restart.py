@@ -69,9 +69,9 @@ DATA = b"data"
 
 
 @pytest.fixture
-def server(bench, facts, restart_target) -> Iterator[Server]:
+def server(facts, restart_target) -> Iterator[Server]:
     """Yield the server, which is in no grace period after the case."""
-    made = Server(bench, facts, restart_target)
+    made = Server(facts, restart_target)
     yield made
     if made.was_restarted:
         made.after_grace()
