@@ -46,6 +46,7 @@ servers: {mds: {transport: local}}
 targets:
   scratch: {protocol: local, path: /tmp, server: mds, controls: {stop_mds: [a], start_mds: [b]}}
 """
+WITH_RESTART = WITH_SERVER.replace("stop_mds: [a], start_mds: [b]", "restart: [a]")
 
 # A path is lost while {flag} exists.
 LOST_PATH = """
@@ -119,7 +120,7 @@ def test_an_isolated_client_is_reconnected(directory: Path, flag: Path, clean: l
     assert list(directory.glob("*.json")) == []
 
 
-@pytest.mark.parametrize(("text", "there"), [(WITH_SERVER, False), (TARGETS, True)])
+@pytest.mark.parametrize(("text", "there"), [(WITH_SERVER, False), (WITH_RESTART, True), (TARGETS, True)])
 def test_a_control_of_a_server_is_undone(
     directory: Path, flag: Path, clean: list[str], tmp_path: Path, monkeypatch, capsys, text: str, there: bool
 ) -> None:
