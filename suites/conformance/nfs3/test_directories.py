@@ -18,8 +18,7 @@ NAMES = [f"name-{number:02}".encode() for number in range(40)]
 
 def filled(here, names=NAMES):
     directory = here.directory()
-    for name in names:
-        ok(here.nfs.create(directory, name))
+    here.nfs.create_all(directory, names)
     return directory
 
 

@@ -92,9 +92,14 @@ class RpcConnection:
 
     def call(self, name: str, argument: Any = None, *, cred: opaque_auth | None = None) -> Any:  # noqa: ANN401
         """Call the procedure ``name``, return its result. Raises :class:`RpcError` if it was not executed."""
-        reply = self.ask(name, argument, cred=cred)
+        return self.result(self.send(self.procedure(name), self.encode(name, argument, cred=cred)))
+
+    def result(self, xid: int) -> Any:  # noqa: ANN401
+        """Return the result of a call that was sent. Raises :class:`RpcError` if it was not executed."""
+        procedure = self._sent.get(xid)
+        reply = self.receive(xid)
         if reply.accepted != accept_stat.SUCCESS:
-            raise RpcError(f"{self.program.name} {name}", reply)
+            raise RpcError(f"{self.program.name} {procedure.name if procedure else 'call'}", reply)
         return reply.result
 
     def ask(self, name: str, argument: Any = None, *, cred: opaque_auth | None = None) -> Reply:  # noqa: ANN401
