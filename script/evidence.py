@@ -25,6 +25,7 @@ PARTS = {
     "wire": ["-n", "2"],
     "plugin": ["-n", "2"],
     "docs": ["-n", "2", "--dist", "loadscope"],
+    "leases": ["-n", "2"],
     "mutants": ["-n", "2"],
     "lab": [],
 }
