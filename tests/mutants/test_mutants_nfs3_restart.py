@@ -21,6 +21,7 @@ tests/mutants/test_mutants_nfs3_restart.py --write-mutants` writes this page.
 """
 DEPENDS_ON = depends_on(
     "suites/conformance/nfs3/",
+    "suites/conformance/nfs_restart.py",
     "src/storagetest/runner/restart.py",
     "tests/controllers/",
     "tests/mutants/nfs3_",

@@ -21,6 +21,7 @@ tests/mutants/test_mutants_nfs4_restart.py --write-mutants` writes this page.
 """
 DEPENDS_ON = depends_on(
     "suites/conformance/nfs4/",
+    "suites/conformance/nfs_restart.py",
     "src/storagetest/runner/restart.py",
     "tests/controllers/ganesha.py",
     "tests/mutants/nfs4_",
