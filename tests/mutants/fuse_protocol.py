@@ -463,6 +463,14 @@ def readdir(files: Any, call: Call, body: bytes) -> bytes:
     return data
 
 
+@_operation(39)
+def ioctl(files: Any, call: Call, body: bytes) -> bytes:
+    """Of the requests that the kernel passes on, those that write one number."""
+    handle, _, request, _, size, _ = struct.unpack_from("<QIIQII", body)
+    files.ioctl(call, call.node, handle, request, int.from_bytes(body[32 : 32 + size], "little"))
+    return bytes(16)
+
+
 def _setlk(files: Any, call: Call, body: bytes, *, waits: bool) -> bytes:
     handle, owner, start, end, kind, pid, flags, _ = _LOCK.unpack_from(body)
     call, whole = replace(call, handle=handle), bool(flags & 1)  # FUSE_LK_FLOCK

@@ -6,7 +6,8 @@ network.
 
 - Every case runs on correct file systems: on one mount with locks and, unless the case locks, on a mount per
   client.
-- With ``coherent`` the correct file system also has the controls of a server, and an lfs (lustre_server).
+- With ``coherent`` the correct file systems are lustre_server, with the controls of a server and an lfs, and
+  lustre_groups, with group locks.
 - A case that names a mutant (``kills=``) runs on it, and kills it if the case fails.
 - Cases with a ``no_mutant_reason``, and those of one client, do not run.
 """
@@ -25,8 +26,8 @@ import pytest
 from _pytest.runner import runtestprotocol
 from child_pytest import run_pytest
 from fuse_mount import mounted
-from lustre_fault_mutants import MUTANTS
 from lustre_server import CONTROL
+from lustre_stripe_mutants import MUTANTS
 from mutation_run import ROOT, Outcomes, by_mutant
 
 from storagetest.concurrency import run_concurrently
@@ -37,9 +38,12 @@ from storagetest.runner.syscall_session import SyscallSession
 
 SUITE = ROOT / "suites" / "conformance" / "shared"
 SHARED_MOUNT, SEPARATE_MOUNTS = "fuse_locks:Locking", "fuse_passthrough:PassThrough"
-HONEST = {"together": (SHARED_MOUNT, False), "apart": (SEPARATE_MOUNTS, True)}
-"""The correct file systems: files, and whether each client has its own mount."""
-COHERENT = {"together": ("lustre_server:Server", False)}
+HONEST = {"together": (SHARED_MOUNT, False, ""), "apart": (SEPARATE_MOUNTS, True, "")}
+"""The correct file systems: files, whether each client has its own mount, and a pattern of the modules."""
+COHERENT = {
+    "together": ("lustre_server:Server", False, "test_(?!group_locks)"),
+    "group locks": ("lustre_groups:Groups", False, "test_group_locks"),
+}
 """The same, if two mounts are not correct."""
 PROCESSES = 8
 """Each takes an equal part of the cases on the correct file systems, and of the mutants (chosen)."""
@@ -95,21 +99,30 @@ def pytest_configure(config: pytest.Config) -> None:
     if _OUT in os.environ:
         # Registered after the project's plugin, so that these fixtures override its fixtures.
         config.pluginmanager.register(_LocalClients(), "shared-mutation-run")
-        _stand_in_for_lfs()
+        _stand_in_for_lustre()
 
 
-def _stand_in_for_lfs() -> None:
-    """Let sessions run :mod:`lustre_lfs` where a case runs lfs, which is not on this machine."""
-    call = SyscallSession.call
+def _stand_in_for_lustre() -> None:
+    """Let sessions run :mod:`lustre_lfs` where a case runs lfs, and pass the number of a group by address.
+
+    lfs is not on this machine. FUSE passes what an ioctl's argument points at, and Lustre's is a number.
+    """
+    start = SyscallSession.start
     program = str(Path(__file__).with_name("lustre_lfs.py"))
 
-    def with_lfs(self: SyscallSession, name: str, *arguments: Any, **options: Any) -> Any:
+    def translated(call: Any) -> Any:
+        name, *arguments = call
         if name == "run_program" and arguments[0][0] == "lfs":
-            argv, *others = arguments
-            arguments = ([sys.executable, program, *argv[1:]], *others)
-        return call(self, name, *arguments, **options)
+            return (name, [sys.executable, program, *arguments[0][1:]], *arguments[1:])
+        if name == "ioctl_number":
+            descriptor, request, number = arguments
+            return ("ioctl", descriptor, request, number.to_bytes(8, "little"))
+        return call
 
-    SyscallSession.call = with_lfs  # type: ignore[method-assign]
+    def started(self: SyscallSession, *calls: Any, **options: Any) -> Any:
+        return start(self, *map(translated, calls), **options)
+
+    SyscallSession.start = started  # type: ignore[method-assign]
 
 
 class _LocalClients:
@@ -196,8 +209,9 @@ class _LocalClients:
         Path(os.environ[_OUT]).write_text(json.dumps({"honest": self._honest, "attempts": self._attempts}))
         return True
 
-    def _run_honest(self, name: str, correct: tuple[str, bool], cases: Sequence[pytest.Item]) -> None:
-        files, apart = correct
+    def _run_honest(self, name: str, correct: tuple[str, bool, str], cases: Sequence[pytest.Item]) -> None:
+        files, apart, modules = correct
+        cases = [item for item in cases if re.match(modules, item.path.name)]
         with self._mounted(files, apart=apart):
             for item in cases:
                 if not (apart and _locks(item)):
