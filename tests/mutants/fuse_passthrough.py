@@ -223,6 +223,9 @@ class PassThrough:
         self.as_caller(call)
         return os.copy_file_range(source, sink, min(length, 1 << 30), start, to)
 
+    def ioctl(self, call: Call, node: int, handle: int, request: int, number: int) -> None:
+        raise OSError(errno.ENOTTY, "ioctl")
+
     # Directories.
 
     def opendir(self, call: Call, node: int) -> Opened:

@@ -81,7 +81,7 @@ class Call:
     """Who asks: the ids of the thread whose system call waits for the answer.
 
     ``from_cache``: a WRITE is the kernel's own, of data written through a mapping. ``handle``: the open file
-    that a lock is asked through.
+    that a lock is asked through. ``request``: all of the request, for :class:`Later`.
     """
 
     unique: int
@@ -91,6 +91,7 @@ class Call:
     pid: int
     from_cache: bool = False
     handle: int = 0
+    request: bytes = b""
 
     def waits_in(self) -> tuple[int, tuple[int, ...]]:
         """Return number and arguments of the system call that waits (proc(5), ``/proc/PID/syscall``).
@@ -158,6 +159,8 @@ class Files(Protocol):
     init: Init
     answer: Callable[[int, int], None]
     """Answers a request that was left for :class:`Later`, by its number: 0, or an errno."""
+    carry_out: Callable[[bytes], None]
+    """Carries out and answers such a request (:attr:`Call.request`)."""
 
     def entry(self, call: Call, node: int) -> Entry: ...
 
@@ -178,6 +181,7 @@ def _operation(opcode: int) -> Callable[[Operation], Operation]:
 def serve(device: int, files: Any, *, ready: Callable[[], None]) -> None:
     """Answer what comes from ``device`` until it is unmounted; ``ready`` is called when INIT is answered."""
     files.answer = lambda unique, status: answer(device, unique, status)
+    files.carry_out = lambda request: carry_out(device, files, request)
     while True:
         try:
             request = os.read(device, BUFFER)
@@ -187,23 +191,29 @@ def serve(device: int, files: Any, *, ready: Callable[[], None]) -> None:
             if error.errno == errno.ENODEV:  # unmounted
                 return
             raise
-        _, opcode, unique, node, uid, gid, pid, *_ = _HEADER.unpack_from(request)
-        call, body = Call(unique, node, uid, gid, pid), request[_HEADER.size :]
+        _, opcode, unique, *_ = _HEADER.unpack_from(request)
         if opcode == 26:  # INIT
-            answer(device, unique, 0, _init(files, body))
+            answer(device, unique, 0, _init(files, request[_HEADER.size :]))
             ready()
             continue
-        try:
-            status, data = 0, _decode(opcode)(files, call, body)
-        except Later:
-            continue
-        except OSError as error:
-            status, data = error.errno or errno.EIO, b""
-        except Exception:  # a bug of this module: print it, and send a response to the kernel
-            traceback.print_exc(file=sys.stderr)
-            status, data = errno.EIO, b""
-        if opcode not in _UNANSWERED:
-            answer(device, unique, status, data)
+        carry_out(device, files, request)
+
+
+def carry_out(device: int, files: Any, request: bytes) -> None:
+    """Let ``files`` carry out one request, and send the response unless it is for later."""
+    _, opcode, unique, node, uid, gid, pid, *_ = _HEADER.unpack_from(request)
+    call, body = Call(unique, node, uid, gid, pid, request=request), request[_HEADER.size :]
+    try:
+        status, data = 0, _decode(opcode)(files, call, body)
+    except Later:
+        return
+    except OSError as error:
+        status, data = error.errno or errno.EIO, b""
+    except Exception:  # a bug of this module: print it, and send a response to the kernel
+        traceback.print_exc(file=sys.stderr)
+        status, data = errno.EIO, b""
+    if opcode not in _UNANSWERED:
+        answer(device, unique, status, data)
 
 
 def answer(device: int, unique: int, status: int, data: bytes = b"") -> None:
@@ -451,6 +461,14 @@ def readdir(files: Any, call: Call, body: bytes) -> bytes:
             break
         data += record
     return data
+
+
+@_operation(39)
+def ioctl(files: Any, call: Call, body: bytes) -> bytes:
+    """Of the requests that the kernel passes on, those that write one number."""
+    handle, _, request, _, size, _ = struct.unpack_from("<QIIQII", body)
+    files.ioctl(call, call.node, handle, request, int.from_bytes(body[32 : 32 + size], "little"))
+    return bytes(16)
 
 
 def _setlk(files: Any, call: Call, body: bytes, *, waits: bool) -> bytes:

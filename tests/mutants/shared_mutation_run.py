@@ -6,6 +6,8 @@ network.
 
 - Every case runs on correct file systems: on one mount with locks and, unless the case locks, on a mount per
   client.
+- With ``coherent`` the correct file systems are lustre_server, with the controls of a server and an lfs, and
+  lustre_groups, with group locks.
 - A case that names a mutant (``kills=``) runs on it, and kills it if the case fails.
 - Cases with a ``no_mutant_reason``, and those of one client, do not run.
 """
@@ -13,6 +15,7 @@ network.
 import json
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -23,23 +26,32 @@ import pytest
 from _pytest.runner import runtestprotocol
 from child_pytest import run_pytest
 from fuse_mount import mounted
-from lustre_mutants import MUTANTS
+from lustre_server import CONTROL
+from lustre_stripe_mutants import MUTANTS
 from mutation_run import ROOT, Outcomes, by_mutant
 
 from storagetest.concurrency import run_concurrently
 from storagetest.hosts import LocalHost
 from storagetest.plugin.conformance.cases import case_of
 from storagetest.plugin.fixtures.two_clients import ClientSide, SyscallSessionPool, shared_case_directory
+from storagetest.runner.syscall_session import SyscallSession
 
 SUITE = ROOT / "suites" / "conformance" / "shared"
 SHARED_MOUNT, SEPARATE_MOUNTS = "fuse_locks:Locking", "fuse_passthrough:PassThrough"
-HONEST = {"together": (SHARED_MOUNT, False), "apart": (SEPARATE_MOUNTS, True)}
-"""The correct file systems: files, and whether each client has its own mount."""
+HONEST = {"together": (SHARED_MOUNT, False, ""), "apart": (SEPARATE_MOUNTS, True, "")}
+"""The correct file systems: files, whether each client has its own mount, and a pattern of the modules."""
+COHERENT = {
+    "together": ("lustre_server:Server", False, "test_(?!group_locks)"),
+    "group locks": ("lustre_groups:Groups", False, "test_group_locks"),
+}
+"""The same, if two mounts are not correct."""
 PROCESSES = 8
 """Each takes an equal part of the cases on the correct file systems, and of the mutants (chosen)."""
 _OUT, _PART, _TOGETHER = "SHARED_MUTATION_OUT", "SHARED_MUTATION_PART", "SHARED_MUTATION_TOGETHER"
 _RECORD = "storagetest_case"
 _VISIBILITY_TIMEOUT = 1.5
+_HONEST_RECOVERY_TIMEOUT, _RECOVERY_TIMEOUT = 60.0, 3.0
+"""On a correct file system it is a bound on a hang; some mutants never recover."""
 
 
 def run(suite: Path = SUITE, *, processes: int = PROCESSES, coherent: bool = False) -> Outcomes:
@@ -65,7 +77,7 @@ def _run_part(arguments: tuple[Path, str, bool]) -> dict[str, list[dict[str, Any
             _TOGETHER: "1" if coherent else "",
             "PYTHONPATH": os.pathsep.join(map(str, paths)),
         }
-        argv = ["-q", "-p", "shared_mutation_run", "--rootdir", directory]
+        argv = ["-q", "-p", "shared_mutation_run", "--st-judge-all", "--rootdir", directory]
         argv += ["-c", os.devnull, "--import-mode=importlib", *map(str, _modules(suite))]
         done = run_pytest(argv, Path(directory), more)
         if not out.exists():
@@ -75,9 +87,9 @@ def _run_part(arguments: tuple[Path, str, bool]) -> dict[str, list[dict[str, Any
 
 
 def _modules(suite: Path) -> list[Path]:
-    """Return the modules of two clients alone: one client, or the controls of a server, need a target."""
+    """Return the modules of two clients alone: one client needs a target."""
     sources = {path: path.read_text() for path in sorted(suite.glob("test_*.py"))}
-    return [path for path, text in sources.items() if not re.search("client_dir|server_control", text)]
+    return [path for path, text in sources.items() if not re.search("client_dir", text)]
 
 
 # The rest runs inside pytest, as a plugin.
@@ -87,12 +99,37 @@ def pytest_configure(config: pytest.Config) -> None:
     if _OUT in os.environ:
         # Registered after the project's plugin, so that these fixtures override its fixtures.
         config.pluginmanager.register(_LocalClients(), "shared-mutation-run")
+        _stand_in_for_lustre()
+
+
+def _stand_in_for_lustre() -> None:
+    """Let sessions run :mod:`lustre_lfs` where a case runs lfs, and pass the number of a group by address.
+
+    lfs is not on this machine. FUSE passes what an ioctl's argument points at, and Lustre's is a number.
+    """
+    start = SyscallSession.start
+    program = str(Path(__file__).with_name("lustre_lfs.py"))
+
+    def translated(call: Any) -> Any:
+        name, *arguments = call
+        if name == "run_program" and arguments[0][0] == "lfs":
+            return (name, [sys.executable, program, *arguments[0][1:]], *arguments[1:])
+        if name == "ioctl_number":
+            descriptor, request, number = arguments
+            return ("ioctl", descriptor, request, number.to_bytes(8, "little"))
+        return call
+
+    def started(self: SyscallSession, *calls: Any, **options: Any) -> Any:
+        return start(self, *map(translated, calls), **options)
+
+    SyscallSession.start = started  # type: ignore[method-assign]
 
 
 class _LocalClients:
     def __init__(self) -> None:
         self._sessions = SyscallSessionPool()
         self._roots = ("", "")
+        self._recovery_timeout = 0.0
         self._honest: list[dict[str, Any]] = []
         self._attempts: list[dict[str, Any]] = []
 
@@ -136,6 +173,23 @@ class _LocalClients:
     def visibility_timeout(self) -> float:
         return _VISIBILITY_TIMEOUT
 
+    @pytest.fixture
+    def recovery_timeout(self) -> float:
+        return self._recovery_timeout
+
+    @pytest.fixture
+    def server_control(self) -> Any:
+        return self._with_fault
+
+    @contextmanager
+    def _with_fault(self, capability: str) -> Iterator[None]:
+        name = CONTROL.decode() + capability
+        os.setxattr(self._roots[0], name, b"1")
+        try:
+            yield
+        finally:
+            os.setxattr(self._roots[0], name, b"0")
+
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         if session.testsfailed:
             return True
@@ -145,16 +199,19 @@ class _LocalClients:
             if (case := case_of(item)) is not None and not case.no_mutant_reason
         }
         part, processes = map(int, os.environ[_PART].split("/"))
-        for name in HONEST if not os.environ.get(_TOGETHER) else ("together",):
-            self._run_honest(name, list(cases)[part::processes])
+        self._recovery_timeout = _HONEST_RECOVERY_TIMEOUT
+        for name, correct in (COHERENT if os.environ.get(_TOGETHER) else HONEST).items():
+            self._run_honest(name, correct, list(cases)[part::processes])
+        self._recovery_timeout = _RECOVERY_TIMEOUT
         for name in list(MUTANTS)[part::processes]:
             self._run_mutant(name, cases)
         self._sessions.close()
         Path(os.environ[_OUT]).write_text(json.dumps({"honest": self._honest, "attempts": self._attempts}))
         return True
 
-    def _run_honest(self, name: str, cases: Sequence[pytest.Item]) -> None:
-        files, apart = HONEST[name]
+    def _run_honest(self, name: str, correct: tuple[str, bool, str], cases: Sequence[pytest.Item]) -> None:
+        files, apart, modules = correct
+        cases = [item for item in cases if re.match(modules, item.path.name)]
         with self._mounted(files, apart=apart):
             for item in cases:
                 if not (apart and _locks(item)):

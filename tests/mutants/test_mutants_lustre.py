@@ -1,13 +1,17 @@
 """Mutation test of Lustre's cases of two clients: every case detects the mutants that it names.
 
-The cases are those whose rule a file system in user space can break: it has no layouts and no group locks.
+The cases are those whose rule a file system in user space can break: it has no layouts that lfs shows.
+Faults are those of lustre_server, group locks those of lustre_groups.
 With ``--write-mutants`` the table of docs/ is written again.
 """
 
 import fuse_mount
+import lustre_fault_mutants
+import lustre_group_mutants
+import lustre_stripe_mutants
 import mutation_run
 import pytest
-from lustre_mutants import MUTANTS
+from lustre_stripe_mutants import MUTANTS
 from mutation_run import ROOT, Outcomes
 from shared_mutation_run import run
 
@@ -18,11 +22,12 @@ SUITE = ROOT / "suites" / "conformance" / "lustre"
 PAGE = ROOT / "docs" / "mutants-lustre.md"
 HEAD = """# Mutants: Lustre, two clients
 
-The cases of `suites/conformance/lustre` that need two clients and no layout, on the file systems in user
+The cases of `suites/conformance/lustre` that need two clients and read no layout, on the file systems in user
 space of the [shared suite's mutants](mutants-shared.md): each violates one rule, and has both clients in one
-mount or each in its own. Each line lists a mutant, the violated rule, and the cases that detect it. No case
-fails on the correct file systems. `pytest tests/mutants/test_mutants_lustre.py --write-mutants` writes this
-page.
+mount or each in its own. The cases of faults run on file systems with the controls of a server: an OST
+that is inactive, no space, a metadata server that stops; those of group locks on file systems with group
+locks. Each line lists a mutant, the violated rule, and the cases that detect it. No case fails on the
+correct file systems. `pytest tests/mutants/test_mutants_lustre.py --write-mutants` writes this page.
 
 """
 KEPT = ("passed", "observed", "skipped")
@@ -35,7 +40,11 @@ def outcomes() -> Outcomes:
 
 def test_an_honest_file_system_fails_no_case(outcomes: Outcomes) -> None:
     bad = mutation_run.unexpected_outcomes(outcomes.honest, KEPT)
-    assert len({one["id"] for one in outcomes.honest}) >= 40
+    assert len({one["id"] for one in outcomes.honest}) >= 60
+    faults = [
+        one for one in outcomes.honest if one["id"].startswith(("LUS-INACTIVE", "LUS-FULL", "LUS-RECOV"))
+    ]
+    assert [one["outcome"] for one in faults] == ["passed"] * 13
     assert not bad, "\n".join(bad)
 
 
@@ -52,6 +61,8 @@ def test_every_claim_to_kill_names_a_mutant_and_is_true(outcomes: Outcomes) -> N
 def test_every_mutant_of_lustre_is_killed(outcomes: Outcomes) -> None:
     own = [name for name, one in MUTANTS.items() if one.files.startswith("lustre_mutants:")]
     assert len(own) == 4
+    own += lustre_fault_mutants.names() + lustre_group_mutants.names() + lustre_stripe_mutants.names()
+    assert len(own) == 4 + 38 + 15 + 4
     assert not mutation_run.surviving(MUTANTS, outcomes, own)
 
 

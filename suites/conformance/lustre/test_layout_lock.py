@@ -11,10 +11,10 @@ pytestmark = [
     pytest.mark.case(
         level="MUST",
         section="Lustre Operations Manual: Progressive File Layout (PFL)",
-        no_mutant_reason="no file system in user space has layouts",
     ),
 ]
 MIB = 1 << 20
+NO_LAYOUTS = "no file system in user space has layouts that lfs shows"
 THREE = ("-E", "1M", "-c", 1, "-E", "2M", "-c", 1, "-E", "-1", "-c", -1)
 
 
@@ -25,7 +25,7 @@ def fds(a, b, lfs):
     return a.open("f", O_RDWR), b.open("f", O_RDWR)
 
 
-@pytest.mark.case("LUS-LLOCK-01")
+@pytest.mark.case("LUS-LLOCK-01", kills=("component-not-read", "component-not-written"))
 def test_component_of_the_others_write_is_read(a, b, fds):
     """Data that the other client writes in a component without objects are read by an open descriptor."""
     assert b.pread(fds[1], 10, MIB) == b""
@@ -33,7 +33,7 @@ def test_component_of_the_others_write_is_read(a, b, fds):
     assert b.pread(fds[1], 10, MIB) == b"second"
 
 
-@pytest.mark.case("LUS-LLOCK-02")
+@pytest.mark.case("LUS-LLOCK-02", no_mutant_reason=NO_LAYOUTS)
 def test_layout_that_the_other_changed_is_shown(a, b, fds, parts_of):
     """A client shows the objects that the other's write has allocated.
 
@@ -46,7 +46,7 @@ def test_layout_that_the_other_changed_is_shown(a, b, fds, parts_of):
     assert [part.osts for part in shown[0]] == [part.osts for part in shown[1]]
 
 
-@pytest.mark.case("LUS-LLOCK-03")
+@pytest.mark.case("LUS-LLOCK-03", kills=("component-not-read", "component-not-written"))
 def test_both_clients_allocate_components_in_turn(a, b, fds):
     """Writes of both clients, each in another component, are all in the file."""
     a.pwrite(fds[0], b"one", 0)
@@ -61,7 +61,7 @@ def test_both_clients_allocate_components_in_turn(a, b, fds):
         assert session.fstat(fd).size == 2 * MIB + 5
 
 
-@pytest.mark.case("LUS-LLOCK-04")
+@pytest.mark.case("LUS-LLOCK-04", no_mutant_reason=NO_LAYOUTS)
 def test_both_clients_allocate_one_component_at_the_same_time(a, b, fds, race, parts_of):
     """Two first writes in one component, at the same time, use the same objects."""
     for number in range(4):
@@ -73,7 +73,11 @@ def test_both_clients_allocate_one_component_at_the_same_time(a, b, fds, race, p
     assert parts_of(a, "f")[2].osts == parts_of(b, "f")[2].osts
 
 
-@pytest.mark.case("LUS-LLOCK-05", section="lfs-setstripe(1): COMPONENT OPTIONS, --component-add")
+@pytest.mark.case(
+    "LUS-LLOCK-05",
+    section="lfs-setstripe(1): COMPONENT OPTIONS, --component-add",
+    kills=("component-not-written",),
+)
 def test_component_that_the_other_adds_is_used_by_an_open_descriptor(a, b, lfs):
     """A component that one client adds is written by a descriptor of the other that was open before."""
     lfs(a, "setstripe", "-E", "1M", "-c", 1, "f")
@@ -85,7 +89,9 @@ def test_component_that_the_other_adds_is_used_by_an_open_descriptor(a, b, lfs):
 
 
 @pytest.mark.case(
-    "LUS-LLOCK-06", section="Lustre Operations Manual: Setting the Striping Layout for a Directory"
+    "LUS-LLOCK-06",
+    section="Lustre Operations Manual: Setting the Striping Layout for a Directory",
+    no_mutant_reason=NO_LAYOUTS,
 )
 def test_default_that_the_other_sets_is_used(a, b, lfs, parts_of):
     """A directory's default that one client sets is used for the next file of the other."""
@@ -96,7 +102,7 @@ def test_default_that_the_other_sets_is_used(a, b, lfs, parts_of):
         assert parts_of(a, f"d/f{number}")[0].size == int(size[:-1]) * MIB
 
 
-@pytest.mark.case("LUS-LLOCK-07", section="lfs-migrate(1): DESCRIPTION")
+@pytest.mark.case("LUS-LLOCK-07", section="lfs-migrate(1): DESCRIPTION", no_mutant_reason=NO_LAYOUTS)
 def test_file_migrates_under_the_others_descriptor(a, b, lfs, parts_of):
     """A descriptor of one client reads and writes a file that the other has migrated."""
     lfs(a, "setstripe", "-c", 1, "-S", "1M", "f")
@@ -113,7 +119,7 @@ def test_file_migrates_under_the_others_descriptor(a, b, lfs, parts_of):
     assert parts_of(a, "f")[0].size == parts_of(b, "f")[0].size == 256 * 1024
 
 
-@pytest.mark.case("LUS-LLOCK-08", section="lfs-setstripe(1): DESCRIPTION")
+@pytest.mark.case("LUS-LLOCK-08", section="lfs-setstripe(1): DESCRIPTION", no_mutant_reason=NO_LAYOUTS)
 def test_layout_that_the_other_creates_is_shown(a, b, lfs, parts_of):
     """A file that one client creates with a layout has that layout on the other."""
     lfs(a, "setstripe", "-c", 1, "-S", "2M", "f")

@@ -122,7 +122,7 @@ def test_concurrent_appends_lose_no_record(a, b, race):
 @pytest.mark.case(
     "LUS-APPEND-02",
     section="POSIX.1-2024 write(): O_APPEND",
-    no_mutant_reason="no file system in user space has layouts",
+    kills=("stripe-end-lost", "append-ignored"),
 )
 def test_concurrent_appends_over_stripes_are_whole(a, b, race, lfs):
     """A record larger than a stripe is contiguous, though the other client appends at the same time."""

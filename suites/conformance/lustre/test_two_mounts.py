@@ -71,13 +71,13 @@ def test_random_operations_through_two_mounts(a, b, seed):
     run_model(sides, seed)
 
 
-@pytest.mark.case("LUS-FSX-03", no_mutant_reason="no file system in user space has layouts")
+@pytest.mark.case("LUS-FSX-03", kills=("stripe-end-lost", "stripes-exchanged"))
 def test_random_operations_over_stripes(a, b, striped):
     """Operations of two clients in turn on a file over all OSTs are those of one file."""
     run_model([(a, a.open(striped, O_RDWR)), (b, b.open(striped, O_RDWR))], 3)
 
 
-@pytest.mark.case("LUS-FSX-04", no_mutant_reason="no file system in user space has layouts")
+@pytest.mark.case("LUS-FSX-04", kills=("stripe-end-lost", "stripes-exchanged"))
 def test_random_operations_over_components(a, b, lfs):
     """Operations of two clients in turn on a file with a progressive layout are those of one file."""
     lfs(a, "setstripe", "-E", "128K", "-c", 1, "-S", "64K", "-E", "-1", "-c", -1, "-S", "64K", "f")
@@ -190,7 +190,7 @@ def test_buffered_read_sees_the_others_direct_write(a, b):
 @pytest.mark.case(
     "LUS-DIRECT-03",
     section="POSIX.1-2024 write(): DESCRIPTION",
-    no_mutant_reason="no file system in user space has layouts",
+    kills=("stripes-exchanged",),
 )
 def test_neighbouring_stripes_are_written_at_the_same_time(a, b, striped, race):
     """What two clients write at the same time, in alternate stripes, is all in the file."""
