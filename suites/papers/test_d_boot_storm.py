@@ -1,16 +1,24 @@
-"""D: a boot storm of 20 virtual machines from an SMB share and from an iSCSI LUN (2011)."""
+"""D: a boot storm of 20 virtual machines from SMB and from iSCSI, and the space of clones (2011)."""
 
 import pytest
 
 pytestmark = pytest.mark.experiment("d")
 
+MIB, GIB = 1 << 20, 1 << 30
+
 
 def test_boot_storm(experiment):
-    """20 machines start at once from clones of one image, on either protocol."""
+    """20 machines start at once from clones of one image on either protocol; then the space of 40 clones."""
     experiment.side("cifs")
     experiment.side("iscsi")
+    experiment.side("thin-fs", "iscsi-thin", filesystem="xfs")
     scale = experiment.pick(lab={"size": 16 << 20, "sample_interval": 1.0}, paper={"sample_interval": 5.0})
     length = experiment.pick(lab={"reads": 100}, paper={})
     interval = experiment.pick(lab=0.5, paper=5.0)
-    experiment.point("storm", "boot-storm", vms=20, interval=interval, scale=scale, **length)
+    storm = {"vms": 20, "interval": interval, "scale": scale, **length}
+    experiment.point("storm", "boot-storm", sides=("cifs", "iscsi"), **storm)
+    image = experiment.pick(lab=64 * MIB, paper=40 * GIB)
+    space = {"clones": 40, "image_size": image}
+    experiment.point("sparse clones", "thin-clones", sides=("cifs",), method="sparse", **space)
+    experiment.point("reflinks", "thin-clones", sides=("cifs", "thin-fs"), method="reflink", **space)
     experiment()
