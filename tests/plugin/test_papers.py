@@ -39,6 +39,8 @@ def test_a_claim_that_agrees_and_those_without_measurement(run_with_fake_metrics
     assert rerun.claims["read-256k"].interval.low > 1
     assert "profile tiny leaves out 'write 256KiB'" in rerun.claims["write-256k"].reason
     assert rerun.claims["read-response"].reason == "other: latency_mean was not measured"
+    assert rerun.conditions.processors >= 1
+    assert rerun.conditions.seconds > 0
     order = (pytester.path / "order").read_text().split()
     assert order == ["disk", "other", "other", "disk", "disk", "other"]  # decided after the third pair
 

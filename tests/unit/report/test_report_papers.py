@@ -16,7 +16,7 @@ from storagetest.report.jsonl import from_json, read, to_json
 from storagetest.report.papers import published
 from storagetest.report.papers.findings import claim_rows, finding_counts
 from storagetest.report.papers.page import document, table_rows
-from storagetest.report.papers.rerun import reruns, with_claims, with_point
+from storagetest.report.papers.rerun import Conditions, reruns, with_claims, with_conditions, with_point
 from storagetest.report.papers.values import lines
 from storagetest.verdict.claims import ClaimResult, Finding, unmeasured
 from storagetest.workloads.base import workloads
@@ -110,6 +110,20 @@ def test_the_page_is_whole_and_escapes_texts(tmp_path, write_results):
     for word in ("agrees", "differs", "could not be measured here"):
         assert word in page
     assert "contain no run of A2" in page
+
+
+def test_the_page_states_the_conditions_of_an_experiment():
+    first, *others = rerun_records()
+    assert "measured on 1970-01-01 at 00:00 UTC. The load of the controller was not" in page_text([first])
+    known = with_conditions(first.run, Conditions(134.0, 7.25, 9.0, 2))
+    text = page_text([Record(known), *others])
+    assert "UTC, in 134 s. Load average of the controller, which has 2 processors: 7.2 before and 9.0" in text
+    later = Record(replace(first.run, started=9.0))  # its load is not that of the earlier run
+    assert "The load of the controller was not recorded" in page_text([Record(known), later])
+
+
+def page_text(records: list[Record]) -> str:
+    return document([from_json(to_json(record)) for record in records], title="papers")
 
 
 def test_without_reruns_the_page_lists_all_experiments():
