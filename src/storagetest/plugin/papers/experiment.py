@@ -140,7 +140,7 @@ class ExperimentRunner:
             raise Invalid("\n".join(self._failed.values()))
         if not self._runs:
             pytest.skip(f"{self.published.id}: {'; '.join(dict.fromkeys(self._reasons.values()))}")
-        results = {claim.id: self._result(claim) for claim in self.published.claims}
+        results = {claim.id: self._result(claim) for claim in self.published.claims if self._judges(claim)}
         seconds, processors = time.monotonic() - began, os.cpu_count() or 1
         self._record(results, before, Conditions(seconds, load, os.getloadavg()[0], processors))
         unusable = (why for run in self._runs.values() for why in run.invalid)
@@ -298,6 +298,10 @@ class ExperimentRunner:
             for value in (claim.left, claim.right)
         )
         return claim_verdicts(left, right, claim.gates, plan=plan)
+
+    def _judges(self, claim: Claim) -> bool:
+        """Whether the claim is this case's: other cases of the experiment have sides that it has not."""
+        return {side for side, _ in _keys(claim)} <= set(self._sides)
 
     def _result(self, claim: Claim) -> ClaimResult:
         if claim.left is None or claim.right is None:

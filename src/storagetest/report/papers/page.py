@@ -96,17 +96,19 @@ def _section(data: Experiment, rerun: Rerun) -> Section:
     return Section(data.id.lower(), f"{data.id}: {data.title}", body)
 
 
-def _conditions(rerun: Rerun) -> str:
-    """Return when the runs began, and how busy the controller was."""
-    began = min(run.started for run in rerun.runs.values())
-    text = f"measured on {datetime.fromtimestamp(began, UTC):%Y-%m-%d at %H:%M} UTC"
-    known = rerun.conditions
-    if known is None:
-        return f"{text}. The load of the controller was not recorded."
-    return (
-        f"{text}, in {format_duration(known.seconds)}. Load average of the controller, which has "
-        f"{known.processors} processors: {known.load_before:.1f} before and {known.load_after:.1f} after."
-    )
+def _conditions(rerun: Rerun) -> list[str]:
+    """Return for each case when it began, and how busy the controller was."""
+    texts = []
+    for began, known in rerun.conditions.values():
+        text = f"measured on {datetime.fromtimestamp(began, UTC):%Y-%m-%d at %H:%M} UTC"
+        if known is None:
+            texts.append(f"{text}; the load of the controller was not recorded")
+            continue
+        texts.append(
+            f"{text}, in {format_duration(known.seconds)}; load average of the controller "
+            f"({known.processors} processors): {known.load_before:.1f} before, {known.load_after:.1f} after"
+        )
+    return texts
 
 
 def _sides(data: Experiment, rerun: Rerun) -> list[tuple[str, Run, int]]:

@@ -31,11 +31,14 @@ class Conditions:
 
 @dataclass(slots=True)
 class Rerun:
-    """The rerun of one experiment: runs by (side, point), results by claim."""
+    """The rerun of one experiment: runs by (side, point), results by claim.
+
+    ``conditions`` maps each case to its begin (s since the epoch) and its conditions, if known.
+    """
 
     runs: dict[tuple[str, str], Run] = field(default_factory=dict)
     claims: dict[str, ClaimResult] = field(default_factory=dict)
-    conditions: Conditions | None = None
+    conditions: dict[str, tuple[float, Conditions | None]] = field(default_factory=dict)
 
 
 def with_point(run: Run, experiment: str, side: str, point: str) -> Run:
@@ -64,10 +67,9 @@ def reruns(records: Iterable[Record]) -> dict[str, Rerun]:
         rerun = found.setdefault(place["experiment"], Rerun())
         rerun.runs[place["side"], place["point"]] = record.run
         if CLAIMS in evidence:
-            rerun.conditions = None
+            known = Conditions(**json.loads(evidence[CONDITIONS])) if CONDITIONS in evidence else None
+            rerun.conditions[record.run.case.partition("[")[0]] = record.run.started, known
             rerun.claims |= {name: _from_json(one) for name, one in json.loads(evidence[CLAIMS]).items()}
-        if CONDITIONS in evidence:
-            rerun.conditions = Conditions(**json.loads(evidence[CONDITIONS]))
     return found
 
 
