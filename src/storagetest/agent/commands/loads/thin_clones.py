@@ -100,6 +100,8 @@ class _Cloner(DirectoryWorker):
         """Write the image."""
         size, data = self.request["image"], self.request["image_data"]
         op_log = OpLog(sized=True)
+        with fsutil.open_fd(self.original, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600) as descriptor:
+            os.ftruncate(descriptor, size)
         barrier.wait()
         places = range(0, size, size // max(1, data // _CHUNK) // _CHUNK * _CHUNK)[: data // _CHUNK]
         self._write_file(self.original, list(places), op_log)
@@ -118,7 +120,6 @@ class _Cloner(DirectoryWorker):
                     fcntl.ioctl(clone, _FICLONE, image)
                 else:
                     os.ftruncate(clone, self.request["image"])
-                os.fsync(clone)
             except OSError as error:
                 if self.request["method"] != "reflink" or error.errno not in _REFUSED:
                     raise
@@ -145,9 +146,8 @@ class _Cloner(DirectoryWorker):
         return {"write": op_log}
 
     def _write_file(self, name: bytes, offsets: list[int], op_log: OpLog) -> None:
-        """Write a chunk at each of ``offsets``; a file that is new has the image's size."""
-        with fsutil.open_fd(name, os.O_RDWR | os.O_CREAT, 0o600) as descriptor:
-            os.ftruncate(descriptor, self.request["image"])
+        """Write a chunk at each of ``offsets``."""
+        with fsutil.open_fd(name, os.O_RDWR) as descriptor:
             for offset in offsets:
                 began, data = now(), bytes(self.pool.take(_CHUNK))
                 if os.pwrite(descriptor, data, offset) != _CHUNK:
