@@ -26,7 +26,7 @@ WRITTEN = 4 * MIB + 10 * 256 * 1024
 def test_the_server_counts_the_chunks_of_a_thin_lun(client, appliance) -> None:
     (target,) = (one for one in lio.SERVICE.all_targets if one.name == "iscsi-thin")
     argv = target.body["controls"]["allocated"]
-    options = iscsi("lab-thin", 0, 6, filesystem="xfs")
+    options = iscsi("lab-thin", 0, 6, filesystem="xfs", deadline=180)
     with attach(client, "iscsi", options) as attachment:
         counted = replace(attachment, allocated=lambda: allocated_bytes(appliance, argv, target="thin"))
         sample = LOAD.measure(counted, OPTIONS, SCALE)
@@ -43,7 +43,7 @@ def test_tgt_answers_get_lba_status() -> None:
     lab = Lab.up(f"lba-{os.getpid()}", clients=1, appliance="userspace", owner=os.getpid())
     try:
         with connect(lab, "client1") as client:
-            options = iscsi("lab-plain", 1, 1, erase=tgt.wwid(1), filesystem="xfs")
+            options = iscsi("lab-plain", 1, 1, erase=tgt.wwid(1), filesystem="xfs", deadline=180)
             with attach(client, "iscsi", options) as attachment:
                 sample = LOAD.measure(attachment, OPTIONS, SCALE)
     finally:
