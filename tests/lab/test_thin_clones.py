@@ -1,4 +1,4 @@
-"""Thin clones on thin LUNs: what the server counts, and what GET LBA STATUS says."""
+"""Thin clones on thin LUNs: what the server counts, and what GET LBA STATUS reports."""
 
 from __future__ import annotations
 
