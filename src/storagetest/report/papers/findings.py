@@ -14,6 +14,8 @@ from storagetest.verdict.claims import ClaimResult, Finding, unmeasured
 _WORDS = {Finding.AGREES: "passed", Finding.DIFFERS: "failed", Finding.UNMEASURED: "invalid"}
 """Class in the style sheet."""
 
+_NO_BREAK = "\N{NO-BREAK SPACE}"
+
 
 @dataclass(frozen=True, slots=True)
 class ClaimRow:
@@ -57,7 +59,9 @@ def _claim_row(claim: Claim, result: ClaimResult | None) -> ClaimRow:
     return ClaimRow(
         claim.text,
         claim.published,
-        " and ".join(f"{op} {factor:g} x" for op, factor in claim.gates) if claim.left is not None else "",
+        " and ".join(f"{op}{_NO_BREAK}{factor:g}{_NO_BREAK}x" for op, factor in claim.gates)
+        if claim.left is not None
+        else "",
         f"{interval.mean:.3g} x" if interval else "",
         f"{interval.low:.3g} … {interval.high:.3g} x ({interval.confidence * 100:.4g} %)" if interval else "",
         result.finding,

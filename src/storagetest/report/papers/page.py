@@ -99,8 +99,9 @@ def _section(data: Experiment, rerun: Rerun) -> Section:
 def _conditions(rerun: Rerun) -> list[str]:
     """Return for each case when it began, and how busy the controller was."""
     texts = []
-    for began, known in rerun.conditions.values():
-        text = f"measured on {datetime.fromtimestamp(began, UTC):%Y-%m-%d at %H:%M} UTC"
+    for case, (began, known) in rerun.conditions.items():
+        name = f"{case.rpartition('::')[2]}: " if len(rerun.conditions) > 1 else ""
+        text = f"{name}measured on {datetime.fromtimestamp(began, UTC):%Y-%m-%d at %H:%M} UTC"
         if known is None:
             texts.append(f"{text}; the load of the controller was not recorded")
             continue
