@@ -110,7 +110,13 @@ def _parse_per_second(text: str) -> float:
     return parse_count(text.strip().removesuffix("/s"))
 
 
+def _parse_bytes(text: str) -> float:
+    """Return a measured number of bytes; a mean need not be whole."""
+    return float(_parse(text, "a size such as 64KiB", {"": Fraction(1), **_SIZES}))
+
+
 _PARSERS: Mapping[str, Callable[[str], float]] = {
+    "B": _parse_bytes,
     "B/s": parse_rate,
     "/s": _parse_per_second,
     "s": parse_duration,
@@ -122,8 +128,8 @@ _PARSERS: Mapping[str, Callable[[str], float]] = {
 def parse_value(text: str, unit_symbol: str) -> float:
     """Parse ``text`` as a value of that unit, in the base unit.
 
-    ``unit_symbol`` is a value of :class:`storagetest.measure.run.Unit`: ``B/s``, ``/s``, ``s``, ``ratio`` or
-    ``count``.
+    ``unit_symbol`` is a value of :class:`storagetest.measure.run.Unit`: ``B``, ``B/s``, ``/s``, ``s``,
+    ``ratio`` or ``count``.
     """
     return _PARSERS[unit_symbol](text)
 
@@ -178,6 +184,11 @@ def format_throughput(rate: float, *, both: bool = False, digits: int = 3) -> st
     return f"{binary} ({decimal})" if both else binary
 
 
+def format_bytes(size: float, *, digits: int = 3) -> str:
+    """Print a measured number of bytes as ``50.0 MiB``; :func:`format_size` prints exact ones."""
+    return _scaled(size, {unit: float(n) for unit, n in {"B": 1, **_BINARY}.items()}, digits, " ")
+
+
 def format_count(value: float, *, digits: int = 3) -> str:
     """Print a number as ``7``, ``0.250``, ``12.3k`` or ``1.50M``; whole numbers below 1000 are exact."""
     if float(value).is_integer() and abs(value) < 1000:
@@ -200,7 +211,7 @@ def format_value(value: float, unit_symbol: str, *, both: bool = False, digits: 
         return format_throughput(value, both=both, digits=digits)
     if unit_symbol == "/s":
         return f"{format_count(value, digits=digits)}/s"
-    formatters = {"s": format_duration, "ratio": format_ratio, "count": format_count}
+    formatters = {"B": format_bytes, "s": format_duration, "ratio": format_ratio, "count": format_count}
     if unit_symbol not in formatters:
         raise ValueError(f"no such unit: {unit_symbol!r}")
     return formatters[unit_symbol](value, digits=digits)

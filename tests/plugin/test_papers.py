@@ -39,6 +39,9 @@ def test_a_claim_that_agrees_and_those_without_measurement(run_with_fake_metrics
     assert rerun.claims["read-256k"].interval.low > 1
     assert "profile tiny leaves out 'write 256KiB'" in rerun.claims["write-256k"].reason
     assert rerun.claims["read-response"].reason == "other: latency_mean was not measured"
+    ((_, conditions),) = rerun.conditions.values()
+    assert conditions.processors >= 1
+    assert conditions.seconds > 0
     order = (pytester.path / "order").read_text().split()
     assert order == ["disk", "other", "other", "disk", "disk", "other"]  # decided after the third pair
 
@@ -159,3 +162,19 @@ def test_a_load_that_fails_in_a_further_round_ends_the_rounds(run_with_fake_metr
     result.stdout.fnmatch_lines(["*iscsi read 256KiB: here: the load failed*"])
     order = (pytester.path / "order").read_text().split()
     assert (order.count("disk"), order.count("other")) == (4, 5)
+
+
+def test_a_case_judges_the_claims_of_its_sides_and_keeps_those_of_other_cases(
+    run_with_fake_metrics, pytester
+):
+    other = """
+@pytest.mark.experiment("a2")
+def test_other(experiment):
+    experiment.side("iscsi")
+    experiment.point("read 1MiB", "fake-metrics")
+    experiment()
+"""
+    run_with_fake_metrics(suite=SUITE + other, more=BOTH, disk=2000).assert_outcomes(passed=2)
+    _, rerun = rerun_of(pytester)
+    assert len(rerun.conditions) == 2
+    assert rerun.claims["read-256k"].finding is Finding.AGREES

@@ -31,10 +31,12 @@ PAIRS: Mapping[str, tuple[str, str]] = {
 }
 """For each capability, the command lines that give it to a target: what is done, and what undoes it."""
 
-COMMANDS: Mapping[str, tuple[str, ...]] = {**PAIRS, "restart": ("restart",)}
+COMMANDS: Mapping[str, tuple[str, ...]] = {**PAIRS, "restart": ("restart",), "allocation": ("allocated",)}
 """For each capability, the names of its command lines."""
 
-ON_THE_SERVER = frozenset({"resize", "ost_deactivation", "space_exhaustion", "mds_restart", "restart"})
+ON_THE_SERVER = frozenset(
+    {"resize", "ost_deactivation", "space_exhaustion", "mds_restart", "restart", "allocation"}
+)
 """Capabilities whose command lines are run on the target's ``server``; the others' are run on a client."""
 
 Command = Annotated[Items[str], Field(min_length=1)]
@@ -42,7 +44,7 @@ Command = Annotated[Items[str], Field(min_length=1)]
 
 
 class Controls(Model):
-    """Pairs of command lines, of which the second undoes the first, and `restart`."""
+    """Pairs of command lines, of which the second undoes the first, and `restart` and `allocated`."""
 
     renamed_keys: ClassVar[Mapping[str, str]] = {"cut_off": "isolate", "let_back": "reconnect"}
 
@@ -85,6 +87,9 @@ class Controls(Model):
     restart: Command | None = None
     """Run on the target's `server`: restart the service, as after a reboot: it forgets its clients' state.
     It also interrupts all others that use the server."""
+
+    allocated: Command | None = None
+    """Run on the target's `server`: print the number of bytes that the target's data take there."""
 
     @model_validator(mode="after")
     def _in_pairs(self) -> Self:

@@ -19,6 +19,7 @@ ROLES: Mapping[str, str] = {
     "cluster": "a cluster file system, published as Lustre or pNFS",
     "iscsi": "an iSCSI LUN of at least the profile's size",
     "iscsi-paths": "an iSCSI LUN over two active paths",
+    "iscsi-thin": "a thinly provisioned iSCSI LUN",
     "memory": "a file system in memory; without this role /dev/shm of the client",
     "nfs": "an NFS export on a disk of the server",
     "nvme-tcp": "an NVMe/TCP namespace of at least the profile's size",

@@ -8,6 +8,7 @@ from enum import Enum
 class Unit(Enum):
     """The base units that values are kept in; :mod:`storagetest.units` prints them for people."""
 
+    BYTES = "B"
     BYTES_PER_SECOND = "B/s"
     PER_SECOND = "/s"
     SECONDS = "s"

@@ -23,7 +23,7 @@ case that measures this option fails with it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -82,7 +82,8 @@ class Attachment:
     is the usable size in bytes. ``negotiated`` maps the kernel's option names to its values (``vers``,
     ``rsize``, ``nconnect``, ``HeaderDigest``, ``queue_count`` …). ``remote`` is false if client and target
     are one machine. ``root`` is the directory under which all clients of the target see the same names
-    (empty: none). The usable part of a device starts at byte ``offset``.
+    (empty: none). The usable part of a device starts at byte ``offset``. ``allocated`` returns the bytes that
+    the target's data take on the server, if the targets file has a control for that.
     """
 
     client: Host
@@ -94,6 +95,7 @@ class Attachment:
     remote: bool = True
     root: str = ""
     offset: int = 0
+    allocated: Callable[[], int] | None = None
 
 
 O = TypeVar("O", bound=TargetOptions)  # noqa: E741  # options

@@ -28,6 +28,7 @@ duration. Latencies are in seconds. A p99 needs 10,000 operations, and a p99.9 n
 """
 
 _UNITS = {
+    Unit.BYTES: "bytes",
     Unit.BYTES_PER_SECOND: "bytes/s",
     Unit.PER_SECOND: "per second",
     Unit.SECONDS: "s",

@@ -16,7 +16,7 @@ from storagetest.report.jsonl import from_json, read, to_json
 from storagetest.report.papers import published
 from storagetest.report.papers.findings import claim_rows, finding_counts
 from storagetest.report.papers.page import document, table_rows
-from storagetest.report.papers.rerun import reruns, with_claims, with_point
+from storagetest.report.papers.rerun import Conditions, reruns, with_claims, with_conditions, with_point
 from storagetest.report.papers.values import lines
 from storagetest.verdict.claims import ClaimResult, Finding, unmeasured
 from storagetest.workloads.base import workloads
@@ -64,9 +64,23 @@ def test_claims_have_a_finding_an_interval_or_a_reason():
     small, large, write, *others = rows.values()
     assert (small.finding, small.ratio, small.interval) == (Finding.AGREES, "2 x", "1.5 … 2.5 x (90 %)")
     assert large.finding is Finding.DIFFERS
+    assert [one.required.split() for one in (small, large)] == [[">=", "1", "x"], ["<=", "1", "x"]]
+    assert small.summary == ""
     assert (write.finding, write.interval) == (Finding.UNMEASURED, "")
     assert {row.reason for row in others} == {"these results do not contain it"}
     assert len(rows) == len(A1.claims)
+
+
+def test_an_undecided_claim_has_its_values_in_the_columns_and_a_short_reason():
+    result = replace(AGREES, finding=Finding.UNMEASURED, reason="latency_mean: required … undecided")
+    rerun = reruns(rerun_records())["A1"]
+    rerun.claims["read-small"] = result
+    small, *_ = claim_rows(A1, rerun)
+    assert (small.summary, small.ratio, small.reason) == (
+        "undecided after 5 pairs of runs",
+        "2 x",
+        result.reason,
+    )
 
 
 def test_a_table_has_the_measured_row_below_the_published_one():
@@ -110,6 +124,21 @@ def test_the_page_is_whole_and_escapes_texts(tmp_path, write_results):
     for word in ("agrees", "differs", "could not be measured here"):
         assert word in page
     assert "contain no run of A2" in page
+
+
+def test_the_page_states_the_conditions_of_each_case():
+    first, *others = rerun_records()
+    assert "on 1970-01-01 at 00:00 UTC; the load of the controller was not" in page_text([first])
+    known = with_conditions(first.run, Conditions(134.0, 7.25, 9.0, 2))
+    text = "in 134 s; load average of the controller (2 processors): 7.2 before, 9.0 after"
+    assert text in page_text([Record(known), *others])
+    later = Record(replace(first.run, started=9.0))  # its load is not that of the earlier run
+    assert text not in page_text([Record(known), later])
+    assert text in page_text([Record(known), Record(replace(later.run, case="test_a1.py::test_other[s p]"))])
+
+
+def page_text(records: list[Record]) -> str:
+    return document([from_json(to_json(record)) for record in records], title="papers")
 
 
 def test_without_reruns_the_page_lists_all_experiments():

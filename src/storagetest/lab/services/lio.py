@@ -10,6 +10,7 @@ lab-plain    LUN 0 of 512 MiB, LUN 1 of 128 MiB, LUN 2 of 64 MiB; digests as the
 lab-chap     LUN 0 of 64 MiB, can grow to 96 MiB; CHAP
 lab-mutual   LUN 0 of 64 MiB; mutual CHAP
 lab-paths    LUN 0 of 64 MiB, through two addresses
+lab-thin     LUN 0 of 512 MiB, thinly provisioned in chunks of 64 KiB (dm-thin), which count what is mapped
 ===========  ===========================================================================================
 """
 
@@ -63,6 +64,14 @@ lun() {
 disks iscsi-plain-0=512 iscsi-plain-1=128 iscsi-plain-2=64 iscsi-chap-0=64/96 iscsi-mutual-0=64 \
     iscsi-paths-0=64
 
+one_at_a_time modprobe dm-thin-pool
+disks iscsi-thin-data=512 iscsi-thin-meta=4
+export DM_DISABLE_UDEV=1
+dmsetup create iscsi-thin-pool \
+    --table "0 1048576 thin-pool /dev/mapper/iscsi-thin-meta /dev/mapper/iscsi-thin-data 128 0"
+dmsetup message iscsi-thin-pool 0 "create_thin 0"
+dmsetup create iscsi-thin-0 --table "0 1048576 thin /dev/mapper/iscsi-thin-pool 0"
+
 target lab-plain 0
 lun 0 iscsi-plain-0 @SERIAL0@
 lun 1 iscsi-plain-1 @SERIAL1@
@@ -81,7 +90,14 @@ second_address @SECOND@
 target lab-paths 0
 lun 0 iscsi-paths-0 @SERIAL5@
 echo 1 >"$tpg/enable"
+
+target lab-thin 0
+lun 0 iscsi-thin-0 @SERIAL6@
+echo 1 >"$tpg/enable"
 """
+
+# The fourth word of a thin device's status is its mapped sectors (dm-thin in the kernel's documentation).
+_COUNT_MAPPED = "set -- $(DM_DISABLE_UDEV=1 dmsetup status iscsi-thin-0); echo $(($4 * 512))"
 
 _CREDENTIALS = r"""
 fabric=/sys/kernel/config/target/iscsi
@@ -106,7 +122,7 @@ def wwid(number: int) -> str:
 
 def _script(text: str) -> str:
     fields = {"IQN": _IQN, "PORT": str(_PORT), "USER": _USER, "SECOND": SECOND_ADDRESS}
-    fields |= {f"SERIAL{number}": _serial(number) for number in range(6)}
+    fields |= {f"SERIAL{number}": _serial(number) for number in range(7)}
     for name, value in fields.items():
         text = text.replace(f"@{name}@", value)
     return text
@@ -146,6 +162,12 @@ SERVICE = Service(
             _target("lab-paths", 5, more_paths=[{"address": SECOND_ADDRESS}], optional=True),
             "One LUN through two portals, combined by device-mapper multipath if the client has it.",
             roles=("iscsi-paths",),
+        ),
+        Target(
+            "iscsi-thin",
+            _target("lab-thin", 6, optional=True, controls={"allocated": ["sh", "-euc", _COUNT_MAPPED]}),
+            "A thinly provisioned LUN. `allocated` counts on the server what it takes there.",
+            roles=("iscsi-thin",),
         ),
     ),
     secrets=(_PASSWORD, _MUTUAL),

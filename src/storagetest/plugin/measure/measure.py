@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from storagetest.plugin.run_state import RunState
 from storagetest.protocols.base import Attachment
 from storagetest.report.base import Record
 from storagetest.runner import CaseInfo, Measurement, MultiClientMeasurement, ProgressEvent, run_measurement
+from storagetest.runner.allocation import allocated_bytes
 from storagetest.runner.data_placement import DataSharing
 from storagetest.runner.multi_client import format_client_names
 from storagetest.verdict import BASELINE, ErrorPlan, Outcome, Reference, Threshold, Verdict, describe_gate
@@ -120,6 +122,7 @@ def make_measurement(
     ``profile`` is used in place of the selected one.
     """
     profile = profile or state.profile
+    attachments = [_with_allocation(attachment, variant, state) for attachment in attachments]
     scale = LoadSize(
         size=profile.size,
         ramp=profile.ramp,
@@ -142,6 +145,16 @@ def make_measurement(
         )
     data, limit = data_set or variant.data_set, profile.start_spread
     return MultiClientMeasurement(load, options, attachments, scale, data=data, limit=limit, **common)
+
+
+def _with_allocation(attachment: Attachment, variant: Variant, state: RunState) -> Attachment:
+    """Return the attachment, with the variant's control ``allocated`` if it has one."""
+    argv, machine = variant.controls.allocated, variant.server
+    if argv is None or machine is None:
+        return attachment
+    return replace(
+        attachment, allocated=lambda: allocated_bytes(state.host(machine), argv, target=variant.id)
+    )
 
 
 def case_of(

@@ -12,6 +12,8 @@ measurement; a run that supports no verdict makes the case INVALID.
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -37,7 +39,7 @@ from storagetest.report.base import Record
 from storagetest.report.papers import published
 from storagetest.report.papers.page import document
 from storagetest.report.papers.published import Claim, Value
-from storagetest.report.papers.rerun import with_claims, with_point
+from storagetest.report.papers.rerun import Conditions, with_claims, with_conditions, with_point
 from storagetest.runner import Measurement
 from storagetest.runner.locks import acquire, machine_id
 from storagetest.search import OneAtATime, Space
@@ -129,6 +131,7 @@ class ExperimentRunner:
             reasons = dict.fromkeys(side.reason for side in self._resolved.values())
             pytest.skip(f"{self.published.id}: {'; '.join(reasons)}")
         before = len(records_of(self._item))
+        began, load = time.monotonic(), os.getloadavg()[0]
         with self._locked(present):
             for group in groups(present):
                 self._measure_group(group)
@@ -137,8 +140,9 @@ class ExperimentRunner:
             raise Invalid("\n".join(self._failed.values()))
         if not self._runs:
             pytest.skip(f"{self.published.id}: {'; '.join(dict.fromkeys(self._reasons.values()))}")
-        results = {claim.id: self._result(claim) for claim in self.published.claims}
-        self._record(results, before)
+        results = {claim.id: self._result(claim) for claim in self.published.claims if self._judges(claim)}
+        seconds, processors = time.monotonic() - began, os.cpu_count() or 1
+        self._record(results, before, Conditions(seconds, load, os.getloadavg()[0], processors))
         unusable = (why for run in self._runs.values() for why in run.invalid)
         invalid = dict.fromkeys((*self._failed.values(), *unusable))
         if invalid:
@@ -295,6 +299,10 @@ class ExperimentRunner:
         )
         return claim_verdicts(left, right, claim.gates, plan=plan)
 
+    def _judges(self, claim: Claim) -> bool:
+        """Whether the claim is this case's: other cases of the experiment have sides that it has not."""
+        return {side for side, _ in _keys(claim)} <= set(self._sides)
+
     def _result(self, claim: Claim) -> ClaimResult:
         if claim.left is None or claim.right is None:
             return unmeasured(claim.because)
@@ -339,10 +347,10 @@ class ExperimentRunner:
                     run, _, _ = search.judged(point.workload, strategy=_stepwise, **point.parameters)
                 self._runs[key] = self._named(key, run)
 
-    def _record(self, results: Mapping[str, ClaimResult], before: int) -> None:
+    def _record(self, results: Mapping[str, ClaimResult], before: int, conditions: Conditions) -> None:
         records = records_of(self._item)
         first, *others = self._runs.values()
-        for run in (with_claims(first, results), *others):
+        for run in (with_conditions(with_claims(first, results), conditions), *others):
             records.append(Record(run=run, nodeid=self._item.nodeid))
         title = f"{self.published.id}: {self.published.title}"
         allure.identify(epic="Published experiments", feature=title, variant="")

@@ -35,6 +35,7 @@ from storagetest.report.metric_values import MetricValue, metric_values, paramet
 from storagetest.verdict.base import Outcome
 
 _UNITS: Mapping[Unit, str] = {
+    Unit.BYTES: "bytes",
     Unit.BYTES_PER_SECOND: "bytes_per_second",
     Unit.PER_SECOND: "per_second",
     Unit.SECONDS: "seconds",

@@ -14,6 +14,8 @@ from storagetest.verdict.claims import ClaimResult, Finding, unmeasured
 _WORDS = {Finding.AGREES: "passed", Finding.DIFFERS: "failed", Finding.UNMEASURED: "invalid"}
 """Class in the style sheet."""
 
+_NO_BREAK = "\N{NO-BREAK SPACE}"
+
 
 @dataclass(frozen=True, slots=True)
 class ClaimRow:
@@ -21,11 +23,14 @@ class ClaimRow:
 
     text: str
     published: str
+    required: str
     ratio: str
     interval: str
     finding: Finding
     look: str
     reason: str
+    summary: str
+    """The reason in a few words if the columns have the values, else empty."""
 
 
 def finding_counts(records: Iterable[Record]) -> list[tuple[Experiment, list[int]]]:
@@ -54,9 +59,20 @@ def _claim_row(claim: Claim, result: ClaimResult | None) -> ClaimRow:
     return ClaimRow(
         claim.text,
         claim.published,
+        " and ".join(f"{op}{_NO_BREAK}{factor:g}{_NO_BREAK}x" for op, factor in claim.gates)
+        if claim.left is not None
+        else "",
         f"{interval.mean:.3g} x" if interval else "",
         f"{interval.low:.3g} … {interval.high:.3g} x ({interval.confidence * 100:.4g} %)" if interval else "",
         result.finding,
         _WORDS[result.finding],
         result.reason,
+        _summary(result),
     )
+
+
+def _summary(result: ClaimResult) -> str:
+    if result.finding is not Finding.UNMEASURED or result.interval is None:
+        return ""
+    pairs = result.interval.count
+    return f"undecided after {pairs} pair{'s' * (pairs != 1)} of runs"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from markupsafe import Markup
 
@@ -30,6 +31,7 @@ from storagetest.report.papers.rerun import Rerun, reruns
 from storagetest.report.papers.values import axis, lines, value_text
 from storagetest.report.templates import render
 from storagetest.report.timeline import timeline_svg
+from storagetest.units import format_duration
 
 _SEARCH = "search"
 
@@ -82,6 +84,7 @@ def _section(data: Experiment, rerun: Rerun) -> Section:
     body = render(
         "papers_experiment.html.j2",
         data=data,
+        conditions=_conditions(rerun),
         sides=_sides(data, rerun),
         claims=claim_rows(data, rerun),
         tables=[(table, table_rows(table, rerun)) for table in data.tables],
@@ -91,6 +94,22 @@ def _section(data: Experiment, rerun: Rerun) -> Section:
         timelines=_timelines(data, rerun),
     )
     return Section(data.id.lower(), f"{data.id}: {data.title}", body)
+
+
+def _conditions(rerun: Rerun) -> list[str]:
+    """Return for each case when it began, and how busy the controller was."""
+    texts = []
+    for case, (began, known) in rerun.conditions.items():
+        name = f"{case.rpartition('::')[2]}: " if len(rerun.conditions) > 1 else ""
+        text = f"{name}measured on {datetime.fromtimestamp(began, UTC):%Y-%m-%d at %H:%M} UTC"
+        if known is None:
+            texts.append(f"{text}; the load of the controller was not recorded")
+            continue
+        texts.append(
+            f"{text}, in {format_duration(known.seconds)}; load average of the controller "
+            f"({known.processors} processors): {known.load_before:.1f} before, {known.load_after:.1f} after"
+        )
+    return texts
 
 
 def _sides(data: Experiment, rerun: Rerun) -> list[tuple[str, Run, int]]:

@@ -8,23 +8,37 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from storagetest.measure.run import Run
 from storagetest.measure.stats import Interval
 from storagetest.report.base import Record
 from storagetest.verdict.claims import ClaimResult, Finding
 
-POINT, CLAIMS = "published experiment", "claims"
+POINT, CLAIMS, CONDITIONS = "published experiment", "claims", "conditions"
 """Names of the evidence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """How busy the controller was; in an emulated lab, its processors are those of all machines."""
+
+    seconds: float
+    load_before: float
+    load_after: float
+    processors: int
 
 
 @dataclass(slots=True)
 class Rerun:
-    """The rerun of one experiment: runs by (side, point), results by claim."""
+    """The rerun of one experiment: runs by (side, point), results by claim.
+
+    ``conditions`` maps each case to its begin (s since the epoch) and its conditions, if known.
+    """
 
     runs: dict[tuple[str, str], Run] = field(default_factory=dict)
     claims: dict[str, ClaimResult] = field(default_factory=dict)
+    conditions: dict[str, tuple[float, Conditions | None]] = field(default_factory=dict)
 
 
 def with_point(run: Run, experiment: str, side: str, point: str) -> Run:
@@ -35,6 +49,11 @@ def with_point(run: Run, experiment: str, side: str, point: str) -> Run:
 def with_claims(run: Run, results: Mapping[str, ClaimResult]) -> Run:
     """Return ``run`` with the results of an experiment's claims."""
     return _with_evidence(run, CLAIMS, {name: _to_json(result) for name, result in results.items()})
+
+
+def with_conditions(run: Run, conditions: Conditions) -> Run:
+    """Return ``run`` with the conditions of its experiment."""
+    return _with_evidence(run, CONDITIONS, asdict(conditions))
 
 
 def reruns(records: Iterable[Record]) -> dict[str, Rerun]:
@@ -48,6 +67,8 @@ def reruns(records: Iterable[Record]) -> dict[str, Rerun]:
         rerun = found.setdefault(place["experiment"], Rerun())
         rerun.runs[place["side"], place["point"]] = record.run
         if CLAIMS in evidence:
+            known = Conditions(**json.loads(evidence[CONDITIONS])) if CONDITIONS in evidence else None
+            rerun.conditions[record.run.case.partition("[")[0]] = record.run.started, known
             rerun.claims |= {name: _from_json(one) for name, one in json.loads(evidence[CLAIMS]).items()}
     return found
 
