@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from nvme_tcp_later_mutants import with_command
 from nvme_tcp_proxy_connection import ProxyConnection
-from nvme_tcp_rules import feature, log, on_admin, on_io, patch, put, refuses, results, target
+from nvme_tcp_rules import commands, feature, host, log, on_admin, on_io, patch, put, refuses, results, target
 
 from storagetest.wire.nvme.codes import Admin, Io, LogPage, StatusCode
 from storagetest.wire.nvme.command import Command
+from storagetest.wire.nvme_tcp.pdu import CapsuleCmd
 from storagetest.wire.nvme_tcp.reserved import CAPABILITIES
 
 # Reserved bits of results
@@ -49,6 +51,19 @@ target(
 target(
     "log-effects-fields | Base 5.2.12.1.6 | the effects of a command that is not supported are not 0",
     patch(put(1024 + 4 * 0x7C, b"\2\0\0\0"), when=log(LogPage.EFFECTS)),
+)
+
+
+# The third queue
+
+
+def _block_before(pdu: CapsuleCmd, command: Command) -> CapsuleCmd:
+    return with_command(pdu, command, cdw10=command.cdw10 - 1)
+
+
+host(
+    "third-queue-reads-other | NVM 3.3.4 | a Read on the third I/O queue is of the block before",
+    commands(_block_before, when=lambda t, c: on_io(Io.READ)(t, c) and t.qid > 2 and c.cdw10 > 0),
 )
 
 

@@ -1,4 +1,4 @@
-"""What the other cases read of the unit first: modules run by name, so a fault of a look is red under its name."""
+"""What the other cases read of a unit first: modules run by name, so a fault of it is red under its name."""
 
 from __future__ import annotations
 
