@@ -30,7 +30,7 @@ def depends_on(*own: str, codecs: Iterable[str]) -> tuple[str, ...]:
     """Return the starts of the paths that all mutants of a suite on the wire depend on.
 
     ``own``: those of this suite's cases, servers and mutants. ``codecs``: the packages of
-    ``storagetest.wire`` that it uses; each suite also uses the modules beside these packages.
+    ``storagetest.wire`` that it uses; each suite also uses the modules that are in no package.
     """
     return (
         *own,
