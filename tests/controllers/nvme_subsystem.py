@@ -235,6 +235,7 @@ class Controller:
         offset = command.cdw12 | command.cdw13 << 32
         page, rae = command.cdw10 & 0xFF, command.cdw10 >> 15 & 1
         pages: dict[int, Callable[[], bytes]] = {
+            LogPage.SUPPORTED: lambda: b"".join(struct.pack("<I", one in pages) for one in range(256)),
             LogPage.ERROR: lambda: bytes(64),
             LogPage.SMART: lambda: bytes([0, 0x2C, 1, 100, 10]).ljust(512, b"\0"),
             LogPage.FIRMWARE_SLOT: lambda: b"\1".ljust(8, b"\0") + b"1".ljust(8) + bytes(496),

@@ -92,3 +92,18 @@ def one_tsih(talk: ProxyConnection, pdu: Pdu) -> Out:
     if isinstance(pdu, LoginResponse) and pdu.tsih:
         return replace(pdu, tsih=talk.shared.setdefault("tsih", pdu.tsih))
     return pdu
+
+
+# Fields of a page
+
+
+def _alignment(data: bytearray, cdb: bytes) -> None:
+    if cdb[1] & 0x1F == 0x10 and len(data) >= 16:
+        data[14] |= 0x3F
+
+
+scsi(
+    "capacity-alignment | SBC-3 READ CAPACITY(16) | the lowest aligned block is far behind the first one",
+    0x9E,
+    _alignment,
+)

@@ -21,6 +21,8 @@ from storagetest.wire.iscsi.pdu import (
     ReadyToTransfer,
     ScsiCommand,
     ScsiResponse,
+    TextRequest,
+    TextResponse,
 )
 from storagetest.wire.iscsi.validator import (
     ConnectionPhase,
@@ -126,6 +128,17 @@ BREAKS: list[tuple[str, Pdu, list[Pdu], dict[str, object]]] = [
     ("fixed-bit", READ, [ScsiResponse(itt=1, stat_sn=10, final=False, **WINDOW)], {}),
     ("itt", READ, [ScsiResponse(itt=9, stat_sn=10, **WINDOW)], {}),
     ("phase", READ, [LogoutResponse(itt=1, stat_sn=10, **WINDOW)], {}),
+    (
+        "data-final",
+        READ,
+        [
+            DataIn(itt=1, final=False, data=bytes(1024), **WINDOW),
+            ScsiResponse(itt=1, stat_sn=10, exp_data_sn=1, **WINDOW),
+        ],
+        {},
+    ),
+    ("ttt", NopOut(itt=3), [NopIn(itt=3, ttt=5, stat_sn=10, **WINDOW)], {}),
+    ("ttt", TextRequest(itt=4), [TextResponse(itt=4, ttt=5, stat_sn=10, **WINDOW)], {}),
 ]
 
 
@@ -138,6 +151,16 @@ def test_a_broken_rule_is_a_violation_with_its_name(
         watch.received(event(pdu))
     assert watch.violations_of(rule), watch.violations_of()
     assert "RFC 7143" in watch.violations_of(rule)[0]
+
+
+@pytest.mark.parametrize(("rule", "faults"), [("ttt", 1), ("data-final", 1), ("data-burst", 0), ("phase", 0)])
+def test_a_rule_that_holds_always_is_one_fault(rule: str, faults: int) -> None:
+    """The other rules depend on what the initiator has sent."""
+    _, sent, came, parameters = next(row for row in BREAKS if row[0] == rule)
+    watch = watched(sent, **parameters)
+    for pdu in came:
+        watch.received(event(pdu))
+    assert len(watch.faults()) == faults, watch.violations_of()
 
 
 def test_reserved_bits_are_a_violation() -> None:

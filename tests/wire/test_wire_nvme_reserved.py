@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from storagetest.wire.nvme import admin, fabrics, io
-from storagetest.wire.nvme.codes import Property, StatusCode
+from storagetest.wire.nvme.codes import Admin, Property, StatusCode
 from storagetest.wire.nvme.command import Command, Cqe
 from storagetest.wire.nvme_tcp.pdu import (
     FIELDS,
@@ -85,6 +85,14 @@ OK = Cqe(7, sqhd=3)
         (replace(OK, result=1), IDENTIFY, 0, 1),
         (replace(OK, result=1), admin.get_features(7), 0, 0),
         (replace(OK, result=1 << 32), admin.get_features(7), 0, 1),
+        (replace(OK, result=0xFFFF_FF07), admin.get_features(1), 0, 0),
+        (replace(OK, result=8), admin.get_features(1), 0, 1),
+        (replace(OK, result=7), admin.get_features(7, select=3), 0, 0),
+        (replace(OK, result=8), admin.get_features(7, select=3), 0, 1),
+        (replace(OK, result=1), Command(Admin.ABORT), 0, 0),
+        (replace(OK, result=2), Command(Admin.ABORT), 0, 1),
+        (replace(OK, result=0xFF_FF07), Command(Admin.ASYNCHRONOUS_EVENT_REQUEST), 0, 0),
+        (replace(OK, result=1 << 31), Command(Admin.ASYNCHRONOUS_EVENT_REQUEST), 0, 1),
         (replace(OK, result=1), io.copy(1, 0, 1), 1, 0),
         (replace(OK, result=1 << 63), CAP, 0, 0),
         (replace(OK, result=1 << 63), VS, 0, 1),

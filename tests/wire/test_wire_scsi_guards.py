@@ -175,7 +175,7 @@ class Unit:
             case 0x5F, action:
                 return completed(GOOD if self.change(nexus, action, data) else CONFLICT)
         others = {self.reserved6, self.holder} - {"", nexus}
-        return completed(CONFLICT if others and cdb[0] in (0x28, 0x2A) else GOOD, bytes(read))
+        return completed(CONFLICT if others and cdb[0] in (0x28, 0x35) else GOOD, bytes(read))
 
     def change(self, nexus: str, action: int, data: bytes) -> bool:
         key, new = int.from_bytes(data[:8], "big"), int.from_bytes(data[8:16], "big")
@@ -217,6 +217,20 @@ def test_what_is_left_is_undone_from_each_nexus(left: str, refused: str) -> None
     unit = LEFT[left](refuses=frozenset(refused.split()))
     assert undo_reservations([unit.through("a"), unit.through("b")]) == ""
     assert (unit.keys, unit.holder, unit.reserved6) == ({}, "", "")
+
+
+def test_the_undo_sends_no_transfer_of_no_blocks() -> None:
+    """istgt 0.4 never completes a WRITE(10) of no blocks, so the undo itself would end a run."""
+    unit = Unit({"b": 2}, "b")
+    sent: list[bytes] = []
+
+    def command(cdb: bytes, *, read: int = 0, data: bytes = b"") -> ScsiCompletion:
+        sent.append(cdb)
+        return unit.run("a", cdb, data, read)
+
+    assert undo_reservations([LogicalUnit(SimpleNamespace(command=command)), unit.through("b")]) == ""
+    assert sent
+    assert not [cdb.hex() for cdb in sent if cdb[0] in (0x28, 0x2A) and cdb[7:9] == b"\0\0"]
 
 
 def test_a_unit_without_persistent_reservations_is_released() -> None:

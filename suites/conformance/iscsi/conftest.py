@@ -22,6 +22,7 @@ from storagetest.plugin.conformance.cases import WireLog, case_of
 from storagetest.plugin.conformance.first_look import Look
 from storagetest.plugin.conformance.known_issues import apply_identified
 from storagetest.plugin.conformance.leftovers import stop_run
+from storagetest.plugin.conformance.repeated_faults import fail_on_faults
 from storagetest.wire.iscsi.codes import TaskFunction
 from storagetest.wire.iscsi.initiator import AnnouncedClose, Initiator, LoginRefused
 from storagetest.wire.iscsi.keys import format_text
@@ -316,6 +317,11 @@ class Connections:
                 found[nexus] = LogicalUnit(initiator, block_size=block_size)
         return list(found.values())
 
+    @property
+    def faults(self) -> list[str]:
+        """A sentence for each rule that holds always and that the target broke in this case."""
+        return [fault for initiator in self._initiators for fault in initiator.validator.faults()]
+
     def reset_unit(self) -> None:
         """Reset the logical unit: LOGICAL UNIT RESET (RFC 7143 11.5.1)."""
         self.login("reset").task(TaskFunction.LOGICAL_UNIT_RESET)
@@ -357,12 +363,19 @@ def known_issue(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:  # noqa: ARG001
-    """Skip a case whose connection the target closed as it had announced (RFC 7143 11.9.1)."""
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """Skip a case whose connection the target closed as it had announced (RFC 7143 11.9.1).
+
+    A case whose own claims hold fails if a PDU that it received broke a rule that holds always.
+    """
     try:
-        return (yield)
+        result = yield
     except AnnouncedClose as announced:
         pytest.skip(f"the target ended the connection, as it may: {announced}")
+    made = pyfuncitem.funcargs.get("connections")
+    if isinstance(made, Connections):
+        fail_on_faults(pyfuncitem, made.faults)
+    return result
 
 
 @pytest.fixture

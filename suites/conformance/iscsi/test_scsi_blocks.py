@@ -100,24 +100,6 @@ def test_the_last_block_can_be_written_and_read(unit, facts, scratch):
     assert unit.read(facts.capacity.last_lba).data == data
 
 
-@pytest.mark.case("SCS-RW-14", kills=("zero-blocks-refused",))
-def test_zero_blocks_are_no_error_and_move_nothing(unit, scratch):
-    for command in (c.READ_10, c.READ_16, c.WRITE_10, c.WRITE_16):
-        answer = unit.run(command, lba=scratch.lba, blocks=0)
-        assert answer.good, answer
-        assert answer.data == b""
-
-
-@pytest.mark.case("SCS-RW-28", kills=("read-10-zero-is-256",), builds_on=("SCS-RW-14",))
-def test_zero_blocks_leave_no_residual(session, scratch):
-    """A TRANSFER LENGTH of zero is no block, not 256 as in READ(6): nothing else was to be transferred."""
-    for command in (c.READ_10, c.READ_12, c.READ_16, c.WRITE_10, c.WRITE_12, c.WRITE_16):
-        done = session.command(c.cdb(command, lba=scratch.lba, blocks=0))
-        assert (done.status, done.data, done.overflow, done.residual) == (0, b"", False, 0), (
-            f"{command.name} of no blocks: status {done.status:#04x}, residual {done.residual}"
-        )
-
-
 @pytest.mark.parametrize(
     ("write", "read"),
     [

@@ -228,6 +228,19 @@ def test_read_capacity_16_is_cut_to_its_allocation(unit):
     assert cut.data == whole[:12]
 
 
+@pytest.mark.case(
+    "SCS-CAP-06", section="SBC-3 READ CAPACITY (16)", kills=("capacity-alignment",), builds_on=("SCS-CAP-01",)
+)
+def test_the_lowest_aligned_block_is_in_the_first_physical_block(unit):
+    answer = unit.capacity16()
+    assert answer.good, answer
+    exponent = answer.data[13] & 0x0F
+    lowest = int.from_bytes(answer.data[14:16], "big") & 0x3FFF
+    assert lowest < 1 << exponent, (
+        f"a physical block has {1 << exponent} logical blocks; the lowest aligned block is {lowest}"
+    )
+
+
 @pytest.mark.case("SCS-CAP-03", section="SBC-3 READ CAPACITY (10)", level="SHOULD", kills=("pmi-accepted",))
 def test_an_lba_without_pmi_is_an_invalid_field(unit, observe):
     answer = unit.run(c.READ_CAPACITY_10, read=8, lba=5)

@@ -1,4 +1,6 @@
-"""Cases that ended the process of a target that breaks their rule: modules run by name, so these run last."""
+"""Cases that ended the process of a target, or after which it served nothing more: modules run by name, so
+these run last.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +8,44 @@ import pytest
 
 from storagetest.wire.iscsi.codes import LoginStatus, Stage
 from storagetest.wire.iscsi.pdu import DataOut, LoginResponse, NopOut, ReadyToTransfer
-from storagetest.wire.scsi.cdb import MODE_SENSE_6, MODE_SENSE_10, WRITE_10, cdb
+from storagetest.wire.scsi import cdb as c
 
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 7143 11.7", level="MUST")]
 
 
 @pytest.mark.case("SCS-MODE-11", section="SPC-4 MODE SENSE, allocation length", kills=("mode-zero-refused",))
 def test_mode_sense_with_an_allocation_length_of_zero_is_no_error(unit):
-    for command in (MODE_SENSE_6, MODE_SENSE_10):
+    for command in (c.MODE_SENSE_6, c.MODE_SENSE_10):
         answer = unit.run(command, page=0x3F, allocation=0)
         assert answer.good, answer
         assert answer.data == b"", answer
+
+
+@pytest.mark.case("SCS-RW-14", section="SBC-3 READ, WRITE", kills=("zero-blocks-refused",))
+def test_zero_blocks_are_no_error_and_move_nothing(unit, scratch):
+    for command in (c.READ_10, c.READ_16, c.WRITE_10, c.WRITE_16):
+        answer = unit.run(command, lba=scratch.lba, blocks=0)
+        assert answer.good, answer
+        assert answer.data == b""
+
+
+@pytest.mark.case(
+    "SCS-RW-28", section="SBC-3 READ, WRITE", kills=("read-10-zero-is-256",), builds_on=("SCS-RW-14",)
+)
+def test_zero_blocks_leave_no_residual(session, scratch):
+    """A TRANSFER LENGTH of zero is no block, not 256 as in READ(6): nothing else was to be transferred."""
+    for command in (c.READ_10, c.READ_12, c.READ_16, c.WRITE_10, c.WRITE_12, c.WRITE_16):
+        done = session.command(c.cdb(command, lba=scratch.lba, blocks=0))
+        assert (done.status, done.data, done.overflow, done.residual) == (0, b"", False, 0), (
+            f"{command.name} of no blocks: status {done.status:#04x}, residual {done.residual}"
+        )
 
 
 @pytest.mark.case("ISC-DATAOUT-13", section="RFC 7143 11.7.6, 11.3.4", kills=("overrun-kept",))
 def test_data_out_beyond_the_expected_length_change_no_other_block(connections, scratch, observe):
     session = connections.prepared(scratch, ImmediateData="No", InitialR2T="Yes")
     size, data = scratch.block_size, scratch.pattern(16, seed=10)
-    command = session.start(cdb(WRITE_10, lba=scratch.lba, blocks=4), write=4 * size)
+    command = session.start(c.cdb(c.WRITE_10, lba=scratch.lba, blocks=4), write=4 * size)
     r2t = session.expect(ReadyToTransfer)
     session.send(DataOut(itt=command.itt, ttt=r2t.ttt, lun=r2t.lun, final=False, data=data[: 3 * size]))
     session.send(DataOut(itt=command.itt, ttt=r2t.ttt, lun=r2t.lun, data_sn=1, buffer_offset=3 * size,

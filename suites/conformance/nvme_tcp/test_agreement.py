@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 
 from storagetest.wire.nvme import admin, io
@@ -14,6 +16,8 @@ from storagetest.wire.nvme_tcp.harness import Harness, Scratch
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 5.2.13.2.1")]
 
 ALL_NAMESPACES = 0xFFFFFFFF
+UNKNOWN_LOG = 0x6F
+"""A log page that is reserved (5.2.12)."""
 
 SMART_COUNTERS = {
     32: "Data Units Read",
@@ -85,6 +89,51 @@ def test_the_effects_log_lists_every_mandatory_command(session: ControllerSessio
     for at, opcodes in ((0, mandatory), (1024, (Io.FLUSH, Io.WRITE, Io.READ))):
         missing = [opcode.name for opcode in opcodes if not done.data[at + 4 * opcode] & 1]
         assert not missing, f"5.2.12.1.6: CSUPP is 0 of {', '.join(missing)}, which every controller supports"
+
+
+EFFECTS_RESERVED = 0x3FE0
+"""Bits 13:5 of an entry of the Commands Supported and Effects log page (5.2.12.1.6)."""
+
+
+@pytest.mark.case("NVA-LOG-EFFECTS-FIELDS", section="Base 5.2.12.1.6", kills=("log-effects-fields",))
+def test_entries_of_the_effects_log_have_no_reserved_bits(session: ControllerSession) -> None:
+    done = session.admin.run(admin.get_log_page(LogPage.EFFECTS, 4096), reads=4096)
+    if not done.ok:
+        pytest.skip(f"no Commands Supported and Effects log page: {status_name(done.status)}")
+    for name, start in (("admin", 0), ("I/O", 1024)):
+        for opcode, (entry,) in enumerate(struct.iter_unpack("<I", done.data[start : start + 1024])):
+            assert not entry & EFFECTS_RESERVED, (
+                f"5.2.12.1.6: the entry {entry:#010x} of {name} opcode {opcode:02x}h has reserved bits set"
+            )
+            assert entry & 1 or not entry, (
+                f"5.2.12.1.6: CSUPP of {name} opcode {opcode:02x}h is 0, but its entry is {entry:#010x}"
+            )
+
+
+MANDATORY_LOGS = (LogPage.SUPPORTED, LogPage.ERROR, LogPage.SMART, LogPage.FIRMWARE_SLOT)
+"""Log pages of every I/O controller that has the list of them (3.1.3.5)."""
+
+
+@pytest.mark.case(
+    "NVA-LOG-SUPPORTED", section="Base 5.2.12.1.1", kills=("log-list-lacks-smart", "log-list-all")
+)
+def test_the_list_of_log_pages_agrees_with_what_is_read(session: ControllerSession) -> None:
+    done = session.admin.run(admin.get_log_page(LogPage.SUPPORTED, 1024), reads=1024)
+    if not done.ok:
+        pytest.skip(f"no Supported Log Pages log page: {status_name(done.status)}")
+    entries = [entry for (entry,) in struct.iter_unpack("<I", done.data)]
+    for page, entry in enumerate(entries):
+        assert not entry & 0xFFFC, (
+            f"5.2.12.1.1: the entry {entry:#010x} of page {page:02x}h has reserved bits set"
+        )
+    missing = [page.name for page in MANDATORY_LOGS if not entries[page] & 1]
+    assert not missing, f"5.2.12.1.1: LSUPP is 0 of {', '.join(missing)}, which every I/O controller supports"
+    for page in (LogPage.EFFECTS, UNKNOWN_LOG):
+        read = session.admin.run(admin.get_log_page(page, 512), reads=512)
+        assert read.ok == bool(entries[page] & 1), (
+            f"5.2.12.1.1: LSUPP of page {page:02x}h is {entries[page] & 1}, "
+            f"but reading it ended with {status_name(read.status)}"
+        )
 
 
 @pytest.mark.case("NVA-LOG-FIRMWARE", section="Base 5.2.12.1.4", kills=("log-firmware-other",))

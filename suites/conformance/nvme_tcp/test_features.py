@@ -8,13 +8,14 @@ from storagetest.wire.nvme import admin
 from storagetest.wire.nvme.codes import Feature, LogPage, StatusCode, status_name
 from storagetest.wire.nvme_tcp import ControllerSession
 from storagetest.wire.nvme_tcp.harness import Harness, refused
+from storagetest.wire.nvme_tcp.reserved import FEATURE_BITS
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 5.2.11")]
 
 CURRENT, DEFAULT, SAVED, CAPABILITIES = range(4)
 """Select of Get Features (5.2.11)."""
 
-SAVEABLE, CHANGEABLE = 1 << 0, 1 << 2
+SAVEABLE, NAMESPACE_SPECIFIC, CHANGEABLE = 1 << 0, 1 << 1, 1 << 2
 """Bits of the capabilities (5.2.11)."""
 
 SAVE_AND_SELECT = 1 << 4
@@ -66,6 +67,13 @@ def test_a_mandatory_feature_is_read(session: ControllerSession, fid: int) -> No
     get(session, fid, CURRENT)
 
 
+@pytest.mark.case("NVA-FEAT-RESULT", section="Base 1.4.1.6", kills=("arbitration-reserved-bit",))
+def test_values_of_features_have_no_reserved_bits(session: ControllerSession) -> None:
+    for fid in FEATURE_BITS:
+        session.admin.run(admin.get_features(fid))
+    assert not session.admin.faults, "; ".join(session.admin.faults)
+
+
 @pytest.mark.case("NVA-FEAT-DEFAULT", kills=("features-default",))
 def test_the_default_value_is_not_changed_by_set_features(selecting: ControllerSession) -> None:
     before = get(selecting, Feature.KATO, DEFAULT)
@@ -102,6 +110,25 @@ def test_a_feature_that_is_not_saveable_is_not_saved(selecting: ControllerSessio
         pytest.skip("KATO is saveable, so nothing is refused")
     done = selecting.admin.run(admin.set_features(Feature.KATO, 66_000, save=True))
     refused(done, StatusCode.FEATURE_NOT_SAVEABLE)
+
+
+@pytest.mark.case("NVA-FEAT-CAPABLE", kills=("features-capable-of-all",))
+def test_what_the_capabilities_state_holds(selecting: ControllerSession) -> None:
+    """A feature of the controller is not specific to a namespace; one that is saveable is saved.
+
+    What is saved is the value that is saved already.
+    """
+    for fid in (Feature.ARBITRATION, Feature.ASYNC_EVENT, Feature.KATO):
+        reported = get(selecting, fid, CAPABILITIES)
+        assert not reported & NAMESPACE_SPECIFIC, (
+            f"5.2.11: feature {fid:02x}h is of the controller, but its capabilities are {reported:#x}"
+        )
+        current = get(selecting, fid, CURRENT)
+        if reported & SAVEABLE and get(selecting, fid, SAVED) == current:
+            done = selecting.admin.run(admin.set_features(fid, current, save=True))
+            assert done.status != StatusCode.FEATURE_NOT_SAVEABLE, (
+                f"5.2.26: the capabilities of feature {fid:02x}h are {reported:#x}, but it is not saveable"
+            )
 
 
 @pytest.mark.case("NVA-FEAT-KEPT", section="Base 5.2.26", kills=("feature-forgotten",))

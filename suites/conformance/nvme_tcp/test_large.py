@@ -22,6 +22,9 @@ pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST",
 SECOND_R2T = 0.3
 """Seconds to wait for the R2T of a second write before the first is served (chosen)."""
 
+QUEUES = 8
+"""I/O queues of a case of many (chosen)."""
+
 SMALL = 8
 """Blocks of a small transfer (chosen)."""
 
@@ -294,6 +297,24 @@ def padded(queue: Queue) -> int:
     """Return the largest alignment, as in ICResp, that is a multiple of CPDA and pads a PDU to PDO 128."""
     unit = queue.icresp.cpda + 1
     return unit * (32 // unit) - 1
+
+
+@pytest.mark.case("NVB-QUEUES-EACH", section="NVM 3.3.4", kills=("third-queue-reads-other",))
+def test_every_queue_writes_and_reads_the_same_blocks(session: ControllerSession, scratch: Scratch) -> None:
+    """What each of the queues writes is read by each: up to :data:`QUEUES` of them, in turn."""
+    queues = [session.io_queue()]
+    count, size = min(QUEUES, session.io_queues_granted, scratch.blocks), scratch.block_size
+    queues += [session.io_queue() for _ in range(1, count)]
+    for number, queue in enumerate(queues):
+        done = queue.run(io.write(scratch.nsid, scratch.lba + number, 1), data=block_data(size, number))
+        assert done.ok, f"3.3.6: a write by I/O queue {number + 1} ended with {status_name(done.status)}"
+    for reader, queue in enumerate(queues):
+        for number in range(count):
+            done = queue.run(io.read(scratch.nsid, scratch.lba + number, 1), reads=size)
+            assert done.ok, f"3.3.4: a read by I/O queue {reader + 1} ended with {status_name(done.status)}"
+            assert done.data == block_data(size, number), (
+                f"3.3.4: I/O queue {reader + 1} does not read what queue {number + 1} wrote to block {number}"
+            )
 
 
 @pytest.mark.case("NVT-PDO-PAD-CAPSULE", section="NVMe/TCP 3.3", level="SHOULD", kills=("pdo-ignored",))

@@ -160,6 +160,16 @@ def test_a_second_key_needs_replace(hosts: tuple[ReservingHost, ReservingHost]) 
     assert [one.key for one in first.report().registrants] == [0xC3]
 
 
+@pytest.mark.case("NVR-REG-AGAIN", section="Base 8.1.24.3", kills=("register-again-refused",))
+def test_a_registrant_registers_its_key_again(hosts: tuple[ReservingHost, ReservingHost]) -> None:
+    first, second = hosts
+    for _ in range(3):
+        allowed(first.register())
+    allowed(second.register())
+    allowed(first.register())
+    assert sorted(one.key for one in first.report().registrants) == sorted((first.key, second.key))
+
+
 @pytest.mark.case("NVR-REG-03", section="Base 8.1.24.3", kills=("reservation-key-unchecked",))
 def test_replace_wants_the_current_key(hosts: tuple[ReservingHost, ReservingHost]) -> None:
     first, _ = hosts
@@ -403,7 +413,9 @@ def test_preempt_of_a_mere_registrant_leaves_the_reservation(
     assert [(one.key, one.holds) for one in status.registrants] == [(first.key, True)]
 
 
-@pytest.mark.case("NVR-NOTICE-01", section="Base 8.1.24.7", kills=("notice-lost",), builds_on=HOLDING)
+@pytest.mark.case(
+    "NVR-NOTICE-01", section="Base 8.1.24.7", kills=("notice-lost", "aer-reserved-bit"), builds_on=HOLDING
+)
 def test_a_preempted_host_gets_a_notification(hosts: tuple[ReservingHost, ReservingHost]) -> None:
     first, second = hosts
     waiting = first.session.admin.submit(admin.async_event())

@@ -13,6 +13,8 @@ Rules by name:
 - ``max-cmd-sn``: never below ExpCmdSN - 1 (4.2.2.1)
 - ``data-sn``, ``r2t-sn``: from 0, by one, for each command (4.2.2.4)
 - ``data-order``, ``data-length``, ``data-burst``, ``data-status``: Data-In (11.7, 13.12, 13.13, 13.18)
+- ``data-final``: the last Data-In of a command that ends in GOOD has F (11.7.1)
+- ``ttt``: the answer to a ping and a final Text response have the reserved transfer tag (11.19.3, 11.11.3)
 - ``r2t-order``, ``r2t-length``, ``r2t-outstanding``: R2T (11.8, 13.13, 13.17, 13.19)
 - ``exp-data-sn``: a response counts the Data-In of its command (11.4.8; RFC 3720 also counted the R2Ts)
 - ``residual``: not O and U together; after GOOD, data and residual make up the expected length (11.4.5)
@@ -70,6 +72,19 @@ def plus(number: int, step: int) -> int:
 def before(first: int, second: int) -> bool:
     """Return whether ``first`` is less than ``second`` (RFC 1982, SERIAL_BITS 32)."""
     return 0 < (second - first) % _WRAP < _WRAP // 2
+
+
+ALWAYS: Mapping[str, str] = {
+    "reserved": "a reserved bit is set in a PDU of the target (RFC 7143 11)",
+    "fixed-bit": "the bit that is fixed to 1 is 0 in a PDU of the target (RFC 7143 11.4 to 11.19)",
+    "response-code": "the response code of a SCSI Response is reserved (RFC 7143 11.4.3)",
+    "stat-sn": "the StatSN of a PDU is not the next one (RFC 7143 4.2.2.2)",
+    "max-cmd-sn": "MaxCmdSN is below ExpCmdSN - 1 (RFC 7143 4.2.2.1)",
+    "data-sn": "DataSN does not count the Data-In PDUs of its command from 0 (RFC 7143 4.2.2.4)",
+    "data-final": "the last Data-In of a command lacks F (RFC 7143 11.7.1)",
+    "ttt": "a PDU that asks for nothing has a Target Transfer Tag (RFC 7143 11.11.3, 11.19.3)",
+}
+"""Rules that hold whatever the initiator sends, each as a sentence without values."""
 
 
 class ConnectionPhase(Enum):
@@ -204,6 +219,11 @@ class SessionValidator:
         """Return the violations of ``rules``, or all violations without arguments."""
         return [str(violation) for violation in self.violations if not rules or violation.rule in rules]
 
+    def faults(self) -> list[str]:
+        """Return a sentence for each rule of :data:`ALWAYS` that the target broke."""
+        broken = {violation.rule for violation in self.violations}
+        return [sentence for rule, sentence in ALWAYS.items() if rule in broken]
+
     @property
     def has_outstanding_tasks(self) -> bool:
         """Whether a response to any task is still due."""
@@ -260,6 +280,10 @@ class SessionValidator:
             )
         if isinstance(pdu, _FIXED_BIT) and not pdu.final:
             self._note("fixed-bit", "11", f"{type(pdu).__name__}: bit 0 of byte 1 is 0; it is fixed to 1")
+        if isinstance(pdu, TextResponse) and pdu.final and pdu.ttt != NO_TAG:
+            self._note("ttt", "11.11.3", f"a final TextResponse has the Target Transfer Tag {pdu.ttt:#x}")
+        if isinstance(pdu, NopIn) and NO_TAG not in (pdu.itt, pdu.ttt):
+            self._note("ttt", "11.19.3", f"the answer to a ping has the Target Transfer Tag {pdu.ttt:#x}")
         self._stat_sn(pdu)
         self._window(pdu)
         if isinstance(pdu, DataIn):
@@ -317,6 +341,8 @@ class SessionValidator:
             self._note("response-code", "11.4.3", f"the response {pdu.response:#04x} is reserved")
         elif isinstance(pdu, ScsiResponse) and pdu.response == 0:
             self._residual(pdu, task)
+            if task.burst and pdu.status == 0:
+                self._note("data-final", "11.7.1", "the last Data-In of a command that ended in GOOD lacks F")
             count = task.next_data_sn + task.next_r2t_sn
             if pdu.exp_data_sn not in ({count, 0} if task.write and not task.read else {count}):
                 self._note(

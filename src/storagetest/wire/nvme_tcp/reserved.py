@@ -6,9 +6,9 @@ raised: :attr:`.queue.Queue.faults`. The sentences name no values, so that one f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from storagetest.wire.nvme.codes import FABRICS, Admin, Fctype, Io
+from storagetest.wire.nvme.codes import FABRICS, Admin, Fctype, Feature, Io
 from storagetest.wire.nvme.command import Command, Cqe
 from storagetest.wire.nvme_tcp.pdu import FIELDS, KINDS, DecodedPdu, Flag
 
@@ -17,6 +17,35 @@ NO_RESULT = {
     False: {*Io} - {Io.COPY},
 }
 """Commands of the admin queue (True) and of I/O queues whose completion uses neither dword 0 nor dword 1."""
+
+RESULT_BITS: Mapping[int, int] = {
+    Admin.ABORT: 0x1,  # 5.2.1.2
+    Admin.ASYNCHRONOUS_EVENT_REQUEST: 0x00FF_FF07,  # 5.2.2.1
+}
+"""Bits of dword 0 that the completion of an admin command defines."""
+FEATURE_BITS: Mapping[int, int] = {
+    Feature.ARBITRATION: 0xFFFF_FF07,  # 5.2.26.1.1
+    Feature.POWER_MANAGEMENT: 0xFF,  # 5.2.26.1.2
+    Feature.TEMPERATURE_THRESHOLD: 0x01FF_FFFF,  # 5.2.26.1.3
+    Feature.VOLATILE_WRITE_CACHE: 0x1,  # 5.2.26.1.4
+}
+"""Bits of dword 0 that Get Features defines for the value of a feature."""
+CAPABILITY_BITS = 0x7
+"""Bits of dword 0 that Get Features defines for the capabilities (5.2.11)."""
+CAPABILITIES = 3
+"""SEL of the capabilities (5.2.11)."""
+
+
+def _reserved_result(command: Command) -> int:
+    """Return the bits of dword 0 that are reserved in a successful completion on the admin queue."""
+    every = 0xFFFF_FFFF
+    if command.opcode != Admin.GET_FEATURES:
+        defined = RESULT_BITS.get(command.opcode, every)
+    elif command.cdw10 >> 8 & 7 == CAPABILITIES:
+        defined = CAPABILITY_BITS
+    else:
+        defined = FEATURE_BITS.get(command.cdw10 & 0xFF, every)
+    return every & ~defined
 
 
 def pdu_faults(received: DecodedPdu) -> Iterator[str]:
@@ -55,3 +84,5 @@ def completion_faults(cqe: Cqe, command: Command | None, *, qid: int, sqsize: in
         fabrics and command.nsid & 0xFF == Fctype.PROPERTY_GET and command.cdw10 & 7
     ):
         yield "dword 1 of a completion, which is reserved, is not 0 (Base 4.2.1)"
+    elif not fabrics and qid == 0 and cqe.dw0 & _reserved_result(command):
+        yield f"dword 0 of a completion of opcode {command.opcode:02x}h has reserved bits set (Base 1.4.1.6)"

@@ -60,10 +60,13 @@ def reservations_left(nexuses: Sequence[LogicalUnit]) -> str:
 
 
 def _probes(nexus: LogicalUnit) -> Sequence[ScsiResult]:
-    """Send commands that a reservation refuses and that change nothing: the write has no blocks (SBC-3)."""
+    """Send commands that a reservation refuses and that change nothing (SBC-3).
+
+    None is a write of no blocks: istgt 0.4 never completes one, nor any command after it.
+    """
     return (
         nexus.read(0, command=c.READ_10),
-        nexus.run(c.WRITE_10, lba=0, blocks=0),
+        nexus.run(c.SYNCHRONIZE_CACHE_10, lba=0, blocks=1),
     )
 
 
