@@ -378,3 +378,8 @@ def readdir_later_attributes(talk: Nfs4ProxyConnection, argument: Any, result: A
         replace(one, attrs=attrs) for one, attrs in zip(entries, attributes[1:] + attributes[:1], strict=True)
     )
     return put(result, "value.reply.entries", moved)
+
+
+@mutant("lockt-length-zero | RFC 8881 18.11.3 | a denial states a lock of length 0", "LOCKT")
+def lockt_length_zero(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> Any:
+    return put(result, "value.length", 0) if of(result) == nfsstat4.NFS4ERR_DENIED else result

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import random
 import time
+from dataclasses import replace
 
 import pytest
 
 from storagetest.suites.conformance.nfs4.minors import rule
-from storagetest.suites.conformance.nfs4.slots import session_of
 from storagetest.wire.nfs4.attributes import decode_attributes, encode_attributes
-from storagetest.wire.nfs4.client import ok, refused, status_of
+from storagetest.wire.nfs4.client import ok, refused
 from storagetest.wire.nfs4.harness import values
 from storagetest.wire.nfs4.operations import (
-    GETFH,
-    PUTROOTFH,
     commit,
     create,
     getattr_,
@@ -28,6 +26,7 @@ from storagetest.wire.nfs4.operations import (
     setattr_,
     write,
 )
+from storagetest.wire.nfs4.state import WHOLE, StateOwner
 from storagetest.wire.nfs4.types import (
     FATTR4_CHANGE,
     FATTR4_FILEHANDLE,
@@ -38,11 +37,12 @@ from storagetest.wire.nfs4.types import (
     FATTR4_NUMLINKS,
     FATTR4_SIZE,
     FATTR4_TYPE,
+    LOCKT4args,
     NVERIFY4args,
-    SEQUENCE4args,
-    SETCLIENTID_CONFIRM4args,
+    TEST_STATEID4args,
     VERIFY4args,
     nfs_ftype4,
+    nfs_lock_type4,
     nfsstat4,
     stable_how4,
 )
@@ -54,6 +54,8 @@ LARGEST = 1 << 20
 
 HEADERS = 4096
 """Bytes of a message that are no data of READ or WRITE, more than enough (chosen)."""
+
+WRITE_LT = nfs_lock_type4.WRITE_LT
 
 TICK = 0.03
 """Seconds between two changes, whose times then differ on a clock of 100 Hz (chosen)."""
@@ -238,23 +240,62 @@ def test_each_entry_of_every_page_has_the_attributes_of_its_file(nfs, here):
         assert here.read(stated, FATTR4_FILEID)[FATTR4_FILEID] == fileid, f"{name!r}: another file's handle"
 
 
-@rule("SETCLIENTID-CONFIRM-AGAIN", "16.34.5", kills=("confirm-again-stale",))
-def test_a_confirmation_that_is_sent_again_succeeds(bench, version):
-    nfs = bench.new(version)
-    given = ok(nfs.setclientid())["SETCLIENTID"]
-    argument = SETCLIENTID_CONFIRM4args(given.clientid, given.setclientid_confirm)
-    for _ in range(3):
-        ok(nfs.raw(op("SETCLIENTID_CONFIRM", argument)))
-    nfs.clientid = given.clientid
-    ok(nfs.renew())
+FAR = (1 << 32, (1 << 62) - 1, (1 << 63) - 2)
+"""Offsets far behind the end of a file, all of them below 2^63."""
 
 
-@rule("SEQ-HIGHEST-USED", "", "18.46.3", kills=("sequence-target-above",))
-def test_the_highest_slot_that_is_stated_is_accepted(nfs):
-    session = session_of(nfs)
-    highest = ok(nfs.raw(op("SEQUENCE", session.sequence())))["SEQUENCE"].sr_highest_slotid
-    session.next[0] = session.next.get(0, 1) + 1
-    used = SEQUENCE4args(session.id, session.next.get(highest, 1), highest, highest, False)
-    done = nfs.raw(op("SEQUENCE", used), PUTROOTFH, GETFH)
-    status = status_of(done.result.resarray[0])
-    assert status == nfsstat4.NFS4_OK, f"SEQUENCE on slot {highest}, the highest stated: {status.name}"
+@rule("LOCK-FAR", "16.10.4", "18.10.3", kills=("lock-to-end-half",))
+def test_a_lock_to_the_end_holds_at_every_offset(bench, here, owner, version):
+    here.file(data=b"data")
+    file, other = owner.open(here.handle, b"file"), StateOwner(bench.client(version))
+    opened = other.open(here.handle, b"file")
+    done = file.lock(StateOwner(owner.client), WRITE_LT, 0, WHOLE)
+    if done.status == nfsstat4.NFS4ERR_BAD_RANGE:
+        pytest.skip("the server locks 32 bits of offset (NFS4ERR_BAD_RANGE)")
+    ok(done)
+    for offset in FAR:
+        asked = LOCKT4args(WRITE_LT, offset, 1, StateOwner(other.client).wire)
+        refused(opened.on(op("LOCKT", asked)), nfsstat4.NFS4ERR_DENIED)
+
+
+@rule("LOCKT-HOLDER-END", "16.11.4", "18.11.3", no_mutant_reason="NFS-Ganesha itself states the length 0")
+def test_a_denial_states_the_range_of_a_lock_to_the_end(bench, here, owner, version):
+    here.file(data=b"data")
+    file, other = owner.open(here.handle, b"file"), StateOwner(bench.client(version))
+    opened = other.open(here.handle, b"file")
+    ok(file.lock(StateOwner(owner.client), WRITE_LT, 100, WHOLE))
+    asked = LOCKT4args(WRITE_LT, 1000, 1, StateOwner(other.client).wire)
+    found = refused(opened.on(op("LOCKT", asked)), nfsstat4.NFS4ERR_DENIED).of("LOCKT").value
+    assert found.length, "the length of the lock that denies it is 0, which no lock has"
+    assert found.offset <= 1000
+    assert found.length == WHOLE or found.offset + found.length > 1000
+
+
+@rule("LOCKT-HOLDER", "16.11.4", "18.11.3", kills=("lockt-owner-of-asker", "lockt-length-zero"))
+def test_lockt_states_the_owner_of_the_lock_that_denies_it(bench, here, owner, version):
+    here.file(data=b"data")
+    file, other = owner.open(here.handle, b"file"), StateOwner(bench.client(version))
+    opened = other.open(here.handle, b"file")
+    holders = [StateOwner(owner.client) for _ in range(2)]
+    for at, holder in enumerate(holders):
+        ok(file.lock(holder, WRITE_LT, at * 100, 50))
+    for at, holder in enumerate(holders):
+        asked = LOCKT4args(WRITE_LT, at * 100 + 10, 5, StateOwner(other.client).wire)
+        found = refused(opened.on(op("LOCKT", asked)), nfsstat4.NFS4ERR_DENIED).of("LOCKT").value
+        assert found.owner.owner == holder.name, f"the owner is {found.owner.owner!r}, not {holder.name!r}"
+        assert (found.offset, found.length, found.locktype) == (at * 100, 50, WRITE_LT)
+
+
+@rule("TS-EACH", "", "18.48.3", kills=("test-stateid-later",))
+def test_each_of_several_stateids_has_its_own_status(nfs, here, owner):
+    here.file(data=b"data")
+    file = owner.open(here.handle, b"file")
+    unknown = replace(file.stateid, other=bytes(12 * [0xA5]))
+    for sent in ((file.stateid, unknown), (unknown, file.stateid), (unknown, file.stateid, unknown)):
+        codes = ok(nfs.compound(op("TEST_STATEID", TEST_STATEID4args(sent))))["TEST_STATEID"].tsr_status_codes
+        assert len(codes) == len(sent)
+        for stateid, code in zip(sent, codes, strict=True):
+            assert (code == nfsstat4.NFS4_OK) == (stateid == file.stateid), (
+                f"{codes} for {len(sent)} stateids"
+            )
+    file.close()

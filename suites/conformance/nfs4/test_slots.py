@@ -85,7 +85,7 @@ def test_the_highest_slot_is_not_below_that_of_the_request(nfs):
     assert found.sr_highest_slotid >= last
 
 
-@rule("SEQ-HIGHEST-USED", "", "18.46.3", kills=("seq-highest-more",))
+@rule("SEQ-HIGHEST-USED", "", "18.46.3", kills=("seq-highest-more", "sequence-target-above"))
 def test_the_highest_slot_that_is_returned_is_accepted(nfs):
     highest = sequence_of(send(nfs, session_of(nfs).sequence())).sr_highest_slotid
     ok(send(nfs, session_of(nfs).sequence(highest), PUTROOTFH))

@@ -12,7 +12,14 @@ import struct
 import pytest
 
 from storagetest.suites.conformance.smb2.handles import drop, durable, reconnected
-from storagetest.suites.conformance.smb2.support import NO_FSCTL, case, open_directory, watch
+from storagetest.suites.conformance.smb2.support import (
+    NO_FSCTL,
+    case,
+    chunks,
+    open_directory,
+    resume_key,
+    watch,
+)
 from storagetest.wire.smb2 import contexts as c
 from storagetest.wire.smb2.codes import (
     NO_FILE,
@@ -88,11 +95,12 @@ def test_data_of_every_size_is_written_and_read(bench, endpoint, path, protectio
     ],
 )
 @pytest.mark.case(section="MS-SMB2 3.3.1.2")
-def test_requests_of_several_credits_never_leave_the_client_without_one(tree, path, directory, command):
+def test_requests_of_several_credits_never_leave_the_client_without_one(tree, directory, command):
     connection = tree.session.connection
     if not connection.settled.capabilities & Capability.LARGE_MTU:
         pytest.skip("the server has no multi-credit requests")
-    opened = open_directory(tree, directory) if command == SmbCommand.QUERY_DIRECTORY else tree.open(path)
+    lists = command == SmbCommand.QUERY_DIRECTORY
+    opened = open_directory(tree, directory) if lists else tree.open(f"{directory}\\file")
     if command == SmbCommand.READ:
         expect(opened.write(b"data"))
     for _ in range(2 * connection.granted):
@@ -192,14 +200,14 @@ def test_each_of_several_restarts_begins_at_the_first_name(tree, directory):
         assert sorted(set(found) - {".", ".."}) == wanted
 
 
-NAMES = ("a", "ab", "abc", "abcd", "b", "xbc", "a.c")
+NAMES = ("a", "ab", "abc", "abcd", "b", "xbc", "xybc", "a.c", "abbc")
 QUESTION = ("question-mark-is-star",)
 PATTERNS = {
     "ONE": ("?", {"a", "b"}),
     "THREE": ("???", {"abc", "xbc", "a.c"}),
     "INSIDE": ("a?c", {"abc", "a.c"}),
     "BEFORE": ("?bc", {"abc", "xbc"}),
-    "STAR": ("?b*", {"ab", "abc", "abcd", "xbc"}),
+    "STAR": ("?b*", {"ab", "abc", "abcd", "xbc", "abbc"}),
 }
 
 
@@ -321,3 +329,22 @@ def test_data_are_not_zeroed_without_write_access(tree, sparse, path):
     message = reader.ioctl(Fsctl.SET_ZERO_DATA, struct.pack("<QQ", 0, 4096))
     expect(message, SmbStatus.ACCESS_DENIED)
     assert expect(reader.read(4096)).buffer == noise(65536)[:4096]
+
+
+# Server-side copies
+
+
+@pytest.mark.case("SMB-COPY-CHUNKS", section="MS-SMB2 3.3.5.15.6", kills=("copychunk-total-of-last",))
+def test_each_of_several_chunks_is_copied_to_its_place(tree, path):
+    source, target = tree.open(f"{path}-source"), tree.open(f"{path}-target")
+    data = noise(30000)
+    expect(source.write(data))
+    each = ((0, 20000, 1000), (5000, 0, 4096), (29999, 25000, 1), (4097, 10001, 777))
+    key = resume_key(source)
+    message = expect(target.ioctl(Fsctl.SRV_COPYCHUNK, chunks(key, *each), max_output=12))
+    counts = struct.unpack("<III", message.buffer)
+    assert counts == (len(each), 0, sum(length for _, _, length in each)), f"the counts are {counts}"
+    wanted = bytearray(25001)
+    for start, at, length in each:
+        wanted[at : at + length] = data[start : start + length]
+    assert expect(target.read(25001)).buffer == bytes(wanted)

@@ -105,7 +105,8 @@ class SmbRules:
         if set(pattern) & set('<>"[]') or not pattern:
             return []
         entries = directory_entries(message.buffer, asked["info_class"])
-        wrong = [one.name for one in entries if not fnmatch.fnmatchcase(one.name.lower(), pattern.lower())]
+        names = {one.name.lower() for one in entries} - {".", ".."}
+        wrong = [name for name in names if not fnmatch.fnmatchcase(name, pattern.lower())]
         return ["MS-FSA 2.1.4.4: QUERY_DIRECTORY: an entry does not match the pattern"] if wrong else []
 
 
