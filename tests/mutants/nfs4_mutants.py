@@ -2,6 +2,7 @@
 
 import nfs4_attribute_mutants
 import nfs4_callback_mutants
+import nfs4_fresh_mutants
 import nfs4_io_mutants
 import nfs4_lease_mutants
 import nfs4_lock_mutants
@@ -30,6 +31,7 @@ __all__ = [
     "SECURITY_MUTANTS",
     "nfs4_attribute_mutants",
     "nfs4_callback_mutants",
+    "nfs4_fresh_mutants",
     "nfs4_io_mutants",
     "nfs4_lease_mutants",
     "nfs4_lock_mutants",

@@ -88,21 +88,6 @@ def shared_lock_exclusive(talk: SmbProxyConnection, message: SmbMessage) -> byte
     return out
 
 
-sets(
-    "session-guest | MS-SMB2 2.2.6 | the session of an account has the flag of a guest",
-    SmbCommand.SESSION_SETUP,
-    session_flags=lambda message: message["session_flags"] | 1,
-)
-
-
-@mutant("tree-id-same | MS-SMB2 3.3.5.7 | every TREE_CONNECT states the TreeId of the first one")
-def tree_id_same(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
-    if not _succeeded(message, SmbCommand.TREE_CONNECT):
-        return message.raw
-    first = talk.shared.setdefault(message["session_id"], message["tree_id"])
-    return message.encoded().override(tree_id=first).data
-
-
 @mutant("notify-tree-last-component | MS-FSCC 2.7.1 | changes below a directory have no path")
 def notify_tree_last_component(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
     if not _succeeded(message, SmbCommand.CHANGE_NOTIFY) or not message.buffer:

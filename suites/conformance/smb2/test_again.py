@@ -24,6 +24,7 @@ from storagetest.wire.smb2 import contexts as c
 from storagetest.wire.smb2.codes import (
     NO_FILE,
     RESTART_SCANS,
+    SIGNING_ENABLED,
     Access,
     Capability,
     Dialect,
@@ -60,7 +61,14 @@ def noise(size):
 @pytest.mark.parametrize(
     "protection",
     [
-        case("SMB-SIZES-PLAIN", "plain", kills=("read-short",)),
+        case(
+            "SMB-SIZES-PLAIN",
+            "plain",
+            kills=(
+                "write-count-16",
+                "read-short",
+            ),
+        ),
         case("SMB-SIZES-SIGNED", "signed", kills=("signed-large-broken",), section="MS-SMB2 3.1.4.1"),
         case("SMB-SIZES-SEALED", "sealed", kills=("sealed-large-broken",), section="MS-SMB2 3.1.4.3"),
     ],
@@ -130,6 +138,23 @@ def test_requests_of_several_credits_never_leave_the_client_without_one(tree, di
 def test_system_time_is_a_time(bench, dialect):
     message = bench.connect().negotiate([dialect]).message
     assert YEAR_1990 < message["system_time"] < YEAR_2200, f"SystemTime is {message['system_time']}"
+
+
+@pytest.mark.parametrize(
+    "dialect",
+    [
+        case(f"SMB-NEG-SIGNING-{name}", dialect, kills=kills)
+        for name, dialect, kills in (
+            ("202", Dialect.SMB_2_0_2, ("security-mode-zero",)),
+            ("21", Dialect.SMB_2_1, ("security-mode-zero",)),
+            ("30", Dialect.SMB_3_0, ("security-mode-zero",)),
+            ("302", Dialect.SMB_3_0_2, ("signing-not-enabled-302", "security-mode-zero")),
+        )
+    ],
+)
+@pytest.mark.case(section="MS-SMB2 3.3.5.4")
+def test_signing_is_enabled_in_each_dialect(bench, dialect):
+    assert bench.connect().negotiate([dialect]).message["security_mode"] & SIGNING_ENABLED
 
 
 # Compounds
@@ -329,6 +354,48 @@ def test_data_are_not_zeroed_without_write_access(tree, sparse, path):
     message = reader.ioctl(Fsctl.SET_ZERO_DATA, struct.pack("<QQ", 0, 4096))
     expect(message, SmbStatus.ACCESS_DENIED)
     assert expect(reader.read(4096)).buffer == noise(65536)[:4096]
+
+
+# Access and sizes
+
+
+@pytest.mark.parametrize(
+    "access",
+    [
+        case("SMB-FLUSH-READ", Access.GENERIC_READ),
+        case("SMB-FLUSH-ATTRIBUTES", Access.READ_ATTRIBUTES | Access.WRITE_ATTRIBUTES),
+    ],
+)
+@pytest.mark.case(section="MS-SMB2 3.3.5.11", kills=("flush-read-only",))
+def test_a_flush_of_a_file_needs_access_to_write(tree, written, access):
+    opened = tree.open(written(), access=access, disposition=Disposition.OPEN)
+    expect(opened.flush(), SmbStatus.ACCESS_DENIED)
+
+
+@pytest.mark.parametrize(
+    ("allocation", "size"),
+    [
+        case("SMB-ALLOCATION-ZERO", 0, 0, kills=("allocation-shrink-ignored",)),
+        case("SMB-ALLOCATION-LARGE", 1 << 20, 70_000, kills=("status-success-lost",)),
+    ],
+)
+@pytest.mark.case(section="MS-FSA 2.1.5.15.1")
+def test_an_allocation_below_the_end_of_the_file_cuts_it(tree, directory, allocation, size):
+    file = tree.open(f"{directory}\\file")
+    expect(file.write(noise(70_000)))
+    expect(file.set(FileInfo.ALLOCATION, struct.pack("<Q", allocation)))
+    assert struct.unpack_from("<QQ", expect(file.query(FileInfo.STANDARD)).buffer)[1] == size
+
+
+@pytest.mark.case("SMB-SIZE-EVERYWHERE", section="MS-FSCC 2.4.31", kills=("network-open-size-sticks",))
+def test_every_class_states_the_size_after_each_change(tree, directory):
+    file = tree.open(f"{directory}\\file")
+    for change, size in ((lambda: file.write(bytes(100)), 100), (lambda: file.set_size(40), 40)):
+        expect(change())
+        standard = struct.unpack_from("<QQ", expect(file.query(FileInfo.STANDARD)).buffer)[1]
+        network = struct.unpack_from("<QQQQQQ", expect(file.query(FileInfo.NETWORK_OPEN)).buffer)[5]
+        every = struct.unpack_from("<QQ", expect(file.query(FileInfo.ALL)).buffer, 40)[1]
+        assert (standard, network, every) == (size, size, size)
 
 
 # Server-side copies

@@ -309,6 +309,8 @@ def _readdir(argument: Any, value: Any) -> Iterator[tuple[str, str]]:
         yield "18.23.3", "an entry has a name that no file can have"
     if any(one.name in (b".", b"..") for one in entries):
         yield "18.23.3", "an entry is . or .."
+    if len(value.encode().data) > argument.maxcount:
+        yield "18.23.3", "the result is longer than maxcount"
     asked = set(numbers_of(argument.attr_request))
     if any(set(numbers_of(one.attrs.attrmask)) - asked for one in entries):
         yield "18.23.3", "an entry has attributes that were not asked for"
