@@ -314,17 +314,7 @@ def setxattr_create_replaces(talk: Nfs4ProxyConnection, arguments: COMPOUND4args
     )
 
 
-@mutant(
-    "listxattrs-later-page | RFC 8276 8.4.4 | pages of LISTXATTRS after the first lack their first name",
-    "LISTXATTRS",
-)
-def listxattrs_later_page(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> Any:
-    if of(result) != OK or not argument.lxa_cookie:
-        return result
-    return put(result, "value.lxr_names", lambda names: names[1:])
-
-
-for _name in ("copy-to-end-nothing", "setxattr-create-replaces", "listxattrs-later-page"):
+for _name in ("copy-to-end-nothing", "setxattr-create-replaces"):
     MUTANTS[_name].kind = "knfsd"
 
 
