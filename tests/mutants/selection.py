@@ -21,6 +21,26 @@ ROOT = Path(__file__).parents[2]
 EVIDENCE = ROOT / "tests" / "evidence.json"
 PART = 0.25
 """Fraction of the mutants without a change that is tried."""
+WIRE = "src/storagetest/wire/"
+NFS = ("nfs3", "nfs4", "rpc", "xdr")
+"""The codecs of each NFS suite: the ladders of ONC RPC show both versions."""
+
+
+def depends_on(*own: str, codecs: Iterable[str]) -> tuple[str, ...]:
+    """Return the starts of the paths that all mutants of a suite on the wire depend on.
+
+    ``own``: those of this suite's cases, servers and mutants. ``codecs``: the packages of
+    ``storagetest.wire`` that it uses; each suite also uses the modules that are in no package.
+    """
+    return (
+        *own,
+        *(f"{WIRE}{codec}/" for codec in codecs),
+        *sorted(str(path.relative_to(ROOT)) for path in (ROOT / WIRE).glob("*.py")),
+        "src/storagetest/plugin/conformance/",
+        "tests/mutants/mutant_row.py",
+        "tests/mutants/mutation_run.py",
+        "tests/mutants/proxy.py",
+    )
 
 
 def last_proof() -> str:

@@ -51,7 +51,6 @@ DEPENDS_ON = (
     "tests/mutants/block_",
     "tests/mutants/body_cases.py",
     "tests/mutants/fuse_",
-    "tests/mutants/body_cases.py",
     "tests/mutants/mutation_run.py",
 )
 """Starts of the paths that all of these mutants depend on (see :mod:`selection`)."""

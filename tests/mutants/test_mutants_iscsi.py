@@ -8,7 +8,7 @@ import mutation_run
 import pytest
 from iscsi_mutants import MUTANTS
 from mutation_run import ROOT, Outcomes
-from selection import selected_mutants
+from selection import depends_on, selected_mutants
 
 from storagetest.lab import Lab
 from storagetest.plugin.conformance.known_issues_table import read_suite_table
@@ -24,14 +24,10 @@ it. `tox -e mutants` runs all of them; `pytest tests/mutants/test_mutants_iscsi.
 this page.
 
 """
-DEPENDS_ON = (
+DEPENDS_ON = depends_on(
     "suites/conformance/iscsi/",
-    "src/storagetest/wire/",
-    "src/storagetest/plugin/conformance/",
     "tests/mutants/iscsi_",
-    "tests/mutants/mutant_row.py",
-    "tests/mutants/mutation_run.py",
-    "tests/mutants/proxy.py",
+    codecs=("iscsi", "scsi"),
 )
 """Starts of the paths that all of these mutants depend on (see :mod:`selection`)."""
 KEPT = ("passed", "observed", "known", "skipped")

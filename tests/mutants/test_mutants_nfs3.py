@@ -8,21 +8,17 @@ import mutation_run
 import pytest
 from mutation_run import ROOT, Outcomes
 from nfs3_mutants import MUTANTS, RESTART_MUTANTS
-from selection import selected_mutants
+from selection import NFS, depends_on, selected_mutants
 
 from storagetest.plugin.conformance.known_issues_table import read_suite_table
 
 PAGE = ROOT / "docs" / "mutants-nfs3.md"
-DEPENDS_ON = (
+DEPENDS_ON = depends_on(
     "suites/conformance/nfs3/",
-    "src/storagetest/wire/",
-    "src/storagetest/plugin/conformance/",
     "tests/controllers/",
     "tests/mutants/nfs3_",
-    "tests/mutants/mutant_row.py",
-    "tests/mutants/mutation_run.py",
-    "tests/mutants/proxy.py",
     "tests/mutants/rpc_records.py",
+    codecs=NFS,
 )
 """Starts of the paths that all of these mutants depend on (see :mod:`selection`)."""
 KEPT = ("passed", "observed", "known")

@@ -8,7 +8,7 @@ import pytest
 from mutation_run import ROOT, Outcomes
 from nfs4_layout_mutants import MUTANTS as LAYOUT_MUTANTS
 from nfs4_mutants import KNFSD_MUTANTS, LEASE_MUTANTS, MUTANTS, RESTART_MUTANTS, SECURITY_MUTANTS
-from selection import selected_mutants
+from selection import NFS, depends_on, selected_mutants
 
 PAGE = ROOT / "docs" / "mutants-nfs4.md"
 HEAD = """# Mutants: NFSv4
@@ -19,16 +19,12 @@ Each line lists a mutant, the violated rule (sections of RFC 8881), and the case
 page.
 
 """
-DEPENDS_ON = (
+DEPENDS_ON = depends_on(
     "suites/conformance/nfs4/",
-    "src/storagetest/wire/",
-    "src/storagetest/plugin/conformance/",
     "tests/controllers/ganesha.py",
     "tests/mutants/nfs4_",
-    "tests/mutants/mutant_row.py",
-    "tests/mutants/mutation_run.py",
-    "tests/mutants/proxy.py",
     "tests/mutants/rpc_records.py",
+    codecs=NFS,
 )
 """Starts of the paths that all of these mutants depend on (see :mod:`selection`)."""
 KEPT = ("passed", "observed", "known", "skipped")

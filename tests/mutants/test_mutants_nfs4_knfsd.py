@@ -8,7 +8,7 @@ import mutation_run
 import pytest
 from mutation_run import ROOT, Outcomes
 from nfs4_mutants import KNFSD_MUTANTS as MUTANTS
-from selection import selected_mutants
+from selection import NFS, depends_on, selected_mutants
 
 from storagetest.lab import Lab
 
@@ -24,15 +24,11 @@ cases that detect it. `tox -e mutants` runs all of them;
 `pytest tests/mutants/test_mutants_nfs4_knfsd.py --write-mutants` writes this page.
 
 """
-DEPENDS_ON = (
+DEPENDS_ON = depends_on(
     "suites/conformance/nfs4/",
-    "src/storagetest/wire/",
-    "src/storagetest/plugin/conformance/",
     "tests/mutants/nfs4_",
-    "tests/mutants/mutant_row.py",
-    "tests/mutants/mutation_run.py",
-    "tests/mutants/proxy.py",
     "tests/mutants/rpc_records.py",
+    codecs=NFS,
 )
 """Starts of the paths that all of these mutants depend on (see :mod:`selection`)."""
 KEPT = ("passed", "observed", "known", "skipped")

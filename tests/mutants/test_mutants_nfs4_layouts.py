@@ -8,21 +8,17 @@ import mutation_run
 import pytest
 from mutation_run import ROOT, Outcomes
 from nfs4_layout_mutants import MUTANTS
-from selection import selected_mutants
+from selection import NFS, depends_on, selected_mutants
 
 PAGE = ROOT / "docs" / "mutants-nfs4-layouts.md"
-DEPENDS_ON = (
+DEPENDS_ON = depends_on(
     "suites/conformance/nfs4/test_layout",
     "suites/conformance/nfs4/layouts.py",
     "suites/conformance/nfs4/conftest.py",
-    "src/storagetest/wire/",
-    "src/storagetest/plugin/conformance/",
     "tests/controllers/pnfs_",
     "tests/mutants/nfs4_layout_",
-    "tests/mutants/mutant_row.py",
-    "tests/mutants/mutation_run.py",
-    "tests/mutants/proxy.py",
     "tests/mutants/rpc_records.py",
+    codecs=NFS,
 )
 """Starts of the paths that all of these mutants depend on (see :mod:`selection`)."""
 KEPT = ("passed", "observed", "skipped")

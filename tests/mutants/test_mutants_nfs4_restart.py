@@ -8,7 +8,7 @@ import mutation_run
 import pytest
 from mutation_run import ROOT, Outcomes
 from nfs4_mutants import RESTART_MUTANTS as MUTANTS
-from selection import selected_mutants
+from selection import NFS, depends_on, selected_mutants
 
 PAGE = ROOT / "docs" / "mutants-nfs4-restart.md"
 HEAD = """# Mutants: NFSv4, restarts
@@ -19,17 +19,13 @@ and the cases that detect it. `tox -e evidence` runs all of them; `pytest
 tests/mutants/test_mutants_nfs4_restart.py --write-mutants` writes this page.
 
 """
-DEPENDS_ON = (
+DEPENDS_ON = depends_on(
     "suites/conformance/nfs4/",
-    "src/storagetest/wire/",
-    "src/storagetest/plugin/conformance/",
     "src/storagetest/runner/restart.py",
     "tests/controllers/ganesha.py",
     "tests/mutants/nfs4_",
-    "tests/mutants/mutant_row.py",
-    "tests/mutants/mutation_run.py",
-    "tests/mutants/proxy.py",
     "tests/mutants/rpc_records.py",
+    codecs=NFS,
 )
 """Starts of the paths that all of these mutants depend on (see :mod:`selection`)."""
 pytestmark = [

@@ -10,24 +10,20 @@ import mutation_run
 import pytest
 from mutation_run import ROOT, Outcomes
 from nfs4_security_mutants import MUTANTS
-from selection import selected_mutants
+from selection import NFS, depends_on, selected_mutants
 
 PAGE = ROOT / "docs" / "mutants-nfs4-security.md"
-DEPENDS_ON = (
+DEPENDS_ON = depends_on(
     "suites/conformance/nfs4/test_gss.py",
     "suites/conformance/nfs4/test_tls.py",
     "suites/conformance/nfs4/test_wrongsec.py",
     "suites/conformance/nfs4/security.py",
-    "src/storagetest/wire/",
-    "src/storagetest/plugin/conformance/",
     "tests/controllers/ganesha.py",
     "tests/controllers/kdc.py",
     "tests/controllers/secure_nfs.py",
     "tests/mutants/nfs4_security_",
-    "tests/mutants/mutant_row.py",
-    "tests/mutants/mutation_run.py",
-    "tests/mutants/proxy.py",
     "tests/mutants/rpc_records.py",
+    codecs=NFS,
 )
 """Starts of the paths that all of these mutants depend on (see :mod:`selection`)."""
 KEPT = ("passed", "observed", "skipped")

@@ -8,20 +8,16 @@ import mutation_run
 import pytest
 from mutation_run import ROOT, Outcomes
 from nvme_tcp_mutants import MUTANTS
-from selection import selected_mutants
+from selection import depends_on, selected_mutants
 
 from storagetest.plugin.conformance.known_issues_table import read_suite_table
 
 PAGE = ROOT / "docs" / "mutants-nvme-tcp.md"
-DEPENDS_ON = (
+DEPENDS_ON = depends_on(
     "suites/conformance/nvme_tcp/",
-    "src/storagetest/wire/",
-    "src/storagetest/plugin/conformance/",
     "tests/controllers/",
     "tests/mutants/nvme_tcp_",
-    "tests/mutants/mutant_row.py",
-    "tests/mutants/mutation_run.py",
-    "tests/mutants/proxy.py",
+    codecs=("nvme", "nvme_tcp"),
 )
 """Starts of the paths that all of these mutants depend on (see :mod:`selection`)."""
 KEPT = ("passed", "observed")

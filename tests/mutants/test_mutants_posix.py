@@ -34,7 +34,6 @@ DEPENDS_ON = (
     "tests/mutants/posix_",
     "tests/mutants/body_cases.py",
     "tests/mutants/fuse_",
-    "tests/mutants/body_cases.py",
     "tests/mutants/mutant_row.py",
     "tests/mutants/mutation_run.py",
 )

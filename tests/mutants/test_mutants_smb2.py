@@ -6,7 +6,7 @@ The real target is smbd on loopback. With ``--write-mutants`` the table of docs/
 import mutation_run
 import pytest
 from mutation_run import ROOT, Outcomes
-from selection import selected_mutants
+from selection import depends_on, selected_mutants
 from smb2_mutants import MUTANTS
 
 PAGE = ROOT / "docs" / "mutants-smb2.md"
@@ -19,16 +19,12 @@ Each line lists a mutant, the violated rule, and the cases that detect it. `tox 
 `pytest tests/mutants/test_mutants_smb2.py --write-mutants` writes this page.
 
 """
-DEPENDS_ON = (
+DEPENDS_ON = depends_on(
     "suites/conformance/smb2/",
-    "src/storagetest/wire/",
-    "src/storagetest/plugin/conformance/",
     "tests/kits/smb2_",
     "tests/kits/smbd.py",
     "tests/mutants/smb2_",
-    "tests/mutants/mutant_row.py",
-    "tests/mutants/mutation_run.py",
-    "tests/mutants/proxy.py",
+    codecs=("smb2",),
 )
 """Starts of the paths that all of these mutants depend on (see :mod:`selection`)."""
 

@@ -8,7 +8,7 @@ import mutation_run
 import pytest
 import smbd
 from mutation_run import ROOT, Outcomes
-from selection import selected_mutants
+from selection import depends_on, selected_mutants
 from smb2_expiry_mutants import MUTANTS
 
 PAGE = ROOT / "docs" / "mutants-smb2-kerberos.md"
@@ -20,16 +20,13 @@ mutant, the violated rule, and the cases that detect it. `tox -e evidence` runs 
 tests/mutants/test_mutants_smb2_expiry.py --write-mutants` writes this page.
 
 """
-DEPENDS_ON = (
+DEPENDS_ON = depends_on(
     "suites/conformance/smb2/",
-    "src/storagetest/wire/",
-    "src/storagetest/plugin/conformance/",
     "tests/controllers/kdc.py",
     "tests/kits/smbd.py",
     "tests/mutants/smb2_expiry_",
     "tests/mutants/smb2_proxy_connection.py",
-    "tests/mutants/mutation_run.py",
-    "tests/mutants/proxy.py",
+    codecs=("smb2",),
 )
 """Starts of the paths that all of these mutants depend on (see :mod:`selection`)."""
 NOT_HERE = kdc.why_not() or (

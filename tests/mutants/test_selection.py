@@ -1,11 +1,18 @@
 """Which mutants ``--mutants changed`` tries."""
 
+import importlib
+
 import pytest
+import reach
 import selection
 from selection import Selection
 
 MUTANTS = [f"mutant-{number}" for number in range(40)]
 DEPENDS_ON = ("suites/conformance/posix/", "src/codec/", "tests/mutants/posix_")
+SUITES = {
+    suite: importlib.import_module(f"test_mutants_{suite}").DEPENDS_ON
+    for suite in ("iscsi", "nvme_tcp", "nfs3", "nfs4", "smb2")
+}
 
 
 @pytest.fixture(autouse=True)
@@ -55,3 +62,19 @@ def test_a_deleted_file_selects_all():
 def test_an_unknown_commit_selects_all(since):
     assert selection.changed_files(since) is None
     assert Selection(None, "a").select(MUTANTS, DEPENDS_ON) == set(MUTANTS)
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return reach.import_graph()
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_mutants_depend_on_each_codec_that_their_suite_imports(graph, suite):
+    imported = graph.find_upstream_modules(f"storagetest.suites.conformance.{suite}", as_package=True)
+    codecs = [name for name in imported if name.startswith("storagetest.wire.")]
+    files = [
+        f"src/{name.replace('.', '/')}" + ("/" if graph.find_children(name) else ".py") for name in codecs
+    ]
+    assert len(files) > 5
+    assert [file for file in files if not file.startswith(SUITES[suite])] == []

@@ -87,6 +87,24 @@ def test_the_record_of_a_known_issue_explains_it(run_on_disk, pytester):
     assert [records["A-KEPT"][name] for name in shown] == ["kept", "", ""]
 
 
+SHOW_FAILURES = """\
+def pytest_runtest_logreport(report):
+    if hasattr(report, "wasxfail"):
+        print(f"\\nshown: {report.longreprtext.strip()!r}")
+"""
+
+
+def test_a_known_failure_is_shown_without_its_traceback_unless_asked_for(run_on_disk, pytester):
+    pytester.makeconftest(SHOW_FAILURES)
+    result, _ = run_on_disk("-s", more=known("[A-BROKEN]"))
+    result.stdout.fnmatch_lines(['shown: "AssertionError: the data differs*'])
+    result, _ = run_on_disk("-s", "--xfail-tb", more=known("[A-BROKEN]"))
+    result.stdout.fnmatch_lines(["shown: *def test_broken(variant)*"])
+    result.stdout.fnmatch_lines([">   def test_broken(variant)*"])
+    result, _ = run_on_disk(more=known("[A-BROKEN]", is_about=FAILS.replace("the data", "another")))
+    result.stdout.fnmatch_lines([">   def test_broken(variant)*"])
+
+
 def test_an_unexpected_pass_is_a_failure(run_on_disk):
     result, outcomes = run_on_disk(more=known('["A-K*"]'))
     assert outcomes["A-KEPT"] == "failed"

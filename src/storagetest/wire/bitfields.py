@@ -7,6 +7,7 @@ and gives the bits that no field defines (:func:`reserved_bits`).
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -29,12 +30,12 @@ class Field:
     shift: int = 0
     width: int = 0
     flag: bool = False
+    mask: int = dataclasses.field(init=False, repr=False, compare=False)
+    """The field's bits within its bytes."""
 
-    @property
-    def mask(self) -> int:
-        """The field's bits within its bytes."""
-        width = self.width or self.size * 8
-        return ((1 << width) - 1) << self.shift
+    def __post_init__(self) -> None:
+        """Set the mask once: it is used for each field of each header."""
+        object.__setattr__(self, "mask", ((1 << (self.width or self.size * 8)) - 1) << self.shift)
 
 
 def uint(name: str, offset: int, size: int) -> Field:
@@ -88,34 +89,42 @@ def require_bytes(data: bytes, size: int, name: str) -> bytes:
 
 def get(data: bytes, field: Field) -> Value:
     """Return the field of ``data``; a field beyond its end reads as zero."""
-    piece = bytes(data[field.offset : field.offset + field.size]).ljust(field.size, b"\0")
+    piece = data[field.offset : field.offset + field.size]
+    if len(piece) < field.size:
+        piece = bytes(piece).ljust(field.size, b"\0")
     if not field.width:
-        return piece
+        return bytes(piece)
     value = (int.from_bytes(piece, "big") & field.mask) >> field.shift
     return bool(value) if field.flag else value
 
 
 def put(data: bytes, field: Field, value: Value) -> bytes:
     """Return ``data`` with the field changed. Raises :class:`ValueError` if ``value`` does not fit."""
+    changed = bytearray(data)
+    _put(changed, field, value)
+    return bytes(changed)
+
+
+def _put(data: bytearray, field: Field, value: Value) -> None:
+    place = slice(field.offset, field.offset + field.size)
     if isinstance(value, bytes):
         if field.width or len(value) > field.size:
             raise ValueError(f"{field.name} is not {len(value)} bytes")
-        piece = value.ljust(field.size, b"\0")
-    else:
-        moved = int(value) << field.shift
-        if value < 0 or moved & ~field.mask:
-            raise ValueError(f"{field.name} is {field.width} bits; {value} does not fit")
-        old = int.from_bytes(data[field.offset : field.offset + field.size], "big")
-        piece = (old & ~field.mask | moved).to_bytes(field.size, "big")
-    return data[: field.offset] + piece + data[field.offset + field.size :]
+        data[place] = value.ljust(field.size, b"\0")
+        return
+    moved = int(value) << field.shift
+    if value < 0 or moved & ~field.mask:
+        raise ValueError(f"{field.name} is {field.width} bits; {value} does not fit")
+    others = int.from_bytes(data[place], "big") & ~field.mask
+    data[place] = (others | moved).to_bytes(field.size, "big")
 
 
 def pack(length: int, layout: Iterable[Field], values: Mapping[str, Value]) -> bytes:
     """Return ``length`` bytes with every field of ``layout`` taken from ``values`` by name."""
-    data = bytes(length)
+    data = bytearray(length)
     for field in layout:
-        data = put(data, field, values[field.name])
-    return data
+        _put(data, field, values[field.name])
+    return bytes(data)
 
 
 def unpack(data: bytes, layout: Iterable[Field]) -> dict[str, Value]:
@@ -123,8 +132,18 @@ def unpack(data: bytes, layout: Iterable[Field]) -> dict[str, Value]:
     return {field.name: get(data, field) for field in layout}
 
 
-def reserved_bits(data: bytes, layout: Iterable[Field]) -> bytes:
-    """Return ``data`` with every defined bit cleared: the rest is reserved, and should be zero."""
+def reserved_bits(data: bytes, layout: tuple[Field, ...]) -> bytes:
+    """Return ``data`` with every defined bit cleared: the rest is reserved, and should be zero.
+
+    ``layout`` has no fields beyond the end of ``data``.
+    """
+    return (int.from_bytes(data, "big") & ~_defined_bits(layout, len(data))).to_bytes(len(data), "big")
+
+
+@cache
+def _defined_bits(layout: tuple[Field, ...], size: int) -> int:
+    """Return ``size`` bytes, as a number, in which the bits of all fields are set."""
+    defined = 0
     for field in layout:
-        data = put(data, field, bytes(field.size) if not field.width else 0)
-    return data
+        defined |= field.mask << 8 * (size - field.offset - field.size)
+    return defined

@@ -26,11 +26,12 @@ def holds(unit: LogicalUnit, lba: int, data: bytes, why: str, **more) -> None:
     """Assert that the blocks from ``lba`` hold ``data``; the message names the first byte that differs."""
     answer = unit.read(lba, len(data) // unit.block_size, **more)
     assert answer.good, answer
+    if answer.data == data:
+        return
     pairs = enumerate(zip(answer.data, data, strict=False))
-    differs = next((at for at, (one, two) in pairs if one != two), None)
-    if differs is None and len(answer.data) != len(data):
-        differs = min(len(answer.data), len(data))
-    assert differs is None, (
+    shorter = min(len(answer.data), len(data))
+    differs = next((at for at, (one, two) in pairs if one != two), shorter)
+    pytest.fail(
         f"{answer.command}: {len(answer.data)} of {len(data)} bytes came; byte {differs % unit.block_size} "
         f"of block {lba + differs // unit.block_size} is wrong: {why}"
     )

@@ -332,7 +332,11 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Report that an entry must be removed, and add the entry to the report for the summary."""
+    if _is_expected(item, call) and not item.config.option.xfail_tb:
+        # A known failure is shown by its reason. Its traceback would take longer than most cases.
+        item.repr_failure = _message_only  # type: ignore[method-assign]  # pytest calls it for this report
     report = yield
+    vars(item).pop("repr_failure", None)
     issue, not_run = item.stash.get(_EXPECTED, None), item.stash.get(_NOT_RUN, None)
     if report.when == "call" and item.stash.get(_NO_VERSION, ""):
         setattr(report, _UNVERSIONED, item.stash[_NO_VERSION])
@@ -349,6 +353,21 @@ def pytest_runtest_makereport(
     elif issue is not None and hasattr(report, "wasxfail") and issue.in_targets_file:
         setattr(report, _STATE, ("known", f"until {issue.entry.expires}: {issue}"))
     return report
+
+
+def _is_expected(item: pytest.Item, call: pytest.CallInfo[None]) -> bool:
+    """Whether the call failed as an entry expects."""
+    issue, error = item.stash.get(_EXPECTED, None), call.excinfo.value if call.excinfo is not None else None
+    return (
+        issue is not None and isinstance(error, CLAIMS) and issue.expects(str(error)) and not issue.is_over()
+    )
+
+
+def _message_only(
+    excinfo: pytest.ExceptionInfo[BaseException],
+    style: object = None,  # noqa: ARG001  # as pytest calls it
+) -> str:
+    return excinfo.exconly()
 
 
 class _Summary:

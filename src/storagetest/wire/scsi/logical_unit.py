@@ -51,6 +51,12 @@ class ScsiResult:
         """Whether the status is GOOD."""
         return self.status == ScsiStatus.GOOD
 
+    def good_data(self) -> bytes:
+        """Return the data. Raises :class:`RemoteProtocolError` if the status is not GOOD."""
+        if not self.good:
+            raise RemoteProtocolError(str(self))
+        return self.data
+
     @property
     def conflict(self) -> bool:
         """Whether the status is RESERVATION CONFLICT."""
@@ -202,13 +208,8 @@ class LogicalUnit:
 
     def keys(self) -> Keys:
         """READ KEYS, decoded. Raises :class:`RemoteProtocolError` if it fails."""
-        return decode_keys(self._good(self.reserve_in(PrIn.READ_KEYS)))
+        return decode_keys(self.reserve_in(PrIn.READ_KEYS).good_data())
 
     def reservation(self) -> Reservation:
         """READ RESERVATION, decoded. Raises :class:`RemoteProtocolError` if it fails."""
-        return decode_reservation(self._good(self.reserve_in(PrIn.READ_RESERVATION)))
-
-    def _good(self, result: ScsiResult) -> bytes:
-        if not result.good:
-            raise RemoteProtocolError(str(result))
-        return result.data
+        return decode_reservation(self.reserve_in(PrIn.READ_RESERVATION).good_data())

@@ -15,6 +15,7 @@ from storagetest.errors import RemoteProtocolError
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.codes import PrIn, PrOut
 from storagetest.wire.scsi.logical_unit import LogicalUnit, ScsiResult
+from storagetest.wire.scsi.reservations import decode_keys
 
 UNDO_KEY = 0xC1EA
 """The reservation key that the undo registers (chosen)."""
@@ -49,9 +50,9 @@ def reservations_left(nexuses: Sequence[LogicalUnit]) -> str:
             listed = nexus.reserve_in(PrIn.READ_KEYS)
             if listed.unsupported:
                 continue
-            if keys := nexus.keys().keys:
+            if keys := decode_keys(listed.good_data()).keys:
                 return f"the reservation key {keys[0]:#x} is registered"
-            if (held := nexus.reservation()).held:
+            if nexus is nexuses[0] and (held := nexus.reservation()).held:
                 return f"a persistent reservation of type {held.type} is held"
     except RemoteProtocolError as error:
         return f"the logical unit does not report its reservations: {error}"
