@@ -207,6 +207,18 @@ def test_the_final_response_to_a_notify_has_the_async_id_of_the_interim_one(tree
             assert message["async_id"] == interim["async_id"]
 
 
+@pytest.mark.case("SMB-LOCK-EACH", section="MS-SMB2 3.3.5.14.2", kills=("lock-first-of-two",))
+def test_each_range_of_a_lock_is_locked(tree, other, directory):
+    path = f"{directory}\\file"
+    holder = tree.open(path, share=SmbShare.ALL)
+    rival = other.open(path, share=SmbShare.ALL, disposition=Disposition.OPEN)
+    now = Lock.EXCLUSIVE | Lock.FAIL_IMMEDIATELY
+    expect(holder.lock((0, 10, now), (20, 10, now), (40, 10, now)))
+    for offset in (0, 20, 40):
+        expect(rival.lock((offset + 5, 1, now)), SmbStatus.LOCK_NOT_GRANTED)
+    expect(rival.lock((10, 10, now)))
+
+
 # Listings
 
 
@@ -254,15 +266,16 @@ def test_a_question_mark_matches_one_character(tree, directory, pattern, wanted)
 
 # Reconnects
 
+ZEROED = ("reconnect-size-zero",)
+
 
 @pytest.mark.parametrize(
     ("version", "dialect"),
     [
-        case("SMB-RECONNECT-ANSWER-V1", 1, Dialect.SMB_2_1, section="MS-SMB2 3.3.5.9.7"),
-        case("SMB-RECONNECT-ANSWER-V2", 2, Dialect.SMB_3_1_1, section="MS-SMB2 3.3.5.9.12"),
+        case("SMB-RECONNECT-ANSWER-V1", 1, Dialect.SMB_2_1, kills=ZEROED, section="MS-SMB2 3.3.5.9.7"),
+        case("SMB-RECONNECT-ANSWER-V2", 2, Dialect.SMB_3_1_1, kills=ZEROED, section="MS-SMB2 3.3.5.9.12"),
     ],
 )
-@pytest.mark.case(kills=("reconnect-size-zero",))
 def test_the_response_to_a_reconnect_has_the_sizes_and_times_of_the_file(bench, path, version, dialect):
     client, guid = os.urandom(16), os.urandom(16)
     file = durable(bench.tree([dialect], guid=client), path, guid if version == 2 else None)
@@ -282,6 +295,8 @@ def test_the_response_to_a_reconnect_has_the_sizes_and_times_of_the_file(bench, 
 
 PIECE = 1 << 20
 """Bytes between two pieces of data, more than any allocation unit."""
+
+PAGES = ("zero-data-pages",)
 
 
 @pytest.fixture
@@ -326,14 +341,14 @@ def test_the_allocated_ranges_are_within_what_was_asked_for(sparse):
 @pytest.mark.parametrize(
     ("offset", "end"),
     [
-        case("SMB-ZERO-WHOLE", PIECE, PIECE + 65536),
-        case("SMB-ZERO-ODD", PIECE + 100, PIECE + 8200),
-        case("SMB-ZERO-BYTE", PIECE + 4095, PIECE + 4096),
-        case("SMB-ZERO-START", 0, 4097),
-        case("SMB-ZERO-NOTHING", 5000, 5000),
+        case("SMB-ZERO-WHOLE", PIECE, PIECE + 65536, kills=("status-success-lost",)),
+        case("SMB-ZERO-ODD", PIECE + 100, PIECE + 8200, kills=PAGES),
+        case("SMB-ZERO-BYTE", PIECE + 4095, PIECE + 4096, kills=PAGES),
+        case("SMB-ZERO-START", 0, 4097, kills=PAGES),
+        case("SMB-ZERO-NOTHING", 5000, 5000, kills=("status-success-lost",)),
     ],
 )
-@pytest.mark.case(section="MS-FSA 2.1.5.10.40", kills=("zero-data-pages",))
+@pytest.mark.case(section="MS-FSA 2.1.5.10.40")
 def test_zeroed_data_are_zero_and_their_neighbours_stay(sparse, offset, end):
     message = sparse.ioctl(Fsctl.SET_ZERO_DATA, struct.pack("<QQ", offset, end))
     if message.status in NO_FSCTL:
@@ -358,15 +373,18 @@ def test_data_are_not_zeroed_without_write_access(tree, sparse, path):
 
 # Access and sizes
 
+FLUSHED = ("flush-read-only",)
+ATTRIBUTES = Access.READ_ATTRIBUTES | Access.WRITE_ATTRIBUTES
+
 
 @pytest.mark.parametrize(
     "access",
     [
-        case("SMB-FLUSH-READ", Access.GENERIC_READ),
-        case("SMB-FLUSH-ATTRIBUTES", Access.READ_ATTRIBUTES | Access.WRITE_ATTRIBUTES),
+        case("SMB-FLUSH-READ", Access.GENERIC_READ, kills=FLUSHED),
+        case("SMB-FLUSH-ATTRIBUTES", ATTRIBUTES, kills=FLUSHED),
     ],
 )
-@pytest.mark.case(section="MS-SMB2 3.3.5.11", kills=("flush-read-only",))
+@pytest.mark.case(section="MS-SMB2 3.3.5.11")
 def test_a_flush_of_a_file_needs_access_to_write(tree, written, access):
     opened = tree.open(written(), access=access, disposition=Disposition.OPEN)
     expect(opened.flush(), SmbStatus.ACCESS_DENIED)
