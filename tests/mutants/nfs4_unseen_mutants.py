@@ -321,7 +321,9 @@ for _name in ("copy-to-end-nothing", "setxattr-create-replaces"):
 # Of the same families
 
 
-@mutant("read-eof-large | RFC 8881 18.22.3 | eof after a read of more than 64 KiB though the file goes on", "READ")
+@mutant(
+    "read-eof-large | RFC 8881 18.22.3 | eof after a read of more than 64 KiB though the file goes on", "READ"
+)
 def read_eof_large(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> Any:
     large = of(result) == OK and len(result.value.data) > LARGE
     return put(result, "value.eof", True) if large else result
@@ -341,7 +343,11 @@ def commit_second_verifier(talk: Nfs4ProxyConnection, argument: Any, result: Any
     return put(result, "value.writeverf", b"another!")
 
 
-@mutant("nverify-first-only | RFC 8881 18.15 | NVERIFY compares the first attribute alone", "NVERIFY", part="request")
+@mutant(
+    "nverify-first-only | RFC 8881 18.15 | NVERIFY compares the first attribute alone",
+    "NVERIFY",
+    part="request",
+)
 def nverify_first_only(talk: Nfs4ProxyConnection, arguments: COMPOUND4args) -> COMPOUND4args:
     def first(one: Any) -> Any:
         values = decode_attributes(one.obj_attributes)
@@ -350,7 +356,13 @@ def nverify_first_only(talk: Nfs4ProxyConnection, arguments: COMPOUND4args) -> C
     return _asked(talk, arguments, "NVERIFY", first)
 
 
-@mutant("cinfo-before-after | RFC 8881 18.25.3 | change info says that it is atomic, and has after twice", "CREATE", "LINK", "RENAME", "REMOVE")
+@mutant(
+    "cinfo-before-after | RFC 8881 18.25.3 | change info says that it is atomic, and has after twice",
+    "CREATE",
+    "LINK",
+    "RENAME",
+    "REMOVE",
+)
 def cinfo_before_after(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> Any:
     if of(result) != OK:
         return result
@@ -358,7 +370,10 @@ def cinfo_before_after(talk: Nfs4ProxyConnection, argument: Any, result: Any) ->
     return put(result, field, lambda info: replace(info, atomic=True, before=info.after))
 
 
-@mutant("readdir-later-attributes | RFC 8881 18.23.3 | pages after the first have the attributes of the neighbours", "READDIR")
+@mutant(
+    "readdir-later-attributes | RFC 8881 18.23.3 | pages after the first have the attributes of the neighbours",
+    "READDIR",
+)
 def readdir_later_attributes(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> Any:
     if of(result) != OK or not argument.cookie or len(result.value.reply.entries) < 2:
         return result

@@ -18,7 +18,6 @@ from storagetest.suites.conformance.smb2.support import (
     chunks,
     open_directory,
     resume_key,
-    watch,
 )
 from storagetest.wire.smb2 import contexts as c
 from storagetest.wire.smb2.codes import (
@@ -33,7 +32,6 @@ from storagetest.wire.smb2.codes import (
     Fsctl,
     Lock,
     SmbCommand,
-    SmbNotify,
     SmbShare,
     SmbStatus,
 )
@@ -193,18 +191,6 @@ def test_the_final_response_to_a_lock_has_the_async_id_of_the_interim_one(tree, 
         pytest.skip("the lock is not answered with an interim response")
     release()
     assert expect(other.receive(mid))["async_id"] == interim["async_id"]
-
-
-@pytest.mark.case("SMB-ASYNC-NOTIFY", section="MS-SMB2 3.3.4.1", kills=("final-async-id-other",))
-def test_the_final_response_to_a_notify_has_the_async_id_of_the_interim_one(tree, other, directory):
-    opened = open_directory(tree, directory)
-    for at in range(2):
-        mid = watch(opened, SmbNotify.FILE_NAME)
-        interim = tree.session.connection.receive_interim(mid)
-        expect(other.open(f"{directory}\\new-{at}").close())
-        message = expect(tree.receive(mid))
-        if interim is not None:
-            assert message["async_id"] == interim["async_id"]
 
 
 @pytest.mark.case("SMB-LOCK-EACH", section="MS-SMB2 3.3.5.14.2", kills=("lock-first-of-two",))
