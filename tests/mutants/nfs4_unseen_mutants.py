@@ -174,7 +174,7 @@ def free_stateid_held(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> 
 
 
 @mutant(
-    "test-stateid-later | RFC 8881 18.48 | TEST_STATEID says that all stateids after the first are valid",
+    "test-stateid-later | RFC 8881 18.48 | TEST_STATEID states that all stateids after the first are valid",
     "TEST_STATEID",
 )
 def test_stateid_later(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> Any:

@@ -244,7 +244,7 @@ def test_the_neighbours_of_a_small_deallocated_range_stay(full, what):
     ok(deallocate(full, offset, length))
     for at in (offset - 1, offset + length):
         found = ok(full.on(read(full.stateid, at, 1)))["READ"].data
-        assert found != b"\0", f"the byte at {at}, beside the range, is 0"
+        assert found != b"\0", f"the byte at {at} next to the range is 0"
 
 
 @rule("DEALLOC-AGAIN", v42="RFC 7862 15.4.3", kills=("dealloc-again",))
