@@ -357,7 +357,7 @@ def nverify_first_only(talk: Nfs4ProxyConnection, arguments: COMPOUND4args) -> C
 
 
 @mutant(
-    "cinfo-before-after | RFC 8881 18.25.3 | change info says that it is atomic, and has after twice",
+    "cinfo-before-after | RFC 8881 18.25.3 | change info states that it is atomic, and has after twice",
     "CREATE",
     "LINK",
     "RENAME",

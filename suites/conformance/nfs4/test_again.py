@@ -236,7 +236,7 @@ def test_each_entry_of_every_page_has_the_attributes_of_its_file(nfs, here):
         asked = readdir(
             cookie=cookie,
             verifier=verifier,
-            dircount=512,
+            dircount=4096,
             maxcount=1024,
             numbers=(FATTR4_FILEID, FATTR4_FILEHANDLE),
         )
