@@ -51,6 +51,7 @@ LARGEST = 1 << 20
 """MaxReadSize, MaxWriteSize and MaxTransactSize in bytes."""
 
 ALGORITHMS = (Compression.PATTERN_V1, Compression.LZ77, Compression.LZNT1)
+_FILETIME_1970 = 116_444_736_000_000_000
 TIMEOUT = 10_000
 """Milliseconds that a persistent handle is kept without a connection."""
 
@@ -276,6 +277,7 @@ class Connection:
             max_transact=LARGEST,
             max_read=LARGEST,
             max_write=LARGEST,
+            system_time=_FILETIME_1970 + time.time_ns() // 100,
             **{"buffer_offset": 128, "buffer_length": 0, **more},
         )
 

@@ -3,10 +3,12 @@
 import nfs3_attribute_mutants  # noqa: F401
 import nfs3_data_mutants  # noqa: F401
 import nfs3_directory_mutants  # noqa: F401
+import nfs3_fresh_mutants  # noqa: F401
 import nfs3_lock_mutants  # noqa: F401
 import nfs3_name_mutants  # noqa: F401
 import nfs3_restart_mutants  # noqa: F401
 import nfs3_rpc_mutants  # noqa: F401
+import nfs3_unseen_mutants  # noqa: F401
 from nfs3_proxy_connection import MUTANTS as ALL
 
 MUTANTS = {name: one for name, one in ALL.items() if one.kind is None}

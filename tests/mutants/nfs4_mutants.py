@@ -2,6 +2,7 @@
 
 import nfs4_attribute_mutants
 import nfs4_callback_mutants
+import nfs4_fresh_mutants
 import nfs4_io_mutants
 import nfs4_lease_mutants
 import nfs4_lock_mutants
@@ -9,6 +10,7 @@ import nfs4_name_mutants
 import nfs4_open_mutants
 import nfs4_restart_mutants
 import nfs4_session_mutants
+import nfs4_unseen_mutants
 import nfs4_v42_mutants
 from nfs4_proxy_connection import MUTANTS as ALL
 from nfs4_security_mutants import MUTANTS as SECURITY_MUTANTS
@@ -29,6 +31,7 @@ __all__ = [
     "SECURITY_MUTANTS",
     "nfs4_attribute_mutants",
     "nfs4_callback_mutants",
+    "nfs4_fresh_mutants",
     "nfs4_io_mutants",
     "nfs4_lease_mutants",
     "nfs4_lock_mutants",
@@ -36,5 +39,6 @@ __all__ = [
     "nfs4_open_mutants",
     "nfs4_restart_mutants",
     "nfs4_session_mutants",
+    "nfs4_unseen_mutants",
     "nfs4_v42_mutants",
 ]

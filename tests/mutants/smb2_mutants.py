@@ -224,17 +224,21 @@ def copy_count_other(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
 # They register theirs in the same table.
 import smb2_caching_mutants  # noqa: E402
 import smb2_data_mutants  # noqa: E402
+import smb2_fresh_mutants  # noqa: E402
 import smb2_kit_mutants  # noqa: E402
 import smb2_pipe_mutants  # noqa: E402
 import smb2_posix_mutants  # noqa: E402
 import smb2_state_mutants  # noqa: E402
+import smb2_unseen_mutants  # noqa: E402
 
 __all__ = [
     "MUTANTS",
     "smb2_caching_mutants",
     "smb2_data_mutants",
+    "smb2_fresh_mutants",
     "smb2_kit_mutants",
     "smb2_pipe_mutants",
     "smb2_posix_mutants",
     "smb2_state_mutants",
+    "smb2_unseen_mutants",
 ]

@@ -80,7 +80,7 @@ def test_eof_is_not_set_before_the_end(nfs: Nfs3Client, here) -> None:
     [
         pytest.param(10, id="at-end", marks=pytest.mark.case("NF3-READ-AT-END")),
         pytest.param(11, id="behind", marks=pytest.mark.case("NF3-READ-BEHIND")),
-        pytest.param(1 << 40, id="far", marks=pytest.mark.case("NF3-READ-FAR")),
+        pytest.param(1 << 40, id="far", marks=pytest.mark.case("NF3-READ-FAR", kills=("read-offset-32",))),
     ],
 )
 @pytest.mark.case(kills=("read-behind-data", "read-behind-eof"))
@@ -219,7 +219,14 @@ def test_a_write_to_a_removed_file_is_stale(nfs: Nfs3Client, here) -> None:
     refused(nfs.write(file, 0, b"data"), nfsstat3.NFS3ERR_STALE)
 
 
-@pytest.mark.case("NF3-WRITE-FBIG", section="RFC 1813 3.3.7", kills=("write-too-far",))
+@pytest.mark.case(
+    "NF3-WRITE-FBIG",
+    section="RFC 1813 3.3.7",
+    kills=(
+        "write-offset-31",
+        "write-too-far",
+    ),
+)
 def test_a_write_past_the_largest_file_is_refused(nfs: Nfs3Client, here, limits, observe) -> None:
     if limits.maxfilesize >= (1 << 64) - 16:
         pytest.skip("maxfilesize is as large as an offset can be")

@@ -43,7 +43,12 @@ def test_a_new_owner_has_a_client_id_that_is_not_confirmed(bench, version):
     assert not is_confirmed(bench.new(version).exchange())
 
 
-@rule("EXID-CONFIRMED", "", "18.35.4", kills=("exid-confirmed-off", "exid-confirmed-other"))
+@rule(
+    "EXID-CONFIRMED",
+    "",
+    "18.35.4",
+    kills=("exchange-id-again-other", "exid-confirmed-off", "exid-confirmed-other"),
+)
 def test_exchange_id_of_a_confirmed_owner_returns_its_client_id(nfs):
     again = ok(nfs.raw(nfs.exchange_id()))["EXCHANGE_ID"]
     assert again.eir_clientid == nfs.clientid

@@ -106,7 +106,7 @@ def test_an_operation_without_a_saved_filehandle_is_refused(nfs, here, what):
     refused(nfs.compound(putfh(here.handle), what), nfsstat4.NFS4ERR_NOFILEHANDLE)
 
 
-@rule("RESTOREFH-01", "16.29.4", "18.27.3", kills=("restorefh-none",))
+@rule("RESTOREFH-01", "16.29.4", "18.27.3", kills=("restorefh-none", "restorefh-nothing"))
 def test_restorefh_without_a_saved_filehandle_is_refused(nfs, here, minor):
     expected = nfsstat4.NFS4ERR_NOFILEHANDLE if minor else nfsstat4.NFS4ERR_RESTOREFH
     refused(nfs.compound(putfh(here.handle), RESTOREFH), expected)

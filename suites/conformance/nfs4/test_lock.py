@@ -166,7 +166,15 @@ def done_if_supported(done, *refusals):
     return ok(done)
 
 
-@rule("LOCK-UPGRADE", "9.3", "9.3", kills=("lock-reads",))
+@rule(
+    "LOCK-UPGRADE",
+    "9.3",
+    "9.3",
+    kills=(
+        "lock-upgrade-read",
+        "lock-reads",
+    ),
+)
 def test_a_read_lock_becomes_a_write_lock(file, holder, other, rival):
     ok(file.lock(holder, READ, 100, 50))
     done_if_supported(file.lock(holder, WRITE, 100, 50), nfsstat4.NFS4ERR_LOCK_NOTSUPP)
@@ -188,7 +196,7 @@ def test_a_write_lock_becomes_a_read_lock(file, holder, other, rival):
     ok(other.lock(rival, READ, 100, 50))
 
 
-@rule("LOCKU-PART", "9.2", "9.2", kills=("unlock-less", "unlock-all"))
+@rule("LOCKU-PART", "9.2", "9.2", kills=("unlock-less", "unlock-all", "locku-middle-all"))
 def test_a_part_of_a_range_is_unlocked_and_the_rest_stays(file, holder, other, rival):
     ok(file.lock(holder, WRITE, 100, 300))
     done_if_supported(file.unlock(holder, 200, 100), nfsstat4.NFS4ERR_LOCK_RANGE)

@@ -320,7 +320,15 @@ def test_secinfo_of_an_absent_name_is_refused(nfs, here):
     refused(nfs.compound(putfh(here.handle), op("SECINFO", SECINFO4args(b"absent"))), nfsstat4.NFS4ERR_NOENT)
 
 
-@rule("SECINFO-03", "", "18.29.3", kills=("secinfo-keeps",))
+@rule(
+    "SECINFO-03",
+    "",
+    "18.29.3",
+    kills=(
+        "secinfo-keeps-handle",
+        "secinfo-keeps",
+    ),
+)
 def test_secinfo_consumes_the_current_filehandle(nfs, here):
     here.file()
     done = nfs.compound(putfh(here.handle), op("SECINFO", SECINFO4args(b"file")), GETFH)

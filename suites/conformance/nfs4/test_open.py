@@ -303,7 +303,15 @@ def test_a_file_is_opened_by_its_handle(here, owner):
     file.close()
 
 
-@rule("CLAIM-FH-UPGRADE", "", "18.16.3", kills=("open-fh-refused",))
+@rule(
+    "CLAIM-FH-UPGRADE",
+    "",
+    "18.16.3",
+    kills=(
+        "open-upgrade-seqid",
+        "open-fh-refused",
+    ),
+)
 def test_an_open_by_handle_upgrades_one_by_name(here, owner):
     here.file()
     file = owner.open(here.handle, b"file", access=READ)
@@ -345,7 +353,11 @@ def test_an_open_that_conflicts_is_denied_and_no_other(nfs, here, what):
 
 
 @rule(
-    "SHARE-ALL", "9.9", "9.7", kills=("share-ignored", "share-error"), over={"R": READ, "W": WRITE, "B": BOTH}
+    "SHARE-ALL",
+    "9.9",
+    "9.7",
+    kills=("share-ignored", "share-error", "deny-write-lost"),
+    over={"R": READ, "W": WRITE, "B": BOTH},
 )
 def test_an_open_that_denies_all_has_no_other(nfs, here, what):
     held = open_new(nfs, here.handle, access=what, deny=OPEN4_SHARE_DENY_BOTH)

@@ -199,7 +199,7 @@ def test_a_confirmation_of_an_absent_client_id_is_refused(nfs):
     refused(nfs.raw(confirmation(nfs.clientid ^ FLIPPED, b"verifier")), STALE)
 
 
-@rule("SCID-REPLAY", "16.34", kills=("scid-replay",))
+@rule("SCID-REPLAY", "16.34", kills=("scid-replay", "confirm-again-stale"))
 def test_a_retransmitted_confirmation_succeeds(bench, version):
     nfs = bench.new(version)
     given = ok(nfs.setclientid())["SETCLIENTID"]

@@ -74,7 +74,15 @@ def test_a_downgrade_has_the_next_stateid(upgraded):
     upgraded.close()
 
 
-@rule("OD-SHARE", "16.19", "18.18.3", kills=("downgrade-access",))
+@rule(
+    "OD-SHARE",
+    "16.19",
+    "18.18.3",
+    kills=(
+        "downgrade-keeps-write",
+        "downgrade-access",
+    ),
+)
 def test_a_downgrade_gives_up_access(nfs, here, upgraded):
     ok(upgraded.downgrade(READ, 0))
     open_new(nfs, here.handle, access=READ, deny=OPEN4_SHARE_DENY_WRITE).close()
@@ -282,7 +290,15 @@ def test_the_stateid_of_locks_that_are_released_is_freed(nfs, here):
     file.close()
 
 
-@rule("FS-LOCKED", "", "18.38.3", kills=("fs-held",))
+@rule(
+    "FS-LOCKED",
+    "",
+    "18.38.3",
+    kills=(
+        "free-stateid-held",
+        "fs-held",
+    ),
+)
 def test_the_stateid_of_locks_that_are_held_is_not_freed(nfs, here):
     file, locker = open_new(nfs, here.handle), StateOwner(nfs)
     ok(file.lock(locker))

@@ -38,7 +38,15 @@ def test_every_entry_is_returned_once_in_small_replies(nfs, here, names):
     assert sorted(one.name for one in entries(nfs, here.handle, maxcount=512)) == names
 
 
-@rule("READDIR-03", "16.24.4", "18.23.3", kills=("readdir-cookie",))
+@rule(
+    "READDIR-03",
+    "16.24.4",
+    "18.23.3",
+    kills=(
+        "readdir-low-cookies",
+        "readdir-cookie",
+    ),
+)
 def test_cookies_are_unique_and_not_reserved(nfs, here, names):
     cookies = [one.cookie for one in entries(nfs, here.handle, maxcount=1024)]
     assert len(set(cookies)) == COUNT

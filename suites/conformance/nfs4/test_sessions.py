@@ -80,7 +80,15 @@ def test_create_session_returns_the_sequence_id_of_the_request(bench, version):
     assert ok(nfs.raw(nfs.new_session(number)))["CREATE_SESSION"].csr_sequence == number
 
 
-@rule("CS-REPLAY", "", "18.36.4", kills=("cs-replay",))
+@rule(
+    "CS-REPLAY",
+    "",
+    "18.36.4",
+    kills=(
+        "create-session-again-other",
+        "cs-replay",
+    ),
+)
 def test_a_retry_of_create_session_returns_the_same_session(nfs):
     session = session_of(nfs)
     again = ok(nfs.raw(nfs.new_session(nfs.exchanged.eir_sequenceid)))["CREATE_SESSION"]
@@ -251,7 +259,15 @@ def test_a_second_session_leaves_the_first_one(nfs):
     ok(nfs.raw(destroy_session(nfs, second)))
 
 
-@rule("CS-STATE", "", "2.10.1", kills=("other-session-state",))
+@rule(
+    "CS-STATE",
+    "",
+    "2.10.1",
+    kills=(
+        "second-session-gone",
+        "other-session-state",
+    ),
+)
 def test_state_belongs_to_all_sessions_of_a_client(nfs, here):
     file = StateOwner(nfs).open(here.handle, b"file", how=unchecked())
     second = another_session(nfs)
@@ -348,7 +364,7 @@ def test_a_session_and_its_state_survive_a_lost_connection(bench, nfs, here):
 # DESTROY_SESSION
 
 
-@rule("DS-01", "", "18.37.3", kills=("ds-refused", "restart-keeps-old"))
+@rule("DS-01", "", "18.37.3", kills=("ds-refused", "restart-keeps-old", "destroy-session-stays"))
 def test_a_session_that_was_destroyed_does_not_exist(bench, nfs, version):
     sequence = session_of(nfs).sequence()
     ok(nfs.raw(destroy_session(nfs)))

@@ -12,7 +12,7 @@ import pytest
 from storagetest.suites.conformance.nfs4.minors import rule
 from storagetest.suites.conformance.nfs4.sparse import BLOCK, SIZE, content, has, served, size_of, sparse_file
 from storagetest.wire.nfs4.client import Done, ok, refused
-from storagetest.wire.nfs4.operations import ANONYMOUS, INVALID, op, putfh, unchecked, write
+from storagetest.wire.nfs4.operations import ANONYMOUS, INVALID, op, putfh, read, unchecked, write
 from storagetest.wire.nfs4.state import OpenFile, StateOwner
 from storagetest.wire.nfs4.types import (
     OPEN4_SHARE_ACCESS_READ,
@@ -94,7 +94,14 @@ def test_the_next_hole_of_a_sparse_file_is_found(sparse):
     assert ok(seek(sparse, 0, HOLE))["SEEK"].sr_offset < SIZE - BLOCK
 
 
-@rule("SEEK-HOLE-END", v42="RFC 7862 15.11.3", kills=("seek-offset",))
+@rule(
+    "SEEK-HOLE-END",
+    v42="RFC 7862 15.11.3",
+    kills=(
+        "seek-hole-past-end",
+        "seek-offset",
+    ),
+)
 def test_a_file_has_a_hole_at_its_end(sparse):
     assert ok(seek(sparse, SIZE - BLOCK, HOLE))["SEEK"].sr_offset == SIZE
 
@@ -108,7 +115,15 @@ def test_data_that_is_not_found_is_the_end_of_the_file(nfs, here):
     assert found.sr_eof or found.sr_offset < SIZE, "a server may return zeros as data"
 
 
-@rule("SEEK-NXIO", v42="RFC 7862 15.11.3", kills=("seek-nxio",), over={"DATA": DATA, "HOLE": HOLE})
+@rule(
+    "SEEK-NXIO",
+    v42="RFC 7862 15.11.3",
+    kills=(
+        "seek-at-end-ok",
+        "seek-nxio",
+    ),
+    over={"DATA": DATA, "HOLE": HOLE},
+)
 def test_seek_beyond_the_end_of_the_file_is_refused(sparse, what):
     refused(seek(sparse, SIZE + 1, what), nfsstat4.NFS4ERR_NXIO)
 
@@ -216,6 +231,20 @@ def test_deallocate_keeps_the_size(full, what):
     ok(deallocate(full, offset, length))
     assert size_of(full) == 4 * BLOCK
     assert has(full, FULL[:offset] + bytes(4 * BLOCK - offset))
+
+
+@rule(
+    "DEALLOC-EDGES",
+    v42="RFC 7862 15.4.3",
+    kills=("deallocate-whole-pages",),
+    over={"INSIDE": (BLOCK + 1000, 500), "BYTE": (4095, 1), "OVER": (4000, 200)},
+)
+def test_the_neighbours_of_a_small_deallocated_range_stay(full, what):
+    offset, length = what
+    ok(deallocate(full, offset, length))
+    for at in (offset - 1, offset + length):
+        found = ok(full.on(read(full.stateid, at, 1)))["READ"].data
+        assert found != b"\0", f"the byte at {at} next to the range is 0"
 
 
 @rule("DEALLOC-AGAIN", v42="RFC 7862 15.4.3", kills=("dealloc-again",))

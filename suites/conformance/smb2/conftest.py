@@ -20,6 +20,7 @@ from storagetest.errors import AttachError, RemoteProtocolError
 from storagetest.hosts.owner import Owner, is_running
 from storagetest.plugin.conformance.cases import WireLog, case_of
 from storagetest.plugin.conformance.first_look import Look
+from storagetest.plugin.conformance.repeated_faults import fail_on_faults
 from storagetest.polling import wait_until
 from storagetest.wire.smb2.client import Account, SmbSession, Tree
 from storagetest.wire.smb2.codes import Access, Disposition
@@ -92,12 +93,16 @@ def _is_removed(endpoint: SmbEndpoint, name: str) -> bool:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_pyfunc_call() -> Generator[None, object, object]:
-    """Skip a case of a dialect that the server does not have."""
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """Skip a case of a dialect that the server lacks; fail one whose responses break a rule."""
     try:
-        return (yield)
+        result = yield
     except DialectRefused as refusal:
         pytest.skip(str(refusal))
+    bench = pyfuncitem.funcargs.get("bench")
+    if isinstance(bench, SmbHarness):
+        fail_on_faults(pyfuncitem, bench.faults)
+    return result
 
 
 _numbers = itertools.count()

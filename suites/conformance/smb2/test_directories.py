@@ -78,7 +78,7 @@ EVERYTHING = sorted([*FILES, "sub"])
         case(
             f"SMB-LIST-{name}",
             number,
-            kills=("directory-entry-lost", "directory-name-other", "status-success-lost"),
+            kills=("directory-entry-lost", "directory-name-other", "status-success-lost", "last-entry-next"),
         )
         for name, number in CLASSES.items()
     ],
@@ -143,7 +143,11 @@ def test_only_names_that_match_are_listed(opened, pattern, found):
 @pytest.mark.parametrize(
     "pattern",
     [
-        case("SMB-PATTERN-NONE", "gamma*", kills=("accepts-query-directory", "status-query-directory")),
+        case(
+            "SMB-PATTERN-NONE",
+            "gamma*",
+            kills=("no-match-no-more-files", "accepts-query-directory", "status-query-directory"),
+        ),
         case("SMB-PATTERN-ABSENT", "gamma.txt", kills=("accepts-query-directory", "status-query-directory")),
     ],
 )
@@ -167,7 +171,17 @@ def test_the_end_of_a_listing_stays_the_end(opened):
 
 @pytest.mark.parametrize(
     "info_class",
-    [case(f"SMB-LIST-SINGLE-{name}", number, kills=("single-ignored",)) for name, number in CLASSES.items()],
+    [
+        case(
+            f"SMB-LIST-SINGLE-{name}",
+            number,
+            kills=(
+                "single-entry-ignored",
+                "single-ignored",
+            ),
+        )
+        for name, number in CLASSES.items()
+    ],
 )
 def test_a_single_entry_is_returned_on_request(opened, info_class):
     message = expect(opened.list(info_class, flags=RETURN_SINGLE_ENTRY))

@@ -179,7 +179,9 @@ def refused_first(bench, file, client, wrong, right, oplock=Oplock.BATCH):
 
 
 @pytest.mark.case(
-    "SMB-RECONNECT-GUID", section=V2_AGAIN, kills=("accepts-create", "create-guid-not-compared")
+    "SMB-RECONNECT-GUID",
+    section=V2_AGAIN,
+    kills=("durable-any-guid", "accepts-create", "create-guid-not-compared"),
 )
 def test_a_reconnect_with_another_create_guid_is_not_found(bench, path, client, guid):
     file = durable(bench.tree(guid=client), path, guid)

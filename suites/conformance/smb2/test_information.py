@@ -135,7 +135,14 @@ def test_the_standard_information_is_that_of_the_file(file):
     assert not allocated or allocated >= size
 
 
-@pytest.mark.case("SMB-INFO-PENDING", section="MS-FSCC 2.4.47", kills=("disposition-ignored",))
+@pytest.mark.case(
+    "SMB-INFO-PENDING",
+    section="MS-FSCC 2.4.47",
+    kills=(
+        "delete-pending-never",
+        "disposition-ignored",
+    ),
+)
 def test_a_file_to_be_deleted_is_pending(file):
     expect(file.delete_on_close())
     assert info(file, FileInfo.STANDARD, "QQIB")[3] == 1
@@ -356,7 +363,14 @@ def test_attributes_are_set(file, attribute):
 @pytest.mark.parametrize(
     "position",
     [
-        case("SMB-SET-CREATED", 0, kills=("attributes-not-set",)),
+        case(
+            "SMB-SET-CREATED",
+            0,
+            kills=(
+                "zero-time-is-set",
+                "attributes-not-set",
+            ),
+        ),
         case("SMB-SET-WRITTEN", 2, kills=("attributes-not-set",)),
     ],
 )

@@ -116,7 +116,7 @@ def test_the_parents_key_is_returned(leasing, path, key):
     assert grant.flags & LEASE_PARENT_KEY_SET
 
 
-@each_form("SAME", "lease-break-own")
+@each_form("SAME", "lease-break-own", "lease-again-none")
 def test_opens_with_one_key_share_the_lease(leasing, path, key, dialect, version):
     tree = leasing(dialect)
     leased(tree, path, key, RWH, version=version)
@@ -156,7 +156,13 @@ def test_a_key_is_that_of_one_client(leasing, path, key, dialect, version):
 
 
 @pytest.mark.case(
-    "SMB-LEASE-V2-EPOCH-SAME", section="MS-SMB2 3.3.1.4", kills=("lease-epoch-counts",), level="SHOULD"
+    "SMB-LEASE-V2-EPOCH-SAME",
+    section="MS-SMB2 3.3.1.4",
+    kills=(
+        "lease-again-epoch-zero",
+        "lease-epoch-counts",
+    ),
+    level="SHOULD",
 )
 def test_an_open_that_changes_no_state_keeps_the_epoch(leasing, path, key):
     tree = leasing()
@@ -241,7 +247,7 @@ def test_the_notification_has_the_key_of_the_lease(broken, key, dialect, version
     assert broken(dialect, version)[3]["lease_key"] == key
 
 
-@each_break("STATES", "lease-break-current-other", "lease-break-new-other")
+@each_break("STATES", "lease-break-current-other", "lease-break-new-other", "lease-break-same-state")
 def test_the_notification_has_the_states_before_and_after(broken, dialect, version):
     message = broken(dialect, version)[3]
     assert message["current_state"] == RWH

@@ -26,7 +26,13 @@ def test_an_exclusive_lock_excludes_another_open(tree, written):
 
 
 @LOCKS
-@pytest.mark.case("SMB-LOCK-02", kills=("status-success-lost",))
+@pytest.mark.case(
+    "SMB-LOCK-02",
+    kills=(
+        "shared-lock-exclusive",
+        "status-success-lost",
+    ),
+)
 def test_shared_locks_overlap(tree, written):
     name = written()
     shared = Lock.SHARED | Lock.FAIL_IMMEDIATELY
@@ -35,7 +41,7 @@ def test_shared_locks_overlap(tree, written):
 
 
 @LOCKS
-@pytest.mark.case("SMB-LOCK-03", kills=("accepts-lock", "status-lock"))
+@pytest.mark.case("SMB-LOCK-03", kills=("unlock-not-locked", "accepts-lock", "status-lock"))
 def test_what_is_not_locked_is_not_unlocked(tree, written):
     expect(tree.open(written()).lock((0, 5, Lock.UNLOCK)), SmbStatus.RANGE_NOT_LOCKED)
 

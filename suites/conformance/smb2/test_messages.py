@@ -114,7 +114,14 @@ def test_a_tree_id_of_no_tree_is_a_deleted_network_name(tree, path):
     expect(tree.create(path, over={"tree_id": tree.tree_id ^ 0x7000}), SmbStatus.NETWORK_NAME_DELETED)
 
 
-@pytest.mark.case("SMB-TREE-03", section="MS-SMB2 3.3.5.8", kills=("accepts-create",))
+@pytest.mark.case(
+    "SMB-TREE-03",
+    section="MS-SMB2 3.3.5.8",
+    kills=(
+        "tree-disconnect-ignored",
+        "accepts-create",
+    ),
+)
 def test_a_tree_that_was_disconnected_is_deleted(tree, path):
     expect(tree.disconnect())
     expect(tree.create(path), SmbStatus.NETWORK_NAME_DELETED)
@@ -270,7 +277,13 @@ COMPOUND = pytest.mark.case(section="MS-SMB2 3.3.5.2.7.2")
 
 
 @COMPOUND
-@pytest.mark.case("SMB-COMP-01", kills=("status-success-lost",))
+@pytest.mark.case(
+    "SMB-COMP-01",
+    kills=(
+        "compound-unaligned",
+        "status-success-lost",
+    ),
+)
 def test_related_requests_use_the_file_of_the_first(tree, path):
     ids = tree.send(
         create_request(path), request(SmbCommand.WRITE, b"abc", file_id=NO_FILE),
@@ -283,7 +296,10 @@ def test_related_requests_use_the_file_of_the_first(tree, path):
 
 @COMPOUND
 @pytest.mark.case(
-    "SMB-COMP-02", section="MS-SMB2 3.3.5.2.7.2", level="SHOULD", kills=("accepts-close", "status-close")
+    "SMB-COMP-02",
+    section="MS-SMB2 3.3.5.2.7.2",
+    level="SHOULD",
+    kills=("compound-failed-file-closed", "accepts-close", "status-close"),
 )
 def test_what_follows_a_failed_create_fails_with_its_status(tree, path):
     ids = tree.send(

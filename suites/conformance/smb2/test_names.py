@@ -58,7 +58,7 @@ def test_a_renamed_file_has_no_longer_the_old_name(tree, file, path):
     expect(tree.create(path, disposition=Disposition.OPEN), *GONE)
 
 
-@pytest.mark.case("SMB-RENAME-03", kills=(*NOT_SET, "rename-replaces"))
+@pytest.mark.case("SMB-RENAME-03", kills=("rename-always-replaces", *NOT_SET, "rename-replaces"))
 def test_a_name_that_exists_collides(tree, file, path):
     expect(made(tree, f"{path}-new", b"other").close())
     expect(file.rename(f"{path}-new"), SmbStatus.OBJECT_NAME_COLLISION)
@@ -263,7 +263,9 @@ def test_a_stream_has_its_own_data(tree, streams, path):
 
 
 @STREAMS
-@pytest.mark.case("SMB-STREAM-02", section="MS-FSCC 2.4.49", kills=("info-short", "stream-size-other"))
+@pytest.mark.case(
+    "SMB-STREAM-02", section="MS-FSCC 2.4.49", kills=("stream-sizes-zero", "info-short", "stream-size-other")
+)
 def test_streams_are_listed_with_their_sizes(tree, streams, path):
     made(tree, f"{path}:one", b"stream")
     assert stream_names(streams) == {"::$DATA": 7, ":one:$DATA": 6}

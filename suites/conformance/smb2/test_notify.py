@@ -109,7 +109,9 @@ def test_a_deleted_file_is_removed(opened, other):
 
 
 @pytest.mark.case(
-    "SMB-NOTIFY-RENAMED", section="MS-FSCC 2.7.1", kills=("notify-action-other", "notify-name-other")
+    "SMB-NOTIFY-RENAMED",
+    section="MS-FSCC 2.7.1",
+    kills=("notify-rename-old-only", "notify-action-other", "notify-name-other"),
 )
 def test_a_renamed_file_has_its_old_and_its_new_name(opened, other):
     file = other.open(f"{opened.name}\\old")
@@ -149,7 +151,14 @@ def test_a_change_below_is_not_reported_without_the_flag(tree, opened, other):
     assert changes(opened, mid, SmbNotify.FILE_NAME)[0] == (NotifyAction.ADDED, "outer")
 
 
-@pytest.mark.case("SMB-NOTIFY-TREE", section="MS-SMB2 2.2.35", kills=("notify-tree-ignored",))
+@pytest.mark.case(
+    "SMB-NOTIFY-TREE",
+    section="MS-SMB2 2.2.35",
+    kills=(
+        "notify-tree-last-component",
+        "notify-tree-ignored",
+    ),
+)
 def test_a_change_below_is_reported_with_the_flag(tree, opened, other):
     make_directory(tree, f"{opened.name}\\sub")
     mid = ready(opened, other, SmbNotify.FILE_NAME, flags=WATCH_TREE)
@@ -159,7 +168,9 @@ def test_a_change_below_is_reported_with_the_flag(tree, opened, other):
 
 
 @pytest.mark.case(
-    "SMB-NOTIFY-CLOSE", section="MS-SMB2 3.3.5.10, 3.3.4.1", kills=("notify-status-other", "notify-lost")
+    "SMB-NOTIFY-CLOSE",
+    section="MS-SMB2 3.3.5.10, 3.3.4.1",
+    kills=("notify-cleanup-lost", "notify-status-other", "notify-lost"),
 )
 def test_a_close_of_the_directory_ends_the_watch(opened):
     mid = watch(opened, NAMES)
@@ -203,7 +214,14 @@ def test_a_directory_opened_without_the_access_is_not_watched(tree, directory):
 @pytest.mark.parametrize(
     "count",
     [
-        case("SMB-NOTIFY-CANCEL-1", 1, kills=("notify-status-other",)),
+        case(
+            "SMB-NOTIFY-CANCEL-1",
+            1,
+            kills=(
+                "cancelled-notify-succeeds",
+                "notify-status-other",
+            ),
+        ),
         case("SMB-NOTIFY-CANCEL-2", 2, kills=("notify-status-other",)),
     ],
 )

@@ -60,7 +60,11 @@ BREAKS = pytest.mark.case(section="MS-SMB2 3.3.4.6")
 @pytest.mark.parametrize(
     "level",
     [
-        case("SMB-OPBREAK-BATCH", BATCH, kills=("oplock-break-lost", "oplock-break-file-other")),
+        case(
+            "SMB-OPBREAK-BATCH",
+            BATCH,
+            kills=("oplock-break-to-exclusive", "oplock-break-lost", "oplock-break-file-other"),
+        ),
         case("SMB-OPBREAK-EXCLUSIVE", EXCLUSIVE, kills=("oplock-break-lost", "oplock-break-file-other")),
     ],
 )

@@ -236,7 +236,14 @@ def test_an_unknown_context_is_ignored(tree, path):
 
 
 @CREATES
-@pytest.mark.case("SMB-CRE-CONTEXT-ORDER", section="MS-SMB2 2.2.13.2", kills=("maximal-access-lost",))
+@pytest.mark.case(
+    "SMB-CRE-CONTEXT-ORDER",
+    section="MS-SMB2 2.2.13.2",
+    kills=(
+        "maximal-access-second",
+        "maximal-access-lost",
+    ),
+)
 def test_contexts_are_in_any_order(tree, path):
     for names in ((c.MAXIMAL_ACCESS, c.ON_DISK_ID), (c.ON_DISK_ID, c.MAXIMAL_ACCESS)):
         found = tree.open(path, contexts=[(name, b"") for name in names]).contexts
@@ -296,7 +303,7 @@ REFUSED = ("accepts-ioctl",)
 
 
 @IOCTLS
-@pytest.mark.case("SMB-IOCTL-FLAGS", kills=REFUSED)
+@pytest.mark.case("SMB-IOCTL-FLAGS", kills=(*REFUSED, "ioctl-without-fsctl"))
 def test_an_ioctl_that_is_no_fsctl_is_not_supported(tree, path):
     message = tree.open(path).ioctl(Fsctl.SRV_REQUEST_RESUME_KEY, max_output=32, flags=0)
     expect(message, SmbStatus.NOT_SUPPORTED)

@@ -75,7 +75,11 @@ def test_a_token_of_no_mechanism_is_refused(bench):
     assert message.status not in (SmbStatus.SUCCESS, SmbStatus.MORE_PROCESSING_REQUIRED)
 
 
-@pytest.mark.case("SMB-SES-UNKNOWN", section="MS-SMB2 3.3.5.5", kills=(*NOT_SET_UP, "status-session-setup"))
+@pytest.mark.case(
+    "SMB-SES-UNKNOWN",
+    section="MS-SMB2 3.3.5.5",
+    kills=("bind-unknown-session", *NOT_SET_UP, "status-session-setup"),
+)
 def test_a_set_up_of_an_unknown_session_is_a_deleted_session(bench):
     connection = bench.connect()
     connection.negotiate()

@@ -17,6 +17,7 @@ from storagetest.wire.nfs3.client import Nfs3Client, attributes, ok
 from storagetest.wire.nfs3.mount import MOUNT_V3, mountstat3
 from storagetest.wire.nfs3.nlm import NLM4_VERS
 from storagetest.wire.nfs3.nsm import SM_VERS
+from storagetest.wire.nfs3.replies import Nfs3Rules
 from storagetest.wire.nfs3.types import NFS_V3, FSINFO3resok, ftype3, nfs_fh3, nfsstat3
 from storagetest.wire.rpc import RpcConnection, RpcError, auth_sys
 from storagetest.wire.rpc.rpcbind import IPPROTO_TCP, PMAP_PORT, PMAP_VERS, mapping
@@ -103,10 +104,11 @@ class Nfs3Harness:
         self._note = note
         self._stack = ExitStack()
         self._connections: list[RpcConnection] = []
+        self._rules = Nfs3Rules()
 
     @property
     def faults(self) -> list[str]:
-        """A sentence for each fault of encoding, in any reply on any connection."""
+        """A sentence for each fault of encoding, and for each rule broken, in any reply on any connection."""
         return [fault for rpc in self._connections for fault in rpc.faults]
 
     def rpc(
@@ -129,6 +131,7 @@ class Nfs3Harness:
         made = RpcConnection(
             link, program, deadline=endpoint.deadline, cred=auth_sys() if cred is None else cred
         )
+        made.rules = self._rules
         self._connections.append(made)
         return made
 

@@ -30,6 +30,7 @@ from storagetest.wire.nfs4.operations import (
     remove,
     setattr_,
 )
+from storagetest.wire.nfs4.replies import Nfs4Rules
 from storagetest.wire.nfs4.types import (
     FATTR4_LEASE_TIME,
     FATTR4_MAXFILESIZE,
@@ -103,10 +104,11 @@ class Nfs4Harness:
         self._note = note
         self._stack = ExitStack()
         self._connections: list[RpcConnection] = []
+        self._rules = Nfs4Rules()
 
     @property
     def faults(self) -> list[str]:
-        """A sentence for each fault of encoding, in any reply on any connection."""
+        """A sentence for each fault of encoding, and for each rule broken, in any reply on any connection."""
         return [fault for rpc in self._connections for fault in rpc.faults]
 
     def rpc(
@@ -124,6 +126,7 @@ class Nfs4Harness:
             self._note(link, name or "NFS_V4", endpoint.port)
         chosen = auth_sys() if cred is None else cred
         made = RpcConnection(link, NFS_V4, deadline=endpoint.deadline, cred=chosen, security=security)
+        made.rules = self._rules
         self._connections.append(made)
         return made
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from storagetest.errors import RemoteProtocolError
@@ -57,6 +57,16 @@ class Security(Protocol):
         """Return the reply to a call that was encoded here. Raises RemoteProtocolError."""
 
 
+class ReplyRules(Protocol):
+    """What every reply has to keep, whatever its case is about. It sees each call and its reply."""
+
+    def sent(self, call: bytes) -> None:
+        """Note a call that is sent, as its bytes."""
+
+    def faults(self, connection: RpcConnection, call: bytes, reply: Reply) -> Iterable[str]:
+        """Return a sentence for each rule that the reply to ``call`` breaks."""
+
+
 class RpcConnection:
     """Calls of ``program`` on one connection. ``cred`` is the credential of calls that name no other.
 
@@ -64,6 +74,8 @@ class RpcConnection:
 
     ``on_call`` receives each call of the server (a back channel, RFC 8881 2.10.3.1): its xid, its header and
     the bytes of its argument. It returns the bytes of the reply, or None for none.
+
+    ``rules`` judges the replies to calls that no ``security`` encodes; what they break is in :attr:`faults`.
     """
 
     def __init__(
@@ -82,6 +94,8 @@ class RpcConnection:
         self.security = security
         self.faults: list[str] = []
         self.on_call: Callable[[int, call_body, bytes], bytes | None] | None = None
+        self.rules: ReplyRules | None = None
+        self._calls: dict[int, bytes] = {}
         self._receiver = RecordReceiver()
         self._sent: dict[int, Procedure] = {}
         self._replies: dict[int, Reply] = {}
@@ -131,6 +145,9 @@ class RpcConnection:
         data = call.data if isinstance(call, Encoded) else call
         xid = int.from_bytes(data[:4], "big")
         self._sent[xid] = procedure
+        if self.rules is not None and self.security is None:
+            self._calls[xid] = data
+            self.rules.sent(data)
         self.link.send(frame(data, *fragments), deadline=self.deadline)
         return xid
 
@@ -160,6 +177,9 @@ class RpcConnection:
                 )
             reply = self._decode(record.data, message.xid, procedure)
             self.faults += reply.faults
+            call = self._calls.pop(message.xid, None)
+            if self.rules is not None and call is not None:
+                self.faults += self.rules.faults(self, call, reply)
             self._replies[message.xid] = reply
         return self._replies.pop(next(iter(self._replies)) if xid is None else xid)
 

@@ -7,6 +7,7 @@ Rules:
 2. A response that answers no request, of another command or session, or with a wrong signature raises
    :class:`~storagetest.errors.RemoteProtocolError`.
 3. Interim responses and break notifications are kept in ``interim`` and ``notifications``.
+4. What else each response has to keep is judged by :class:`SmbRules`; what it breaks is in ``faults``.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from storagetest.wire.smb2.codes import (
 )
 from storagetest.wire.smb2.layout import Value
 from storagetest.wire.smb2.message import NOTIFICATION, SmbEncoded, SmbMessage, request
+from storagetest.wire.smb2.replies import SmbRules, notification_faults
 from storagetest.wire.smb2.stream import Receiver, frame
 from storagetest.wire.tcp import PeerClosed, RecordedConnection, ResponseTimeout
 
@@ -140,9 +142,12 @@ class SmbConnection:
     capabilities: int = 0
     asks: int = CREDITS
     """Credits that each request asks for."""
+    faults: list[str] = field(default_factory=list)
+    """A sentence for each rule that a response has broken (:mod:`storagetest.wire.smb2.replies`)."""
 
     def __post_init__(self) -> None:
         self._receiver = Receiver(self._decrypting, self._expand)
+        self._rules = SmbRules()
         self._compressed: set[int] = set()
         self._responses: dict[int, SmbMessage] = {}
         self._outstanding: dict[int, _Sent] = {}
@@ -220,6 +225,7 @@ class SmbConnection:
             command = int.from_bytes(data[12:14], "little")
             if command != SmbCommand.CANCEL:
                 self._outstanding[mid] = _Sent(command, charge, signs and not encrypts)
+                self._rules.sent(data, related=related and bool(number))
             ids.append(mid)
             parts.append(data)
         whole = b"".join(parts)
@@ -322,6 +328,7 @@ class SmbConnection:
             raise RemoteProtocolError(f"SMB2: a server sent a request (3.3.4.1): {message.summary()}")
         if mid == NOTIFICATION and message.command == SmbCommand.OPLOCK_BREAK:
             self.notifications.append(message)
+            self.faults += notification_faults(message)
             return
         sent = self._outstanding.get(mid)
         if sent is None or sent.command != message.command:
@@ -336,6 +343,9 @@ class SmbConnection:
             self.interim[mid] = message
             return
         del self._outstanding[mid]
+        self.faults += self._rules.faults(message, self.interim.get(mid))
+        if sent.charge and not self._outstanding and self.granted < 1 and self.asks:
+            self.faults.append("MS-SMB2 3.3.1.2: the client is left without a credit, and nothing is open")
         self._responses[mid] = message
 
     def _check_protection(self, message: SmbMessage, sent: _Sent, encrypted: int | None) -> None:

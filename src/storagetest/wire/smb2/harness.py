@@ -52,6 +52,11 @@ class SmbHarness:
     note: Callable[[RecordedConnection, str], None] = lambda _link, _name: None
     _made: list[SmbConnection] = field(default_factory=list)
 
+    @property
+    def faults(self) -> list[str]:
+        """A sentence for each rule that a response has broken, on any connection."""
+        return [fault for one in self._made for fault in one.faults]
+
     def connect(self) -> SmbConnection:
         """Return a connection on which nothing was sent."""
         end = self.endpoint

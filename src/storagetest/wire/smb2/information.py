@@ -66,7 +66,7 @@ def directory_entries(data: bytes, info_class: int = FileInfo.ID_BOTH_DIRECTORY)
         step = int.from_bytes(data[:4], "little")
         length = int.from_bytes(data[length_at : length_at + 4], "little")
         end = step or len(data)
-        if name_at + length > end or step > len(data) or step % 8 or (0 < step < name_at):
+        if name_at + length > end or 0 < len(data) <= step or step % 8 or (0 < step < name_at):
             raise RemoteProtocolError(
                 f"SMB2: a directory entry is not within its {end} bytes, or not at a multiple of 8 "
                 f"(MS-FSCC 2.4): {hex_short(data)}"

@@ -1,0 +1,122 @@
+"""What every reply has to keep: a sound reply has no fault, and each broken rule is one sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from storagetest.wire.nfs3.replies import Nfs3Rules
+from storagetest.wire.nfs3.types import (
+    NFS_V3,
+    ACCESS3args,
+    ACCESS3res,
+    ACCESS3resok,
+    COMMIT3args,
+    COMMIT3res,
+    COMMIT3resok,
+    READ3args,
+    READ3res,
+    READ3resok,
+    nfs_fh3,
+    nfsstat3,
+    wcc_data,
+)
+from storagetest.wire.nfs4.replies import Nfs4Rules
+from storagetest.wire.nfs4.types import (
+    NFS_V4,
+    ACCESS4args,
+    ACCESS4res,
+    ACCESS4resok,
+    COMPOUND4args,
+    COMPOUND4res,
+    nfs_argop4,
+    nfs_opnum4,
+    nfs_resop4,
+    nfsstat4,
+)
+from storagetest.wire.rpc.message import decode_reply, encode_call, encode_reply
+from storagetest.wire.smb2.codes import SmbCommand
+from storagetest.wire.smb2.message import SmbEncoded, decode, request, response
+from storagetest.wire.smb2.replies import SmbRules
+
+FILE = nfs_fh3(b"handle")
+_xids = iter(range(1, 100))
+
+
+def judged(rules: Any, program: Any, name: str, argument: Any, result: Any) -> list[str]:
+    """Return the faults of one call and its reply."""
+    procedure, xid = program.procedure(name), next(_xids)
+    call = encode_call(program, procedure, argument, xid=xid).data
+    rules.sent(call)
+    reply = decode_reply(encode_reply(xid, procedure, result).data, procedure)
+    found: list[str] = rules.faults("connection", call, reply)
+    return found
+
+
+def read(count: int, data: bytes, *, eof: bool) -> list[str]:
+    result = READ3res(nfsstat3.NFS3_OK, READ3resok(None, len(data), eof, data))
+    return judged(Nfs3Rules(), NFS_V3, "READ", READ3args(FILE, 0, count), result)
+
+
+def test_a_sound_read_has_no_fault() -> None:
+    assert read(4, b"data", eof=False) == []
+    assert read(4, b"", eof=True) == []
+
+
+def test_a_read_of_too_much_or_of_nothing_has_one() -> None:
+    assert "more than was asked for" in read(3, b"data", eof=False)[0]
+    assert "returns nothing, and no eof" in read(3, b"", eof=False)[0]
+
+
+def test_bits_of_access_that_were_not_asked_for_are_a_fault() -> None:
+    def access(bits: int) -> list[str]:
+        result = ACCESS3res(nfsstat3.NFS3_OK, ACCESS3resok(None, bits))
+        return judged(Nfs3Rules(), NFS_V3, "ACCESS", ACCESS3args(FILE, 1), result)
+
+    assert access(1) == []
+    assert "not asked for" in access(3)[0]
+
+
+def test_a_verifier_that_changes_on_a_connection_is_a_fault() -> None:
+    rules = Nfs3Rules()
+
+    def commit(verifier: bytes) -> list[str]:
+        result = COMMIT3res(nfsstat3.NFS3_OK, COMMIT3resok(wcc_data(None, None), verifier))
+        return judged(rules, NFS_V3, "COMMIT", COMMIT3args(FILE, 0, 0), result)
+
+    assert commit(b"verifier") == commit(b"verifier") == []
+    assert "verifier" in commit(b"another!")[0]
+
+
+def compound(asked: int, granted: int, *, results: int = 1) -> list[str]:
+    given = nfs_argop4(nfs_opnum4.OP_ACCESS, ACCESS4args(asked))
+    value = ACCESS4res(nfsstat4.NFS4_OK, ACCESS4resok(granted, granted))
+    one = nfs_resop4(nfs_opnum4.OP_ACCESS, value)
+    result = COMPOUND4res(nfsstat4.NFS4_OK, b"", (one,) * results)
+    return judged(Nfs4Rules(), NFS_V4, "COMPOUND", COMPOUND4args(b"", 0, (given,)), result)
+
+
+def test_a_compound_is_judged_by_operation_and_as_a_whole() -> None:
+    assert compound(1, 1) == []
+    assert any("not asked for" in fault for fault in compound(1, 3))
+    assert any("more results than operations" in fault for fault in compound(1, 1, results=2))
+
+
+def smb(asked: SmbEncoded, answer: SmbEncoded) -> list[str]:
+    rules = SmbRules()
+    rules.sent(asked.override(message_id=5).data, related=False)
+    return rules.faults(decode(answer.override(message_id=5).data), None)
+
+
+@pytest.mark.parametrize(("size", "text"), [(4, ""), (5, "more than was asked for")])
+def test_a_response_to_read_has_what_was_asked_for(size: int, text: str) -> None:
+    asked = request(SmbCommand.READ, length=4)
+    found = smb(asked, response(SmbCommand.READ, b"d" * size, buffer_offset=80))
+    assert [text in fault for fault in found] == ([True] if text else [])
+
+
+def test_the_attributes_of_a_close_that_did_not_ask_are_zero() -> None:
+    asked = request(SmbCommand.CLOSE)
+    assert smb(asked, response(SmbCommand.CLOSE)) == []
+    assert "not asked for" in smb(asked, response(SmbCommand.CLOSE, end_of_file=5))[0]
