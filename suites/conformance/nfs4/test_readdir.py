@@ -53,7 +53,7 @@ def test_cookies_are_unique_and_not_reserved(nfs, here, names):
     assert not {0, 1, 2} & set(cookies), "0 begins, 1 and 2 are reserved"
 
 
-@rule("READDIR-04", "16.24.4", "18.23.3", kills=("readdir-dots",))
+@rule("READDIR-04", "16.24.4", "18.23.3", level="SHOULD", kills=("readdir-dots",))
 def test_dot_and_dot_dot_are_no_entries(nfs, here, names):
     assert not {b".", b".."} & {one.name for one in entries(nfs, here.handle)}
 

@@ -8,7 +8,8 @@ Rules:
 1. Only a reply to a call that can be decoded is judged, and only a value that the server returned.
 2. A directory's attributes before an operation are compared with those that the reply before it stated:
    only for two calls in a row, where none else is open, and never for a call that is sent again.
-3. A write verifier is compared on one connection: a server that restarts has no connection left.
+3. A write verifier is compared on one connection: a server that restarts has no connection left. After a
+   WRITE or COMMIT that failed it may be another: a server that could not write data changes it.
 """
 
 from __future__ import annotations
@@ -97,7 +98,10 @@ class Nfs3Rules:
                 self._directories[handle] = wcc_attr(wcc.after.size, wcc.after.mtime, wcc.after.ctime)
 
     def _verifier(self, connection: RpcConnection, name: str, result: Any) -> list[str]:  # noqa: ANN401
-        if name not in ("WRITE", "COMMIT") or result.status != nfsstat3.NFS3_OK:
+        if name not in ("WRITE", "COMMIT"):
+            return []
+        if result.status != nfsstat3.NFS3_OK:
+            self._verifiers.pop(id(connection), None)
             return []
         if self._verifiers.setdefault(id(connection), result.value.verf) == result.value.verf:
             return []

@@ -10,7 +10,9 @@ Rules:
 2. A stateid is compared with those before it only if no other call was open, and not for a call whose
    operations were sent before; a request whose slot had its sequence id before is not judged: the reply to it
    may be that of the first one.
-3. A write verifier is compared on one connection: a server that restarts has no connection left.
+3. A write verifier is compared on one connection: a server that restarts has no connection left. After an
+   operation that failed it may be another: a server that could not write data changes it.
+4. Stateids are compared until one is freed: a server may use its value again.
 """
 
 from __future__ import annotations
@@ -51,6 +53,15 @@ _RESTARTED = (
     nfsstat4.NFS4ERR_GRACE,
 )
 """Statuses after which a server may give its stateids again."""
+_FREES = (
+    "CLOSE",
+    "DESTROY_CLIENTID",
+    "EXCHANGE_ID",
+    "FREE_STATEID",
+    "RELEASE_LOCKOWNER",
+    "SETCLIENTID_CONFIRM",
+)
+"""Operations that may free stateids."""
 
 
 class Nfs4Rules:
@@ -77,8 +88,7 @@ class Nfs4Rules:
         asked = _compound(call)
         if asked is None or not isinstance(reply.result, COMPOUND4res):
             return []
-        if reply.result.status in _RESTARTED:
-            self._seqids.clear()
+        self._forget(connection, reply.result)
         again = asked.argarray in self._seen
         if self._is_retry(asked):
             return []
@@ -99,6 +109,13 @@ class Nfs4Rules:
                     self._seqids[stateid.other] = max(stateid.seqid, self._seqids.get(stateid.other, 0))
             found += [f"RFC 8881 {section}: {name}: {text}" for section, text in broken]
         return found
+
+    def _forget(self, connection: RpcConnection, result: COMPOUND4res) -> None:
+        """Forget what the server may give again, or change, because of what happened."""
+        if result.status in _RESTARTED or any(_name(one.resop) in _FREES for one in result.resarray):
+            self._seqids.clear()
+        if result.status != OK:
+            self._verifiers.pop(id(connection), None)
 
     def _is_retry(self, asked: COMPOUND4args) -> bool:
         """Whether the slot had a request with this sequence id before, whose reply may be repeated."""
@@ -307,8 +324,6 @@ def _readdir(argument: Any, value: Any) -> Iterator[tuple[str, str]]:
         yield "18.23.3", "an entry has the cookie 0, 1 or 2"
     if any(not one.name or b"/" in one.name or b"\0" in one.name for one in entries):
         yield "18.23.3", "an entry has a name that no file can have"
-    if any(one.name in (b".", b"..") for one in entries):
-        yield "18.23.3", "an entry is . or .."
     if len(value.encode().data) > argument.maxcount:
         yield "18.23.3", "the result is longer than maxcount"
     asked = set(numbers_of(argument.attr_request))

@@ -6,12 +6,14 @@ fault is a sentence that names the rule alone, so that one fault of a server is 
 Rules:
 
 1. Only a response to a request that has a form is judged.
-2. Names are compared with the pattern of their scan only where one open had a single pattern.
+2. Names are compared with the pattern of their scan only where one open had a single pattern, and only those
+   that are their own short names: others may be listed because their short name matches (MS-FSA 2.1.5.6.3).
 """
 
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections.abc import Callable, Iterator, Mapping
 
 from storagetest.errors import RemoteProtocolError
@@ -54,6 +56,10 @@ _LISTED = frozenset(
         FileInfo.ID_FULL_DIRECTORY,
     }
 )
+
+
+_SHORT = re.compile(r"[\w-]{1,8}(\.[\w-]{1,3})?", re.ASCII)
+"""Names of at most eight characters and three more, which a server does not shorten."""
 
 
 class SmbRules:
@@ -105,7 +111,7 @@ class SmbRules:
         if set(pattern) & set('<>"[]') or not pattern:
             return []
         entries = directory_entries(message.buffer, asked["info_class"])
-        names = {one.name.lower() for one in entries} - {".", ".."}
+        names = {one.name.lower() for one in entries if _SHORT.fullmatch(one.name)}
         wrong = [name for name in names if not fnmatch.fnmatchcase(name, pattern.lower())]
         return ["MS-FSA 2.1.4.4: QUERY_DIRECTORY: an entry does not match the pattern"] if wrong else []
 
@@ -135,8 +141,6 @@ def _negotiate(_asked: SmbMessage, message: SmbMessage) -> _Broken:
         yield "MS-SMB2 3.3.5.4", "SecurityMode has no SIGNING_ENABLED"
     if not message["system_time"]:
         yield "MS-SMB2 2.2.4", "SystemTime is 0"
-    if min(message["max_read"], message["max_write"], message["max_transact"]) < 65536:
-        yield "MS-SMB2 3.3.5.4", "a largest size is below 65536"
 
 
 def _create(asked: SmbMessage, message: SmbMessage) -> _Broken:
