@@ -30,7 +30,7 @@ def restart(
 ) -> None:
     """Run the control ``restart`` on ``server``; return when ``answers()`` is true.
 
-    ``is_connected()`` tells whether a connection that was made before still exists. Raises ControlError if it
+    ``is_connected()`` is whether a connection that was made before still exists. Raises ControlError if it
     does after ``END_TIMEOUT`` seconds, TargetDead if the service does not answer within ``ANSWER_TIMEOUT``
     seconds after its end, and HostError if the command fails.
     """
