@@ -39,7 +39,7 @@ def test_the_server_counts_the_chunks_of_a_thin_lun(client, appliance) -> None:
 
 
 @pytest.mark.slow
-def test_tgt_answers_get_lba_status() -> None:
+def test_a_target_that_reports_all_blocks_as_mapped_does_not_count() -> None:
     lab = Lab.up(f"lba-{os.getpid()}", clients=1, appliance="userspace", owner=os.getpid())
     try:
         with connect(lab, "client1") as client:
@@ -48,5 +48,6 @@ def test_tgt_answers_get_lba_status() -> None:
                 sample = LOAD.measure(attachment, OPTIONS, SCALE)
     finally:
         lab.down()
-    assert sample.evidence["allocated by"] == "GET LBA STATUS"
-    assert sample.values["allocated"] > 0
+    assert sample.evidence["allocated by"] == "statfs"
+    assert "GET LBA STATUS reports every block as mapped" in sample.evidence["no_mapped"]
+    assert sample.values["allocated"] == sample.values["used"] >= WRITTEN

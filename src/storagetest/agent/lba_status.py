@@ -64,7 +64,11 @@ def disk_of(path: bytes) -> bytes | None:
 
 
 def mapped_bytes(device: bytes) -> int:
-    """Return the bytes of ``device`` that are not deallocated. Raises OSError if the disk refuses."""
+    """Return the bytes of ``device`` that are not deallocated.
+
+    Raises OSError if the disk refuses the command, or reports all blocks as mapped, as a target does that
+    does not know its holes.
+    """
     descriptor = os.open(device, os.O_RDONLY)
     try:
         size, block = array.array("Q", [0]), array.array("i", [0])
@@ -80,6 +84,8 @@ def mapped_bytes(device: bytes) -> int:
             if following <= lba:
                 raise OSError(errno.EPROTO, f"GET LBA STATUS lists nothing from block {lba} on")
             lba = following
+        if mapped == end:
+            raise OSError(errno.ENODATA, "GET LBA STATUS reports every block as mapped")
         return mapped * block[0]
     finally:
         os.close(descriptor)

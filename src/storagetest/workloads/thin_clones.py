@@ -34,11 +34,12 @@ def _sizes(*names: str, better: Better = Better.LOWER) -> dict[str, Metric]:
 class ThinClones(AgentWorkload["ThinClones.Options"]):
     """Thin clones of one image: the bytes that they allocate, against their nominal and their written bytes.
 
-    `nominal` is the image's size times the number of clones; `written` the bytes that image and clones got.
-    `allocated` is what the target counts before and after: by its control `allocated` on the server; without
-    that by GET LBA STATUS on the disk below a file system; else by the used space of the file system
-    (statfs). `used` is always the last of these, and `extents` the bytes that SEEK_DATA finds in all files.
-    Other users of the target change the counts, so there should be none.
+    `nominal` is the image's size times the number of clones; `written` the bytes that image and clones
+    got. `allocated` is what the target counts before and after: by its control `allocated` on the server;
+    without that by GET LBA STATUS on the disk below a file system, if it reports deallocated blocks; else
+    by the used space of the file system (statfs). `used` is always the last of these, and `extents` the
+    bytes that SEEK_DATA finds in all files. Other users of the target change the counts, so there should
+    be none.
     """
 
     name = "thin-clones"

@@ -61,8 +61,15 @@ def run(request: dict[str, Any], context: CommandContext) -> dict[str, Any]:
         extents=workers.call("extents")[0],
         written=written,
         differs=differs,
-        **({"mapped": [before[1], after[1]]} if after[1] is not None else {"no_mapped": after[2]}),
+        **_mapped(before[1:], after[1:]),
     )
+
+
+def _mapped(before: tuple[int | None, str], after: tuple[int | None, str]) -> dict[str, Any]:
+    """Return the mapped bytes before and after, or why they are unknown."""
+    if before[0] is None or after[0] is None:
+        return {"no_mapped": before[1] or after[1]}
+    return {"mapped": [before[0], after[0]]}
 
 
 class _Cloner(DirectoryWorker):
