@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from nvme_tcp_later_mutants import with_command
 from nvme_tcp_proxy_connection import ProxyConnection
-from nvme_tcp_rules import commands, feature, host, log, on_admin, on_io, patch, put, refuses, results, target
+from nvme_tcp_rules import (
+    commands,
+    feature,
+    host,
+    log,
+    on_admin,
+    on_io,
+    patch,
+    put,
+    refuses,
+    response,
+    results,
+    target,
+)
 
 from storagetest.wire.nvme.codes import Admin, Io, LogPage, StatusCode
-from storagetest.wire.nvme.command import Command
+from storagetest.wire.nvme.command import Command, Cqe
 from storagetest.wire.nvme_tcp.pdu import CapsuleCmd
 from storagetest.wire.nvme_tcp.reserved import CAPABILITIES
 
@@ -80,4 +95,15 @@ def _again(through: ProxyConnection, command: Command) -> bool:
 target(
     "register-again-refused | Base 8.1.24.3 | the second Register of a queue is a conflict",
     refuses(StatusCode.RESERVATION_CONFLICT, when=_again),
+)
+
+
+def _late_sqid(through: ProxyConnection, command: Command | None, cqe: Cqe) -> Cqe | None:
+    through.memory["completions"] = through.memory.get("completions", 0) + 1
+    return replace(cqe, sqid=1) if through.qid and through.memory["completions"] > 16 else None
+
+
+target(
+    "sqid-after-sixteen | Base 4.2.2 | SQID is 1 from the seventeenth completion of an I/O queue on",
+    response(_late_sqid),
 )

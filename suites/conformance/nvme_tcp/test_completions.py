@@ -68,6 +68,13 @@ def test_sqid_is_reserved_in_completions_of_an_io_queue(queue: Queue, scratch: S
     assert sqids == {0}, f"4.2.2: SQID of completions over fabrics is reserved, but was {sorted(sqids)}"
 
 
+@pytest.mark.case("NVT-CQE-SQID-LATE", kills=("sqid-after-sixteen",), builds_on=("NVT-CQE-SQID",))
+def test_sqid_is_reserved_in_every_later_completion(session: ControllerSession, scratch: Scratch) -> None:
+    queue = session.io_queue(sqsize=7)
+    sqids = [queue.run(io.flush(scratch.nsid)).cqe.sqid for _ in range(40)]
+    assert not any(sqids), f"4.2.2: SQID of completions over fabrics is reserved, but was {sqids}"
+
+
 @pytest.mark.case("NVT-CQE-SQID-FAILED", kills=("error-resp-sqid",))
 def test_sqid_is_reserved_in_completions_of_failed_io_commands(queue: Queue, scratch: Scratch) -> None:
     sqids = {cqe.sqid for cqe in failed(queue, scratch)}
