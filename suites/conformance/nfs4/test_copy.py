@@ -122,8 +122,9 @@ def test_a_range_is_copied_and_nothing_else(source, target, what):
 
 @rule("COPY-REST", v42="RFC 7862 15.2.3", kills=("copy-ignored", "copy-to-end-nothing"))
 def test_a_count_of_0_copies_up_to_the_end(source, target):
-    ok(copy(source, target, 4096, 0, 0))
+    done = ok(copy(source, target, 4096, 0, 0))["COPY"].cr_response
     assert has(target, SOURCE[4096:])
+    assert done.wr_count == len(SOURCE) - 4096, f"wr_count is {done.wr_count}, and all is copied"
 
 
 @rule("COPY-SIZE", v42="RFC 7862 15.2.3", kills=("copy-ignored",))
