@@ -8,7 +8,7 @@ import fuse_mount
 import mutation_run
 import pytest
 from mutation_run import ROOT, Outcomes
-from shared_mutants import MUTANTS
+from shared_later_mutants import MUTANTS
 from shared_mutation_run import run
 
 NOT_HERE = fuse_mount.why_not()
@@ -18,7 +18,7 @@ PAGE = ROOT / "docs" / "mutants-shared.md"
 HEAD = """# Mutants: two clients
 
 Two syscall sessions on one machine work in a file system in user space that violates one rule, each in its
-own mount or both in one (`tests/mutants/shared_mutants.py`, `tests/mutants/posix_*_mutants.py`). Each line
+own mount or both in one (`tests/mutants/shared_*mutants.py`, `tests/mutants/posix_*_mutants.py`). Each line
 lists a mutant, the violated rule, and the cases of the shared suite that detect it: each case runs on each
 mutant that it names, and fails. No case fails on the correct file systems. `pytest
 tests/mutants/test_mutants_shared.py --write-mutants` writes this page.
@@ -49,7 +49,7 @@ def test_every_claim_to_kill_names_a_mutant_and_is_true(outcomes: Outcomes) -> N
 
 
 def test_every_mutant_of_two_clients_is_killed(outcomes: Outcomes) -> None:
-    own = [name for name, one in MUTANTS.items() if one.files.startswith("shared_mutants:")]
+    own = [name for name, one in MUTANTS.items() if one.files.startswith("shared_")]
     assert not mutation_run.surviving(MUTANTS, outcomes, own)
 
 

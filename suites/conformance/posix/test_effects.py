@@ -13,6 +13,13 @@ import time
 import pytest
 
 from storagetest.agent.testlib import skip
+from storagetest.agent.testlib.libc import (
+    FALLOC_KEEP_SIZE,
+    FALLOC_PUNCH_HOLE,
+    FALLOC_ZERO_RANGE,
+    fallocate,
+)
+from storagetest.agent.testlib.outcomes import CannotRun
 from storagetest.agent.testlib.stat_effects import (
     ANY,
     DATA,
@@ -20,7 +27,7 @@ from storagetest.agent.testlib.stat_effects import (
     attributes,
     check_effects,
 )
-from storagetest.agent.testlib.tmpfiles import make_file, wait_clock_tick
+from storagetest.agent.testlib.tmpfiles import make_file, open_fd, wait_clock_tick
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -148,6 +155,37 @@ def writes_after_the_future(ground):
     )
 
 
+def changes_range(ground, name, call):
+    """Make a call that changes data within the file and that a file system may lack; check its effects."""
+    if os.stat(ground.file).st_size < 4096:
+        os.truncate(ground.file, 5000)
+    probe = make_file(ground.clock / "probe", b"probe" * 1000)
+    try:
+        with open_fd(probe) as descriptor:
+            call(descriptor)
+    except (OSError, CannotRun):
+        return  # PSX-PUNCH-*, PSX-ZERO-RANGE and PSX-COPY-* test whether that is legal
+    finally:
+        os.unlink(probe)
+
+    def change():
+        with open_fd(ground.file) as descriptor:
+            call(descriptor)
+
+    ground.check(name, change, {"the file": DATA})
+
+
+def punches(ground):
+    mode = FALLOC_PUNCH_HOLE | FALLOC_KEEP_SIZE
+    changes_range(ground, "FALLOC_FL_PUNCH_HOLE", lambda descriptor: fallocate(descriptor, mode, 0, 100))
+
+
+def zeroes(ground):
+    changes_range(
+        ground, "FALLOC_FL_ZERO_RANGE", lambda descriptor: fallocate(descriptor, FALLOC_ZERO_RANGE, 0, 100)
+    )
+
+
 DATA_CALLS = [
     writes, writes, extends, cuts, grows, reads, opens, flushes, lists, writes_after_the_future,
 ]  # fmt: skip
@@ -161,6 +199,12 @@ DATA_CALLS = [
 def test_calls_on_data_mark_what_they_change_and_nothing_else(client_dir):
     """write() and truncate() mark mtime and ctime of the file; read(), open(), fsync(), readdir() neither."""
     in_rounds(client_dir, list(DATA_CALLS))
+
+
+@pytest.mark.case("PSX-EFFECTS-RANGES", section="inode(7): mtime", kills=("punch-times",))
+def test_holes_and_zeroed_ranges_mark_the_times(client_dir):
+    """A hole and a zeroed range are changes of the data: mtime is "changed by file modifications"."""
+    in_rounds(client_dir, [punches, zeroes])
 
 
 def creates(ground):

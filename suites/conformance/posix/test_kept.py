@@ -310,10 +310,15 @@ def test_range_is_copied_past_the_end_of_the_target(client_dir):
 
 @pytest.mark.exclusive
 @pytest.mark.case(
-    "PSX-KEPT-DIRECTORY-1100", section=readdir, kills=("entry-1000-twice", "entry-after-1024-lost")
+    "PSX-KEPT-DIRECTORY-1100",
+    section=readdir,
+    kills=("entry-1000-twice", "entry-after-1024-lost", "unlinked-listed-in-large", "readdir-removed-skips"),
 )
 def test_directory_of_1100_entries(client_dir):
-    """Each entry is returned once: in a directory larger than a server's reply, and than a round number."""
+    """Each entry is returned once, after removals, too: in a directory larger than a server's reply.
+
+    Entries that are removed after they were read take no other entry from the listing.
+    """
     names = [f"e{number:04}" for number in range(1100)]
     (client_dir / "d").mkdir()
     until = time.monotonic() + MAKING
@@ -323,6 +328,15 @@ def test_directory_of_1100_entries(client_dir):
                 skip(f"the target made {made} of {len(names)} entries in {MAKING:g} s")
             os.mknod(name, dir_fd=directory)
     assert sorted(os.listdir(client_dir / "d")) == names
+    for place in (550, 0, -1):
+        name = names.pop(place)
+        os.unlink(client_dir / "d" / name)
+        assert sorted(os.listdir(client_dir / "d")) == names, f"after unlink() of {name}"
+    with os.scandir(client_dir / "d") as entries:
+        for entry in entries:
+            os.unlink(entry.path)
+    left = os.listdir(client_dir / "d")
+    assert left == [], f"{len(left)} entries are not read in a listing that removes each: {sorted(left)[:5]}"
 
 
 SERVERS_NAMES = (

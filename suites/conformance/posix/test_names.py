@@ -149,3 +149,23 @@ def test_longest_path_is_resolved(client_dir):
     path = path[: os.pathconf(client_dir, "PC_PATH_MAX") - 3]
     path += "/f" if not path.endswith("/") else "f"
     assert os.stat(path).st_size == 1
+
+
+@pytest.mark.case(
+    "PSX-NAME-LEVELS", section="POSIX.1-2024 mkdir(), open(): DESCRIPTION", kills=("deep-directory-mode",)
+)
+def test_what_is_made_at_each_level_is_as_at_the_first(client_dir):
+    """Mode and data of directories and files are as given, 60 levels below as at the top."""
+    os.umask(0)
+    os.chdir(client_dir)
+    for level in range(60):
+        mode = (0o755, 0o711, 0o770)[level % 3]
+        os.mkdir("d", mode)
+        os.chdir("d")
+        found = os.stat(".").st_mode & 0o777
+        assert found == mode, f"a directory at level {level + 1} has mode {found:o} instead of {mode:o}"
+        if level % 10 == 9:
+            with open("f", "xb") as file:
+                file.write(b"level %d" % level)
+            with open("f", "rb") as file:
+                assert file.read() == b"level %d" % level

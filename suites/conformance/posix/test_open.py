@@ -384,3 +384,24 @@ def test_linkat_names_an_unnamed_file(client_dir):
     os.link(f"/proc/self/fd/{descriptor}", client_dir / "named", src_dir_fd=descriptor, follow_symlinks=True)
     os.close(descriptor)
     assert (client_dir / "named").read_bytes() == b"nameless"
+
+
+@pytest.mark.case(
+    "PSX-OPEN-MANY",
+    section="POSIX.1-2024 open(): DESCRIPTION",
+    kills=("descriptor-65-reads-nothing",),
+)
+def test_each_of_many_descriptors_of_a_file_reads_it(client_dir):
+    """Each open() of a file makes a descriptor that reads and writes it, however many there are."""
+    make_file(client_dir / "f", b"content")
+    descriptors = []
+    try:
+        for number in range(130):
+            descriptors.append(os.open(client_dir / "f", os.O_RDWR if number % 2 else os.O_RDONLY))
+            found = os.pread(descriptors[-1], 10, 0)
+            assert found == b"content", f"descriptor {number + 1} reads {found!r}"
+        os.pwrite(descriptors[-1], b"C", 0)
+        assert os.pread(descriptors[0], 10, 0) == b"Content"
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)

@@ -8,7 +8,7 @@ import stat
 
 import pytest
 
-from storagetest.agent.testlib import assert_errno, run_as_user
+from storagetest.agent.testlib import assert_errno, record_observation, run_as_user
 from storagetest.agent.testlib.tmpfiles import hard_link, make_file, open_fd, wait_clock_tick
 
 pytestmark = [
@@ -252,6 +252,28 @@ def test_rmdir_of_a_file_is_refused(client_dir):
     """[ENOTDIR] A component of path is not a directory."""
     make_file(client_dir / "f")
     assert_errno(errno.ENOTDIR, os.rmdir, client_dir / "f")
+
+
+@pytest.mark.case(
+    "PSX-RMDIR-ANY-ENTRY", section="POSIX.1-2024 rmdir(): ERRORS", kills=("rmdir-hidden-names",)
+)
+def test_directory_with_an_entry_of_any_name_is_kept(client_dir):
+    """[ENOTEMPTY] whatever its only entry is called, by rmdir() and as the target of rename()."""
+    full = (errno.ENOTEMPTY, errno.EEXIST)
+    (client_dir / "d").mkdir()
+    (client_dir / "other").mkdir()
+    for name in (".hidden", "..f", "f", "-", "~", " ", ".nfs0001", "lost+found", "f" * 100):
+        for make, remove in ((make_file, os.unlink), (os.mkdir, os.rmdir)):
+            try:
+                make(client_dir / "d" / name)
+            except OSError as error:
+                record_observation(f"{name!r} cannot be made: {error.strerror}")
+                continue
+            assert_errno(full, os.rmdir, client_dir / "d")
+            assert_errno(full, os.rename, client_dir / "other", client_dir / "d")
+            assert os.listdir(client_dir / "d") == [name], "the refused call has changed the directory"
+            remove(client_dir / "d" / name)
+    assert sorted(os.listdir(client_dir)) == ["d", "other"]
 
 
 @pytest.mark.case("PSX-RMDIR-LINK", section=rmdir_errors)

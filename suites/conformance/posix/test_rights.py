@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 
 import pytest
 
@@ -93,3 +94,128 @@ def test_permission_that_is_withdrawn_is_gone(client_dir):
         with run_as_user(USER, USER):
             assert_errno(errno.EACCES, os.open, client_dir / "d" / "f", os.O_RDONLY)
         os.chmod(client_dir / "d" / "f", 0o644)
+
+
+GROUP = 54400
+WHO = {
+    "the owner": (USER, GROUP + 9),
+    "a member of the group": (USER + 1, GROUP),
+    "a member by a supplementary group": (USER + 2, GROUP + 1, GROUP + 2, GROUP),
+    "another user": (USER + 3, GROUP + 3),
+}
+SHIFTS = {
+    "the owner": 6,
+    "a member of the group": 3,
+    "a member by a supplementary group": 3,
+    "another user": 0,
+}
+
+
+def only(who, bits):
+    """Return a mode that gives ``who`` these bits, and the other two classes all that he has not."""
+    return 0o111 * (7 - bits) & ~(7 << SHIFTS[who]) | bits << SHIFTS[who]
+
+
+def refused(call, *arguments, **named):
+    """Return whether a call is refused with EACCES; other errors are raised."""
+    try:
+        result = call(*arguments, **named)
+    except PermissionError as error:
+        if error.errno != errno.EACCES:
+            raise
+        return True
+    if isinstance(result, int) and not isinstance(result, bool):
+        os.close(result)
+    return False
+
+
+def wrong_right(who, allowed, tries):
+    """Make each (name, needed bits, call); return the first with another result, or ""."""
+    for name, needed, call, *arguments in tries:
+        granted = not refused(call, *arguments)
+        if granted is not (needed & allowed == needed):
+            return f"{name} is {'granted to' if granted else 'refused to'} {who} by bits {allowed:03b}"
+    return ""
+
+
+@pytest.mark.case(
+    "PSX-RIGHTS-DIRECTORY-MATRIX",
+    kills=("create-no-groups", "list-by-search"),
+)
+def test_each_class_has_the_rights_of_its_bits_in_a_directory(client_dir):
+    """Owner, group, supplementary group or others: reading, searching and writing are by their bits alone."""
+    directory = client_dir / "d"
+    directory.mkdir()
+    make_file(directory / "inside", b"x", 0o666)
+    os.chown(directory, USER, GROUP)
+    for who, (user, group, *more) in WHO.items():
+        for bits in (0, 1, 2, 3, 4, 5, 6, 7):
+            os.chmod(directory, only(who, bits))
+            tries = [
+                ("listing", 4, os.listdir, directory),
+                ("looking up a file", 1, os.stat, directory / "inside"),
+                ("making a directory", 3, os.mkdir, directory / "new"),
+                ("making a file", 3, os.open, directory / "file", os.O_CREAT | os.O_EXCL | os.O_WRONLY),
+            ]
+            if bits & 3 == 3:
+                tries += [
+                    ("renaming a file", 3, os.rename, directory / "file", directory / "renamed"),
+                    ("removing a file", 3, os.unlink, directory / "renamed"),
+                    ("removing a directory", 3, os.rmdir, directory / "new"),
+                ]
+            else:
+                tries += [
+                    ("renaming a file", 3, os.rename, directory / "inside", directory / "renamed"),
+                    ("removing a file", 3, os.unlink, directory / "inside"),
+                ]
+            with run_as_user(user, group, *more):
+                assert wrong_right(who, bits, tries) == ""
+
+
+@pytest.mark.case(
+    "PSX-RIGHTS-FILE-MATRIX",
+    section="POSIX.1-2024 access(): DESCRIPTION; File Access Permissions",
+    kills=("access-no-groups", "access-always"),
+)
+def test_each_class_has_the_rights_of_its_bits_of_a_file(client_dir):
+    """Owner, group, supplementary group or others: access() is by their bits alone, and so is open().
+
+    A server may let the owner open his file whatever its mode (RFC 1813 4.4): open() is for the others.
+    """
+    path = make_file(client_dir / "f", b"x")
+    os.chown(path, USER, GROUP)
+    for who, (user, group, *more) in WHO.items():
+        for bits in (0, 1, 2, 4, 6, 7):
+            os.chmod(path, only(who, bits))
+            with run_as_user(user, group, *more):
+                found = sum(bit for bit in (os.R_OK, os.W_OK, os.X_OK) if os.access(path, bit))
+                assert found == bits, f"access() grants bits {found:03b} to {who}, who has {bits:03b}"
+                if who != "the owner":
+                    tries = [
+                        ("reading", 4, os.open, path, os.O_RDONLY),
+                        ("writing", 2, os.open, path, os.O_WRONLY),
+                        ("reading and writing", 6, os.open, path, os.O_RDWR),
+                    ]
+                    assert wrong_right(who, bits, tries) == ""
+
+
+@pytest.mark.case(
+    "PSX-RIGHTS-CHMOD-DIRECTORIES",
+    section="POSIX.1-2024 chmod(): DESCRIPTION",
+    kills=("chmod-directory-sgid-sticky",),
+)
+def test_bits_of_a_directory_are_set_together_as_one_by_one(client_dir):
+    """chmod() sets S_ISGID and S_ISVTX of a directory together, where it sets each of them alone."""
+    path = client_dir / "d"
+    path.mkdir()
+
+    def mode_after(mode):
+        os.chmod(path, mode)
+        return stat.S_IMODE(os.stat(path).st_mode)
+
+    kept = (mode_after(0o1777) | mode_after(0o2777)) & 0o3000
+    for special in (0o1000, 0o2000, 0o3000, 0):
+        for mode in (0o777, 0o755, 0o700, 0o111, 0):
+            wanted = special & kept | mode
+            found = mode_after(special | mode)
+            assert found == wanted, f"chmod() to {special | mode:o} of a directory gives {found:o}"

@@ -390,3 +390,32 @@ def test_stamps_advance_as_the_clock_does(client_dir):
     assert max(low) - tolerance <= min(high) + tolerance, (
         f"calls 0.22 s or more apart have the time stamps {modified}, whose distance is another"
     )
+
+
+@pytest.mark.case(
+    "PSX-UTIMENS-KINDS",
+    section="POSIX.1-2024 utimensat(): DESCRIPTION",
+    kills=("utimens-directory-seconds",),
+)
+def test_times_of_each_kind_have_the_resolution_of_the_file_system(client_dir):
+    """The greatest supported value is set: of a directory and a FIFO as of a regular file."""
+    (client_dir / "d").mkdir()
+    paths = {"a regular file": make_file(client_dir / "f"), "a directory": client_dir / "d"}
+    try:
+        os.mkfifo(client_dir / "fifo")
+        paths["a FIFO"] = client_dir / "fifo"
+    except OSError:
+        record_observation("no FIFO can be made")
+    found = {}
+    for kind, path in paths.items():
+        found[kind] = []
+        for nanoseconds in (123_456_789, 999_999_999, 1_000):
+            given = 1_500_000_000 * 10**9 + nanoseconds
+            os.utime(path, ns=(given + 10**9, given))
+            one = os.stat(path)
+            found[kind].append((one.st_atime_ns - given, one.st_mtime_ns - given))
+    wanted = found["a regular file"]
+    for kind, differences in found.items():
+        assert differences == wanted, (
+            f"times of {kind} differ from what was set by {differences}, not {wanted} ns"
+        )

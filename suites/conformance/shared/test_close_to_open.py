@@ -112,7 +112,7 @@ def test_open_refreshes_the_size(a, b, crossed_wire):
     assert b.fstat(fd).size == 3000
 
 
-@pytest.mark.case("SHR-CTO-11", section="RFC 7530 10.6", kills=("attributes-never-expire",))
+@pytest.mark.case("SHR-CTO-11", section="RFC 7530 10.6", kills=("attributes-never-expire", "two-mode-old"))
 def test_open_refreshes_the_mode(a, b, crossed_wire, at_once):
     """fstat() after an open returns the new mode."""
     a.write_file("f", b"x")
@@ -126,7 +126,7 @@ def test_open_refreshes_the_mode(a, b, crossed_wire, at_once):
     at_once(lambda: b.fstat(b.open("f")).mode & 0o777 == mode, "the mode that the other client set")
 
 
-@pytest.mark.case("SHR-CTO-12", kills=("open-finds-the-old-file",), section="RFC 7530 10.8")
+@pytest.mark.case("SHR-CTO-12", kills=("open-finds-the-old-file", "two-old-name"), section="RFC 7530 10.8")
 def test_open_finds_the_file_that_was_created_again(a, b, crossed_wire):
     """After an unlink and a creation, an open of the cached name reads the new file."""
     a.write_file("f", b"the old one")

@@ -20,25 +20,39 @@ TIMES = 60
 SIZE = 8000
 
 
-def _generation(number: int) -> bytes:
-    return b"%07d\n" % number * (SIZE // 8)
+def _generation(number: int, size: int = SIZE) -> bytes:
+    return b"%07d\n" % number * (size // 8)
 
 
-def _replacements(first: int) -> list[tuple]:
+def _replacements(first: int, times: int = TIMES, size: int = SIZE) -> list[tuple]:
     """Return calls that rename one new generation after the other to ``f``."""
     return [
         call
-        for number in range(first, first + TIMES)
-        for call in (("write_file", "new", _generation(number)), ("rename", "new", "f"))
+        for number in range(first, first + times)
+        for call in (("write_file", "new", _generation(number, size)), ("rename", "new", "f"))
     ]
 
 
-@pytest.mark.case("SHR-RENAME-01", kills=("rename-not-atomic",))
-def test_name_exists_throughout_the_rename(a, b, race, crossed_wire):
+@pytest.mark.parametrize(
+    ("times", "size"),
+    [
+        pytest.param(
+            TIMES, SIZE, id="small", marks=pytest.mark.case("SHR-RENAME-01", kills=("rename-not-atomic",))
+        ),
+        pytest.param(
+            20,
+            200_000,
+            id="large",
+            marks=pytest.mark.case("SHR-RENAME-09", kills=("rename-not-atomic", "two-rename-gap-large")),
+        ),
+    ],
+)
+def test_name_exists_throughout_the_rename(a, b, race, crossed_wire, times, size):
     """No open() or stat() fails with ENOENT while files are renamed over the name."""
-    a.write_file("f", _generation(0))
+    a.write_file("f", _generation(0, size))
     with crossed_wire(b, "query"):
-        replaced, lookups = race(_replacements(1), [("open", "f", 0), ("stat", "f")] * TIMES)
+        lookups_of_b = [("open", "f", 0), ("stat", "f")] * (TIMES if size == SIZE else 5 * TIMES)
+        replaced, lookups = race(_replacements(1, times, size), lookups_of_b)
     assert not [result for result in replaced if isinstance(result, OSError)]
     absent = [result for result in lookups if isinstance(result, FileNotFoundError)]
     assert not absent, f"{len(absent)} of {len(lookups)} lookups found no such name"
@@ -74,7 +88,9 @@ def test_rename_moves_the_file_for_the_other_client(a, b, crossed_wire):
         b.open("old")
 
 
-@pytest.mark.case("SHR-RENAME-04", kills=("open-finds-the-old-file", "rename-old-stays"))
+@pytest.mark.case(
+    "SHR-RENAME-04", kills=("open-finds-the-old-file", "rename-old-stays", "two-other-link-gone")
+)
 def test_cached_old_name_is_not_found_after_the_rename(a, b, crossed_wire, at_once):
     a.write_file("old", b"the file")
     assert b.read_file("old") == b"the file"

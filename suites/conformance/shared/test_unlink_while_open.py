@@ -60,7 +60,7 @@ def test_directory_is_empty_after_the_exit_of_the_process(a, b, crossed_wire, ev
         eventually(lambda: b.listdir() == [], "the directory is empty after the exit of its only user")
 
 
-@pytest.mark.case("SHR-UNLINK-04", kills=("unlinked-open-stale",))
+@pytest.mark.case("SHR-UNLINK-04", kills=("unlinked-open-stale", "two-handle-by-path"))
 def test_new_file_of_the_name_is_a_different_file(a, b, crossed_wire):
     """The open descriptor reads the old data, an open of the name the new data."""
     a.write_file("f", DATA)

@@ -29,6 +29,19 @@ SIZES = (1, 2, 511, 512, 513, 4095, 4096, 4097, 8192, 12_289, 65_535, 65_536, 65
 """Lengths of writes and other ranges: around a sector, a page, and 64 KiB (chosen)."""
 MOST = 400_000
 """Bytes of a file whose sequence begins at offset 0 (chosen)."""
+MOST_SECONDS = 10.0
+"""Seconds after which a sequence ends on a slow target, with whatever it has done (chosen)."""
+_OPTIONAL = (
+    "copies",
+    "copies_within",
+    "seeks",
+    "sends",
+    "zeroes_keeping_size",
+    "allocates_keeping_size",
+    "writes_pages_directly",
+    "writes_sectors_directly",
+)
+"""Operations that a file system may refuse, each with one of _UNSUPPORTED."""
 _UNSUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.ENOTTY)
 
 
@@ -54,17 +67,19 @@ class FileSequence:
         flags = (os.O_CREAT | os.O_RDWR, os.O_RDWR, os.O_RDWR | os.O_APPEND)
         self.fds = [os.open(self.path, flag, 0o644) for flag in flags]
         self.copy = os.open(self.directory / "copy", os.O_CREAT | os.O_RDWR, 0o644)
+        self.reader = os.open(self.path, os.O_RDONLY)
+        self.kept = _kept(os.fstat(self.fds[0]))
         return self
 
     def __exit__(self, *_: object) -> None:
-        for descriptor in [*self.fds, self.copy]:
+        for descriptor in [*self.fds, self.reader, self.copy]:
             os.close(descriptor)
 
     def run(self, seconds: float, least: int) -> int:
-        """Run until ``seconds`` have passed, but ``least`` operations; return how many ran."""
+        """Run until ``seconds`` have passed, ``least`` operations or MOST_SECONDS; return the count."""
         operations = self.operations()
-        until, count = time.monotonic() + seconds, 0
-        while count < least or time.monotonic() < until:
+        began, count = time.monotonic(), 0
+        while go_on(count, time.monotonic() - began, least, seconds):
             if count % len(operations) == 0:
                 self.random.shuffle(operations)
             operation = operations[count % len(operations)]
@@ -78,11 +93,11 @@ class FileSequence:
             except CannotRun:
                 self.lacking.add(operation.__name__)
             except OSError as error:
-                if operation.__name__ == "copies" and error.errno in _UNSUPPORTED:
-                    self.lacking.add("copies")
+                if operation.__name__ in _OPTIONAL and error.errno in _UNSUPPORTED:
+                    self.lacking.add(operation.__name__)
                     continue
                 raise AssertionError(f"{error} in {self._history()}") from error
-            self.compare_size()
+            self.compare_attributes()
         self.compare_all()
         return count
 
@@ -92,7 +107,8 @@ class FileSequence:
             self.writes, self.writes, self.writes, self.writes, self.appends, self.appends, self.cuts,
             self.grows, self.writes_past_the_end, self.reopens, self.flushes, self.punches, self.punches,
             self.zeroes, self.allocates, self.copies, self.copies, self.maps, self.maps, self.renames,
-            self.links, self.changes_mode,
+            self.links, self.changes_mode, self.zeroes_keeping_size, self.allocates_keeping_size, self.seeks,
+            self.seeks, self.sends, self.empties, self.copies_within, self.writes_synced,
         ]  # fmt: skip
 
     # Operations
@@ -103,6 +119,17 @@ class FileSequence:
         if self.random.random() < 0.5:
             length = self._length("write")
         self._write(self.random.choice(self.fds[:2]), offset, length)
+
+    def writes_synced(self) -> None:
+        """Write with O_SYNC or O_DSYNC, and compare while the descriptor is open."""
+        flag = self.random.choice((os.O_SYNC, os.O_DSYNC))
+        descriptor = os.open(self.path, os.O_RDWR | flag)
+        try:
+            self._say("O_SYNC" if flag == os.O_SYNC else "O_DSYNC")
+            self._write(descriptor, self.model.size if self.random.random() < 0.5 else self._offset(), 4097)
+            self.compare_attributes()
+        finally:
+            os.close(descriptor)
 
     def writes_past_the_end(self) -> None:
         """Write from beyond the end of the file on: the gap reads as zeroes."""
@@ -141,6 +168,8 @@ class FileSequence:
         for number in (0, 1):
             os.close(self.fds[number])
             self.fds[number] = os.open(self.path, os.O_RDWR)
+        os.close(self.reader)
+        self.reader = os.open(self.path, os.O_RDONLY)
         self._look(self.base, 8192)
 
     def flushes(self) -> None:
@@ -172,6 +201,90 @@ class FileSequence:
         fallocate(self.fds[1], 0, offset, length)
         self.model.extend(offset + length)
         self._look(offset, length)
+
+    def zeroes_keeping_size(self) -> None:
+        """Zero a range that may reach beyond the end: the size stays."""
+        offset, length = self._range(inside=False)
+        self._say(f"ZERO_RANGE | KEEP_SIZE of {length} bytes at {offset}, size {self.model.size}")
+        fallocate(self.fds[0], FALLOC_ZERO_RANGE | FALLOC_KEEP_SIZE, offset, length)
+        self.model.zero(offset, length)
+        self._look(offset, length)
+
+    def allocates_keeping_size(self) -> None:
+        """Allocate a range that may reach beyond the end: size and data stay."""
+        offset, length = self._range(inside=False)
+        self._say(f"fallocate(KEEP_SIZE) of {length} bytes at {offset}, size {self.model.size}")
+        fallocate(self.fds[0], FALLOC_KEEP_SIZE, offset, length)
+        self._look(offset, length)
+
+    def seeks(self) -> None:
+        """Find the next data and the next hole: what is skipped as no data reads as zeroes."""
+        offset = min(self._offset(), self.model.size - 1)
+        self._say(f"SEEK_DATA and SEEK_HOLE from {offset}, size {self.model.size}")
+        self._no_data_between(offset, self._next_data(offset))
+        hole = os.lseek(self.fds[1], offset, os.SEEK_HOLE)
+        assert offset <= hole <= self.model.size, f"a hole is found at {hole} by {self._history()}"
+        if hole < self.model.size:
+            self._no_data_between(hole, self._next_data(hole))
+
+    def _next_data(self, offset: int) -> int:
+        """Return where the next data are: the end of the file if there are none."""
+        try:
+            return os.lseek(self.fds[1], offset, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            return self.model.size
+
+    def _no_data_between(self, start: int, end: int) -> None:
+        assert start <= end <= self.model.size, (
+            f"data are found at {end} from {start} on by {self._history()}"
+        )
+        skipped = self.model.read(start, end - start)
+        assert not skipped.strip(b"\0"), (
+            f"no data are found from {start} to {end}, although byte {start + _first_set(skipped)} was "
+            f"written, by {self._history()}"
+        )
+
+    def sends(self) -> None:
+        """Send a range with sendfile()."""
+        offset, length = self._range(inside=True)
+        self._say(f"sendfile() of {length} bytes at {offset}")
+        target = os.memfd_create("sent")
+        try:
+            done = 0
+            while done < length and (step := os.sendfile(target, self.fds[0], offset + done, length - done)):
+                done += step
+            wrong = first_difference(os.pread(target, length, 0), self.model.read(offset, length))
+        finally:
+            os.close(target)
+        assert not wrong, f"sendfile() sends {wrong}, by {self._history()}"
+
+    def empties(self) -> None:
+        """Truncate by an open with O_TRUNC, while others have the file open."""
+        self._say(f"open(O_TRUNC), size {self.model.size}")
+        os.close(os.open(self.path, os.O_WRONLY | os.O_TRUNC))
+        self.model.truncate(0)
+        self.writes()
+
+    def copies_within(self) -> None:
+        """Copy a range to another place of the same file."""
+        if not hasattr(os, "copy_file_range"):
+            raise CannotRun
+        offset, length = self._range(inside=True)
+        to = self._offset()
+        if abs(to - offset) < length:
+            to = max(self.model.size, offset + length)
+        if to + length - self.base > MOST:
+            return
+        self._say(f"copy_file_range() of {length} bytes at {offset} to {to} of this file, {self.model.size}")
+        done = 0
+        while done < length:
+            step = os.copy_file_range(self.fds[0], self.fds[1], length - done, offset + done, to + done)
+            assert step > 0, f"nothing was copied by {self._history()}"
+            done += step
+        self.model.write(to, self.model.read(offset, length))
+        self._look(to, length)
 
     def copies(self) -> None:
         """Copy a range to another file, change it there, and copy it again."""
@@ -227,13 +340,16 @@ class FileSequence:
         """Change the permission bits."""
         self._say("fchmod()")
         os.fchmod(self.fds[0], self.random.choice((0o600, 0o644, 0o664)))
+        self.kept = _kept(os.fstat(self.fds[0]))
 
     # Mechanics
 
     def _write(self, descriptor: int, offset: int, length: int) -> None:
         data = self._data(length)
         self._say(f"a write of {length} bytes at {offset}, size {self.model.size}")
-        assert os.pwrite(descriptor, data, offset) == length, f"a short write in {self._history()}"
+        third = length // 3 or length
+        parts = [data[:third], data[third:]] if self.random.random() < 0.3 else [data]
+        assert os.pwritev(descriptor, parts, offset) == length, f"a short write in {self._history()}"
         self.model.write(offset, data)
         self._look(offset, length)
 
@@ -248,6 +364,9 @@ class FileSequence:
         self._look(max(self.base, size - 4096), 8192)
 
     def _data(self, length: int) -> bytes:
+        """Return random bytes, and sometimes zeroes, which a file system may store in another way."""
+        if self.random.random() < 0.08:
+            return bytes(length)
         return self.random.getrandbits(8 * length).to_bytes(length, "little")
 
     def _length(self, purpose: str) -> int:
@@ -286,19 +405,21 @@ class FileSequence:
             with _opened(self.path) as descriptor:
                 found = os.pread(descriptor, size, start)
         else:
-            found = os.pread(self.fds[1], size, start)
+            found = os.pread(self.random.choice((self.fds[1], self.reader)), size, start)
         wrong = first_difference(found, self.model.read(start, size))
         assert not wrong, f"a read of {size} bytes at {start} has {wrong}, after {self._history()}"
 
-    def compare_size(self) -> None:
-        """Compare the size that stat() and fstat() report."""
-        for name, size in (
-            ("stat()", os.stat(self.path).st_size),
-            ("fstat()", os.fstat(self.fds[1]).st_size),
-        ):
-            assert size == self.model.size, (
-                f"{name} reports {size} bytes instead of {self.model.size}, after {self._history()}"
+    def compare_attributes(self) -> None:
+        """Compare the size that stat() and fstat() report, and what no operation on data changes."""
+        for name, one in (("stat()", os.stat(self.path)), ("fstat()", os.fstat(self.fds[1]))):
+            assert one.st_size == self.model.size, (
+                f"{name} reports {one.st_size} bytes instead of {self.model.size}, after {self._history()}"
             )
+            for attribute, value in _kept(one).items():
+                wanted = self.kept[attribute]
+                assert value == wanted, (
+                    f"{name} reports {attribute} {value:#o} instead of {wanted:#o}, after {self._history()}"
+                )
 
     def compare_all(self) -> None:
         """Compare the whole file from ``base`` on, read by a new open."""
@@ -317,6 +438,24 @@ class FileSequence:
     def _history(self, last: int = 6) -> str:
         before: Sequence[str] = self.log[-last:-1]
         return self.log[-1] + (f" (before it: {'; '.join(before)})" if before else "")
+
+
+def go_on(count: int, elapsed: float, least: int, seconds: float) -> bool:
+    """Whether a sequence goes on: until ``seconds`` have passed and ``least`` operations have been made.
+
+    On a slow target it ends after MOST_SECONDS.
+    """
+    return elapsed < seconds or (count < least and elapsed < MOST_SECONDS)
+
+
+def _kept(one: os.stat_result) -> dict[str, int]:
+    """Return the attributes that operations on data leave, by name."""
+    return {name: getattr(one, name) for name in ("st_mode", "st_ino", "st_uid", "st_gid")}
+
+
+def _first_set(data: bytes) -> int:
+    """Return the place of the first byte that is not zero."""
+    return len(data) - len(data.lstrip(b"\0"))
 
 
 @contextmanager

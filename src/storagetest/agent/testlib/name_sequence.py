@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from storagetest.agent.testlib.byte_model import first_difference
+from storagetest.agent.testlib.file_sequence import go_on
 from storagetest.agent.testlib.libc import RENAME_EXCHANGE, RENAME_NOREPLACE, renameat2
 from storagetest.agent.testlib.outcomes import CannotRun, name_of
 from storagetest.agent.testlib.tmpfiles import longest_name
@@ -28,14 +29,20 @@ _KINDS = {FILE: "a regular file", DIRECTORY: "a directory", LINK: "a symbolic li
 
 @dataclass(eq=False)
 class Node:
-    """A file of any kind; ``entries`` are those of a directory."""
+    """A file of any kind; ``rights`` are mode, owner and group, ``entries`` those of a directory."""
 
     kind: int
     ino: int = 0
     data: bytes = b""
     nlink: int = 1
+    rights: tuple[int, int, int] = (0, 0, 0)
     attributes: dict[str, bytes] = field(default_factory=dict)
     entries: dict[str, Node] = field(default_factory=dict)
+
+    def take(self, one: os.stat_result) -> Node:
+        """Take serial number and rights from what is found; return this node."""
+        self.ino, self.rights = one.st_ino, _rights(one)
+        return self
 
 
 @dataclass(frozen=True)
@@ -77,10 +84,10 @@ class NameSequence:
             os.close(descriptor)
 
     def run(self, seconds: float, least: int) -> int:
-        """Run until ``seconds`` have passed, but ``least`` operations; return how many ran."""
-        until, count = time.monotonic() + seconds, 0
+        """Run until ``seconds`` have passed, ``least`` operations or MOST_SECONDS; return the count."""
+        began, count = time.monotonic(), 0
         operations = [one for one in self._operations() if one.__name__ not in self.lacking]
-        while count < least or time.monotonic() < until:
+        while go_on(count, time.monotonic() - began, least, seconds):
             if count % len(operations) == 0:
                 self.random.shuffle(operations)
             operations[count % len(operations)]()
@@ -94,7 +101,7 @@ class NameSequence:
         common = [
             self._create, self._create, self._create, self._rewrite, self._mkdir, self._rmdir, self._unlink,
             self._rename, self._rename, self._rename, self._exchange, self._noreplace, self._link, self._link,
-            self._symlink, self._symlink, self._xattr, self._open_existing,
+            self._symlink, self._symlink, self._xattr, self._open_existing, self._chmod, self._tmpfile,
         ]  # fmt: skip
         if not self.held:
             return common
@@ -120,7 +127,7 @@ class NameSequence:
         def call() -> None:
             descriptor = os.open(place.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644)
             os.write(descriptor, data)
-            node.ino = os.fstat(descriptor).st_ino
+            node.take(os.fstat(descriptor))
             os.close(descriptor)
 
         error = (errno.EEXIST,) if place.node else ()
@@ -150,8 +157,9 @@ class NameSequence:
     def _mkdir(self) -> None:
         place = self._place(top=True)
         error = (errno.EEXIST,) if place.node else ()
-        if self._make(f"mkdir({self._show(place)})", place.path.mkdir, error):
-            place.directory.entries[place.name] = Node(DIRECTORY, ino=os.stat(place.path).st_ino)
+        mode = self.random.choice((0o755, 0o700, 0o750))
+        if self._make(f"mkdir({self._show(place)}, {mode:o})", lambda: place.path.mkdir(mode), error):
+            place.directory.entries[place.name] = Node(DIRECTORY).take(os.stat(place.path))
         self._compare(place)
 
     def _rmdir(self) -> None:
@@ -243,15 +251,46 @@ class NameSequence:
         target = self._data(300).hex()[:200] or "x"
         error = (errno.EEXIST,) if place.node else ()
         if self._make(f"symlink({self._show(place)})", lambda: os.symlink(target, place.path), error):
-            ino = os.lstat(place.path).st_ino
-            place.directory.entries[place.name] = Node(LINK, ino=ino, data=target.encode())
+            node = Node(LINK, data=target.encode()).take(os.lstat(place.path))
+            place.directory.entries[place.name] = node
+        self._compare(place)
+
+    def _chmod(self) -> None:
+        """Change the mode of a file or a directory; other cases test that it is the one given."""
+        place = self._place(self.random.choice((FILE, DIRECTORY)))
+        node = place.node
+        if node is None or node.kind == LINK:
+            return
+        mode = self.random.choice((0o700, 0o755, 0o750, 0o711))
+        self._make(f"chmod({self._show(place)}, {mode:o})", lambda: os.chmod(place.path, mode), ())
+        node.take(os.stat(place.path))
+        self._compare(place)
+
+    def _tmpfile(self) -> None:
+        """Make a file without a name, write it, and give it a name."""
+        place, data = self._place(), self._data() or b"x"
+        if place.node:
+            return
+        node = Node(FILE, data=data)
+
+        def call() -> None:
+            descriptor = os.open(place.parent, os.O_TMPFILE | os.O_RDWR, 0o640)
+            os.write(descriptor, data)
+            node.take(os.fstat(descriptor))
+            try:
+                _link_open(descriptor, place.path)
+            finally:
+                os.close(descriptor)
+
+        if self._make(f"linkat({self._show(place)}) of an O_TMPFILE file", call, ()):
+            place.directory.entries[place.name] = node
         self._compare(place)
 
     def _xattr(self) -> None:
-        """Set an extended attribute of a file, replace it or remove it."""
-        place = self._place()
+        """Set an extended attribute of a file or a directory, replace it or remove it."""
+        place = self._place(self.random.choice((FILE, DIRECTORY)))
         node = place.node
-        if node is None or node.kind != FILE:
+        if node is None or node.kind == LINK:
             return
         name = self.random.choice(("user.one", "user.two", "user.a-longer-name"))
         if name in node.attributes and self.random.random() < 0.3:
@@ -306,7 +345,7 @@ class NameSequence:
             self._forget(place)
             self._make(f"unlink({self._show(place)})", lambda: os.unlink(place.path), ())
         self._make(f"write of {self._show(place)}, made again", lambda: place.path.write_bytes(data), ())
-        place.directory.entries[place.name] = Node(FILE, ino=os.stat(place.path).st_ino, data=data)
+        place.directory.entries[place.name] = Node(FILE, data=data).take(os.stat(place.path))
         self._write_held(descriptor, node)
         self._compare(place)
 
@@ -385,20 +424,21 @@ class NameSequence:
             ("kind", _KINDS.get(stat.S_IFMT(one.st_mode)), _KINDS[node.kind]),
             ("serial number", one.st_ino, node.ino),
             ("link count", one.st_nlink if counted else 0, node.nlink if counted else 0),
+            ("mode, owner and group", _rights(one), node.rights),
             ("size", one.st_size if node.kind != DIRECTORY else 0, len(node.data)),
         ):
             self._same(f"the {what} of {self._show(place)}", found, wanted)
         if node.kind == FILE:
             self._same(f"the data of {self._show(place)}", place.path.read_bytes(), node.data)
-            if "_xattr" not in self.lacking:
-                listed = {name for name in os.listxattr(place.path) if name.startswith("user.")}
-                self._same(f"the attributes of {self._show(place)}", listed, set(node.attributes))
-                for name, value in node.attributes.items():
-                    self._same(f"{name} of {self._show(place)}", os.getxattr(place.path, name), value)
         elif node.kind == LINK:
             self._same(
                 f"the contents of {self._show(place)}", os.fsencode(os.readlink(place.path)), node.data
             )
+        if node.kind != LINK and "_xattr" not in self.lacking:
+            listed = {name for name in os.listxattr(place.path) if name.startswith("user.")}
+            self._same(f"the attributes of {self._show(place)}", listed, set(node.attributes))
+            for name, value in node.attributes.items():
+                self._same(f"{name} of {self._show(place)}", os.getxattr(place.path, name), value)
 
     def _same(self, what: str, found: object, wanted: object) -> None:
         if isinstance(found, bytes) and isinstance(wanted, bytes):
@@ -463,7 +503,7 @@ class NameSequence:
 
     def _made(self, path: Path) -> Node:
         path.mkdir()
-        return Node(DIRECTORY, ino=os.stat(path).st_ino)
+        return Node(DIRECTORY).take(os.stat(path))
 
     def _lacking(self) -> set[str]:
         """Return the operations that the file system lacks: other cases test whether that is legal."""
@@ -473,6 +513,7 @@ class NameSequence:
             ("_link", lambda: os.link(probe, other)),
             ("_symlink", lambda: os.symlink("probe", other)),
             ("_xattr", lambda: os.setxattr(probe, "user.one", b"v" * 300)),
+            ("_tmpfile", lambda: _named_later(self.root, other)),
             ("_noreplace", lambda: renameat2(probe, other, RENAME_NOREPLACE)),
             ("_exchange", lambda: renameat2(probe, self.root / "third", RENAME_EXCHANGE)),
         )
@@ -494,6 +535,24 @@ class NameSequence:
     def _history(self, last: int = 5) -> str:
         before = self.log[-last:-1]
         return self.log[-1] + (f" (before it: {'; '.join(before)})" if before else "")
+
+
+def _link_open(descriptor: int, name: Path) -> None:
+    """Give an open file a name (open(2), O_TMPFILE: linkat() with AT_SYMLINK_FOLLOW)."""
+    os.link(f"/proc/self/fd/{descriptor}", name, src_dir_fd=descriptor, follow_symlinks=True)
+
+
+def _named_later(directory: Path, name: Path) -> None:
+    """Make a file without a name, and give it one."""
+    descriptor = os.open(directory, os.O_TMPFILE | os.O_RDWR, 0o640)
+    try:
+        _link_open(descriptor, name)
+    finally:
+        os.close(descriptor)
+
+
+def _rights(one: os.stat_result) -> tuple[int, int, int]:
+    return stat.S_IMODE(one.st_mode), one.st_uid, one.st_gid
 
 
 def _type(entry: os.DirEntry[str]) -> int:
