@@ -34,7 +34,7 @@ _METRIC = re.compile(r"[A-Za-z][\w.-]*", re.ASCII)
 class CustomMetric(Model):
     """A metric that a Python function returns."""
 
-    unit: Literal["B/s", "/s", "s", "ratio", "count"]
+    unit: Literal["B", "B/s", "/s", "s", "ratio", "count"]
     """The base unit that the function returns it in. A `ratio` is a share from 0 to 1."""
 
     better: Literal["higher", "lower"]
