@@ -21,6 +21,7 @@ from storagetest.wire.iscsi.pdu import (
     ReadyToTransfer,
     ScsiCommand,
     ScsiResponse,
+    SnackRequest,
     TextRequest,
     TextResponse,
 )
@@ -161,6 +162,23 @@ def test_a_rule_that_holds_always_is_one_fault(rule: str, faults: int) -> None:
     for pdu in came:
         watch.received(event(pdu))
     assert len(watch.faults()) == faults, watch.violations_of()
+
+
+def test_the_number_of_a_refused_login_is_not_valid() -> None:
+    watch = SessionValidator(SequenceNumbers(cmd_sn=2, exp_stat_sn=10))
+    watch.received(event(LoginResponse(stat_sn=10, **WINDOW)))
+    watch.received(event(LoginResponse(status=0x0206, stat_sn=99, **WINDOW)))
+    assert watch.violations_of("stat-sn") == []
+    watch.received(event(LoginResponse(stat_sn=99, **WINDOW)))
+    assert watch.violations_of("stat-sn")
+
+
+@pytest.mark.parametrize(("asked", "faults"), [([], 1), ([SnackRequest(itt=1)], 0)])
+def test_what_a_snack_asked_for_again_has_its_old_number(asked: list[Pdu], faults: int) -> None:
+    watch = watched(READ, *asked)
+    watch.received(event(NopIn(stat_sn=10, **WINDOW)))
+    watch.received(event(ScsiResponse(itt=1, stat_sn=9, underflow=True, residual=1024, **WINDOW)))
+    assert len(watch.faults()) == faults
 
 
 def test_reserved_bits_are_a_violation() -> None:

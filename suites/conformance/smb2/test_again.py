@@ -29,6 +29,7 @@ from storagetest.wire.smb2.codes import (
     Dialect,
     Disposition,
     FileInfo,
+    Flags,
     Fsctl,
     Lock,
     SmbCommand,
@@ -190,7 +191,9 @@ def test_the_final_response_to_a_lock_has_the_async_id_of_the_interim_one(tree, 
     if interim is None:
         pytest.skip("the lock is not answered with an interim response")
     release()
-    assert expect(other.receive(mid))["async_id"] == interim["async_id"]
+    final = expect(other.receive(mid))
+    assert final.flags & Flags.ASYNC, f"{final.summary()} is not asynchronous"
+    assert final["async_id"] == interim["async_id"]
 
 
 @pytest.mark.case("SMB-LOCK-EACH", section="MS-SMB2 3.3.5.14.2", kills=("lock-first-of-two",))

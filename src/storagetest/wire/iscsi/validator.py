@@ -212,6 +212,7 @@ class SessionValidator:
         self._numbers = numbers
         self._tasks: dict[int, _Task] = {}
         self._forgotten: set[int] = set()
+        self._sent_snack = False
         self._started = False
         self._exp_cmd_sn: int | None = None
 
@@ -220,8 +221,13 @@ class SessionValidator:
         return [str(violation) for violation in self.violations if not rules or violation.rule in rules]
 
     def faults(self) -> list[str]:
-        """Return a sentence for each rule of :data:`ALWAYS` that the target broke."""
+        """Return a sentence for each rule of :data:`ALWAYS` that the target broke.
+
+        A SNACK has PDUs sent again, with the numbers that they had (11.16): then numbers are not judged.
+        """
         broken = {violation.rule for violation in self.violations}
+        if self._sent_snack:
+            broken -= {"stat-sn", "data-sn", "data-final"}
         return [sentence for rule, sentence in ALWAYS.items() if rule in broken]
 
     @property
@@ -236,6 +242,7 @@ class SessionValidator:
 
     def sent(self, pdu: Pdu) -> None:
         """Record a request that was sent as a valid one."""
+        self._sent_snack = self._sent_snack or isinstance(pdu, SnackRequest)
         match pdu:
             case ScsiCommand():
                 size = pdu.expected_length
@@ -301,6 +308,8 @@ class SessionValidator:
     def _stat_sn(self, pdu: Pdu) -> None:
         if not isinstance(pdu, Response) or (isinstance(pdu, DataIn) and not pdu.has_status):
             return
+        if isinstance(pdu, LoginResponse) and pdu.status:
+            return  # 11.13.4: not valid if the login failed
         number = pdu.stat_sn
         uses = not (isinstance(pdu, ReadyToTransfer) or (isinstance(pdu, NopIn) and pdu.itt == NO_TAG))
         if self._started and number != self._numbers.exp_stat_sn:
