@@ -84,11 +84,12 @@ class _Cloner(DirectoryWorker):
         self.chunks: dict[bytes, list[tuple[int, bytes]]] = {}
 
     def clear(self) -> None:
-        """Remove image and clones, and discard the free space."""
+        """Remove image and clones; discard the free space of a file system that is the target as a whole."""
         parent = os.path.dirname(self.root)
         fsutil.remove(self.root)
         _sync_directory(parent)
-        lba_status.trim(parent)
+        if os.path.ismount(parent):  # else it has other directories, perhaps of other people
+            lba_status.trim(parent)
 
     def space(self) -> tuple[int, int | None, str]:
         """Return the used bytes of the file system, the mapped ones of its disk, or why these are unknown."""
