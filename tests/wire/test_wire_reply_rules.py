@@ -18,8 +18,17 @@ from storagetest.wire.nfs3.types import (
     READ3args,
     READ3res,
     READ3resok,
+    REMOVE3args,
+    REMOVE3res,
+    REMOVE3resok,
+    diropargs3,
+    fattr3,
+    ftype3,
     nfs_fh3,
     nfsstat3,
+    nfstime3,
+    specdata3,
+    wcc_attr,
     wcc_data,
 )
 from storagetest.wire.nfs4.replies import Nfs4Rules
@@ -87,6 +96,34 @@ def test_a_verifier_that_changes_on_a_connection_is_a_fault() -> None:
 
     assert commit(b"verifier") == commit(b"verifier") == []
     assert "verifier" in commit(b"another!")[0]
+
+
+def remove(name: bytes, before: int, after: int) -> tuple[REMOVE3args, REMOVE3res]:
+    """Return a REMOVE whose directory had one size before it, and has another after it."""
+    time = nfstime3(1, 0)
+    stated = fattr3(ftype3.NF3DIR, 0o755, 2, 0, 0, after, after, specdata3(0, 0), 1, 2, time, time, time)
+    wcc = wcc_data(wcc_attr(before, time, time), stated)
+    return REMOVE3args(diropargs3(FILE, name)), REMOVE3res(nfsstat3.NFS3_OK, REMOVE3resok(wcc))
+
+
+def test_attributes_before_an_operation_are_those_after_the_last_one() -> None:
+    rules = Nfs3Rules()
+    assert judged(rules, NFS_V3, "REMOVE", *remove(b"one", 4096, 512)) == []
+    assert judged(rules, NFS_V3, "REMOVE", *remove(b".", 1024, 1024)) == []
+    assert judged(rules, NFS_V3, "REMOVE", *remove(b"two", 512, 512)) == []
+    assert "before the operation" in judged(rules, NFS_V3, "REMOVE", *remove(b"three", 4096, 512))[0]
+
+
+def test_calls_that_overlap_have_no_order() -> None:
+    rules, procedure = Nfs3Rules(), NFS_V3.procedure("REMOVE")
+    pairs = [remove(name, before, before - 1) for name, before in ((b"one", 9), (b"two", 10))]
+    calls = [encode_call(NFS_V3, procedure, argument, xid=next(_xids)).data for argument, _ in pairs]
+    for call in calls:
+        rules.sent(call)
+    for call, (_, result) in zip(calls, pairs, strict=True):
+        reply = decode_reply(encode_reply(int.from_bytes(call[:4], "big"), procedure, result).data, procedure)
+        assert rules.faults("connection", call, reply) == []
+    assert judged(rules, NFS_V3, "REMOVE", *remove(b"three", 7, 6)) == []
 
 
 def compound(asked: int, granted: int, *, results: int = 1) -> list[str]:

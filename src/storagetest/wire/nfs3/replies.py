@@ -6,8 +6,9 @@ fault is a sentence that names the rule alone, so that one fault of a server is 
 Rules:
 
 1. Only a reply to a call that can be decoded is judged, and only a value that the server returned.
-2. A directory's attributes before an operation are compared with those that the reply before it stated:
-   only for two calls in a row, where none else is open, and never for a call that is sent again.
+2. A directory's attributes before an operation are compared with those that the reply before it stated: only
+   for two calls in a row of which none overlaps another, never for a call that is sent again, and not for the
+   names ``.`` and ``..``, which mean another directory than that of the argument.
 3. A write verifier is compared on one connection: a server that restarts has no connection left. After a
    WRITE or COMMIT that failed it may be another: a server that could not write data changes it.
 """
@@ -44,6 +45,7 @@ class Nfs3Rules:
         self._directories: dict[bytes, wcc_attr] = {}
         self._verifiers: dict[int, bytes] = {}
         self._open = 0
+        self._overlap = False
         self._xids: set[bytes] = set()
         self._again: set[bytes] = set()
 
@@ -53,24 +55,33 @@ class Nfs3Rules:
         if call[:4] in self._xids:
             self._again.add(call[:4])
         self._xids.add(call[:4])
-        if self._open > 1:
-            self._directories.clear()
+        self._overlap = self._overlap or self._open > 1
 
     def faults(self, connection: RpcConnection, call: bytes, reply: Reply) -> list[str]:
         """Return a sentence for each rule that the reply breaks."""
-        self._open -= 1
+        alone, self._open = not self._overlap, self._open - 1
+        self._overlap = self._open > 0
         asked = _argument(call)
-        if asked is None or reply.result is None or call[:4] in self._again:
+        if not alone or asked is None or reply.result is None or call[:4] in self._again:
             self._directories.clear()
+        if asked is None or reply.result is None or call[:4] in self._again:
             return []
         name, argument = asked
         found = [
-            f"RFC 1813 {section}: {name}: {text}" for section, text in self._broken(name, argument, reply)
+            f"RFC 1813 {section}: {name}: {text}"
+            for section, text in self._broken(name, argument, reply, alone=alone)
         ]
         found += self._verifier(connection, name, reply.result)
         return found
 
-    def _broken(self, name: str, argument: Any, reply: Reply) -> Iterator[tuple[str, str]]:  # noqa: ANN401
+    def _broken(
+        self,
+        name: str,
+        argument: Any,  # noqa: ANN401  # of the procedure
+        reply: Reply,
+        *,
+        alone: bool,
+    ) -> Iterator[tuple[str, str]]:
         value = getattr(reply.result, "value", None)
         for attributes in _attributes(value):
             times = attributes.atime, attributes.mtime, attributes.ctime
@@ -80,11 +91,18 @@ class Nfs3Rules:
             known = self._ids.setdefault(handle, (attributes.fsid, attributes.fileid))
             if known != (attributes.fsid, attributes.fileid):
                 yield "2.6", "attributes have another fsid or fileid than the file of their handle"
-        yield from self._before(name, argument, value)
+        yield from self._before(name, argument, value, alone=alone)
         if reply.result.status == nfsstat3.NFS3_OK and name in _RULES:
             yield from _RULES[name](argument, value)
 
-    def _before(self, name: str, argument: Any, value: Any) -> Iterator[tuple[str, str]]:  # noqa: ANN401
+    def _before(
+        self,
+        name: str,
+        argument: Any,  # noqa: ANN401  # of the procedure
+        value: Any,  # noqa: ANN401
+        *,
+        alone: bool,
+    ) -> Iterator[tuple[str, str]]:
         """Compare the attributes before an operation on a directory with those of the reply before it."""
         changed = list(_directories(name, argument, value))
         for handle, wcc in changed:
@@ -93,7 +111,7 @@ class Nfs3Rules:
                 yield "2.6", "the attributes before the operation are not those after the last one"
         if name in _CHANGES or name == "SETATTR":
             self._directories.clear()
-        for handle, wcc in changed:
+        for handle, wcc in changed if alone else ():
             if wcc.after is not None:
                 self._directories[handle] = wcc_attr(wcc.after.size, wcc.after.mtime, wcc.after.ctime)
 
@@ -190,7 +208,9 @@ def _directories(name: str, argument: Any, value: Any) -> Iterator[tuple[bytes, 
     elif name == "LINK":
         yield argument.link.dir.data, value.linkdir_wcc
     else:
-        yield (argument.object if name in ("REMOVE", "RMDIR") else argument.where).dir.data, value.dir_wcc
+        where = argument.object if name in ("REMOVE", "RMDIR") else argument.where
+        if where.name not in (b".", b".."):
+            yield where.dir.data, value.dir_wcc
 
 
 # The procedures
