@@ -19,7 +19,8 @@ Rules by name:
 - ``exp-data-sn``: a response counts the Data-In of its command (11.4.8; RFC 3720 also counted the R2Ts)
 - ``residual``: not O and U together; after GOOD, data and residual make up the expected length (11.4.5)
 - ``response-code``: not a reserved one (11.4.3); ``fixed-bit``: bit 0 of byte 1 is 1 (11.4, 11.6, 11.8, …)
-- ``itt``: a response is to a task that is outstanding (11.2.1.8); ``reserved``: undefined bits are zero (11)
+- ``itt``: a response is to a task that is outstanding (11.2.1.8); ``reserved``: undefined bits are zero (11),
+  and ``reserved-reject``: those of a Reject
 - ``phase``: a PDU that may be sent in this phase (4.2.4, 8.1.1)
 """
 
@@ -281,7 +282,8 @@ class SessionValidator:
             self.phase = after
         if any(set_reserved_bits(event.frame.bhs)):
             self._note(
-                "reserved",
+                # In a Reject, LIO leaves what an earlier response had in its buffer: no rule for every case.
+                "reserved-reject" if isinstance(pdu, Reject) else "reserved",
                 "11",
                 f"{type(pdu).__name__} sets reserved bits: {set_reserved_bits(event.frame.bhs).hex()}",
             )

@@ -82,10 +82,8 @@ class SmbRules:
 
     def faults(self, message: SmbMessage, interim: SmbMessage | None) -> list[str]:
         """Return a sentence for each rule that a final response breaks."""
-        if interim is not None and not message.flags & Flags.ASYNC:
-            return ["MS-SMB2 3.3.4.1: a response after an interim one is not asynchronous"]
         found = []
-        if interim is not None and message["async_id"] != interim["async_id"]:
+        if interim is not None and message.flags & Flags.ASYNC and message["async_id"] != interim["async_id"]:
             found.append("MS-SMB2 3.3.4.1: a response has another AsyncId than the interim one before it")
         asked = self._asked.pop(int(message["message_id"]), None)
         if asked is None or asked.command != message.command:
