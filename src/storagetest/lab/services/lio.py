@@ -128,11 +128,6 @@ def _script(text: str) -> str:
     return text
 
 
-def _mounted_target(name: str, number: int, **more: YamlValue) -> dict[str, YamlValue]:
-    """Return the body of an iSCSI target that the suites on the wire leave out: it serves another purpose."""
-    return {key: value for key, value in _target(name, number, **more).items() if key != "wire"}
-
-
 def _target(name: str, number: int, **more: YamlValue) -> dict[str, YamlValue]:
     """Return the body of an iSCSI target."""
     return wire_target("iscsi", _PORT, iqn=f"{_IQN}:{name}", lun=0, erase=wwid(number), **more)
@@ -170,9 +165,7 @@ SERVICE = Service(
         ),
         Target(
             "iscsi-thin",
-            _mounted_target(
-                "lab-thin", 6, optional=True, controls={"allocated": ["sh", "-euc", _COUNT_MAPPED]}
-            ),
+            _target("lab-thin", 6, optional=True, controls={"allocated": ["sh", "-euc", _COUNT_MAPPED]}),
             "A thinly provisioned LUN. `allocated` counts on the server what it takes there.",
             roles=("iscsi-thin",),
         ),
