@@ -133,7 +133,7 @@ BORDERS = [1 << bits for bits in (20, 24, *range(31, 44))]
 
 
 def write_at_borders(descriptor, edge: int) -> dict[int, bytes]:
-    """Write ``2 * edge`` bytes across each of BORDERS that the file system has room for."""
+    """Write ``2 * edge`` bytes across each of BORDERS that the file system can hold."""
     written = {}
     for border in BORDERS:
         data = b"%016d" % border * (edge // 8)
