@@ -251,6 +251,10 @@ def test_what_cannot_be_undone_is_returned(unit: Unit, left: str) -> None:
     assert re.search(left, undo_reservations([unit.through("a"), unit.through("b")]))
 
 
+def test_no_nexus_is_no_proof_that_nothing_is_left() -> None:
+    assert undo_reservations([]) == "no I_T nexus could be made, so nothing is known"
+
+
 def test_a_reservation_that_outlives_its_nexus_is_undone_by_a_reset() -> None:
     unit = Unit(reserved6="gone")
 

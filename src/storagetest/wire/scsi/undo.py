@@ -41,6 +41,8 @@ def undo_reservations(nexuses: Sequence[LogicalUnit], *, reset: Callable[[], obj
 
 def reservations_left(nexuses: Sequence[LogicalUnit]) -> str:
     """Return what is registered or reserved, "" if nothing is. No answer is something that may be left."""
+    if not nexuses:
+        return "no I_T nexus could be made, so nothing is known"
     try:
         for nexus in nexuses:
             nexus.clear_attentions()
