@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import pytest
@@ -45,7 +46,7 @@ from storagetest.wire.nfs4.types import (
     nfsstat4,
 )
 from storagetest.wire.rpc.message import decode_reply, encode_call, encode_reply
-from storagetest.wire.smb2.codes import SmbCommand
+from storagetest.wire.smb2.codes import NotifyAction, SmbCommand
 from storagetest.wire.smb2.message import SmbEncoded, decode, request, response
 from storagetest.wire.smb2.replies import SmbRules
 
@@ -156,4 +157,12 @@ def test_a_response_to_read_has_what_was_asked_for(size: int, text: str) -> None
 def test_the_attributes_of_a_close_that_did_not_ask_are_zero() -> None:
     asked = request(SmbCommand.CLOSE)
     assert smb(asked, response(SmbCommand.CLOSE)) == []
+    assert smb(asked, response(SmbCommand.CLOSE, creation_time=5)) == []  # a SHOULD (MS-SMB2 2.2.16)
     assert "not asked for" in smb(asked, response(SmbCommand.CLOSE, end_of_file=5))[0]
+
+
+def test_the_two_names_of_a_rename_may_come_in_two_responses() -> None:
+    name = "old".encode("utf-16-le")
+    notified = struct.pack("<III", 0, NotifyAction.RENAMED_OLD_NAME, len(name)) + name
+    asked = request(SmbCommand.CHANGE_NOTIFY, output_length=4096)
+    assert smb(asked, response(SmbCommand.CHANGE_NOTIFY, notified, buffer_offset=72)) == []
