@@ -19,6 +19,7 @@ from storagetest.plugin.conformance.cases import WireLog, case_of
 from storagetest.plugin.conformance.first_look import Look
 from storagetest.plugin.conformance.known_issues import apply_identified
 from storagetest.plugin.conformance.repeated_faults import fail_on_faults
+from storagetest.suites.conformance.nfs4.kinds import supported
 from storagetest.suites.conformance.nfs4.layouts import LayoutFile, pnfs_client
 from storagetest.suites.conformance.nfs4.security import Secured
 from storagetest.wire.nfs4.callbacks import Callbacks
@@ -176,7 +177,7 @@ class Arranged:
 
     def other(self, name: bytes, kind: nfs_ftype4, new: Mapping[int, Any] | None = None) -> bytes:
         """Make a file that is no regular one, and return its handle."""
-        ok(self.nfs.compound(putfh(self.handle), create(name, kind, new)))
+        ok(supported(self.nfs.compound(putfh(self.handle), create(name, kind, new)), kind))
         return self.find(name)
 
     def read(self, handle: bytes, *numbers: int) -> dict[int, Any]:

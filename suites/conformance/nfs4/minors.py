@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -17,13 +17,15 @@ def rule(
     of: str = "RFC 8881",
     over: Mapping[str, Any] | None = None,
     arg: str = "what",
+    after: Sequence[str] = (),
     **values: Any,
 ) -> Callable[[Any], Any]:
     """Mark a function as the cases NFS40-, NFS41- and NFS42-``name``; it has the parameter ``minor``.
 
     ``v40`` is a section of RFC 7530, ``v41`` of the standard ``of`` (for 4.1 and 4.2), ``v42`` one of another
     RFC with its name, for 4.2 alone; without a section there is no case for that version. With ``over`` there
-    is a case for each of its values, the parameter ``arg``, with its key at the end of the id.
+    is a case for each of its values, the parameter ``arg``, with its key at the end of the id. ``after`` are
+    the names of cases of the same version that it builds on; ``{}`` in one is the key.
     """
     sections = {
         0: v40 and f"RFC 7530 {v40}",
@@ -34,7 +36,8 @@ def rule(
     for minor, section in sections.items():
         for key, value in ({"": None} if over is None else over).items():
             identifier = f"NFS4{minor}-{name}" + (f"-{key}" if key else "")
-            mark = pytest.mark.case(identifier, section=section, **values)
+            base = tuple(f"NFS4{minor}-{one.format(key)}" for one in after)
+            mark = pytest.mark.case(identifier, section=section, builds_on=base, **values)
             cells = (minor,) if over is None else (minor, value)
             if section:
                 found.append(pytest.param(*cells, id=identifier, marks=mark))

@@ -178,6 +178,7 @@ def test_getattr_of_a_write_only_attribute_is_refused(nfs, here, what):
         "FIFO": nfs_ftype4.NF4FIFO,
         "SOCK": nfs_ftype4.NF4SOCK,
     },
+    after=("CREATE-TYPE-{}",),
 )
 def test_the_type_is_that_of_create(nfs, here, what):
     assert get(nfs, here.other(b"made", what), FATTR4_TYPE) == {FATTR4_TYPE: what}

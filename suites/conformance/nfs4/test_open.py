@@ -239,13 +239,13 @@ def test_a_symbolic_link_is_not_opened(here, owner):
     refused(owner.try_open(here.handle, b"name"), nfsstat4.NFS4ERR_SYMLINK)
 
 
-@rule("OPEN-FIFO", "16.16", kills=("open-type",))
+@rule("OPEN-FIFO", "16.16", kills=("open-type",), after=("CREATE-TYPE-FIFO",))
 def test_a_fifo_is_refused_as_a_symbolic_link(here, owner):
     here.other(b"name", nfs_ftype4.NF4FIFO)
     refused(owner.try_open(here.handle, b"name"), nfsstat4.NFS4ERR_SYMLINK)  # 4.0 has no NFS4ERR_WRONG_TYPE
 
 
-@rule("OPEN-FIFO", "", "18.16.4", no_mutant_reason=DEVIATES)
+@rule("OPEN-FIFO", "", "18.16.4", no_mutant_reason=DEVIATES, after=("CREATE-TYPE-FIFO",))
 def test_a_fifo_has_the_wrong_type(here, owner):
     here.other(b"name", nfs_ftype4.NF4FIFO)
     refused(owner.try_open(here.handle, b"name"), nfsstat4.NFS4ERR_WRONG_TYPE)

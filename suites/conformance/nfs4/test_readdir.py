@@ -96,9 +96,10 @@ def test_entries_that_stay_are_returned_while_others_go_and_come(nfs, here, name
     seen, cookie, verifier, eof = [], 0, bytes(8), False
     gone = set()
     while not eof:
-        page = ok(nfs.compound(putfh(here.handle), readdir(cookie=cookie, verifier=verifier, maxcount=512)))[
-            "READDIR"
-        ]
+        done = nfs.compound(putfh(here.handle), readdir(cookie=cookie, verifier=verifier, maxcount=512))
+        if gone and done.status == nfsstat4.NFS4ERR_NOT_SAME:
+            pytest.skip("the server refuses cookies of a directory that was changed, as it may")
+        page = ok(done)["READDIR"]
         seen += [one.name for one in page.reply.entries]
         eof = page.reply.eof
         if page.reply.entries:
