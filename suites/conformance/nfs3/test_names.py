@@ -351,9 +351,10 @@ def test_a_directory_is_made_with_its_mode(nfs: Nfs3Client, here) -> None:
 )
 @pytest.mark.case(section=MKDIR, kills=("exist-accepted",))
 def test_dot_names_are_not_made(nfs: Nfs3Client, here, name: bytes, observe) -> None:
+    """Which error a server should return is not a must (3.3.9)."""
     done = nfs.mkdir(here.handle, name)
     observe(done.status.name)
-    refused(done, nfsstat3.NFS3ERR_EXIST, nfsstat3.NFS3ERR_INVAL, nfsstat3.NFS3ERR_ACCES)
+    assert done.status != nfsstat3.NFS3_OK, f"MKDIR of {name.decode()!r} succeeds"
 
 
 @pytest.mark.case("NF3-MKNOD-FILE", section=MKNOD, kills=("mknod-badtype",))
@@ -457,9 +458,6 @@ def test_dot_is_refused_or_removed(nfs: Nfs3Client, here, observe) -> None:
     if done.status == nfsstat3.NFS3_OK:
         refused(left, nfsstat3.NFS3ERR_NOENT)
         return
-    refused(
-        done, nfsstat3.NFS3ERR_INVAL, nfsstat3.NFS3ERR_NOTSUPP, nfsstat3.NFS3ERR_ACCES, nfsstat3.NFS3ERR_EXIST
-    )
     ok(left)
 
 
