@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
 from output_files import read_cases
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "controllers"))
+from iscsi_target import IQN, Connection, Server
+
+from storagetest.wire.iscsi.pdu import Reject
 
 SUITE = """\
 import pytest
@@ -145,3 +153,33 @@ def test_an_entry_whose_fault_is_not_seen_is_named_and_the_run_is_green(run_pyte
 def test_a_sentence_is_no_glob(run_pytest, pytester) -> None:
     run_pytest("--st-target", "disk", suite=SUITE, targets=TARGETS, more=entry(fault="a bit*"))
     assert read_cases(pytester.path)["STALE"]["outcome"] == "failed"
+
+
+class _StaleReject(Reject):
+    """A Reject that has, in reserved bytes, what LIO 6.1 leaves there (docs/findings/iscsi.md)."""
+
+    def encode(self) -> bytes:
+        return self.parts().override_bytes(20, b"\0\0\0\1").override_bytes(44, b"\0\0\x08\0").wire()
+
+
+@pytest.mark.parametrize(("version", "outcome"), [("6.1.0-56-cloud-amd64", "passed"), ("6.2", "failed")])
+def test_what_lio_leaves_in_a_reject_is_known_of_its_versions(
+    run_on_target, pytester, monkeypatch: pytest.MonkeyPatch, version: str, outcome: str
+) -> None:
+    """The table of the iSCSI suite, and a case of it."""
+    send = Connection.send
+
+    def stale(self: Connection, pdu: Any, *, uses: bool = True) -> None:
+        send(self, _StaleReject(reason=pdu.reason) if isinstance(pdu, Reject) else pdu, uses=uses)
+
+    monkeypatch.setattr(Connection, "send", stale)
+    suite = Path(__file__).parents[2] / "suites" / "conformance" / "iscsi" / "test_numbering.py"
+    with Server() as server:
+        named = {"name": "lio", "version": version}
+        disk = {"protocol": "iscsi", "port": server.port, "iqn": IQN, "implementation": named}
+        _, outcomes = run_on_target(disk, str(suite), "-k", "test_a_reject_uses")
+    assert outcomes == {"ISC-STATSN-07": outcome}
+    (record,) = read_cases(pytester.path).values()
+    assert [known["fault"] for known in record["known_faults"]] == (
+        ["a reserved bit is set in a Reject of the target (RFC 7143 11.17)"] if outcome == "passed" else []
+    )
