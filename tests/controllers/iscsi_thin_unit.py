@@ -97,6 +97,8 @@ class ThinUnit:
         if not data:
             return False
         page = data[4 + data[3] :] if len(data) >= 4 else b""
+        if len(page) < 2 or len(page) < 2 + page[1]:
+            raise ScsiError(SenseKey.ILLEGAL_REQUEST, Asc.PARAMETER_LIST_LENGTH_ERROR)
         if len(page) != 12 or page[:2] != b"\x0a\x0a" or page[2] & ~D_SENSE or any(page[3:]):
             raise ScsiError(SenseKey.ILLEGAL_REQUEST, Asc.INVALID_FIELD_IN_PARAMETER_LIST)
         before, self.d_sense = self.d_sense, bool(page[2] & D_SENSE)

@@ -22,7 +22,7 @@ from typing import Any
 
 from iscsi_block_mutants import executes
 from iscsi_proxy_connection import MUTANTS, ProxyConnection, mutant, on_request
-from iscsi_rules import check, ended_in, ends, sense_data
+from iscsi_rules import check, ended_in, ends, good, sense_data
 from iscsi_scsi_mutants import forgives, refuses, scsi
 
 from storagetest.wire.iscsi.codes import NO_TAG, TaskFunction
@@ -97,6 +97,17 @@ refuses("mode-select-refused | SPC-4 MODE SELECT(6) | the current values are ref
 refuses("mode-select-zero | SPC-4 MODE SELECT(6) | a parameter list length of zero is refused", 0x15,
         lambda block: not block[4])  # fmt: skip
 forgives("mode-select-any | SPC-4 MODE SELECT(6) | values that are not changeable are accepted", {0x15}, 5)
+forgives(
+    "mode-select-cut | SPC-4 MODE SELECT(6) | a parameter list that is cut is accepted", {0x15}, 5, 0x1A00
+)
+
+
+@mutant("mode-select-second | SPC-4 MODE SELECT(6) | of values that are not changeable, one alone is refused")
+def mode_select_second(talk: ProxyConnection, pdu: Pdu) -> Pdu:
+    refused = isinstance(pdu, ScsiResponse) and pdu.status == 2 and talk.cdb(pdu)[0] == 0x15
+    talk.memory["refused"] = talk.memory.get("refused", 0) + refused
+    return good(pdu) if refused and talk.memory["refused"] > 1 else pdu
+
 
 # Reservations
 

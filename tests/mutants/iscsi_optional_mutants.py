@@ -16,7 +16,7 @@ from storagetest.wire.scsi.sense import decode_sense
 
 KIND = "thin"
 """The kind of target: the small one, thin provisioned."""
-MODE_SENSE, SERVICE_IN, LBA_STATUS = 0x1A, 0x9E, 0x12
+MODE_SELECT, MODE_SENSE, SERVICE_IN, LBA_STATUS = 0x15, 0x1A, 0x9E, 0x12
 D_SENSE = 0x04
 
 
@@ -62,6 +62,21 @@ def d_sense_one_nexus(talk: ProxyConnection, pdu: Pdu) -> Out:
     if isinstance(pdu, ScsiResponse) and pdu.sense[:1] == b"\x72" and talk.name.endswith("-b"):
         sense = decode_sense(pdu.sense)
         return replace(pdu, data=sense_data(sense.key, sense.asc))
+    return pdu
+
+
+@mutant("mode-default-changed | SPC-4 MODE SENSE | MODE SELECT changes the default values, too", kind=KIND)
+def mode_default_changed(talk: ProxyConnection, pdu: Pdu) -> Out:
+    block = talk.cdb(pdu)
+    if isinstance(pdu, ScsiResponse) and block[0] == MODE_SELECT and not pdu.status:
+        talk.memory["selected"] = True
+    if (
+        isinstance(pdu, DataIn)
+        and block[0] == MODE_SENSE
+        and block[2] >> 6 == 2
+        and talk.memory.get("selected")
+    ):
+        return replace(pdu, data=pdu.data[:6] + bytes((pdu.data[6] ^ D_SENSE,)) + pdu.data[7:])
     return pdu
 
 

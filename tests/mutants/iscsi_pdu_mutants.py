@@ -59,6 +59,14 @@ drops_rejects("data-digest-reject-missing | RFC 7143 7.8 | a wrong data digest i
 sets("reject-header-lost | RFC 7143 11.17.4 | a Reject does not contain the header", Reject, data=b"")
 
 
+@mutant(
+    "reject-reserved | RFC 7143 11.17 | a Reject has the residual count of an earlier response",
+    kind="unsolicited",  # the small target; LIO 6.1 is known to set these bits, so its Rejects are not judged
+)
+def reject_reserved(talk: ProxyConnection, pdu: Pdu) -> Any:
+    return pdu.parts().override_bytes(44, b"\0\0\x08\0") if isinstance(pdu, Reject) else pdu
+
+
 @mutant("digest-unasked | RFC 7143 13.1 | PDUs have a header digest that was not negotiated")
 def digest_unasked(talk: ProxyConnection, pdu: Pdu) -> Any:
     plain = not isinstance(pdu, LoginResponse) and talk.digests == (False, False)

@@ -408,6 +408,14 @@ def final_async_id_other(talk: SmbProxyConnection, message: SmbMessage) -> bytes
     return message.encoded().override(async_id=message.header["async_id"] + 1).data
 
 
+@mutant("final-synchronous | MS-SMB2 3.3.4.1 | the final response to a CHANGE_NOTIFY is synchronous")
+def final_synchronous(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    is_final = message.flags & Flags.ASYNC and message.status != SmbStatus.PENDING
+    if message.command != SmbCommand.CHANGE_NOTIFY or not is_final:
+        return message.raw
+    return message.encoded().override(header_flags=message.flags & ~Flags.ASYNC).data
+
+
 @requests("tree-disconnect-ignored | MS-SMB2 3.3.5.8 | opens of a tree that is disconnected stay in use")
 def tree_disconnect_ignored(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
     if message.command != SmbCommand.TREE_DISCONNECT:

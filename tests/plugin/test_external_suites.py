@@ -251,6 +251,10 @@ def test_a_missing_program_or_capability_is_one_skip(run_suite, old: str, new: s
             EXPECTED.format(tests='"x"').replace("expires", "#"),
             "*an expected failure requires `owner` and `expires`*",
         ),
+        (
+            KNOWN.format(tests='"x"').replace("tests", "faults"),
+            "*`faults` is not possible here: no reply of an external suite is judged*",
+        ),
     ],
 )
 def test_an_error_in_the_file_is_reported(run_suite, pytester, file: str, message: str):

@@ -32,6 +32,15 @@ outcome = "skip"
 reason = "r"
 reference = "s"
 """
+FAULTS = """\
+[[known_issues]]
+faults = ["a bit is set"]
+implementation = "box"
+versions = "==2"
+where = { protocol = "iscsi" }
+reason = "r"
+reference = "s"
+"""
 ALLOW = SKIP.replace('outcome = "skip"', 'outcome = "allow"\nmessage = ["", "x*"]').replace("A-2", "A-3")
 
 
@@ -62,6 +71,12 @@ def test_an_entry_about_versions_needs_no_last_day(tmp_path):
     text = SKIP.replace("where", 'implementation = "box"\nversions = "==2"\nwhere')
     (skip,) = read_suite_table(write(tmp_path, text))
     assert (skip.entry.expires, skip.entry.implementation) == (None, "box")
+
+
+def test_an_entry_about_faults_is_about_no_case(tmp_path):
+    (known,) = read_suite_table(write(tmp_path, FAIL.partition("[[")[0] + FAULTS))
+    assert (known.entry.faults, known.entry.cases, known.cases) == (("a bit is set",), (), ())
+    assert not known.covers_case("A-1")
 
 
 @pytest.mark.parametrize("name", ["known.toml", "expectations.toml"])
@@ -145,6 +160,22 @@ TABLE = "known_issues.toml"
             SHARED + SKIP.replace("where", 'implementation = "box"\nwhere'),
             "`implementation` requires `versions`",
         ),
+        (
+            SHARED + FAULTS.replace("where", 'cases = ["A-1"]\nmessage = ["x"]\nwhere'),
+            "`faults` does not allow `cases`, `message`: the entry is not about a case",
+        ),
+        (
+            SHARED + FAULTS.replace("where", "strict = false\nwhere"),
+            "`faults` does not allow `strict`: the entry is not about a case",
+        ),
+        (
+            SHARED + FAULTS.replace('implementation = "box"\nversions = "==2"\n', ""),
+            "`faults` requires `implementation`, its name at the target",
+        ),
+        (SHARED + FAULTS.replace('versions = "==2"\n', ""), "`implementation` requires `versions`"),
+        (FAULTS, "an expected failure requires `owner` and `expires`"),
+        (SHARED + FAULTS.replace('["a bit is set"]', "[]"), "expected a list of at least 1"),
+        (SHARED + FAULTS.replace("faults", "# faults"), "`cases` is missing, or `faults`"),
         (FAIL + "run = false\n", "known_issues.run: no such key"),
         (FAIL + 'on = "V"\n', "known_issues.on: no such key"),
     ],

@@ -19,6 +19,7 @@ from storagetest.wire.iscsi.pdu import (
     NopIn,
     NopOut,
     ReadyToTransfer,
+    Reject,
     ScsiCommand,
     ScsiResponse,
     SnackRequest,
@@ -181,16 +182,33 @@ def test_what_a_snack_asked_for_again_has_its_old_number(asked: list[Pdu], fault
     assert len(watch.faults()) == faults
 
 
-def test_reserved_bits_are_a_violation() -> None:
+@pytest.mark.parametrize(
+    ("pdu", "at", "rule", "fault"),
+    [
+        (
+            ScsiResponse(itt=1, stat_sn=10, underflow=True, residual=1024, **WINDOW),
+            8,
+            "reserved",
+            "a reserved bit is set in a PDU of the target (RFC 7143 11)",
+        ),
+        (
+            Reject(reason=5, stat_sn=10, **WINDOW),
+            23,
+            "reserved-reject",
+            "a reserved bit is set in a Reject of the target (RFC 7143 11.17)",
+        ),
+    ],
+)
+def test_reserved_bits_are_a_violation(pdu: Pdu, at: int, rule: str, fault: str) -> None:
     watch = watched(READ)
-    last = ScsiResponse(itt=1, stat_sn=10, underflow=True, residual=1024, **WINDOW)
-    raw = last.parts().override_bytes(8, b"\x01").bhs
+    raw = pdu.parts().override_bytes(at, b"\x01").bhs
     stream = PduReceiver()
     stream.receive_data(raw)
     found = stream.next_event()
     assert isinstance(found, ReceivedPdu)
     watch.received(found)
-    assert [one.rule for one in watch.violations] == ["reserved"]
+    assert [one.rule for one in watch.violations] == [rule]
+    assert watch.faults() == [fault]
 
 
 def test_a_valid_session_has_no_violations_and_ends_closed() -> None:

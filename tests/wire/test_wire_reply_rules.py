@@ -46,7 +46,7 @@ from storagetest.wire.nfs4.types import (
     nfsstat4,
 )
 from storagetest.wire.rpc.message import decode_reply, encode_call, encode_reply
-from storagetest.wire.smb2.codes import NotifyAction, SmbCommand
+from storagetest.wire.smb2.codes import Flags, NotifyAction, SmbCommand, SmbStatus
 from storagetest.wire.smb2.message import SmbEncoded, decode, request, response
 from storagetest.wire.smb2.replies import SmbRules
 
@@ -141,10 +141,36 @@ def test_a_compound_is_judged_by_operation_and_as_a_whole() -> None:
     assert any("more results than operations" in fault for fault in compound(1, 1, results=2))
 
 
-def smb(asked: SmbEncoded, answer: SmbEncoded) -> list[str]:
+def smb(asked: SmbEncoded, answer: SmbEncoded, interim: SmbEncoded | None = None) -> list[str]:
     rules = SmbRules()
     rules.sent(asked.override(message_id=5).data, related=False)
-    return rules.faults(decode(answer.override(message_id=5).data), None)
+    before = None if interim is None else decode(interim.override(message_id=5).data)
+    return rules.faults(decode(answer.override(message_id=5).data), before)
+
+
+@pytest.mark.parametrize(
+    ("async_id", "faults"),
+    [
+        (7, []),
+        (8, ["MS-SMB2 3.3.4.1: a response has another AsyncId than the interim one before it"]),
+        (None, ["MS-SMB2 3.3.4.1: a response after an interim one is not asynchronous"]),
+    ],
+)
+def test_a_final_response_after_an_interim_one_is_asynchronous(
+    async_id: int | None, faults: list[str]
+) -> None:
+    def answer(status: int, number: int) -> SmbEncoded:
+        flags = Flags.RESPONSE | Flags.ASYNC
+        return response(SmbCommand.LOCK, status=status).override(header_flags=flags, async_id=number)
+
+    final = response(SmbCommand.LOCK) if async_id is None else answer(0, async_id)
+    assert smb(request(SmbCommand.LOCK), final, answer(SmbStatus.PENDING, 7)) == faults
+
+
+def test_what_else_a_synchronous_final_response_breaks_is_judged() -> None:
+    interim = response(SmbCommand.READ, status=SmbStatus.PENDING)
+    final = response(SmbCommand.READ, b"more", buffer_offset=80)
+    assert len(smb(request(SmbCommand.READ, length=3), final, interim)) == 2
 
 
 @pytest.mark.parametrize(("size", "text"), [(4, ""), (5, "more than was asked for")])

@@ -14,6 +14,16 @@ One entry has the same keys wherever it is written: under ``known_issues`` in ta
         expires: 2027-03-31
         reference: https://bugs.example.com/1234
 
+An entry with ``faults`` in place of ``cases`` is about a rule that is judged on every reply that a case
+receives (``storagetest.plugin.conformance.repeated_faults``); it names the sentences of such rules::
+
+      - faults: ["MS-SMB2 3.3.5.12: READ: it returns more than was asked for"]
+        implementation: acme-nas
+        versions: ">=9.1,<9.3"
+        reason: a READ returns whole blocks
+        owner: storage team
+        expires: 2027-03-31
+
 In targets.yaml the section may also be the path of a YAML file with such a list. Rules:
 
 1. Cases, variants and messages are globs (fnmatch(3)). A variant is named by its id or by its target's name.
@@ -24,7 +34,10 @@ In targets.yaml the section may also be the path of a YAML file with such a list
    If the version is not known, an entry with ``versions`` is not about the case.
 3. An expected failure names implementation, versions and message. Any other entry has ``versions`` or a last
    day; one about all cases has a last day.
-4. An entry holds through its last day, in the local time of the machine that runs pytest. Its last day is
+4. An entry has either cases or faults. One with faults names implementation and versions, and has no
+   outcome: what it names is no fault of any case, and all else about each case is as without the entry. A
+   sentence is no glob, so that an entry covers no other rule.
+5. An entry holds through its last day, in the local time of the machine that runs pytest. Its last day is
    at most a year ahead.
 """
 
@@ -96,11 +109,18 @@ _EXAMPLE = {
 }
 
 
+_OF_CASES = ("cases", "outcome", "message", "strict")
+"""Keys that are about cases, which an entry with ``faults`` does not have."""
+
+
 class KnownIssueFields(Model):
     """Fields of an entry in any of the files."""
 
-    cases: Annotated[Items[Glob], Field(min_length=1)]
+    cases: Annotated[Items[Glob], Field(min_length=1)] = ()
     """Ids of cases, or globs of them."""
+
+    faults: Annotated[Items[Glob], Field(min_length=1)] = ()
+    """In place of `cases`: sentences of rules that are judged on every reply, as a failure has them."""
 
     variants: Annotated[Items[Glob], Field(min_length=1)] = ("*",)
     """The variants that the entry applies to, by id or by target, or globs of them; default: all."""
@@ -142,10 +162,14 @@ class KnownIssueFields(Model):
             raise ValueError(f"where: no protocol has an option {', '.join(unknown)}")
         if self.versions and not self.implementation:
             raise ValueError("`versions` requires `implementation`, whose versions they are")
-        if self.outcome == "skip" and self.message:
+        if self.faults:
+            self._check_faults()
+        elif not self.cases:
+            raise ValueError("`cases` is missing, or `faults`: an entry names the ids of cases or sentences")
+        elif self.outcome == "skip" and self.message:
             raise ValueError("`outcome: skip` does not allow `message`: the case is not run")
         missing = [name for name in _REQUIRED[self.outcome] if not getattr(self, name)]
-        if missing:
+        if missing and not self.faults:
             raise ValueError(
                 f"{_MEANING[self.outcome]} requires {' and '.join(map(_EXAMPLE.__getitem__, missing))}"
             )
@@ -155,6 +179,13 @@ class KnownIssueFields(Model):
             raise ValueError("`message` matches every failure: name the text of the one that is expected")
         self._check_end()
         return self
+
+    def _check_faults(self) -> None:
+        surplus = [f"`{name}`" for name in _OF_CASES if name in self.model_fields_set]
+        if surplus:
+            raise ValueError(f"`faults` does not allow {', '.join(surplus)}: the entry is not about a case")
+        if not self.implementation:
+            raise ValueError(f"`faults` requires {_EXAMPLE['implementation']}")
 
     def _check_end(self) -> None:
         if self.expires is None and not self.versions:
@@ -178,7 +209,7 @@ class KnownIssueEntry(KnownIssueFields):
 
 
 class TableIssueEntry(KnownIssueFields):
-    """An entry of ``*.external.toml``: it has a scope, and an expected failure has a last day."""
+    """An entry of a TOML file: it has a scope, and an expected failure has a last day."""
 
     @model_validator(mode="after")
     def _limited(self) -> Self:
@@ -188,6 +219,16 @@ class TableIssueEntry(KnownIssueFields):
             raise ValueError(
                 "an expected failure requires `owner` and `expires`, in the entry or for the file"
             )
+        return self
+
+
+class ExternalIssueEntry(TableIssueEntry):
+    """An entry of ``*.external.toml``: it is about tests, whose replies storagetest does not see."""
+
+    @model_validator(mode="after")
+    def _about_tests(self) -> Self:
+        if self.faults:
+            raise ValueError("`faults` is not possible here: no reply of an external suite is judged")
         return self
 
 

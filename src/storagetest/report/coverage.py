@@ -48,6 +48,18 @@ _RENAMED_MEMBERS = {"spares": "no_mutant_reason"}
 
 
 @dataclass(frozen=True, slots=True)
+class KnownFault:
+    """A rule that is judged on every reply, and that this target is known to break.
+
+    ``fault`` is the rule's sentence, ``reason`` the deviation, ``reference`` the text of the standard.
+    """
+
+    fault: str
+    reason: str
+    reference: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class CaseRecord:
     """One conformance case on one target.
 
@@ -56,6 +68,7 @@ class CaseRecord:
     ``message`` is why it did not pass; ``seconds`` how long it took. ``because`` is the id of the failed case
     because of which this case was skipped, "" if it was not. ``required`` is what the case requires, in one
     sentence. Of a known issue, ``reason`` is the deviation and ``reference`` the text of the standard.
+    ``known_faults`` are those that the replies of this case have; they do not affect its outcome.
     """
 
     id: str
@@ -73,6 +86,7 @@ class CaseRecord:
     required: str = ""
     reason: str = ""
     reference: str = ""
+    known_faults: tuple[KnownFault, ...] = ()
 
     @property
     def remark(self) -> str:
@@ -95,6 +109,7 @@ class CaseRecord:
                     "outcome": CaseOutcome(document["outcome"]),
                     "observed": tuple(document.get("observed", ())),
                     "kills": tuple(document.get("kills", ())),
+                    "known_faults": tuple(KnownFault(**known) for known in document.get("known_faults", ())),
                 }
             )
         except (KeyError, TypeError, ValueError) as error:
@@ -203,6 +218,28 @@ def cause_lines(records: Sequence[CaseRecord]) -> list[str]:
         ),
         f"failed: {red}; not judged because of {len(counted)} of these: {sum(counted.values())}",
     ]
+
+
+def known_faults(records: Iterable[CaseRecord]) -> Mapping[tuple[str, KnownFault], list[CaseRecord]]:
+    """Return the known faults of each target, with the cases whose replies have them."""
+    found: dict[tuple[str, KnownFault], list[CaseRecord]] = {}
+    for record in records:
+        for known in record.known_faults:
+            found.setdefault((record.target, known), []).append(record)
+    return found
+
+
+def known_fault_lines(records: Iterable[CaseRecord]) -> list[str]:
+    """Return a line for each known fault of each target."""
+    return [
+        f"known deviation{f' of {target}' if target else ''}, in the replies of {_count(len(cases))}: "
+        f"{known.fault}: {known.reason}"
+        for (target, known), cases in known_faults(records).items()
+    ]
+
+
+def _count(cases: int) -> str:
+    return f"{cases} case{'s' * (cases != 1)}"
 
 
 def standard(section: str) -> str:

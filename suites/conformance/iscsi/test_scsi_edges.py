@@ -225,9 +225,12 @@ def test_a_miscompare_names_its_offset_anywhere_in_the_block(unit, scratch):
 # MODE SELECT
 
 
-def _current(unit: LogicalUnit, page: int) -> bytes:
-    """Return the header and the page as MODE SELECT(6) takes them; skip if the page is not there."""
-    answer = unit.run(c.MODE_SENSE_6, read=255, page=page, dbd=1, allocation=255)
+def _current(unit: LogicalUnit, page: int, *, control: int = 0) -> bytes:
+    """Return the header and the page as MODE SELECT(6) takes them; skip if the page is not there.
+
+    ``control`` is PC: the current values, or a mask of the changeable ones (1).
+    """
+    answer = unit.run(c.MODE_SENSE_6, read=255, page=page, page_control=control, dbd=1, allocation=255)
     if not answer.good or len(answer.data) < 6:
         pytest.skip(f"no mode page {page:02x}h: {answer}")
     size = 2 + answer.data[5]
@@ -242,7 +245,14 @@ def _select(unit: LogicalUnit, data: bytes) -> ScsiResult:
     return answer
 
 
-CACHING = 0x08
+CACHING, CONTROL = 0x08, 0x0A
+
+# Bits that are a field of their own, by page and byte: IC to RCD, FSW, LBCSS, DRA (SBC-3, Caching mode page);
+# D_SENSE, GLTSD, RLEC, TAS (SPC-4, Control mode page). A change of them hides or protects no data.
+BITS = {
+    CACHING: ((2, (0x80, 0x40, 0x20, 0x10, 0x08, 0x04, 0x02, 0x01)), (12, (0x80, 0x40, 0x20))),
+    CONTROL: ((2, (0x04, 0x02, 0x01)), (5, (0x40,))),
+}
 
 
 @pytest.mark.case("SCS-MSEL-01", section="SPC-4 MODE SELECT(6)", kills=("mode-select-refused",))
@@ -276,6 +286,97 @@ def test_mode_select_of_a_value_that_is_not_changeable_is_refused(unit):
     refusals = (Asc.INVALID_FIELD_IN_PARAMETER_LIST, Asc.INVALID_FIELD_IN_CDB)
     assert answer.check(SenseKey.ILLEGAL_REQUEST, *refusals), f"{answer}; RCD is not changeable"
     assert _current(unit, CACHING) == before, f"{answer}, but the page has changed"
+
+
+def _selectable(unit: LogicalUnit, page: int) -> bytes:
+    """Return the current values of a page; skip if MODE SELECT without SP takes none (SPC-4, SP)."""
+    before = _current(unit, page)
+    answer = _select(unit, before)
+    if not answer.good:
+        pytest.skip(f"MODE SELECT of the current values is refused: {answer}")
+    return before
+
+
+@pytest.fixture
+def selected(unit, scratch) -> tuple[int, bytes]:  # noqa: ARG001  # mode pages are the target's state
+    """Return the code and the current values of the Caching mode page, or of the Control mode page."""
+    there = unit.run(c.MODE_SENSE_6, read=255, page=CACHING, dbd=1, allocation=255)
+    page = CACHING if there.good else CONTROL
+    return page, _selectable(unit, page)
+
+
+@pytest.mark.case(
+    "SCS-MSEL-04",
+    section="SPC-4 MODE SELECT(6), PARAMETER LIST LENGTH",
+    kills=("mode-select-cut",),
+    builds_on=("SCS-MSEL-01",),
+)
+def test_mode_select_of_a_list_that_is_cut_is_refused(unit, selected):
+    """A list that ends within the header or within a page is of a wrong length, and changes nothing."""
+    page, before = selected
+    for size in (2, 5, len(before) - 1):
+        answer = _select(unit, before[:size])
+        assert answer.check(SenseKey.ILLEGAL_REQUEST, Asc.PARAMETER_LIST_LENGTH_ERROR), (
+            f"{answer}: the list has {size} of {len(before)} bytes"
+        )
+        assert _current(unit, page) == before, f"{answer}, but the page has changed"
+
+
+@pytest.mark.case(
+    "SCS-MSEL-05",
+    section="SPC-4 MODE SELECT(6), page length",
+    level="SHOULD",
+    kills=("mode-select-any",),
+    builds_on=("SCS-MSEL-01",),
+)
+def test_mode_select_of_a_page_of_another_length_is_refused(unit, selected):
+    """The length is that of MODE SENSE for the same page; a longer page changes nothing."""
+    page, before = selected
+    longer = before[:5] + bytes((before[5] + 2,)) + before[6:] + bytes(2)
+    answer = _select(unit, longer)
+    refusals = (Asc.INVALID_FIELD_IN_PARAMETER_LIST, Asc.PARAMETER_LIST_LENGTH_ERROR)
+    assert answer.check(SenseKey.ILLEGAL_REQUEST, *refusals), (
+        f"{answer}: PAGE LENGTH is {longer[5]}; that of MODE SENSE is {before[5]}"
+    )
+    assert _current(unit, page) == before, f"{answer}, but the page has changed"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(CACHING, id="caching", marks=pytest.mark.case("SCS-MSEL-06")),
+        pytest.param(CONTROL, id="control", marks=pytest.mark.case("SCS-MSEL-07")),
+    ],
+)
+@pytest.mark.case(
+    section="SPC-4 MODE SELECT(6), changeable values",
+    kills=("mode-select-second",),
+    builds_on=("SCS-MSEL-01",),
+)
+@pytest.mark.usefixtures("scratch")
+def test_each_bit_that_is_not_changeable_stays(unit, page):
+    """What the mask of MODE SENSE has as 0 is refused if its value is another than the current one."""
+    before, mask = _selectable(unit, page), _current(unit, page, control=1)
+    if len(mask) != len(before):
+        pytest.skip(f"the mask of changeable values has {len(mask)} bytes, the page {len(before)}")
+    fixed = [
+        (4 + byte, bit)
+        for byte, bits in BITS[page]
+        for bit in bits
+        if 4 + byte < len(mask) and not mask[4 + byte] & bit
+    ]
+    try:
+        for at, bit in fixed:
+            wrong = bytearray(before)
+            wrong[at] ^= bit
+            answer = _select(unit, bytes(wrong))
+            where = f"bit {bit:02x}h of byte {at - 4} of page {page:02x}h is not changeable"
+            refusals = (Asc.INVALID_FIELD_IN_PARAMETER_LIST, Asc.INVALID_FIELD_IN_CDB)
+            assert answer.check(SenseKey.ILLEGAL_REQUEST, *refusals), f"{answer}; {where}"
+            assert _current(unit, page) == before, f"{answer}, but the page has changed; {where}"
+    finally:
+        if _current(unit, page) != before:
+            _select(unit, before)
 
 
 # What a reservation allows to all

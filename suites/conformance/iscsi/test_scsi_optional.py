@@ -142,6 +142,32 @@ def test_descriptor_sense_data_have_their_stated_length(changeable):
         rest = rest[length:]
 
 
+@pytest.mark.case(
+    "SCS-DSENSE-04",
+    section="SPC-4 MODE SELECT(6), SP; MODE SENSE, PC",
+    kills=("mode-default-changed",),
+    builds_on=("SCS-DSENSE-01",),
+)
+def test_mode_select_without_sp_changes_the_current_values_alone(changeable):
+    """Changeable, default and saved values are as before, and so is every other field of the page."""
+    unit, _, page = changeable
+
+    def values(control: int) -> bytes:
+        answer = unit.run(c.MODE_SENSE_6, read=255, page=CONTROL, page_control=control, dbd=1, allocation=255)
+        return answer.data[4:] if answer.good else b""
+
+    before = {name: values(control) for control, name in ((1, "changeable"), (2, "default"), (3, "saved"))}
+    answer = set_d_sense(unit, page, descriptor=not page[2] & D_SENSE)
+    assert answer.good, answer
+    now, wanted = control_page(unit), page[:2] + bytes((page[2] ^ D_SENSE,)) + page[3:]
+    assert now == wanted, f"the page is {now.hex()}; only D_SENSE of {page.hex()} was changed"
+    for control, name in ((1, "changeable"), (2, "default"), (3, "saved")):
+        found = values(control)
+        assert found == before[name], (
+            f"the {name} values are {found.hex()}; before MODE SELECT they were {before[name].hex()}"
+        )
+
+
 # GET LBA STATUS
 
 

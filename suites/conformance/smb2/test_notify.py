@@ -82,7 +82,9 @@ def changes_up_to(opened, mid, name, kinds=NAMES):
 
 
 @pytest.mark.case(
-    "SMB-NOTIFY-ADDED", section="MS-FSCC 2.7.1", kills=("notify-action-other", "notify-name-other")
+    "SMB-NOTIFY-ADDED",
+    section="MS-FSCC 2.7.1",
+    kills=("notify-action-other", "notify-name-other", "final-synchronous"),
 )
 def test_a_new_file_is_added(opened, other):
     mid = ready(opened, other, NAMES)

@@ -8,7 +8,7 @@ import pytest
 from storagetest.cli import main
 from storagetest.errors import ResultError
 from storagetest.report.cli import current_spelling
-from storagetest.report.coverage import CaseOutcome, CaseRecord, Level, coverage, latest, load
+from storagetest.report.coverage import CaseOutcome, CaseRecord, KnownFault, Level, coverage, latest, load
 from storagetest.report.formats.coverage import html_page, markdown
 
 
@@ -88,6 +88,7 @@ def record(
     return CaseRecord(identifier, section, Level.MUST, outcome, target="flash", **more)  # type: ignore[arg-type]
 
 
+STALE = KnownFault("a bit is set", "bytes are stale", "bits are zero")
 RECORDS = [
     record("B", "3.10"),
     record("A", "3.9", CaseOutcome.FAILED, message="first line | with a bar\nsecond"),
@@ -98,7 +99,7 @@ RECORDS = [
 
 def test_a_record_survives_json() -> None:
     details = {"observed": ("x",), "kills": ("m",), "seconds": 0.5, "message": "no", "no_mutant_reason": "s"}
-    one = record("A", "1", CaseOutcome.WARNED, **details)
+    one = record("A", "1", CaseOutcome.WARNED, known_faults=(STALE,), **details)
     assert CaseRecord.from_json(one.to_json()) == one
 
 
@@ -109,6 +110,7 @@ def test_a_record_survives_json() -> None:
         {"id": "A"},
         {**record("A", "1").to_json(), "level": "SHALL"},
         {**record("A", "1").to_json(), "x": 1},
+        {**record("A", "1").to_json(), "known_faults": [{"fault": "a bit is set"}]},
     ],
 )
 def test_what_is_no_record_is_refused(broken: dict[str, object]) -> None:
@@ -148,6 +150,19 @@ def test_the_html_page_escapes_and_opens_where_something_failed() -> None:
     ):
         assert text in page
     assert "http" not in page
+
+
+def test_a_known_fault_is_one_line_of_its_target() -> None:
+    """A file of an earlier release has none."""
+    records = [*RECORDS, *(record(name, "4", known_faults=(STALE,)) for name in "EF")]
+    line = "known deviation of flash, in the replies of 2 cases: a bit is set: bytes are stale"
+    assert markdown(records).splitlines().count(f"- {line}") == 1
+    assert html_page(records).count(line) == 1
+    assert "known deviation" not in markdown(RECORDS)
+    assert "| E |" not in markdown(records)
+    old = record("A", "1").to_json()
+    del old["known_faults"]
+    assert CaseRecord.from_json(old).known_faults == ()
 
 
 def test_the_command_prints_or_writes_by_the_name(

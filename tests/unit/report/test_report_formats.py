@@ -15,7 +15,7 @@ from storagetest.measure.run import Better, Metric
 from storagetest.measure.stats import estimate
 from storagetest.measure.unit import Unit
 from storagetest.report.baseline import save
-from storagetest.report.coverage import CaseOutcome, CaseRecord, Level
+from storagetest.report.coverage import CaseOutcome, CaseRecord, KnownFault, Level
 from storagetest.report.formats.base import ReportFormat, formats
 from storagetest.report.formats.markdown import MOST_BYTES, FailedCase, SessionSummary, markdown
 from storagetest.report.formats.openmetrics import openmetrics
@@ -198,13 +198,15 @@ def test_long_runs_have_an_end_and_say_so(make_record):
 
 
 def test_sections_of_the_standards_are_folded_by_target():
+    known = KnownFault("a bit is set", "bytes are stale")
     cases = [
         CaseRecord("A", "RFC 7143 3", Level.MUST, CaseOutcome.FAILED, target="box"),
-        CaseRecord("B", "RFC 7143 3", Level.MUST, CaseOutcome.PASSED, target="box"),
+        CaseRecord("B", "RFC 7143 3", Level.MUST, CaseOutcome.PASSED, target="box", known_faults=(known,)),
     ]
     text = markdown([], cases=cases)
     assert "<details><summary>box: 1 passed, 1 failed</summary>" in text
     assert ["RFC 7143 3", "1", "1"] in rows(text)
+    assert "- known deviation of box, in the replies of 1 case: a bit is set: bytes are stale\n" in text
 
 
 def test_the_command(write_results, make_record, capsys):

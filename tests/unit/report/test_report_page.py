@@ -14,7 +14,7 @@ from storagetest.measure.unit import Unit
 from storagetest.report.base import Record
 from storagetest.report.baseline import BaselineFile, entries_of
 from storagetest.report.compare import compare_stored
-from storagetest.report.coverage import CaseOutcome, CaseRecord, Level
+from storagetest.report.coverage import CaseOutcome, CaseRecord, KnownFault, Level
 from storagetest.report.page.document import SECTIONS, document
 from storagetest.report.page.model import build_page_data
 from storagetest.report.papers.rerun import with_claims, with_point
@@ -301,6 +301,26 @@ def test_a_finding_is_explained_with_its_section_and_its_reason():
     ):
         assert words in text
     assert "1 known" not in text
+
+
+def test_a_known_fault_of_many_cases_is_one_finding():
+    known = KnownFault("a bit is set", "bytes are stale", "bits are zero")
+    cases = [
+        CaseRecord(f"A-{n}", "X 1", Level.MUST, CaseOutcome.PASSED, target="lio", known_faults=(known,))
+        for n in range(12)
+    ]
+    page = page_of([], cases=cases)
+    text = part(page, "findings")
+    assert text.count("<article") == 1
+    for words in (
+        "lio: bytes are stale",
+        "<dt>The target</dt><dd>a bit is set</dd>",
+        "<dt>The standard</dt><dd>bits are zero</dd>",
+        "A-8, A-9, and 2 more</dd>",
+    ):
+        assert words in text
+    assert "<dt>Section" not in text
+    assert "1 known deviation" in part(page, "verdict")
 
 
 def test_what_was_found_stands_apart_from_what_is_required():

@@ -39,7 +39,14 @@ from storagetest.plugin.items import is_worker, item_variant, parameters_of, wir
 from storagetest.plugin.outcomes import Invalid, mark_failed
 from storagetest.plugin.run_state import KEY
 from storagetest.report.allure import reporter as allure
-from storagetest.report.coverage import CaseOutcome, CaseRecord, Level, cause_lines, coverage
+from storagetest.report.coverage import (
+    CaseOutcome,
+    CaseRecord,
+    KnownFault,
+    Level,
+    cause_lines,
+    coverage,
+)
 from storagetest.wire.ladder import Decoder, ladder
 from storagetest.wire.pcap import pcap_of
 from storagetest.wire.tcp import RecordedConnection
@@ -56,6 +63,7 @@ _DURATION = pytest.StashKey[float]()
 _MUST_FAIL = pytest.StashKey[bool]()
 _BECAUSE = pytest.StashKey[Cause | None]()
 _KNOWN = pytest.StashKey["tuple[str, str]"]()
+_KNOWN_FAULTS = pytest.StashKey[list[KnownFault]]()
 _SHOWN_LINES = 60
 _LONGEST_NAME = 200
 """Characters of a file name without its number and suffix: file systems allow 255 bytes."""
@@ -200,6 +208,11 @@ def note_known_issue(item: pytest.Item, reason: str, reference: str) -> None:
     item.stash[_KNOWN] = (reason, reference)
 
 
+def note_known_fault(item: pytest.Item, known: KnownFault) -> None:
+    """Note a known fault of a reply for the record of the case, whatever its outcome."""
+    item.stash.setdefault(_KNOWN_FAULTS, []).append(known)
+
+
 def fail_at_every_level(item: pytest.Item) -> None:
     """Report the failure of the case as that of a MUST: an entry about it is wrong."""
     item.stash[_MUST_FAIL] = True
@@ -250,6 +263,7 @@ class Conformance:
         item.stash[_OBSERVED] = []
         item.stash[_BECAUSE] = None
         item.stash[_MUST_FAIL] = False
+        item.stash[_KNOWN_FAULTS] = []
         case = case_of(item)
         if case is None:
             return
@@ -305,6 +319,7 @@ class Conformance:
         because = item.stash.get(_BECAUSE, None)
         known = outcome is CaseOutcome.KNOWN
         reason, reference = item.stash.get(_KNOWN, ("", "")) if known else ("", "")
+        known_faults: list[KnownFault] = item.stash.get(_KNOWN_FAULTS, [])
         values = asdict(case)
         del values["builds_on"]
         record = CaseRecord(
@@ -319,6 +334,7 @@ class Conformance:
             required=findings.requirement_of(item),
             reason=reason,
             reference=reference,
+            known_faults=tuple(known_faults),
         )
         if self._causes is not None:
             is_claim = error is not None and not isinstance(error, NoClaim)

@@ -16,7 +16,11 @@ Rules:
    ``PSX-OPEN-EXCL``) or every suite.
 6. An entry about some versions of an implementation applies only if the version is known. The implementation
    is what the targets file claims, completed by what a suite identifies; the two must agree.
-7. The summary has a line for each entry of the targets file. It has a line for an entry of a table only if
+7. An entry with ``faults`` is about rules that every reply is judged by, and not about cases
+   (:func:`excuse_faults`). While it applies, its sentences are no fault of any case. The record of each case
+   that received such a reply has them, and the summary has a line for each target and sentence: ``known``, or
+   ``NOT SEEN`` if whole suites ran and no reply had it. That is no failure.
+8. The summary has a line for each entry of the targets file. It has a line for an entry of a table only if
    the entry must be removed or renewed. It has a line for each target whose version is not known, if an
    entry does not apply for that reason.
 """
@@ -40,12 +44,14 @@ from storagetest.plugin.conformance.cases import (
     case_of,
     downgrade_to_may,
     fail_at_every_level,
+    note_known_fault,
     note_known_issue,
 )
 from storagetest.plugin.conformance.causes import NoClaim
 from storagetest.plugin.conformance.known_issues_table import read_suite_table
 from storagetest.plugin.items import is_worker
 from storagetest.plugin.run_state import KEY
+from storagetest.report.coverage import KnownFault
 
 CLAIMS = (AssertionError, RemoteProtocolError, pytest.fail.Exception)
 """Exceptions of a false claim about the target; any other exception is no known issue."""
@@ -59,8 +65,17 @@ _APPLIED = pytest.StashKey[list[KnownIssue]]()
 _NO_VERSION = pytest.StashKey[str]()
 """Why entries about some versions do not apply: the version is not known."""
 
-_STATE = "storagetest_known"
-"""Attribute of a report: (state of the entry, its text) for the summary."""
+_FOUND = pytest.StashKey[Implementation]()
+"""The implementation of the item's target, as far as it is known."""
+
+_FAULT_STATES = pytest.StashKey[list[tuple[str, str]]]()
+"""Of entries with faults: (state of the entry, its text) for the summary."""
+
+_NOT_SEEN = "NOT SEEN"
+"""State of an entry with faults that applies to a case, and whose sentence no reply of the case has."""
+
+_STATES = "storagetest_known"
+"""Attribute of a report: pairs (state of an entry, its text) for the summary."""
 
 _UNVERSIONED = "storagetest_known_no_version"
 """Attribute of a report: why entries about some versions did not apply."""
@@ -96,6 +111,7 @@ def apply_known_issues(
         except ValueError as error:
             message = f"targets.{variant.target}.implementation: {error}. Correct it, or remove it."
             raise ConfigError(message, place=variant.place) from None
+    item.stash[_FOUND] = implementation
     applied = item.stash.setdefault(_APPLIED, [])
     item.stash[_NO_VERSION] = ""
     for issue in issues:
@@ -131,6 +147,40 @@ def apply_identified(item: pytest.Item, found: Implementation) -> bool:
     return apply_known_issues(item, _entries(item), case.id, variant, found=found)
 
 
+def excuse_faults(item: pytest.Item, sentences: Iterable[str]) -> list[str]:
+    """Return those of ``sentences`` that no entry has as a known fault of the item's target, each once.
+
+    The known ones are noted for the record of the case and for the summary.
+    """
+    received = list(dict.fromkeys(sentences))
+    left = list(received)
+    variant = item.config.stash[KEY].variant_of(item)
+    if variant is None:
+        return left
+    implementation = item.stash.get(_FOUND, variant.implementation)
+    states = item.stash.setdefault(_FAULT_STATES, [])
+    for issue in _entries(item):
+        covered = issue.covers_target(variant, implementation) if issue.entry.faults else False
+        for sentence in issue.entry.faults if covered is not False else ():
+            text = f"{issue.entry.expires}: {variant.target}: {sentence}: {issue}"
+            if sentence not in received:
+                if covered and not issue.is_over():
+                    states.append((_NOT_SEEN, f"until {text}"))
+            elif sentence not in left:
+                continue  # another entry has it
+            elif covered is None:
+                item.stash[_NO_VERSION] = _no_version(variant, implementation)
+            elif issue.is_over():
+                states.append(("EXPIRED", text))
+                item.add_report_section("call", "known issue", _expired_text(issue))
+            else:
+                left.remove(sentence)
+                states.append(("known", f"until {text}"))
+                entry = issue.entry
+                note_known_fault(item, KnownFault(sentence, entry.reason, entry.reference or ""))
+    return left
+
+
 def _apply(item: pytest.Item, issue: KnownIssue, variant: Variant) -> None:
     if issue.entry.outcome == "allow":
         item.stash.setdefault(_ALLOWED, []).append(issue)
@@ -160,7 +210,7 @@ def _expired_text(issue: KnownIssue) -> str:
 def register(config: pytest.Config) -> None:
     """Register the summary of known and expired entries in the controller."""
     if not is_worker(config):
-        config.pluginmanager.register(_Summary(), "storagetest-known")
+        config.pluginmanager.register(_Summary(config), "storagetest-known")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -259,6 +309,7 @@ def _collected_completely(config: pytest.Config, items: Iterable[pytest.Item]) -
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
     """Fail a case that an expired entry skips, unless the case has another skip mark."""
+    item.stash[_FAULT_STATES] = []
     issue = item.stash.get(_NOT_RUN, None)
     if issue is not None and issue.is_over() and len(list(item.iter_markers("skip"))) == 1:
         _fail_not_run(issue)
@@ -338,20 +389,22 @@ def pytest_runtest_makereport(
     report = yield
     vars(item).pop("repr_failure", None)
     issue, not_run = item.stash.get(_EXPECTED, None), item.stash.get(_NOT_RUN, None)
+    states = list(item.stash.get(_FAULT_STATES, ())) if report.when == "call" else []
     if report.when == "call" and item.stash.get(_NO_VERSION, ""):
         setattr(report, _UNVERSIONED, item.stash[_NO_VERSION])
     if not_run is not None and not_run.is_over() and report.failed:
-        setattr(report, _STATE, ("EXPIRED", f"{not_run.entry.expires}: {not_run}"))
+        states.append(("EXPIRED", f"{not_run.entry.expires}: {not_run}"))
     elif report.when != "call":
         return report
     elif (expired := _expired(item)) is not None:
-        setattr(report, _STATE, ("EXPIRED", f"{expired.entry.expires}: {expired}"))
+        states.append(("EXPIRED", f"{expired.entry.expires}: {expired}"))
     elif issue is not None and report.failed and call.excinfo is None:  # a strict xfail that passed
         report.longrepr = f"the case passes: remove the entry ({_text(issue)})"
         fail_at_every_level(item)
-        setattr(report, _STATE, ("PASSES", f"until {issue.entry.expires}: {issue}"))
+        states.append(("PASSES", f"until {issue.entry.expires}: {issue}"))
     elif issue is not None and hasattr(report, "wasxfail") and issue.in_targets_file:
-        setattr(report, _STATE, ("known", f"until {issue.entry.expires}: {issue}"))
+        states.append(("known", f"until {issue.entry.expires}: {issue}"))
+    setattr(report, _STATES, states)
     return report
 
 
@@ -373,7 +426,8 @@ def _message_only(
 class _Summary:
     """Summary of the entries; registered in the controller only."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
         self._cases: dict[tuple[str, str], list[str]] = {}
         self._unversioned: dict[str, int] = {}
 
@@ -382,12 +436,16 @@ class _Summary:
         text = getattr(report, _UNVERSIONED, None)
         if text is not None:
             self._unversioned[text] = self._unversioned.get(text, 0) + 1
-        state = getattr(report, _STATE, None)
-        if state is not None:
-            self._cases.setdefault((state[0], state[1]), []).append(report.nodeid.rpartition("::")[2])
+        for state, text in getattr(report, _STATES, ()):
+            self._cases.setdefault((state, text), []).append(report.nodeid.rpartition("::")[2])
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print each entry once, with the number of its cases."""
+        option = self._config.option
+        whole = not (option.keyword or option.markexpr) and _collected_completely(self._config, ())[0]
+        for state, text in list(self._cases):
+            if state == _NOT_SEEN and (not whole or ("known", text) in self._cases):
+                del self._cases[state, text]
         if not self._cases and not self._unversioned:
             return
         terminalreporter.section("known issues")

@@ -1,6 +1,9 @@
 """Faults that nearly every case on a target would see are the failure of one: the first that is red by them.
 
-A case that ends otherwise (a known issue, a warning, an observation) reports a fault, and so does the next.
+A fault is a sentence of a rule that is judged on every reply, whatever the case is about. A case that ends
+otherwise (a known issue, a warning, an observation) reports a fault, and so does the next. A fault that an
+entry of known issues names for the target's implementation fails no case
+(:func:`~storagetest.plugin.conformance.known_issues.excuse_faults`).
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from storagetest.plugin.conformance.known_issues import excuse_faults
 from storagetest.plugin.items import item_variant
 
 _NAME = "storagetest-repeated-faults"
@@ -20,9 +24,13 @@ def register(config: pytest.Config) -> None:
 
 
 def fail_on_faults(item: pytest.Item, kinds: Iterable[str]) -> None:
-    """Raise AssertionError with those of ``kinds`` that no red case on the item's variant has reported."""
+    """Raise AssertionError with those of ``kinds`` that no red case on the item's variant has reported.
+
+    Those that are known of the target's implementation are noted and not raised.
+    """
+    kinds = excuse_faults(item, kinds)
     reported: _Reported | None = item.config.pluginmanager.get_plugin(_NAME)
-    new = list(dict.fromkeys(kinds)) if reported is None else reported.note(item, kinds)
+    new = kinds if reported is None else reported.note(item, kinds)
     assert not new, f"{'; '.join(new)}. Later cases of this run do not report it again"
 
 

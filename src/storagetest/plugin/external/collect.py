@@ -41,7 +41,7 @@ from pydantic import Field
 
 from storagetest.config import Variant, toml_source
 from storagetest.config.base import Items, Model
-from storagetest.config.known_issues import SECTION, Glob, TableIssueEntry
+from storagetest.config.known_issues import SECTION, ExternalIssueEntry, Glob
 from storagetest.config.validation import ValidationErrors, suggest
 from storagetest.errors import ConfigError
 from storagetest.external.base import ClientSuite, ControllerSuite, Suite, suites
@@ -140,7 +140,7 @@ def _read(path: Path) -> SuiteSelection:
     problems = ValidationErrors()
     try:
         root = toml_source.read(path)
-        issues = read_table_issues(root, TableIssueEntry, problems, alias="tests")
+        issues = read_table_issues(root, ExternalIssueEntry, problems, alias="tests")
         shared = (SECTION, *SHARED)
         keys = {name: node for name, node in (root.mapping or {}).items() if name not in shared}
         entry = problems.validate(ExternalEntry, replace(root, mapping=keys), "", also_known=shared)

@@ -120,6 +120,8 @@ def on_conformance(case: CaseRecord, *, ladders: str = "", capture: bytes = b"")
     for name, value in (("case", case.id), ("section", case.section), ("level", case.level.value)):
         hook.add_parameter(name=name, value=_Shown(value), excluded=True, mode=None)
     _attach("observed", "".join(f"{what}\n" for what in case.observed), "text/plain", "txt")
+    known = "".join(f"{each.fault}: {each.reason}\n" for each in case.known_faults)
+    _attach("known deviations", known, "text/plain", "txt")
     _attach("on the wire", ladders, "text/plain", "txt")
     _attach("capture for Wireshark", capture, "application/vnd.tcpdump.pcap", "pcap")
 

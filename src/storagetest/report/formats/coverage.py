@@ -17,9 +17,9 @@ from storagetest.report import requirements_page
 from storagetest.report.coverage import (
     CaseRecord,
     cause_lines,
-    causes,
     count_text,
     coverage,
+    known_fault_lines,
     latest,
     load,
     sections,
@@ -106,7 +106,8 @@ def markdown(records: Sequence[CaseRecord], *, title: str = "Coverage") -> str:
             markdown_row(["**all**", str(len(own)), *(totals[outcome] for outcome in table.outcomes)]),
             "",
         ]
-        lines += [f"- {line}" for line in cause_lines(own)] + [""] * bool(causes(own))
+        remarks = [*cause_lines(own), *known_fault_lines(own)]
+        lines += [f"- {line}" for line in remarks] + [""] * bool(remarks)
         if counted.worth_reading:
             lines += [
                 markdown_row(["case", "section", "level", "outcome", "observed"]),
@@ -127,7 +128,7 @@ def html_page(records: Sequence[CaseRecord], *, title: str = "Conformance covera
             "name": target,
             "total": len(own),
             "counts": count_text(coverage(own).totals),
-            "causes": cause_lines(own),
+            "remarks": [*cause_lines(own), *known_fault_lines(own)],
             "table": sections(own),
         }
         for target, own in _by_target(records).items()

@@ -13,7 +13,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from storagetest.report.base import Record, Status
-from storagetest.report.coverage import CaseOutcome, CaseRecord, cause_lines, count_text, coverage
+from storagetest.report.coverage import (
+    CaseOutcome,
+    CaseRecord,
+    cause_lines,
+    count_text,
+    coverage,
+    known_fault_lines,
+)
 from storagetest.report.formats.base import ResultsFormat, register
 from storagetest.report.metric_values import MetricValue, case_text, metric_values
 
@@ -177,7 +184,8 @@ def _conformance(cases: Sequence[CaseRecord]) -> list[str]:
         lines.append(_row(["---", *("---:" for _ in seen)]))
         for section, counts in list(counted.by_section.items())[:_MOST_ROWS]:
             lines.append(_row([_text(section), *(str(counts.get(outcome) or "") for outcome in seen)]))
-        lines += ["", *(f"- {_text(line)}" for line in cause_lines(own)), "", "</details>", ""]
+        remarks = [*cause_lines(own), *known_fault_lines(own)]
+        lines += ["", *(f"- {_text(line)}" for line in remarks), "", "</details>", ""]
     return lines
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from storagetest.report.coverage import CaseOutcome, CaseRecord
+from storagetest.report.coverage import CaseOutcome, CaseRecord, known_faults
 from storagetest.report.page.model import PageData, Section, group
 from storagetest.report.standards import section_title
 from storagetest.report.templates import render
@@ -18,6 +18,8 @@ _ORDER = (
 )
 _MOST = 60
 """Findings on the page (chosen)."""
+_MOST_CASES = 10
+"""Cases of a known fault that are named (chosen)."""
 
 _REQUIRED = "; required: "
 """Between what was found and what is required in the message of a violation."""
@@ -48,6 +50,23 @@ def _findings(data: PageData) -> Iterator[dict[str, object]]:
                 "reason": first.reason,
                 "reference": first.reference,
             }
+    for (target, known), cases in known_faults(data.cases).items():
+        yield {
+            "outcome": CaseOutcome.KNOWN.value,
+            "target": target,
+            "ids": _first([case.id for case in cases]),
+            "section": "",
+            "required": [],
+            "observed": known.fault,
+            "reason": known.reason,
+            "reference": known.reference,
+        }
+
+
+def _first(ids: list[str]) -> list[str]:
+    """Return the first of ``ids``, and how many there are more: nearly every case can have a known fault."""
+    left = len(ids) - _MOST_CASES
+    return [*ids[:_MOST_CASES], f"and {left} more"] if left > 0 else ids
 
 
 def _same(case: CaseRecord) -> tuple[str, ...]:

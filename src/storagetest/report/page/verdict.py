@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from storagetest.measure.bottleneck import Limiter
 from storagetest.report.base import Record, Status
-from storagetest.report.coverage import CaseOutcome, CaseRecord, cause_lines
+from storagetest.report.coverage import CaseOutcome, CaseRecord, cause_lines, known_faults
 from storagetest.report.metric_values import case_text
 from storagetest.report.page.model import PageData, Section, case_anchor, group, has_no_gate, plural
 from storagetest.report.templates import render
@@ -105,7 +105,7 @@ def _tiles(data: PageData) -> list[tuple[str, str, str]]:
         (statuses[Status.ERROR], "measuring errors", "failed"),
         (outcomes[CaseOutcome.FAILED], "requirements violated", "failed"),
         (outcomes[CaseOutcome.WARNED], "SHOULDs not kept", "invalid"),
-        (outcomes[CaseOutcome.KNOWN], "known deviations", "learning"),
+        (_known_deviations(data), "known deviations", "learning"),
         (outcomes[CaseOutcome.PASSED], "conformance cases passed", "passed"),
         (outcomes[CaseOutcome.OBSERVED], "choices observed", "plain"),
         (outcomes[CaseOutcome.ERROR], "conformance errors", "failed"),
@@ -162,8 +162,14 @@ def _of_cases(cases: Sequence[CaseRecord]) -> Iterator[NextStep]:
                 yield NextStep(outcome.value, head, case.remark, actions[outcome], "findings")
 
 
+def _known_deviations(data: PageData) -> int:
+    """Return the number of cases that are known issues, and of known faults of replies."""
+    cases = sum(case.outcome is CaseOutcome.KNOWN for case in data.cases)
+    return cases + len(known_faults(data.cases))
+
+
 def _of_gaps(data: PageData) -> Iterator[NextStep]:
-    known = sum(case.outcome is CaseOutcome.KNOWN for case in data.cases)
+    known = _known_deviations(data)
     if known:
         yield NextStep(
             "known",

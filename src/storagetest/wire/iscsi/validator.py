@@ -20,7 +20,7 @@ Rules by name:
 - ``residual``: not O and U together; after GOOD, data and residual make up the expected length (11.4.5)
 - ``response-code``: not a reserved one (11.4.3); ``fixed-bit``: bit 0 of byte 1 is 1 (11.4, 11.6, 11.8, …)
 - ``itt``: a response is to a task that is outstanding (11.2.1.8); ``reserved``: undefined bits are zero (11),
-  and ``reserved-reject``: those of a Reject
+  and ``reserved-reject``: those of a Reject (11.17)
 - ``phase``: a PDU that may be sent in this phase (4.2.4, 8.1.1)
 """
 
@@ -77,6 +77,7 @@ def before(first: int, second: int) -> bool:
 
 ALWAYS: Mapping[str, str] = {
     "reserved": "a reserved bit is set in a PDU of the target (RFC 7143 11)",
+    "reserved-reject": "a reserved bit is set in a Reject of the target (RFC 7143 11.17)",
     "fixed-bit": "the bit that is fixed to 1 is 0 in a PDU of the target (RFC 7143 11.4 to 11.19)",
     "response-code": "the response code of a SCSI Response is reserved (RFC 7143 11.4.3)",
     "stat-sn": "the StatSN of a PDU is not the next one (RFC 7143 4.2.2.2)",
@@ -282,7 +283,6 @@ class SessionValidator:
             self.phase = after
         if any(set_reserved_bits(event.frame.bhs)):
             self._note(
-                # In a Reject, LIO leaves what an earlier response had in its buffer: no rule for every case.
                 "reserved-reject" if isinstance(pdu, Reject) else "reserved",
                 "11",
                 f"{type(pdu).__name__} sets reserved bits: {set_reserved_bits(event.frame.bhs).hex()}",

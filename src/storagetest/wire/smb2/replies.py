@@ -57,6 +57,9 @@ _LISTED = frozenset(
 )
 
 
+SYNCHRONOUS = "MS-SMB2 3.3.4.1: a response after an interim one is not asynchronous"
+"""The fault of a final response without SMB2_FLAGS_ASYNC_COMMAND, although the interim one has it."""
+
 _SHORT = re.compile(r"[\w-]{1,8}(\.[\w-]{1,3})?", re.ASCII)
 """Names of at most eight characters and three more, which a server does not shorten."""
 
@@ -82,7 +85,9 @@ class SmbRules:
     def faults(self, message: SmbMessage, interim: SmbMessage | None) -> list[str]:
         """Return a sentence for each rule that a final response breaks."""
         found = []
-        if interim is not None and message.flags & Flags.ASYNC and message["async_id"] != interim["async_id"]:
+        if interim is not None and not message.flags & Flags.ASYNC:
+            found.append(SYNCHRONOUS)
+        elif interim is not None and message["async_id"] != interim["async_id"]:
             found.append("MS-SMB2 3.3.4.1: a response has another AsyncId than the interim one before it")
         asked = self._asked.pop(int(message["message_id"]), None)
         if asked is None or asked.command != message.command:
