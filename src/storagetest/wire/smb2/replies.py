@@ -83,13 +83,15 @@ class SmbRules:
         """Return a sentence for each rule that a final response breaks."""
         found = []
         if interim is not None and message.flags & Flags.ASYNC and message["async_id"] != interim["async_id"]:
-            found.append("MS-SMB2 3.3.4.1: a response has another AsyncId than the interim one before it")
+            found.append(
+                "MS-SMB2 3.3.4.3, 3.3.4.4: a response has another AsyncId than the interim one before it"
+            )
         asked = self._asked.pop(int(message["message_id"]), None)
         if asked is None or asked.command != message.command:
             return found
         named = asked["session_id"] and not asked.flags & Flags.RELATED
         if named and message["session_id"] != asked["session_id"]:
-            found.append("MS-SMB2 3.3.4.1: a response has another SessionId than its request")
+            found.append("MS-SMB2 3.3.4.3, 3.3.4.4: a response has another SessionId than its request")
         if message.is_error or message.status not in (0, SmbStatus.BUFFER_OVERFLOW):
             return found
         if message.command in _RULES:
