@@ -5,18 +5,24 @@ Each is written as a mutant is, and breaks no rule; ``CASES`` has the cases that
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from nfs3_mutation_run import mutation_run as ganesha_run
 from nfs3_proxy_connection import Call, Nfs3Mutant, ProxyConnection, put
 from nfs3_rules import OK
 
-from storagetest.wire.nfs3.types import diropargs3, nfs_fh3
+from storagetest.wire.nfs3.types import diropargs3, nfs_fh3, nfstime3
 
 CASES = {
     "stale-after-rename": ("NF3-RENAME-01", "NF3-RENAME-HANDLE", "NF3-GETATTR-STABLE"),
     "dot-is-removed": ("NF3-RMDIR-DOT",),
+    "whole-seconds": (
+        "NF3-BEFORE-CREATE",
+        "NF3-BEFORE-RENAME",
+        "NF3-BEFORE-SETATTR",
+        "NF3-SETATTR-GUARD-AGAIN",
+    ),
 }
 
 
@@ -63,6 +69,37 @@ def _of_parent(talk: ProxyConnection, call: Call) -> Any:
     return replace(call.argument, object=where)
 
 
+def _whole(value: Any) -> Any:
+    """Return a value of a result with times of whole seconds."""
+    if isinstance(value, nfstime3):
+        return nfstime3(value.seconds, 0)
+    if isinstance(value, tuple):
+        return tuple(_whole(one) for one in value)
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    return replace(value, **{one.name: _whole(getattr(value, one.name)) for one in fields(value)})
+
+
+def _seconds(talk: ProxyConnection, call: Call, result: Any) -> Any:
+    """Times are kept in whole seconds, which FSINFO states (3.3.19)."""
+    if call.name in ("GETATTR", "SETATTR") and result.status == OK:
+        is_get = call.name == "GETATTR"
+        exact = result.value.obj_attributes if is_get else result.value.obj_wcc.after
+        if exact is not None:
+            talk.shared.setdefault("exact", {})[call.argument.object.data] = exact.ctime
+    found = _whole(result)
+    return put(found, "value.time_delta", nfstime3(1, 0)) if call.name == "FSINFO" else found
+
+
+def _exactly(talk: ProxyConnection, call: Call) -> Any:
+    """Translate a guard of whole seconds into the time that Ganesha has."""
+    if call.name != "SETATTR" or call.argument.guard is None:
+        return call.argument
+    exact = talk.shared.get("exact", {}).get(call.argument.object.data)
+    matches = exact is not None and exact.seconds == call.argument.guard.seconds
+    return replace(call.argument, guard=exact) if matches else call.argument
+
+
 LEGAL = {
     one.name: one
     for one in (
@@ -82,6 +119,15 @@ LEGAL = {
             ("MKDIR", "RMDIR"),
             reply=_parents,
             request=_of_parent,
+            everywhere=True,
+        ),
+        Nfs3Mutant(
+            "whole-seconds",
+            "RFC 1813 3.3.19",
+            "times are kept in steps of one second, which FSINFO states",
+            (),
+            reply=_seconds,
+            request=_exactly,
             everywhere=True,
         ),
     )

@@ -153,7 +153,7 @@ def smb(asked: SmbEncoded, answer: SmbEncoded, interim: SmbEncoded | None = None
     [
         (7, []),
         (8, ["MS-SMB2 3.3.4.1: a response has another AsyncId than the interim one before it"]),
-        (None, ["MS-SMB2 3.3.4.1: a response after an interim one is not asynchronous"]),
+        (None, ["MS-SMB2 3.3.4.3, 3.3.4.4: a response after an interim one is not asynchronous"]),
     ],
 )
 def test_a_final_response_after_an_interim_one_is_asynchronous(

@@ -10,7 +10,7 @@ from storagetest.wire.ladder import ladder
 from storagetest.wire.smb2 import contexts as c
 from storagetest.wire.smb2.client import Account, SmbSession, validate_negotiate
 from storagetest.wire.smb2.codes import Cipher, Dialect, Signing, SmbCommand, SmbStatus
-from storagetest.wire.smb2.connection import DIALECTS, SmbConnection, default_contexts
+from storagetest.wire.smb2.connection import DIALECTS, DialectNotOffered, SmbConnection, default_contexts
 from storagetest.wire.smb2.ladder import make_decoder
 from storagetest.wire.smb2.message import request
 from storagetest.wire.tcp import RecordedConnection
@@ -37,6 +37,14 @@ def connect(server):
     for each in made:
         each.close()
     print(server.log.read_text()[-2000:])  # pytest shows it where the test fails
+
+
+def test_a_dialect_that_was_not_offered_is_a_fault_of_its_own(connect):
+    connection = connect()
+    message = connection.call(connection.negotiate_request([Dialect.SMB_2_1]))
+    connection.offered = (Dialect.SMB_3_1_1,)
+    with pytest.raises(DialectNotOffered, match="0x0210, which was not offered"):
+        connection.settle(message)
 
 
 def log_on(connection: SmbConnection, server: Smbd, *, password: str = "", **more: bool) -> SmbSession:

@@ -297,7 +297,17 @@ KILLS = (
 
 @pytest.mark.parametrize(
     "seed",
-    [pytest.param(seed, marks=pytest.mark.case(f"SCS-SEQUENCE-{seed}", kills=KILLS)) for seed in (1, 2)],
+    [
+        pytest.param(
+            seed,
+            marks=pytest.mark.case(
+                f"SCS-SEQUENCE-{seed}",
+                kills=KILLS,
+                builds_on=("ISC-NOP-01", "ISC-DATAIN-08", "SCS-RW-05"),
+            ),
+        )
+        for seed in (1, 2)
+    ],
 )
 def test_blocks_have_the_data_that_the_commands_left(unit, facts, scratch, seed):
     commands = Commands(unit, facts, scratch)

@@ -24,7 +24,7 @@ from storagetest.plugin.conformance.repeated_faults import fail_on_faults
 from storagetest.polling import wait_until
 from storagetest.wire.smb2.client import Account, SmbSession, Tree
 from storagetest.wire.smb2.codes import Access, Disposition
-from storagetest.wire.smb2.connection import DialectRefused
+from storagetest.wire.smb2.connection import DialectNotOffered, DialectRefused
 from storagetest.wire.smb2.harness import SmbEndpoint, SmbHarness, entries, make_directory, remove_directory
 from storagetest.wire.smb2.ladder import PORT, make_decoder
 from storagetest.wire.tcp import PeerClosed, RecordedConnection, ResponseTimeout
@@ -99,6 +99,9 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
         result = yield
     except DialectRefused as refusal:
         pytest.skip(str(refusal))
+    except DialectNotOffered as fault:
+        fail_on_faults(pyfuncitem, ["MS-SMB2 3.3.5.4: the server chose a dialect that was not offered"])
+        pytest.skip(str(fault))
     bench = pyfuncitem.funcargs.get("bench")
     if isinstance(bench, SmbHarness):
         fail_on_faults(pyfuncitem, bench.faults)

@@ -404,6 +404,8 @@ class Initiator:
                     raise self._overdue_error(ping)
         except ResponseTimeout:
             self.logged_in = self.logged_in and answered
+            if not answered:
+                self.validator.forget(tag)  # its response may come when a write has its data
             return ProbeOutcome(tuple(received), closed=False, unresponsive=not answered)
         self.logged_in = False
         return ProbeOutcome(tuple(received), closed=True)

@@ -65,6 +65,10 @@ class DialectRefused(RemoteProtocolError):
     """The server has none of the offered dialects (STATUS_NOT_SUPPORTED, 3.3.5.4)."""
 
 
+class DialectNotOffered(RemoteProtocolError):
+    """The server chose a dialect that was not offered, instead of STATUS_NOT_SUPPORTED (3.3.5.4)."""
+
+
 @dataclass(slots=True)
 class SmbChannel:
     """What a connection knows of a session: id, keys, and whether its messages are signed or encrypted."""
@@ -414,7 +418,7 @@ class SmbConnection:
             raise RemoteProtocolError(f"SMB2: NEGOTIATE was refused: {message.summary()}")
         dialect = int(message["dialect"])
         if dialect not in self.offered:
-            raise RemoteProtocolError(
+            raise DialectNotOffered(
                 f"SMB2: the server chose dialect {dialect:#06x}, which was not offered (3.3.5.4): "
                 f"{message.summary()}"
             )

@@ -57,7 +57,7 @@ _LISTED = frozenset(
 )
 
 
-SYNCHRONOUS = "MS-SMB2 3.3.4.1: a response after an interim one is not asynchronous"
+SYNCHRONOUS = "MS-SMB2 3.3.4.3, 3.3.4.4: a response after an interim one is not asynchronous"
 """The fault of a final response without SMB2_FLAGS_ASYNC_COMMAND, although the interim one has it."""
 
 _SHORT = re.compile(r"[\w-]{1,8}(\.[\w-]{1,3})?", re.ASCII)
@@ -88,13 +88,15 @@ class SmbRules:
         if interim is not None and not message.flags & Flags.ASYNC:
             found.append(SYNCHRONOUS)
         elif interim is not None and message["async_id"] != interim["async_id"]:
-            found.append("MS-SMB2 3.3.4.1: a response has another AsyncId than the interim one before it")
+            found.append(
+                "MS-SMB2 3.3.4.3, 3.3.4.4: a response has another AsyncId than the interim one before it"
+            )
         asked = self._asked.pop(int(message["message_id"]), None)
         if asked is None or asked.command != message.command:
             return found
         named = asked["session_id"] and not asked.flags & Flags.RELATED
         if named and message["session_id"] != asked["session_id"]:
-            found.append("MS-SMB2 3.3.4.1: a response has another SessionId than its request")
+            found.append("MS-SMB2 3.3.4.3, 3.3.4.4: a response has another SessionId than its request")
         if message.is_error or message.status not in (0, SmbStatus.BUFFER_OVERFLOW):
             return found
         if message.command in _RULES:
