@@ -152,7 +152,7 @@ def smb(asked: SmbEncoded, answer: SmbEncoded, interim: SmbEncoded | None = None
     ("async_id", "faults"),
     [
         (7, []),
-        (8, ["MS-SMB2 3.3.4.1: a response has another AsyncId than the interim one before it"]),
+        (8, ["MS-SMB2 3.3.4.3, 3.3.4.4: a response has another AsyncId than the interim one before it"]),
         (None, ["MS-SMB2 3.3.4.3, 3.3.4.4: a response after an interim one is not asynchronous"]),
     ],
 )
