@@ -93,11 +93,14 @@ def test_each_open_reads_what_the_other_client_has_made_of_the_file(a, b, crosse
     a.write_file("f", bytes(file.data))
     for session in (b, a):
         file.compare(session, "the creation", 0)
-    with crossed_wire(a, "write"), crossed_wire(b, "write"):
-        for turn in range(TURNS):
-            session, other = ((a, b), (b, a))[turn % 2]
-            made, at = file.change(session, turn)
-            file.compare(other, made, at)
+    for session, other in ((a, b), (b, a)):
+        with crossed_wire(session, "write"):
+            made, at = file.overwrite(session)
+        file.compare(other, made, at)
+    for turn in range(TURNS):
+        session, other = ((a, b), (b, a))[turn % 2]
+        made, at = file.change(session, turn)
+        file.compare(other, made, at)
     for session in (a, b):
         assert session.call("read_file", "f", 1 << 23) == bytes(file.data), "the whole file at the end"
 
