@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from storagetest.errors import RemoteProtocolError
+from storagetest.polling import wait_until
 from storagetest.suites.conformance.smb2.support import READ, WRITE
 from storagetest.wire.smb2 import pipes
 from storagetest.wire.smb2.codes import Dialect, Disposition, Fsctl, SmbStatus
@@ -32,8 +34,23 @@ def pipes_tree(bench):
 
 @pytest.fixture
 def pipe(pipes_tree):
-    """Return the open pipe of the server service."""
-    return pipes_tree.open("srvsvc", access=READ | WRITE, disposition=Disposition.OPEN, options=0)
+    """Return the open pipe of the server service.
+
+    A service may start at its first use and be late: a pipe that is disconnected then is opened again.
+    """
+
+    def answers() -> bool:
+        opened = open_pipe(pipes_tree)
+        tried = opened.ioctl(Fsctl.PIPE_TRANSCEIVE, pipes.bind(), max_output=pipes.FRAGMENT)
+        opened.close()
+        return tried.status != SmbStatus.PIPE_DISCONNECTED
+
+    wait_until(answers, SLOW, "the service of a pipe", interval=1.0, error=RemoteProtocolError)
+    return open_pipe(pipes_tree)
+
+
+def open_pipe(tree):
+    return tree.open("srvsvc", access=READ | WRITE, disposition=Disposition.OPEN, options=0)
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from storagetest.agent import fsutil
+from storagetest.agent.testlib.file_sequence import go_on
 from storagetest.agent.testlib.outcomes import skip
 from storagetest.agent.worker_pool import fork_worker
 
@@ -137,14 +138,14 @@ class LockSequence:
             owner.end()
 
     def run(self, seconds: float, least: int) -> int:
-        """Run until ``seconds`` have passed, but ``least`` operations; return how many ran."""
+        """Run until ``seconds`` have passed, ``least`` operations or MOST_SECONDS; return the count."""
         try:
             self.owners[0].set(FREE, 0, 1)
         except OSError as error:
             skip(f"the file has no record locks: {error.strerror}")
-        until, count = time.monotonic() + seconds, 0
+        began, count = time.monotonic(), 0
         operations = self._operations()
-        while count < least or time.monotonic() < until:
+        while go_on(count, time.monotonic() - began, least, seconds):
             if count % len(operations) == 0:
                 self.random.shuffle(operations)
             operations[count % len(operations)]()
