@@ -61,6 +61,8 @@ IsLeft = Callable[[bytes], bool]
 """``is_left(name)``: whether an entry of the export is the directory of a run that was killed."""
 
 _DEPTH = 64
+_REMOVES = 8
+"""Removals in one COMPOUND: with the longest names they fit in any session (chosen)."""
 _MOST = 5000
 """Entries of the export among which left directories are looked for (chosen)."""
 
@@ -280,10 +282,16 @@ def entries(
 
 
 def _remove_all(nfs: Nfs4Client, directory: bytes, depth: int) -> None:
-    nfs.compound(putfh(directory), setattr_({FATTR4_MODE: 0o777}))
+    """Remove what is in ``directory``; each COMPOUND is a round trip, so it has several operations."""
+    names = []
     for entry in list(entries(nfs, directory, numbers=(FATTR4_TYPE,))):
-        kind = decode_attributes(entry.attrs).get(FATTR4_TYPE)
-        if depth and kind == nfs_ftype4.NF4DIR:
-            found = ok(nfs.compound(putfh(directory), lookup(entry.name), GETFH))["GETFH"].object
-            _remove_all(nfs, found, depth - 1)
-        ok(nfs.compound(putfh(directory), remove(entry.name)))
+        names.append(entry.name)
+        if depth and decode_attributes(entry.attrs).get(FATTR4_TYPE) == nfs_ftype4.NF4DIR:
+            opened = (lookup(entry.name), GETFH, setattr_({FATTR4_MODE: 0o777}))
+            done = nfs.compound(putfh(directory), *opened)
+            if len(done.results) <= len(opened):
+                ok(done)  # refused before SETATTR, which may be refused
+            _remove_all(nfs, done["GETFH"].object, depth - 1)
+    most = _REMOVES if nfs.session is None else min(_REMOVES, nfs.session.fore.ca_maxoperations - 2)
+    for at in range(0, len(names), max(most, 1)):
+        ok(nfs.compound(putfh(directory), *map(remove, names[at : at + max(most, 1)])))
