@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from storagetest.measure.histogram import merge
@@ -71,7 +71,8 @@ def estimate(run: Run, metric: Metric, *, confidence: float = 0.95) -> Estimate 
     """Return the metric's value over all repeats of ``run``, or None if no repeat has it.
 
     A percentile comes from the merged bins of all repeats (those of its operation, if it has one); any other
-    value is the mean. The interval is that of the mean over the repeats in both cases.
+    value is the mean. The interval is that of the mean over the repeats in both cases. No metric is negative,
+    so the interval ends at 0.
     """
     samples = [sample for sample in run.samples if metric.name in sample.values]
     if not samples:
@@ -81,7 +82,10 @@ def estimate(run: Run, metric: Metric, *, confidence: float = 0.95) -> Estimate 
     value = mean(values)
     if metric.quantile is not None and len(histograms) == len(samples):
         value = merge(histograms).percentile(metric.quantile)
-    return Estimate(value, mean_interval(values, confidence))
+    interval = mean_interval(values, confidence)
+    if interval is not None and interval.low < 0 <= min(values):
+        interval = replace(interval, low=0.0)
+    return Estimate(value, interval)
 
 
 def counted(run: Run, metric: Metric) -> int:

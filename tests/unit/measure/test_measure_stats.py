@@ -87,6 +87,11 @@ def test_one_repeat_has_a_value_and_no_interval():
     assert (found.value, found.interval) == (5.0, None)
 
 
+def test_the_interval_of_a_metric_has_no_values_below_0():
+    found = estimate(run_of(Sample({"iops": 1.0}, 1, 1), Sample({"iops": 9.0}, 1, 9)), METRICS["iops"])
+    assert (found.interval.mean, found.interval.low) == (5.0, 0.0)
+
+
 def test_metric_without_values_has_no_estimate():
     assert estimate(run_of(Sample({"iops": 5.0}, 1, 5)), METRICS["p50"]) is None
     assert estimate(run_of(), METRICS["iops"]) is None
