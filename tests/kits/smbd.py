@@ -146,6 +146,28 @@ def smbd(*, signing: str = "auto", realm: str = "", keytab: Path | None = None) 
             finally:
                 process.terminate()  # smbd ends its children
                 process.wait(timeout=30)
+                _end_services(conf)
+
+
+def _end_services(conf: Path) -> None:
+    """End the services of named pipes: smbd starts them in sessions of their own, and leaves them."""
+    mine = f"--configfile={conf}".encode()
+
+    def left() -> list[int]:
+        found = []
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                if entry.name.isdigit() and mine in (entry / "cmdline").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+        return found
+
+    def ended() -> bool:
+        for pid in (pids := left()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return not pids
+
+    wait_until(ended, 10, "the end of smbd's services of named pipes")
 
 
 def _with_a_known_name() -> list[str]:
