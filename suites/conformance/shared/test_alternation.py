@@ -46,6 +46,10 @@ class Alternation:
         last = len(self.data) - 1
         offset = min(last, self.random.choice((0, 5, 4095, 65_530, MEBIBYTE - 7, MEBIBYTE + 4096, last - 20)))
         data = self.random.randbytes(min(self.random.choice((1, 20, 5000)), len(self.data) - offset))
+        return self.write(session, offset, data)
+
+    def write(self, session, offset: int, data: bytes) -> tuple[str, int]:
+        """Write ``data`` at ``offset``, inside the file."""
         fd = session.open("f", O_RDWR)
         session.pwrite(fd, data, offset)
         session.close(fd)
@@ -95,7 +99,7 @@ def test_each_open_reads_what_the_other_client_has_made_of_the_file(a, b, crosse
         file.compare(session, "the creation", 0)
     for session, other in ((a, b), (b, a)):
         with crossed_wire(session, "write"):
-            made, at = file.overwrite(session)
+            made, at = file.write(session, 4096, session.name.encode())
         file.compare(other, made, at)
     for turn in range(TURNS):
         session, other = ((a, b), (b, a))[turn % 2]
