@@ -123,11 +123,20 @@ MUTANTS["sealed-large-broken"] = _LargeSealedMutant(
     "encrypted responses of more than 32 KiB cannot be decrypted",
     same,
 )
-sets(
-    "large-read-no-credits | MS-SMB2 3.3.1.2 | a READ of several credits is granted none",
-    SmbCommand.READ,
-    credits=lambda message: 0 if message.header["credit_charge"] > 1 else message.header["credits"],
-)
+
+
+def _grants_none(name: str, command: SmbCommand) -> None:
+    @mutant(f"{name} | MS-SMB2 3.3.1.2 | a {command.name} of several credits is granted none")
+    def change(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+        wanted = message.command == command and message.header["credit_charge"] > 1
+        if not wanted or message.status not in (SmbStatus.SUCCESS, SmbStatus.PENDING):
+            return message.raw
+        return message.encoded().override(credits=0).data  # an interim response grants for the final one
+
+
+_grants_none("large-read-no-credits", SmbCommand.READ)
+_grants_none("large-write-no-credits", SmbCommand.WRITE)
+_grants_none("large-list-no-credits", SmbCommand.QUERY_DIRECTORY)
 
 
 @mutant("charge-too-low-served | MS-SMB2 3.3.5.2.5 | a READ with a CreditCharge that is too low is served")
@@ -440,12 +449,6 @@ class _LargeSignedMutant(SmbMutant):
 MUTANTS["signed-large-broken"] = _LargeSignedMutant(
     "signed-large-broken", "MS-SMB2 3.1.4.1", "signatures of more than 32 KiB are wrong", same
 )
-for _name, _command in (("write", SmbCommand.WRITE), ("list", SmbCommand.QUERY_DIRECTORY)):
-    sets(
-        f"large-{_name}-no-credits | MS-SMB2 3.3.1.2 | a {_command.name} of several credits is granted none",
-        _command,
-        credits=lambda message: 0 if message.header["credit_charge"] > 1 else message.header["credits"],
-    )
 
 
 @mutant("allocated-outside | MS-FSA 2.1.5.10.22 | allocated ranges begin before the range that was asked for")

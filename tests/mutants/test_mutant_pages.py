@@ -1,10 +1,13 @@
-"""The pages of mutants: a run of some mutants writes their lines and keeps those of the others."""
+"""The pages of mutants: a run of some mutants writes their lines and keeps those of the others.
+
+And what a mutation run reports of second attempts.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from mutation_run import check_page, table
+from mutation_run import Attempt, Outcomes, check_page, kills_of_second_attempts, table
 
 
 @dataclass(frozen=True)
@@ -52,3 +55,15 @@ def test_a_line_by_hand_is_none_of_the_page(tmp_path: Path) -> None:
         check_page(page, text, MUTANTS, write=False, tried=None)
     check_page(page, text, MUTANTS, write=True, tried={"first"})
     assert page.read_text(encoding="utf-8") == text
+
+
+def test_only_kills_of_second_attempts_are_reported() -> None:
+    attempts = {
+        "first": [Attempt("first", "A", "failed", acted=True, message="")],
+        "second": [Attempt("second", "A", "failed", acted=True, message="", repeated=True)],
+        "third": [
+            Attempt("third", "A", "passed", acted=True, message="", repeated=True),
+            Attempt("third", "B", "failed", acted=False, message="", repeated=True),
+        ],
+    }
+    assert kills_of_second_attempts(Outcomes([], attempts)) == ["second by A"]
