@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from ganesha import EXPORT, Ganesha, ganesha
@@ -21,22 +22,36 @@ from storagetest.wire.nfs4.attributes import (
 )
 from storagetest.wire.nfs4.callbacks import CallbackListener, Callbacks, lying
 from storagetest.wire.nfs4.client import Nfs4Client, ok, refused
-from storagetest.wire.nfs4.harness import Nfs4Endpoint, Nfs4Harness, clean_up, entries, look, values
+from storagetest.wire.nfs4.harness import (
+    Nfs4Endpoint,
+    Nfs4Harness,
+    SharedArranger,
+    clean_up,
+    entries,
+    look,
+    values,
+)
 from storagetest.wire.nfs4.operations import (
     GETFH,
     PUTROOTFH,
+    create,
     getattr_,
     lookup,
+    op,
+    putfh,
     read,
+    setattr_,
     unchecked,
     write,
 )
 from storagetest.wire.nfs4.state import StateOwner
 from storagetest.wire.nfs4.types import (
+    FATTR4_MODE,
     NFS_CB,
     CB_COMPOUND4args,
     CB_RECALL4args,
     CB_SEQUENCE4args,
+    DESTROY_SESSION4args,
     fattr4,
     nfs_cb_argop4,
     nfs_cb_opnum4,
@@ -155,6 +170,49 @@ def test_a_look_finds_minor_versions_and_leaves_nothing(bench: Nfs4Harness) -> N
     StateOwner(nfs).open(facts.directory, b"left", how=unchecked()).close()
     clean_up(facts)
     assert facts.name not in [one.name for one in entries(nfs, facts.root)]
+
+
+@pytest.mark.parametrize("minor", [0, 2])
+def test_trees_are_removed_also_wide_and_deep_ones_and_those_without_modes(
+    bench: Nfs4Harness, minor: int
+) -> None:
+    facts = replace(look(bench.endpoint, new_name()), minors=(minor,))
+    nfs = bench.client(minor)
+
+    def make(parent: bytes, name: bytes, mode: int = 0o755) -> bytes:
+        made = nfs.compound(putfh(parent), create(name, values={FATTR4_MODE: mode}), GETFH)
+        handle: bytes = ok(made)["GETFH"].object
+        return handle
+
+    deep = facts.directory
+    for depth in range(5):
+        deep = make(deep, b"deep-%d" % depth)
+    wide = make(facts.directory, b"wide")
+    for number in range(90):  # more than one page of a READDIR
+        make(wide, b"%03d" % number + b"-" * 60)
+    make(make(facts.directory, b"without"), b"within")
+    ok(nfs.compound(putfh(facts.directory), lookup(b"without"), setattr_({FATTR4_MODE: 0})))
+    StateOwner(nfs).open(deep, b"file", how=unchecked()).close()
+    clean_up(facts)
+    assert facts.name not in [one.name for one in entries(nfs, facts.root)]
+
+
+def test_a_shared_arranger_is_one_client_until_it_fails(bench: Nfs4Harness) -> None:
+    noted: list[RecordedConnection] = []
+    with SharedArranger() as shared:
+        with Nfs4Harness(bench.endpoint, lambda link, *_: noted.append(link)) as first:
+            one = shared.get(first, 2)
+            ok(one.compound(PUTROOTFH))
+            assert noted == [one.rpc.link]
+        assert one.rpc.link.is_open, "it outlives the harness of a case"
+        with Nfs4Harness(bench.endpoint) as second:
+            assert shared.get(second, 2) is one
+            assert one.rpc.link.transcript == [], "each case has its own transcript"
+            ok(one.raw(op("DESTROY_SESSION", DESTROY_SESSION4args(one.session.id))))
+            another = shared.get(second, 2)
+            assert another is not one
+            another.rpc.link.abort()
+            ok(shared.get(second, 2).compound(PUTROOTFH))
 
 
 def test_refusals_name_the_operations(bench: Nfs4Harness) -> None:

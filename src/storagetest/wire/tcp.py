@@ -9,7 +9,8 @@ Rules:
    that provokes a peer sees the peer's last PDUs, not a local broken pipe.
 3. At most ``limit`` bytes are received in total. More raise
    :class:`~storagetest.errors.RemoteProtocolError`, so that a peer cannot fill the memory.
-4. :attr:`RecordedConnection.transcript` holds every byte sent and received, with its time.
+4. :attr:`RecordedConnection.transcript` holds every byte sent and received, with its time, since the
+   connection was made or :meth:`RecordedConnection.begin_transcript` was called.
 """
 
 from __future__ import annotations
@@ -131,6 +132,11 @@ class RecordedConnection:
                 f"last: {hex_short(data[-_TAIL:])}"
             )
         return data
+
+    def begin_transcript(self) -> None:
+        """Begin a new transcript; received bytes are counted from 0 (rule 3)."""
+        self.transcript = []
+        self._received = 0
 
     def start_tls(self, context: ssl.SSLContext, *, deadline: float) -> ssl.SSLSocket:
         """Do a TLS handshake as a client; what follows is encrypted, and in clear in the transcript.

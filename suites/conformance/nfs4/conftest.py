@@ -24,7 +24,15 @@ from storagetest.suites.conformance.nfs4.layouts import LayoutFile, pnfs_client
 from storagetest.suites.conformance.nfs4.security import Secured
 from storagetest.wire.nfs4.callbacks import Callbacks
 from storagetest.wire.nfs4.client import Nfs4Client, ok
-from storagetest.wire.nfs4.harness import Nfs4Endpoint, Nfs4Facts, Nfs4Harness, clean_up, look, values
+from storagetest.wire.nfs4.harness import (
+    Nfs4Endpoint,
+    Nfs4Facts,
+    Nfs4Harness,
+    SharedArranger,
+    clean_up,
+    look,
+    values,
+)
 from storagetest.wire.nfs4.operations import (
     GETFH,
     create,
@@ -85,6 +93,13 @@ def known_issue(request: pytest.FixtureRequest, about: Look[Nfs4Facts]) -> bool:
 def facts(about: Look[Nfs4Facts]) -> Nfs4Facts:
     """Return what the look found."""
     return about.get()
+
+
+@pytest.fixture(scope="session")
+def arranger(endpoint: Nfs4Endpoint) -> Iterator[SharedArranger]:  # noqa: ARG001  # one for each target
+    """Yield the holder of the client that arranges for all cases on a target."""
+    with SharedArranger() as shared:
+        yield shared
 
 
 @pytest.fixture
@@ -186,9 +201,11 @@ class Arranged:
 
 
 @pytest.fixture
-def here(request: pytest.FixtureRequest, facts: Nfs4Facts, bench: Nfs4Harness) -> Arranged:
+def here(
+    request: pytest.FixtureRequest, facts: Nfs4Facts, bench: Nfs4Harness, arranger: SharedArranger
+) -> Arranged:
     """Return an empty directory of this case."""
-    nfs, case = bench.arranger(facts.minors[-1]), case_of(request.node)
+    nfs, case = arranger.get(bench, facts.minors[-1]), case_of(request.node)
     name = f"{case.id if case else 'case'}-{next(_numbers)}".encode()
     made = ok(nfs.compound(putfh(facts.directory), create(name, values={FATTR4_MODE: 0o777}), GETFH))
     handle = made["GETFH"].object

@@ -18,7 +18,7 @@ from storagetest.wire.nfs4.attributes import (
     decode_attributes,
     numbers_of,
 )
-from storagetest.wire.nfs4.client import Done, Nfs4Client, ok
+from storagetest.wire.nfs4.client import Done, Nfs4Client, ok, status_of
 from storagetest.wire.nfs4.operations import (
     GETFH,
     PUTROOTFH,
@@ -41,6 +41,7 @@ from storagetest.wire.nfs4.types import (
     FATTR4_SUPPORTED_ATTRS,
     FATTR4_TYPE,
     NFS_V4,
+    nfs_argop4,
     nfs_ftype4,
     nfsstat4,
 )
@@ -52,6 +53,8 @@ from storagetest.wire.tcp import RecordedConnection, connect_from_low_port
 ARRANGES = b"storagetest-arranges"
 """Machine name in the credentials of connections that are no claim about the target."""
 
+_ARRANGES = "arranges"
+"""Their name in the log of a case."""
 MINORS = (0, 1, 2)
 
 ConnectionCallback = Callable[[RecordedConnection, str, int], None]
@@ -60,9 +63,16 @@ ConnectionCallback = Callable[[RecordedConnection, str, int], None]
 IsLeft = Callable[[bytes], bool]
 """``is_left(name)``: whether an entry of the export is the directory of a run that was killed."""
 
+_ANSWERS = 1.0
+"""Seconds in which a shared arranger has to answer; later, it is replaced (chosen)."""
 _DEPTH = 64
-_REMOVES = 8
-"""Removals in one COMPOUND: with the longest names they fit in any session (chosen)."""
+_OPERATIONS = 48
+"""Most operations in one COMPOUND of a session that allows as many (chosen)."""
+_WITHOUT_SESSION = 8
+"""Most operations in one COMPOUND without a session, which states no limit (chosen)."""
+_LISTED = (FATTR4_TYPE, FATTR4_MODE)
+_PAGE = 4096
+"""Most bytes of a READDIR of which one COMPOUND has several (chosen)."""
 _MOST = 5000
 """Entries of the export among which left directories are looked for (chosen)."""
 
@@ -103,7 +113,7 @@ class Nfs4Harness:
 
     def __init__(self, endpoint: Nfs4Endpoint, note: ConnectionCallback | None = None) -> None:
         self.endpoint = endpoint
-        self._note = note
+        self.note = note
         self._stack = ExitStack()
         self._connections: list[RpcConnection] = []
         self._rules = Nfs4Rules()
@@ -124,13 +134,26 @@ class Nfs4Harness:
                 endpoint.address, endpoint.port, deadline=endpoint.deadline, connector=connector
             )
         )
-        if self._note is not None:
-            self._note(link, name or "NFS_V4", endpoint.port)
+        if self.note is not None:
+            self.note(link, name or "NFS_V4", endpoint.port)
         chosen = auth_sys() if cred is None else cred
         made = RpcConnection(link, NFS_V4, deadline=endpoint.deadline, cred=chosen, security=security)
-        made.rules = self._rules
-        self._connections.append(made)
+        self.judge(made)
         return made
+
+    def judge(self, rpc: RpcConnection) -> None:
+        """Judge the replies on ``rpc`` from now on, each within this harness's deadline."""
+        rpc.rules = self._rules
+        rpc.deadline = self.endpoint.deadline
+        self._connections.append(rpc)
+
+    def adopt(self, client: Nfs4Client, name: str) -> None:
+        """Note and judge, from now on, the connection of a client that was another harness's."""
+        client.rpc.link.begin_transcript()
+        client.rpc.faults = []
+        if self.note is not None:
+            self.note(client.rpc.link, name, self.endpoint.port)
+        self.judge(client.rpc)
 
     def new(
         self, minor: int, *, cred: opaque_auth | None = None, name: str = "", owner: bytes | None = None
@@ -146,7 +169,7 @@ class Nfs4Harness:
 
     def arranger(self, minor: int) -> Nfs4Client:
         """Return a client that is no claim about the target."""
-        return self.client(minor, cred=auth_sys(machine=ARRANGES), name="arranges")
+        return self.client(minor, cred=auth_sys(machine=ARRANGES), name=_ARRANGES)
 
     def close(self) -> None:
         """Dispose of all clients and close all connections."""
@@ -159,6 +182,53 @@ class Nfs4Harness:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class SharedArranger:
+    """An arranger that the cases of a session use in turn. A context manager.
+
+    A client id and a session cost as many round trips as a whole case. A client that fails, whose lease has
+    expired for example, is replaced.
+    """
+
+    def __init__(self) -> None:
+        self._own: Nfs4Harness | None = None
+        self._client: Nfs4Client | None = None
+
+    def get(self, bench: Nfs4Harness, minor: int) -> Nfs4Client:
+        """Return the arranger, whose connection ``bench`` notes and judges until another one does."""
+        if self._client is not None and _answers(self._client):
+            bench.adopt(self._client, _ARRANGES)
+        else:
+            self.close()
+            self._own = Nfs4Harness(bench.endpoint, bench.note)
+            self._client = self._own.arranger(minor)
+            bench.judge(self._client.rpc)
+        return self._client
+
+    def close(self) -> None:
+        """Dispose of the client."""
+        if self._own is not None:
+            self._own.close()
+        self._own = self._client = None
+
+    def __enter__(self) -> SharedArranger:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _answers(client: Nfs4Client) -> bool:
+    """Whether the server still knows the client, and has answered all that it was sent."""
+    if not client.rpc.link.is_open:
+        return False
+    client.rpc.rules = None  # a call between two cases is no claim of either
+    client.rpc.deadline = min(client.rpc.deadline, _ANSWERS)
+    try:
+        return client.renew().status == nfsstat4.NFS4_OK
+    except (RemoteProtocolError, AssertionError):
+        return False
 
 
 def _dispose(client: Nfs4Client) -> None:
@@ -245,7 +315,7 @@ def _remove_left(facts: Nfs4Facts, is_left: IsLeft) -> None:
             if is_left(entry.name):
                 with contextlib.suppress(AssertionError, RemoteProtocolError):
                     found = ok(nfs.compound(putfh(facts.root), lookup(entry.name), GETFH))["GETFH"].object
-                    _remove_all(nfs, found, _DEPTH)
+                    _Remover(nfs).empty(found)
                     ok(nfs.compound(putfh(facts.root), remove(entry.name)))
 
 
@@ -255,7 +325,7 @@ def clean_up(facts: Nfs4Facts) -> None:
         where = f"{facts.endpoint.address}:{facts.endpoint.export}/{facts.name.decode()}"
         try:
             nfs = bench.arranger(facts.minors[-1])
-            _remove_all(nfs, facts.directory, _DEPTH)
+            _Remover(nfs).empty(facts.directory)
             ok(nfs.compound(putfh(facts.root), remove(facts.name)))
             status = nfs.compound(putfh(facts.root), lookup(facts.name)).status
             assert status == nfsstat4.NFS4ERR_NOENT, f"LOOKUP of it ends with {status.name}"
@@ -281,17 +351,66 @@ def entries(
         seen.add(cookie)
 
 
-def _remove_all(nfs: Nfs4Client, directory: bytes, depth: int) -> None:
-    """Remove what is in ``directory``; each COMPOUND is a round trip, so it has several operations."""
-    names = []
-    for entry in list(entries(nfs, directory, numbers=(FATTR4_TYPE,))):
-        names.append(entry.name)
-        if depth and decode_attributes(entry.attrs).get(FATTR4_TYPE) == nfs_ftype4.NF4DIR:
-            opened = (lookup(entry.name), GETFH, setattr_({FATTR4_MODE: 0o777}))
-            done = nfs.compound(putfh(directory), *opened)
-            if len(done.results) <= len(opened):
-                ok(done)  # refused before SETATTR, which may be refused
-            _remove_all(nfs, done["GETFH"].object, depth - 1)
-    most = _REMOVES if nfs.session is None else min(_REMOVES, nfs.session.fore.ca_maxoperations - 2)
-    for at in range(0, len(names), max(most, 1)):
-        ok(nfs.compound(putfh(directory), *map(remove, names[at : at + max(most, 1)])))
+class _Remover:
+    """Removes what is in directories. Each COMPOUND is a round trip, so it has many operations."""
+
+    def __init__(self, nfs: Nfs4Client) -> None:
+        self._nfs = nfs
+        self._most, self._read_at_once = _WITHOUT_SESSION, 1
+        if nfs.session is not None:
+            fore = nfs.session.fore
+            self._most = max(1, min(_OPERATIONS, fore.ca_maxoperations - 2, fore.ca_maxrequestsize // 512))
+            self._read_at_once = max(1, min(self._most // 4, fore.ca_maxresponsesize // (2 * _PAGE)))
+        self._pending: list[nfs_argop4] = []
+
+    def empty(self, directory: bytes, depth: int = _DEPTH) -> None:
+        """Remove all in ``directory``. Raises AssertionError if a removal fails."""
+        self._empty(directory, list(entries(self._nfs, directory, numbers=_LISTED)), depth)
+        self._flush()
+
+    def _empty(self, directory: bytes, found: list[Any], depth: int) -> None:
+        stated = {entry.name: decode_attributes(entry.attrs) for entry in found}
+        inner = [name for name, one in stated.items() if depth and one.get(FATTR4_TYPE) == nfs_ftype4.NF4DIR]
+        usable = [name for name in inner if stated[name].get(FATTR4_MODE, 0) & 0o700 == 0o700]
+        for name in set(inner) - set(usable):
+            self._empty(*self._opened(directory, name), depth - 1)
+        for at in range(0, len(usable), self._read_at_once):
+            for handle, within in self._read(directory, usable[at : at + self._read_at_once]):
+                self._empty(handle, within, depth - 1)
+        removals = [remove(entry.name) for entry in found]
+        while removals:
+            if len(self._pending) + 2 > self._most:
+                self._flush()
+            fit = max(1, self._most - len(self._pending) - 1)
+            self._pending += [putfh(directory), *removals[:fit]]
+            del removals[:fit]
+
+    def _read(self, directory: bytes, names: list[bytes]) -> Iterator[tuple[bytes, list[Any]]]:
+        """Yield the handle and the entries of each directory."""
+        page = readdir(cookie=0, verifier=bytes(8), maxcount=_PAGE, numbers=_LISTED)
+        asked = [op for name in names for op in (putfh(directory), lookup(name), GETFH, page)]
+        results = self._nfs.compound(*asked).results
+        for at, name in enumerate(names):
+            own = results[4 * at : 4 * at + 4]
+            if len(own) < 4 or status_of(own[3]) != nfsstat4.NFS4_OK:  # refused, or after one that was
+                yield self._opened(directory, name)
+                continue
+            handle, listed = own[2].value.value.object, own[3].value.value.reply
+            if listed.eof:
+                yield handle, list(listed.entries)
+            else:
+                yield handle, list(entries(self._nfs, handle, numbers=_LISTED))
+
+    def _opened(self, directory: bytes, name: bytes) -> tuple[bytes, list[Any]]:
+        """Return the handle and the entries of a directory, made readable if the server lets us."""
+        opened = (lookup(name), GETFH, setattr_({FATTR4_MODE: 0o777}))
+        done = self._nfs.compound(putfh(directory), *opened)
+        if len(done.results) <= len(opened):
+            ok(done)  # refused before SETATTR, which may be refused
+        handle = done["GETFH"].object
+        return handle, list(entries(self._nfs, handle, numbers=_LISTED))
+
+    def _flush(self) -> None:
+        pending, self._pending = self._pending, []
+        if pending:
+            ok(self._nfs.compound(*pending))
