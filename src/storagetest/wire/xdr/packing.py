@@ -11,9 +11,9 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Self
 
 from storagetest.errors import LocalProtocolError, RemoteProtocolError
 from storagetest.wire.hexdump import hex_short
@@ -69,25 +69,28 @@ class Packer:
     def __init__(self) -> None:
         self._data = bytearray()
         self._spans: dict[str, Span] = {}
-        self._path: list[str] = []
+        self._open: list[tuple[str, int]] = [("", 0)]
+        """The path and the start of each field that is not complete, the innermost last."""
 
-    @contextmanager
-    def at(self, name: str) -> Iterator[None]:
-        """Encode what follows as the field ``name``; ``[2]`` is an element."""
-        self._path.append(name if name.startswith("[") or not self._path else f".{name}")
-        start = len(self._data)
-        try:
-            yield
-        finally:
-            self._spans["".join(self._path)] = (start, len(self._data))
-            self._path.pop()
+    def at(self, name: str) -> Self:
+        """Encode what follows, in a ``with`` statement, as the field ``name``; ``[2]`` is an element."""
+        path = self._open[-1][0]
+        self._open.append((f"{path}.{name}" if path and name[0] != "[" else path + name, len(self._data)))
+        return self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        path, start = self._open.pop()
+        self._spans[path] = (start, len(self._data))
 
     def integer(self, value: int, size: int, *, signed: bool, what: str) -> None:
         """Append an integer of ``size`` bytes. Raises LocalProtocolError if it does not fit."""
         try:
             self._data += value.to_bytes(size, "big", signed=signed)
         except (OverflowError, AttributeError, TypeError):
-            raise LocalProtocolError(f"{''.join(self._path)}: {value!r} is no {what}") from None
+            raise LocalProtocolError(f"{self._open[-1][0]}: {value!r} is no {what}") from None
 
     def raw(self, data: bytes) -> None:
         """Append bytes as they are."""
