@@ -18,7 +18,7 @@ from storagetest.wire.nfs4.attributes import (
     decode_attributes,
     numbers_of,
 )
-from storagetest.wire.nfs4.client import Done, Nfs4Client, ok, status_of
+from storagetest.wire.nfs4.client import Done, Nfs4Client, ok
 from storagetest.wire.nfs4.operations import (
     GETFH,
     PUTROOTFH,
@@ -72,7 +72,7 @@ _WITHOUT_SESSION = 8
 """Most operations in one COMPOUND without a session, which states no limit (chosen)."""
 _LISTED = (FATTR4_TYPE, FATTR4_MODE)
 _PAGE = 4096
-"""Most bytes of a READDIR of which one COMPOUND has several (chosen)."""
+"""Most bytes of the first READDIR of a directory that is removed (chosen)."""
 _MOST = 5000
 """Entries of the export among which left directories are looked for (chosen)."""
 
@@ -356,11 +356,10 @@ class _Remover:
 
     def __init__(self, nfs: Nfs4Client) -> None:
         self._nfs = nfs
-        self._most, self._read_at_once = _WITHOUT_SESSION, 1
+        self._most = _WITHOUT_SESSION
         if nfs.session is not None:
             fore = nfs.session.fore
             self._most = max(1, min(_OPERATIONS, fore.ca_maxoperations - 2, fore.ca_maxrequestsize // 512))
-            self._read_at_once = max(1, min(self._most // 4, fore.ca_maxresponsesize // (2 * _PAGE)))
         self._pending: list[nfs_argop4] = []
 
     def empty(self, directory: bytes, depth: int = _DEPTH) -> None:
@@ -374,9 +373,8 @@ class _Remover:
         usable = [name for name in inner if stated[name].get(FATTR4_MODE, 0) & 0o700 == 0o700]
         for name in set(inner) - set(usable):
             self._empty(*self._opened(directory, name), depth - 1)
-        for at in range(0, len(usable), self._read_at_once):
-            for handle, within in self._read(directory, usable[at : at + self._read_at_once]):
-                self._empty(handle, within, depth - 1)
+        for name in usable:
+            self._empty(*self._read(directory, name), depth - 1)
         removals = [remove(entry.name) for entry in found]
         while removals:
             if len(self._pending) + 2 > self._most:
@@ -385,21 +383,19 @@ class _Remover:
             self._pending += [putfh(directory), *removals[:fit]]
             del removals[:fit]
 
-    def _read(self, directory: bytes, names: list[bytes]) -> Iterator[tuple[bytes, list[Any]]]:
-        """Yield the handle and the entries of each directory."""
+    def _read(self, directory: bytes, name: bytes) -> tuple[bytes, list[Any]]:
+        """Return the handle and the entries of a directory.
+
+        One READDIR a COMPOUND: knfsd of Linux 6.1 writes beyond its memory if a COMPOUND has many.
+        """
         page = readdir(cookie=0, verifier=bytes(8), maxcount=_PAGE, numbers=_LISTED)
-        asked = [op for name in names for op in (putfh(directory), lookup(name), GETFH, page)]
-        results = self._nfs.compound(*asked).results
-        for at, name in enumerate(names):
-            own = results[4 * at : 4 * at + 4]
-            if len(own) < 4 or status_of(own[3]) != nfsstat4.NFS4_OK:  # refused, or after one that was
-                yield self._opened(directory, name)
-                continue
-            handle, listed = own[2].value.value.object, own[3].value.value.reply
-            if listed.eof:
-                yield handle, list(listed.entries)
-            else:
-                yield handle, list(entries(self._nfs, handle, numbers=_LISTED))
+        done = self._nfs.compound(putfh(directory), lookup(name), GETFH, page)
+        if done.status != nfsstat4.NFS4_OK:
+            return self._opened(directory, name)
+        handle, listed = done["GETFH"].object, done["READDIR"].reply
+        if listed.eof:
+            return handle, list(listed.entries)
+        return handle, list(entries(self._nfs, handle, numbers=_LISTED))
 
     def _opened(self, directory: bytes, name: bytes) -> tuple[bytes, list[Any]]:
         """Return the handle and the entries of a directory, made readable if the server lets us."""
