@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from iscsi_proxy_connection import Out, ProxyConnection, mutant, on_request
 from iscsi_rules import attention, check, ends, good, replies
+from iscsi_scsi_mutants import put, scsi
 
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.pdu import DataIn, Response, ScsiCommand, ScsiResponse, TaskResponse, TextResponse
@@ -117,6 +118,40 @@ def _(talk: ProxyConnection, pdu: Pdu) -> Out:
     if not isinstance(pdu, ScsiResponse) or len(pdu.sense) < 8:
         return pdu
     return replace(pdu, data=pdu.data[:9] + b"\0" + pdu.data[10:])
+
+
+scsi(
+    "request-sense-length | SPC-4 REQUEST SENSE | ADDITIONAL SENSE LENGTH is zero in REQUEST SENSE",
+    0x03,
+    put(7, 0),
+)
+
+
+@mutant("lbprz-other | SBC-3 READ CAPACITY(16) | LBPRZ is another one than in page B2h")
+def _(talk: ProxyConnection, pdu: Pdu) -> Out:
+    cdb = talk.cdb(pdu)
+    if not isinstance(pdu, DataIn) or cdb[0] != 0x9E or cdb[1] & 0x1F != 0x10 or len(pdu.data) < 15:
+        return pdu
+    return replace(pdu, data=pdu.data[:14] + bytes((pdu.data[14] ^ 0x40,)) + pdu.data[15:])
+
+
+def _generation(row: str, counts: int, actions: tuple[int, ...]) -> None:
+    """A mutant that adds the RESERVE or RELEASE commands to the generation of some service actions."""
+
+    @mutant(row)
+    def reply(talk: ProxyConnection, pdu: Pdu) -> Out:
+        cdb = talk.cdb(pdu)
+        if isinstance(pdu, ScsiResponse) and cdb[0] == 0x5F and cdb[1] & 0x1F == counts and not pdu.status:
+            talk.memory["counted"] = talk.memory.get("counted", 0) + 1
+        more = talk.memory.get("counted", 0)
+        if not more or not isinstance(pdu, DataIn) or cdb[0] != 0x5E or cdb[1] & 0x1F not in actions:
+            return pdu
+        generation = (int.from_bytes(pdu.data[:4], "big") + more) % (1 << 32)
+        return replace(pdu, data=generation.to_bytes(4, "big") + pdu.data[4:])
+
+
+_generation("generation-of-reservation | SPC-4 PRGENERATION | READ RESERVATION counts RESERVE too", 1, (1,))
+_generation("generation-of-release | SPC-4 PRGENERATION | RELEASE is counted", 2, (0, 1, 3))
 
 
 # START STOP UNIT

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from storagetest.wire.scsi import cdb as c
-from storagetest.wire.scsi.codes import Asc, PrType, SenseKey
+from storagetest.wire.scsi.codes import Asc, PrIn, PrType, SenseKey
 from storagetest.wire.scsi.logical_unit import LogicalUnit, ScsiResult
 from storagetest.wire.scsi.reservation_harness import RESERVING, claim, reserved
 
@@ -210,6 +210,68 @@ def test_the_additional_sense_length_covers_the_additional_sense_code(unit, fact
         assert 6 <= sense[7] <= len(sense) - 8, (
             f"{failure}: ADDITIONAL SENSE LENGTH is {sense[7]}; sense data: {sense.hex()}"
         )
+
+
+@pytest.mark.case(
+    "SCS-SENSE-09",
+    section="SPC-4 REQUEST SENSE",
+    kills=("request-sense-length",),
+    builds_on=("SCS-SENSE-03",),
+)
+def test_request_sense_returns_18_bytes_of_fixed_format_at_least(unit):
+    answer = unit.run(c.REQUEST_SENSE, read=252, allocation=252)
+    assert answer.good, answer
+    data = answer.data
+    if data[:1] not in (b"\x70", b"\x71"):
+        pytest.skip(f"not in fixed format: {data.hex()}")
+    assert len(data) >= 18, f"{len(data)} bytes, and the allocation length is 252: {data.hex()}"
+    assert 10 <= data[7] <= len(data) - 8, f"ADDITIONAL SENSE LENGTH is {data[7]}: {data.hex()}"
+
+
+# What is reported twice
+
+
+@pytest.mark.case(
+    "SCS-CAP-06",
+    section="SBC-3 READ CAPACITY(16), Logical Block Provisioning",
+    kills=("lbprz-other",),
+    builds_on=("SCS-CAP-01",),
+)
+def test_both_reports_of_lbprz_agree(unit):
+    """LBPRZ of the page is of three bits since SBC-4; its lowest is that of READ CAPACITY(16)."""
+    page, capacity = unit.inquiry(0xB2), unit.capacity16()
+    assert capacity.good, capacity
+    if not page.good or len(page.data) < 6 or len(capacity.data) < 15 or not capacity.data[14] & 0x80:
+        pytest.skip("not thin provisioned")
+    there, here = page.data[5] >> 2 & 1, capacity.data[14] >> 6 & 1
+    assert there == here, f"LBPRZ is {there} in page B2h and {here} in READ CAPACITY(16)"
+
+
+@pytest.mark.case(
+    "SCS-PR-82",
+    section="SPC-4 PRGENERATION",
+    kills=("generation-of-reservation", "generation-of-release"),
+    builds_on=RESERVING,
+)
+def test_every_service_action_returns_the_same_generation(unreserved):
+    """Under a reservation and after it: RESERVE and RELEASE count nothing."""
+    a, b = unreserved
+
+    def generations() -> set[int]:
+        answers = [a.reserve_in(action) for action in (PrIn.READ_KEYS, PrIn.READ_RESERVATION)]
+        full = a.reserve_in(PrIn.READ_FULL_STATUS)
+        answers += [full] if full.good else []
+        return {int.from_bytes(answer.good_data()[:4], "big") for answer in answers}
+
+    for unit, key in ((a, 0xA1), (b, 0xB2)):
+        done = unit.register(key)
+        assert done.good, done
+    before = generations()
+    assert len(before) == 1, f"PRGENERATION is {sorted(before)} by the service action"
+    for done in (a.reserve(PrType.WRITE_EXCLUSIVE, 0xA1), a.release(PrType.WRITE_EXCLUSIVE, 0xA1)):
+        assert done.good, done
+        now = generations()
+        assert now == before, f"PRGENERATION was {before}, and is {sorted(now)} after {done}"
 
 
 # What changes the unit for others
