@@ -216,7 +216,7 @@ def test_of_two_commands_with_the_same_cmd_sn_one_is_ignored(session):
     assert session.ping().exp_cmd_sn == plus(number, 2)
 
 
-@pytest.mark.case("ISC-CMDSN-18", section="RFC 7143 4.2.2.1, 11.11.4", kills=("exp-cmd-sn-text",))
+@pytest.mark.case("ISC-CMDSN-TEXT", section="RFC 7143 4.2.2.1, 11.11.4", kills=("exp-cmd-sn-text",))
 def test_a_text_request_uses_a_cmd_sn(discovery):
     for _ in range(2):
         discovery.text(("SendTargets", "All"))

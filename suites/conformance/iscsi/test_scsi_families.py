@@ -232,7 +232,7 @@ def test_request_sense_returns_18_bytes_of_fixed_format_at_least(unit):
 
 
 @pytest.mark.case(
-    "SCS-CAP-06",
+    "SCS-CAP-LBPRZ",
     section="SBC-3 READ CAPACITY(16), Logical Block Provisioning",
     kills=("lbprz-other",),
     builds_on=("SCS-CAP-01",),

@@ -11,7 +11,7 @@ from storagetest.wire.nvme import admin, io
 from storagetest.wire.nvme.codes import ONCS_BITS, Cns, Io, Rtype, StatusCode
 from storagetest.wire.nvme.command import Command
 from storagetest.wire.nvme_tcp import CommandResult, ControllerSession, Queue
-from storagetest.wire.nvme_tcp.harness import Scratch, read_blocks, refused, write_blocks
+from storagetest.wire.nvme_tcp.harness import Harness, Scratch, read_blocks, refused, write_blocks
 from storagetest.wire.nvme_tcp.reservation_harness import HOLDING, PREEMPT, ReservingHost, allowed, hold
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="NVM 3.1")]
@@ -151,7 +151,7 @@ def test_a_preempted_reservation_has_the_type_of_the_preempting_command(
 
 @pytest.mark.case("NVB-NS-ALTERNATE", section="Base 3.2.1, NVM 3.3.4", kills=("read-of-last-namespace",))
 def test_reads_of_two_namespaces_on_one_queue_return_the_data_of_each(
-    session: ControllerSession, queue: Queue, scratch: Scratch
+    session: ControllerSession, queue: Queue, scratch: Scratch, bench: Harness
 ) -> None:
     """Only the namespace of ``erase`` is written; the other one is read."""
     others = [nsid for nsid in session.namespaces()[:8] if nsid != scratch.nsid]
@@ -161,7 +161,7 @@ def test_reads_of_two_namespaces_on_one_queue_return_the_data_of_each(
     if limits.block_size != scratch.block_size:
         pytest.skip("the other namespace has blocks of another size")
     other = Scratch(others[0], scratch.lba, 1, scratch.end, limits)
-    theirs = read_blocks(session.io_queue(), other, 1)
+    theirs = read_blocks(bench.session(name="second admin queue").io_queue(), other, 1)
     ours = write_blocks(queue, scratch, 1, 73)
     if ours == theirs:
         pytest.skip("both namespaces have the same data")
