@@ -12,12 +12,22 @@ from iscsi_rules import attention, check, ends, good, replies
 from iscsi_scsi_mutants import put, scsi
 
 from storagetest.wire.iscsi.encoding import Pdu
-from storagetest.wire.iscsi.pdu import DataIn, Response, ScsiCommand, ScsiResponse, TaskResponse, TextResponse
+from storagetest.wire.iscsi.pdu import (
+    DataIn,
+    DataOut,
+    Response,
+    ScsiCommand,
+    ScsiResponse,
+    TaskResponse,
+    TextResponse,
+)
 
 START_STOP_UNIT, INITIALIZING_COMMAND_REQUIRED = 0x1B, 0x0402
 VERIFY = {0x2F: 0x2A, 0x8F: 0x8A}
 """VERIFY(10) and (16), and the WRITE of the same length."""
 MODE_SELECT = (0x15, 0x55)
+LARGE = 512 * 1024
+"""Bytes of a transfer that two mutants break at its end."""
 
 
 def _upper_lba(name: str, opcode: int) -> None:
@@ -127,12 +137,47 @@ scsi(
 )
 
 
+def _clear_lbpu(data: bytearray, cdb: bytes) -> None:
+    if len(data) > 5:
+        data[5] &= 0x7F
+
+
 @mutant("lbprz-other | SBC-3 READ CAPACITY(16) | LBPRZ is another one than in page B2h")
 def _(talk: ProxyConnection, pdu: Pdu) -> Out:
     cdb = talk.cdb(pdu)
     if not isinstance(pdu, DataIn) or cdb[0] != 0x9E or cdb[1] & 0x1F != 0x10 or len(pdu.data) < 15:
         return pdu
     return replace(pdu, data=pdu.data[:14] + bytes((pdu.data[14] ^ 0x40,)) + pdu.data[15:])
+
+
+scsi(
+    "lbpu-cleared | SBC-3 Logical Block Provisioning | LBPU is 0, and UNMAP is done",
+    0x12,
+    _clear_lbpu,
+    evpd=0xB2,
+)
+
+
+def _is_tail(talk: ProxyConnection, pdu: Pdu) -> bool:
+    """Whether these data are the last ones of a transfer of LARGE bytes or more."""
+    command = talk.commands.get(getattr(pdu, "itt", 0))
+    return (
+        isinstance(pdu, DataIn | DataOut)
+        and command is not None
+        and command.expected_length >= LARGE
+        and len(pdu.data) >= 512
+        and pdu.buffer_offset + len(pdu.data) == command.expected_length
+    )
+
+
+@mutant("tail-of-large-read | SBC-3 READ | the last 512 bytes of a read of 512 KiB or more are zeroes")
+def _(talk: ProxyConnection, pdu: Pdu) -> Out:
+    return replace(pdu, data=pdu.data[:-512] + bytes(512)) if _is_tail(talk, pdu) else pdu
+
+
+@on_request("tail-of-large-write | SBC-3 WRITE | the last 512 bytes of a write of 512 KiB or more are zeroes")
+def _(talk: ProxyConnection, pdu: Pdu) -> Out:
+    return replace(pdu, data=pdu.data[:-512] + bytes(512)) if _is_tail(talk, pdu) else pdu
 
 
 def _generation(row: str, counts: int, actions: tuple[int, ...]) -> None:

@@ -1,4 +1,4 @@
-"""Mutants of one command of a family: across the end, under a reservation, of another namespace."""
+"""Mutants of one of a family: a command across the end, a completion, a notification, a namespace."""
 
 from __future__ import annotations
 
@@ -7,16 +7,29 @@ from dataclasses import replace
 
 from nvme_tcp_later_mutants import State, stateful, with_command
 from nvme_tcp_proxy_connection import Item, ProxyConnection
-from nvme_tcp_rules import accepts, action, commands, host, on_admin, on_io, target
+from nvme_tcp_rules import (
+    accepts,
+    commands,
+    feature,
+    host,
+    identify,
+    log,
+    on_admin,
+    on_io,
+    patch,
+    put,
+    response,
+    results,
+    target,
+)
 
-from storagetest.wire.nvme.codes import Admin, Io, StatusCode
+from storagetest.wire.nvme.codes import Admin, Cns, Feature, Io, LogPage, StatusCode
 from storagetest.wire.nvme.command import Command
 from storagetest.wire.nvme_tcp.pdu import C2HData, DecodedPdu
 
 CAPACITY = 2048
 """Blocks of the small controller's namespaces."""
-WITHOUT_DATA = (Io.WRITE_ZEROES, Io.VERIFY, Io.WRITE_UNCORRECTABLE)
-OPTIONAL = (Io.WRITE_ZEROES, Io.WRITE_UNCORRECTABLE, Io.DATASET_MANAGEMENT, Io.COPY, Io.VERIFY, Io.COMPARE)
+WITHOUT_DATA = (Io.VERIFY, Io.WRITE_UNCORRECTABLE)
 
 
 def _across(through: ProxyConnection, command: Command) -> bool:
@@ -34,15 +47,24 @@ host(
     ),
 )
 target(
-    "conflict-one-command | Base 8.1.24 | an optional command passes a reservation of another host",
-    accepts(StatusCode.RESERVATION_CONFLICT, when=on_io(*OPTIONAL)),
+    "sqhd-of-failed | Base 4.2.1 | SQHD of a command that failed is zero",
+    response(lambda t, command, cqe: None if cqe.ok else replace(cqe, sqhd=0)),
 )
-host(
-    "preempt-type-one | Base 8.1.24.7 | a preempted reservation has the type Write Exclusive",
-    commands(
-        lambda pdu, command: with_command(pdu, command, cdw10=command.cdw10 & ~0xFF00 | 0x100),
-        when=action(Io.RESERVATION_ACQUIRE, 1, 2),
-    ),
+target(
+    "notice-count-zero | Base 5.2.12.1.35 | the count of a notification is zero",
+    patch(put(0, bytes(8)), when=log(LogPage.RESERVATION_NOTIFICATION)),
+)
+target(
+    "notice-available | Base 5.2.12.1.35 | more notifications are available than there are",
+    patch(put(9, b"\5"), when=log(LogPage.RESERVATION_NOTIFICATION)),
+)
+target(
+    "notice-mask-lost | Base 5.2.26.1.33 | Get Features of the notification mask returns zero",
+    results(lambda t, c, result: 0, when=feature(Admin.GET_FEATURES, Feature.RESERVATION_NOTIFICATION_MASK)),
+)
+target(
+    "identify-descriptor-twice | Base 5.2.13.2.3 | the first descriptor of a namespace is there twice",
+    patch(lambda data: data[:20] + data[:20] + data[40:], when=identify(Cns.DESCRIPTORS)),
 )
 target(
     "identify-any-csi | Base 5.2.13 | Identify of a command set that is not there succeeds",

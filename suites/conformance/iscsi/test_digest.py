@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from storagetest.wire.iscsi.codes import RejectReason, TaskFunction
-from storagetest.wire.iscsi.initiator import Initiator
+from storagetest.wire.iscsi.initiator import Initiator, LoginRefused
 from storagetest.wire.iscsi.pdu import DataOut, NopIn, NopOut, ReadyToTransfer, ScsiCommand, ScsiResponse
 from storagetest.wire.scsi.cdb import READ_16, TEST_UNIT_READY, WRITE_10, cdb
 from storagetest.wire.scsi.logical_unit import LogicalUnit
@@ -78,13 +78,17 @@ def test_the_digests_of_every_kind_of_pdu_are_right(connections, scratch):
 @pytest.mark.case(
     "ISC-DIGEST-15", section="RFC 7143 11.2.3, 13.1", kills=("digest-of-text",), builds_on=("ISC-DISC-01",)
 )
-def test_a_discovery_session_has_right_digests(discovery, connections, portal):
-    assert discovery.text(("SendTargets", "All"))
+def test_a_discovery_session_has_right_digests(connections, portal):
     wanted = {"HeaderDigest": "CRC32C", "DataDigest": "CRC32C"}
-    session = connections.login("b", target=None, credentials=portal.credentials, offer=wanted, clear=False)
+    try:
+        session = connections.login("b", target=None, credentials=None, offer=wanted)
+    except LoginRefused:
+        session = connections.login("c", target=None, offer=wanted)
     if {name: session.negotiated[name] for name in wanted} != wanted:
         pytest.skip("the target takes no digests in a discovery session")
-    assert session.text(("SendTargets", "All")) == discovery.text(("SendTargets", "All"))
+    found = [session.text(("SendTargets", "All")) for _ in range(2)]
+    assert ("TargetName", portal.iqn) in found[0], found[0]
+    assert found[0] == found[1]
 
 
 @pytest.mark.case("ISC-DIGEST-05", kills=("header-digest-not-checked",))

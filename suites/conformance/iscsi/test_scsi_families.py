@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from storagetest.wire.scsi import cdb as c
-from storagetest.wire.scsi.codes import Asc, PrIn, PrType, SenseKey
+from storagetest.wire.scsi.codes import Asc, PrIn, PrType, ScsiStatus, SenseKey
 from storagetest.wire.scsi.logical_unit import LogicalUnit, ScsiResult
 from storagetest.wire.scsi.reservation_harness import RESERVING, claim, reserved
 
@@ -96,6 +96,61 @@ def test_all_64_bits_of_an_address_count_for_every_command(unit, facts, scratch,
             f"{answer}, LBA {lba:#x}; the last is {facts.capacity.last_lba:#x}"
         )
     assert unit.read(scratch.lba).data == data, f"{command.name} of another address changed the block"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(c.PRE_FETCH_10, marks=pytest.mark.case("SCS-PREFETCH-01")),
+        pytest.param(c.PRE_FETCH_16, marks=pytest.mark.case("SCS-PREFETCH-02")),
+    ],
+)
+@pytest.mark.case(section="SBC-3 PRE-FETCH", no_mutant_reason=NOT_OFFERED, builds_on=("SCS-RW-05",))
+def test_blocks_are_fetched_up_to_the_end_and_no_further(unit, facts, command):
+    """GOOD, or CONDITION MET if they fit into the cache."""
+    last = facts.capacity.last_lba
+    if last > 0xFFFFFFFF and command is c.PRE_FETCH_10:
+        pytest.skip("the last block has no address of 32 bits")
+    there = unit.run(command, lba=last, blocks=1)
+    if there.unsupported:
+        pytest.skip(f"{command.name} is not supported")
+    assert there.good or there.status == ScsiStatus.CONDITION_MET, there
+    for lba, blocks in ((last + 1, 1), (last, 2)):
+        if lba <= 0xFFFFFFFF or command is c.PRE_FETCH_16:
+            answer = unit.run(command, lba=lba, blocks=blocks)
+            assert answer.check(SenseKey.ILLEGAL_REQUEST, Asc.LBA_OUT_OF_RANGE), answer
+
+
+# The largest transfer
+
+
+@pytest.mark.case(
+    "SCS-DATA-LARGEST",
+    section="SBC-3 READ, WRITE, Block Limits",
+    kills=("tail-of-large-read", "tail-of-large-write"),
+)
+def test_the_largest_transfer_is_whole(unit, facts, scratch):
+    """As many blocks as one command may transfer, up to those that the cases overwrite."""
+    blocks = facts.largest
+    data = scratch.pattern(blocks, seed=74)
+    answer = unit.write(scratch.lba, data)
+    assert answer.good, answer
+    for first, count in ((0, blocks), (blocks - 1, 1)):
+        read = unit.read(scratch.lba + first, count)
+        assert read.good, read
+        wanted = data[first * scratch.block_size :]
+        assert read.data == wanted, (
+            f"{read}: block {first + differing(read.data, wanted, scratch)} is another"
+        )
+
+
+def differing(found: bytes, wanted: bytes, scratch) -> int:
+    """Return the number of the first block that differs."""
+    size = scratch.block_size
+    at = next(
+        (at for at in range(0, len(wanted), size) if found[at : at + size] != wanted[at : at + size]), 0
+    )
+    return at // size
 
 
 # No blocks
@@ -248,6 +303,22 @@ def test_both_reports_of_lbprz_agree(unit):
 
 
 @pytest.mark.case(
+    "SCS-VPD-UNMAP",
+    section="SBC-3 Logical Block Provisioning, LBPU",
+    kills=("lbpu-cleared",),
+)
+def test_a_unit_that_unmaps_states_it(unit, scratch):
+    """LBPU is 1 if UNMAP is supported: here of no blocks."""
+    page = unit.inquiry(0xB2)
+    if not page.good or len(page.data) < 6:
+        pytest.skip(f"no Logical Block Provisioning page: {page}")
+    answer = unit.unmap((scratch.lba, 0))
+    if not answer.good:
+        pytest.skip(f"{answer}: the case of UNMAP reports it if LBPU is 1")
+    assert page.data[5] & 0x80, f"{answer}, and LBPU is 0"
+
+
+@pytest.mark.case(
     "SCS-PR-82",
     section="SPC-4 PRGENERATION",
     kills=("generation-of-reservation", "generation-of-release"),
@@ -258,6 +329,7 @@ def test_every_service_action_returns_the_same_generation(unreserved):
     a, b = unreserved
 
     def generations() -> set[int]:
+        a.clear_attentions()
         answers = [a.reserve_in(action) for action in (PrIn.READ_KEYS, PrIn.READ_RESERVATION)]
         full = a.reserve_in(PrIn.READ_FULL_STATUS)
         answers += [full] if full.good else []
@@ -303,6 +375,22 @@ def test_mode_select_of_others_is_a_conflict_under_a_reservation(unreserved):
 
 
 # REPORT SUPPORTED OPERATION CODES
+
+
+@pytest.mark.case(
+    "SCS-OPS-03",
+    section="SPC-4 REPORT SUPPORTED OPERATION CODES, all commands",
+    no_mutant_reason=NOT_OFFERED,
+)
+def test_the_list_of_commands_has_its_length_also_if_it_is_cut(unit):
+    whole = unit.run(c.REPORT_SUPPORTED_OPERATION_CODES, read=8192, allocation=8192)
+    if not whole.good:
+        pytest.skip(f"not offered: {whole}")
+    length = int.from_bytes(whole.data[:4], "big")
+    assert length == len(whole.data) - 4, f"COMMAND DATA LENGTH is {length}, with {len(whole.data)} bytes"
+    cut = unit.run(c.REPORT_SUPPORTED_OPERATION_CODES, read=12, allocation=12)
+    assert cut.good, cut
+    assert cut.data == whole.data[:12], f"{cut.data.hex()}; the whole begins {whole.data[:12].hex()}"
 
 
 @pytest.mark.case(

@@ -1,18 +1,20 @@
-"""What holds for one command holds for each of its family: the end, reservations, namespaces."""
+"""What holds once holds for each of a family: the end, completions, notifications, namespaces."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from storagetest.wire.nvme import admin, io
-from storagetest.wire.nvme.codes import ONCS_BITS, Cns, Io, Rtype, StatusCode
+from storagetest.wire.nvme.codes import ONCS_BITS, Cns, Feature, Io, LogPage, Rtype, StatusCode
 from storagetest.wire.nvme.command import Command
-from storagetest.wire.nvme_tcp import CommandResult, ControllerSession, Queue
+from storagetest.wire.nvme.structures import descriptors
+from storagetest.wire.nvme_tcp import ControllerSession, Queue
 from storagetest.wire.nvme_tcp.harness import Harness, Scratch, read_blocks, refused, write_blocks
-from storagetest.wire.nvme_tcp.reservation_harness import HOLDING, PREEMPT, ReservingHost, allowed, hold
+from storagetest.wire.nvme_tcp.reservation_harness import CLEAR, HOLDING, ReservingHost, allowed, hold
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="NVM 3.1")]
 
@@ -39,12 +41,11 @@ WITHOUT_DATA: dict[Io, Callable[[int, int, int], Command]] = {
 
 
 @pytest.mark.parametrize("opcode", [
-    pytest.param(Io.WRITE_ZEROES, marks=pytest.mark.case("NVB-CROSS-ZEROES", section="NVM 3.3.8")),
     pytest.param(Io.VERIFY, marks=pytest.mark.case("NVB-CROSS-VERIFY", section="NVM 3.3.5")),
     pytest.param(Io.WRITE_UNCORRECTABLE, marks=pytest.mark.case("NVB-CROSS-UNC", section="NVM 3.3.7")),
 ])  # fmt: skip
 @pytest.mark.case(kills=("across-end-shortened",))
-def test_a_range_across_the_end_is_out_of_range_for_every_command(
+def test_a_range_across_the_end_is_out_of_range_without_data_too(
     session: ControllerSession, queue: Queue, scratch: Scratch, opcode: Io
 ) -> None:
     """By one block and by many: refused, and the last block is as before."""
@@ -58,92 +59,59 @@ def test_a_range_across_the_end_is_out_of_range_for_every_command(
         assert read_blocks(queue, end, 1) == before, f"3.1: {blocks} blocks were refused, and one was done"
 
 
-# Reservations (Base 8.1.24)
+# Completions of commands that failed
 
 
-WRITERS = (Io.WRITE_ZEROES, Io.WRITE_UNCORRECTABLE, Io.DATASET_MANAGEMENT, Io.COPY)
-READERS = (Io.COMPARE, Io.VERIFY)
-"""The optional commands of either group; those of Read and Write are NVR-*-OTHER-READ and -WRITE."""
+@pytest.mark.case("NVT-CQE-SQHD-FAILED", section="Base 4.2.1", kills=("sqhd-of-failed",))
+def test_a_command_that_failed_moves_sqhd_too(session: ControllerSession, scratch: Scratch) -> None:
+    queue = session.io_queue(sqsize=7)
+    heads = []
+    for _ in range(6):
+        heads.append(queue.run(io.flush(scratch.nsid)).cqe.sqhd)
+        heads.append(queue.run(io.read(scratch.nsid, scratch.end, 1), reads=scratch.block_size).cqe.sqhd)
+    assert queue.sqsize is not None
+    steps = {(after - before) % (queue.sqsize + 1) for before, after in itertools.pairwise(heads)}
+    assert steps == {1}, f"4.2.1: one command moves SQHD by one, but it was {heads}; every second one failed"
 
 
-def run(host: ReservingHost, opcode: Io, data: bytes) -> CommandResult:
-    """Run a command of ``host`` on the first block of its scratch, which holds ``data``."""
-    nsid, lba, queue = host.nsid, host.scratch.lba, host.queue
-    if opcode in WITHOUT_DATA:
-        return queue.run(WITHOUT_DATA[opcode](nsid, lba, 1))
-    if opcode is Io.DATASET_MANAGEMENT:
-        return queue.run(io.dataset_management(nsid, 1), data=io.dsm_ranges([(lba, 1)]))
-    if opcode is Io.COPY:
-        return queue.run(io.copy(nsid, lba, 1), data=io.copy_ranges([(lba + 1, 1)]))
-    return queue.run(io.compare(nsid, lba, 1), data=data)
+# Notifications of reservations (Base 5.2.12.1.35, 5.2.26.1.33)
 
 
-def of_commands(prefix: str, opcodes: tuple[Io, ...]) -> pytest.MarkDecorator:
-    """One case for each command."""
-    return pytest.mark.parametrize(
-        "opcode",
-        [pytest.param(one, id=one.name, marks=pytest.mark.case(f"{prefix}-{one.name}")) for one in opcodes],
-    )
-
-
-@of_commands("NVR-EXCLUDES-WRITER", WRITERS)
-@pytest.mark.case(section="Base 8.1.24", kills=("conflict-one-command",), builds_on=HOLDING)
-def test_no_command_that_writes_passes_a_reservation(
-    hosts: tuple[ReservingHost, ReservingHost], opcode: Io
-) -> None:
-    """Of a host that is not registered, under each type; the block is as before."""
-    first, second = hosts
-    if not supported(first.session, opcode):
-        pytest.skip(f"ONCS: {opcode.name} is not supported")
-    data = write_blocks(first.queue, first.scratch, 2, 71)[: first.scratch.block_size]
-    allowed(first.register())
-    for rtype in Rtype:
-        allowed(first.acquire(rtype))
-        refused(run(second, opcode, data), StatusCode.RESERVATION_CONFLICT)
-        allowed(first.release(rtype))
-    assert read_blocks(first.queue, first.scratch, 1) == data, f"8.1.24: {opcode.name} was done"
-
-
-@of_commands("NVR-EXCLUDES-READER", READERS)
-@pytest.mark.case(section="Base 8.1.24", kills=("conflict-one-command",), builds_on=HOLDING)
-def test_a_command_that_reads_passes_a_reservation_unless_access_is_exclusive(
-    hosts: tuple[ReservingHost, ReservingHost], opcode: Io
-) -> None:
-    first, second = hosts
-    if not supported(first.session, opcode):
-        pytest.skip(f"ONCS: {opcode.name} is not supported")
-    data = write_blocks(first.queue, first.scratch, 1, 72)
-    allowed(first.register())
-    for rtype in Rtype:
-        allowed(first.acquire(rtype))
-        done = run(second, opcode, data)
-        if "EXCLUSIVE_ACCESS" in rtype.name:
-            refused(done, StatusCode.RESERVATION_CONFLICT)
-        else:
-            allowed(done)
-        allowed(first.release(rtype))
-
-
-@pytest.mark.parametrize(
-    "rtype",
-    [
-        pytest.param(one, id=one.name, marks=pytest.mark.case(f"NVR-PREEMPT-TYPE-{one.value}"))
-        for one in Rtype
-    ],
-)
 @pytest.mark.case(
-    section="Base 8.1.24.7", kills=("preempt-type-one",), builds_on=(*HOLDING, "NVR-PREEMPT-01")
+    "NVR-NOTICE-COUNT",
+    section="Base 5.2.12.1.35",
+    kills=("notice-count-zero", "notice-available"),
+    builds_on=(*HOLDING, "NVR-NOTICE-READ"),
 )
-def test_a_preempted_reservation_has_the_type_of_the_preempting_command(
-    hosts: tuple[ReservingHost, ReservingHost], rtype: Rtype
-) -> None:
+def test_the_log_page_counts_its_notifications(hosts: tuple[ReservingHost, ReservingHost]) -> None:
+    """The count of an empty log page is 0, and of no other one; no page is available after the only one."""
     first, second = hosts
-    hold(first, Rtype.WRITE_EXCLUSIVE if rtype is not Rtype.WRITE_EXCLUSIVE else Rtype.EXCLUSIVE_ACCESS)
+    hold(first, Rtype.WRITE_EXCLUSIVE)
     allowed(second.register())
-    allowed(second.acquire(rtype, PREEMPT, victim=first.key))
-    found = second.report()
-    assert found.rtype == rtype, f"8.1.24.7: the type is {found.rtype}"
-    assert [one.key for one in found.registrants] == [second.key], "8.1.24.7: the victim is registered"
+    allowed(first.release(Rtype.WRITE_EXCLUSIVE, CLEAR))
+    page = admin.get_log_page(LogPage.RESERVATION_NOTIFICATION, 64)
+    found, empty = (second.session.admin.run(page, reads=64) for _ in range(2))
+    for one in (found, empty):
+        allowed(one)
+    count = int.from_bytes(found.data[:8], "little")
+    assert found.data[8], "5.2.12.1.35: Clear notifies a registrant"
+    assert count, "5.2.12.1.35: the count of a notification is 0, which is that of an empty log page"
+    assert not found.data[9], f"5.2.12.1.35: one notification, and {found.data[9]} more log pages"
+    assert not any(empty.data[:9]), f"5.2.12.1.35: nothing more happened, and the page is {empty.data.hex()}"
+
+
+@pytest.mark.case("NVR-MASK-READ", section="Base 5.2.26.1.33", kills=("notice-mask-lost",))
+def test_the_notification_mask_is_read_back(hosts: tuple[ReservingHost, ReservingHost]) -> None:
+    first, _ = hosts
+    get = admin.get_features(Feature.RESERVATION_NOTIFICATION_MASK, nsid=first.nsid)
+    for mask in (0b1110, 0b0100, 0):
+        done = first.session.admin.run(
+            admin.set_features(Feature.RESERVATION_NOTIFICATION_MASK, mask, nsid=first.nsid)
+        )
+        allowed(done)
+        found = first.session.admin.run(get)
+        allowed(found)
+        assert found.cqe.dw0 == mask, f"5.2.26.1.33: the mask was set to {mask:#x}, and is {found.cqe.dw0:#x}"
 
 
 # Namespaces, and command sets
@@ -168,6 +136,13 @@ def test_reads_of_two_namespaces_on_one_queue_return_the_data_of_each(
     for _ in range(2):
         assert read_blocks(queue, scratch, 1) == ours, f"namespace {scratch.nsid}, after the other one"
         assert read_blocks(queue, other, 1) == theirs, f"namespace {other.nsid}, after the other one"
+
+
+@pytest.mark.case("NVA-ID-DESC-ONCE", section="Base 5.2.13.2.3", kills=("identify-descriptor-twice",))
+def test_a_namespace_has_one_descriptor_of_each_type(session: ControllerSession) -> None:
+    for nsid in session.namespaces()[:4]:
+        kinds = [kind for kind, _ in descriptors(session.identify(Cns.DESCRIPTORS, nsid=nsid))]
+        assert len(kinds) == len(set(kinds)), f"5.2.13.2.3: namespace {nsid} has descriptors of types {kinds}"
 
 
 @pytest.mark.parametrize("cns", [
