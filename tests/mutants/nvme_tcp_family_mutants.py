@@ -67,6 +67,17 @@ target(
     patch(lambda data: data[:20] + data[:20] + data[40:], when=identify(Cns.DESCRIPTORS)),
 )
 target(
+    "identify-not-ready | Base 5.2.13.2.8 | a namespace that is ready states that it is not",
+    patch(put(14, b"\0"), when=identify(Cns.CSI_INDEPENDENT)),
+)
+target(
+    "report-one-too-many | Base 7.8 | REGCTL counts a controller that is not there",
+    patch(
+        lambda data: data[:5] + (int.from_bytes(data[5:7], "little") + 1).to_bytes(2, "little") + data[7:],
+        when=on_io(Io.RESERVATION_REPORT),
+    ),
+)
+target(
     "identify-any-csi | Base 5.2.13 | Identify of a command set that is not there succeeds",
     accepts(StatusCode.INVALID_FIELD, when=lambda t, c: on_admin(Admin.IDENTIFY)(t, c) and c.cdw11 >> 24 > 0),
 )

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from storagetest.wire.nvme import admin, io
-from storagetest.wire.nvme.codes import ONCS_BITS, Cns, Feature, Io, LogPage, Rtype, StatusCode
+from storagetest.wire.nvme.codes import ONCS_BITS, Cns, Feature, Io, LogPage, Rtype, StatusCode, status_name
 from storagetest.wire.nvme.command import Command
 from storagetest.wire.nvme.structures import descriptors
 from storagetest.wire.nvme_tcp import ControllerSession, Queue
@@ -136,6 +136,32 @@ def test_reads_of_two_namespaces_on_one_queue_return_the_data_of_each(
     for _ in range(2):
         assert read_blocks(queue, scratch, 1) == ours, f"namespace {scratch.nsid}, after the other one"
         assert read_blocks(queue, other, 1) == theirs, f"namespace {other.nsid}, after the other one"
+
+
+@pytest.mark.case("NVA-ID-NSTAT", section="Base 5.2.13.2.8", kills=("identify-not-ready",))
+def test_a_namespace_that_is_read_states_that_it_is_ready(
+    session: ControllerSession, queue: Queue, scratch: Scratch
+) -> None:
+    done = session.admin.run(admin.identify(Cns.CSI_INDEPENDENT, nsid=scratch.nsid), reads=4096)
+    if not done.ok:
+        pytest.skip(f"Identify CNS 08h: {status_name(done.status)}")
+    assert read_blocks(queue, scratch, 1)
+    assert done.data[14] & 1, "5.2.13.2.8: NRDY of NSTAT is 0, and the namespace was read"
+
+
+@pytest.mark.case("NVR-REPORT-HOSTS", section="Base 7.8", kills=("report-one-too-many",))
+def test_every_registered_controller_of_the_report_has_a_host(
+    session: ControllerSession, queue: Queue, scratch: Scratch
+) -> None:
+    """No host is registered by this case: the report may have others, but none without a Host Identifier."""
+    if not session.controller["oncs"] >> 5 & 1 or not session.namespace(scratch.nsid)["rescap"]:
+        pytest.skip("reservations are not supported")
+    done = queue.run(io.report(scratch.nsid, 4096), reads=4096)
+    allowed(done)
+    count = int.from_bytes(done.data[5:7], "little")
+    for number in range(min(count, 63)):
+        entry = done.data[64 * (number + 1) : 64 * (number + 2)]
+        assert any(entry[8:24]), f"7.8: REGCTL is {count}, and entry {number} has no host: {entry.hex()}"
 
 
 @pytest.mark.case("NVA-ID-DESC-ONCE", section="Base 5.2.13.2.3", kills=("identify-descriptor-twice",))
