@@ -18,6 +18,7 @@ from nvme_tcp_rules import (
     on_io,
     patch,
     put,
+    refuses,
     response,
     results,
     target,
@@ -75,6 +76,20 @@ target(
     patch(
         lambda data: data[:5] + (int.from_bytes(data[5:7], "little") + 1).to_bytes(2, "little") + data[7:],
         when=on_io(Io.RESERVATION_REPORT),
+    ),
+)
+target(
+    "marked-block-compared | NVM 3.3.1 | Compare of a block that Write Uncorrectable has marked succeeds",
+    accepts(StatusCode.UNRECOVERED_READ_ERROR, when=on_io(Io.COMPARE)),
+)
+target(
+    "keep-alive-with-event | Base 3.9 | Keep Alive is refused while an Asynchronous Event Request waits",
+    refuses(
+        StatusCode.COMMAND_SEQUENCE_ERROR,
+        when=lambda t, c: (
+            on_admin(Admin.KEEP_ALIVE)(t, c)
+            and any(one.opcode == Admin.ASYNCHRONOUS_EVENT_REQUEST for one in t.commands.values())
+        ),
     ),
 )
 target(

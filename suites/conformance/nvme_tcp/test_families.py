@@ -59,6 +59,32 @@ def test_a_range_across_the_end_is_out_of_range_without_data_too(
         assert read_blocks(queue, end, 1) == before, f"3.1: {blocks} blocks were refused, and one was done"
 
 
+@pytest.mark.case("NVB-UNC-COMPARE", section="NVM 3.3.1, 3.3.7", kills=("marked-block-compared",))
+def test_a_marked_block_is_not_compared(session: ControllerSession, queue: Queue, scratch: Scratch) -> None:
+    for opcode in (Io.COMPARE, Io.WRITE_UNCORRECTABLE):
+        if not supported(session, opcode):
+            pytest.skip(f"ONCS: {opcode.name} is not supported")
+    data = write_blocks(queue, scratch, 1, 75)
+    done = queue.run(uncorrectable(scratch.nsid, scratch.lba, 1))
+    assert done.ok, f"3.3.7: Write Uncorrectable ended with {status_name(done.status)}"
+    try:
+        compared = queue.run(io.compare(scratch.nsid, scratch.lba, 1), data=data)
+        assert not compared.ok, "3.3.1: the block cannot be read, and Compare found it equal"
+    finally:
+        write_blocks(queue, scratch, 1, 76)
+
+
+# Two commands of the admin queue
+
+
+@pytest.mark.case("NVA-KA-EVENT", section="Base 3.9, 5.2.2", kills=("keep-alive-with-event",))
+def test_keep_alive_succeeds_while_an_event_is_awaited(session: ControllerSession) -> None:
+    session.admin.submit(admin.async_event())
+    for _ in range(2):
+        done = session.admin.run(admin.keep_alive())
+        assert done.ok, f"3.9: Keep Alive ended with {status_name(done.status)}"
+
+
 # Completions of commands that failed
 
 
