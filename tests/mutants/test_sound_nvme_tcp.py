@@ -72,7 +72,7 @@ SKIPPED = {
         "NVT-TWO-WRITES",
     },
     "large-capsules": set(),
-    "no-options": {"NVA-FEAT-CAPABLE", "NVA-ID-DESC-02", "NVB-NS-OWN"},
+    "no-options": {"NVA-FEAT-CAPABLE", "NVA-ID-DESC-02", "NVB-NS-ALTERNATE", "NVB-NS-OWN"},
 }
 """The cases that a sound controller cannot be asked, because they need more than it announces."""
 
@@ -86,6 +86,7 @@ OPTIONAL = (
     "NVA-ID-NS-LIMITS",
     "NVB-COMPARE-",
     "NVB-COPY-",
+    "NVB-CROSS-",
     "NVB-DSM-",
     "NVB-NSID-",
     "NVB-SEEN-COPY",

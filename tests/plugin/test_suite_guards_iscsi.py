@@ -11,7 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "controllers"))
 from iscsi_target import IQN, NAA, Connection, Server, fixed_sense
 
-from storagetest.wire.iscsi.pdu import ScsiCommand, ScsiResponse
+from storagetest.wire.iscsi.pdu import LoginRequest, LoginResponse, ScsiCommand, ScsiResponse
 
 SUITE = Path(__file__).parents[2] / "suites" / "conformance" / "iscsi"
 CASES = "what_is_written_is_read or last_block_can_be_written"
@@ -185,3 +185,66 @@ def test_reservations_that_are_refused_are_one_red_line(
     assert set(red) <= {"SCS-PR-36", "SCS-PR-04", "SCS-PR-06", "SCS-PR-26", "SCS-PR-30", "SCS-PR-31"}
     assert len(outcomes) > 60
     result.stdout.fnmatch_lines(["SCS-PR-36 on disk failed: * that build on it were not judged"])
+
+
+class ClosedDoor:
+    """Logins number ``begin`` to ``end`` of a target are dropped, or refused with a status."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, begin: int, end: int, *, status: int = 0) -> None:
+        self.logins = 0
+        handle = Connection.handle
+
+        def handle_login(connection: Connection, pdu: object) -> bool:
+            if not isinstance(pdu, LoginRequest):
+                return handle(connection, pdu)
+            self.logins += 1
+            if not begin <= self.logins < end:
+                return handle(connection, pdu)
+            if status:
+                connection.respond(LoginResponse(itt=pdu.itt, isid=pdu.isid, csg=pdu.csg, status=status))
+            return False
+
+        monkeypatch.setattr(Connection, "handle", handle_login)
+
+
+NEVER = 1 << 30
+
+
+def red(outcomes: dict[str, str]) -> list[str]:
+    return [name for name, outcome in outcomes.items() if outcome in ("failed", "error")]
+
+
+@pytest.mark.parametrize("status", [0, 0x0302], ids=["dropped", "refused"])
+def test_a_target_that_lets_no_session_in_any_more_is_one_red_line(
+    run_on_target, target: Target, monkeypatch: pytest.MonkeyPatch, status: int
+):
+    ClosedDoor(monkeypatch, 8, NEVER, status=status)
+    disk = {"protocol": "iscsi", "port": target.port, "iqn": IQN}
+    modules = [str(SUITE / name) for name in ("test_nop.py", "test_keys.py")]
+    result, outcomes = run_on_target(disk, *modules, "-rs")
+    assert len(red(outcomes)) == 1
+    assert list(outcomes.values()).count("skipped") > 20
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["*the login failed after test_*"])
+
+
+def test_a_target_that_lets_sessions_in_again_is_used_again(
+    run_on_target, target: Target, monkeypatch: pytest.MonkeyPatch
+):
+    ClosedDoor(monkeypatch, 8, 12)
+    disk = {"protocol": "iscsi", "port": target.port, "iqn": IQN}
+    _, outcomes = run_on_target(disk, str(SUITE / "test_nop.py"))
+    assert len(red(outcomes)) == 1
+    after = list(outcomes.values())
+    after = after[after.index("failed") :]
+    assert "passed" in after[after.index("skipped") :]
+
+
+def test_judge_all_judges_each_case_on_a_target_that_lets_no_session_in(
+    run_on_target, target: Target, monkeypatch: pytest.MonkeyPatch
+):
+    ClosedDoor(monkeypatch, 8, NEVER)
+    disk = {"protocol": "iscsi", "port": target.port, "iqn": IQN}
+    _, outcomes = run_on_target(disk, str(SUITE / "test_nop.py"), "--st-judge-all")
+    assert len(red(outcomes)) > 4
+    assert "skipped" not in outcomes.values()

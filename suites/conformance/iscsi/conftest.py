@@ -18,6 +18,7 @@ import pytest
 from storagetest.config import Variant
 from storagetest.config.implementations import Implementation
 from storagetest.errors import AttachError, RemoteProtocolError, StoragetestError
+from storagetest.plugin.conformance import entry
 from storagetest.plugin.conformance.cases import WireLog, case_of
 from storagetest.plugin.conformance.first_look import Look
 from storagetest.plugin.conformance.known_issues import apply_identified
@@ -49,6 +50,10 @@ from storagetest.wire.tcp import PeerClosed, RecordedConnection
 
 DEADLINE = 10.0
 """Timeout of one response in seconds, or the target's `deadline` if that is less (chosen)."""
+
+BRIEF = 1.0
+"""Timeout in seconds of a login on a target that completed none before: each skipped case waits so long
+(chosen)."""
 
 FIRST, BLOCKS = 64, 2048
 """The blocks that the cases overwrite: the first one, and their number (chosen)."""
@@ -95,18 +100,7 @@ class Facts:
         self, subject: str, read: Callable[[LogicalUnit], T], *, after: Look[Any] | None = None
     ) -> Look[T]:
         """Return a look in a session of its own: a bad response to one ends no other."""
-
-        def run() -> T:
-            portal = self._portal
-            with RecordedConnection.connect(portal.address, portal.port, deadline=portal.deadline) as link:
-                initiator = Initiator(link, name=f"{_NAME}facts", lun=portal.lun, deadline=portal.deadline)
-                with initiator:
-                    initiator.login(target=portal.iqn, credentials=portal.credentials)
-                    unit = LogicalUnit(initiator)
-                    unit.clear_attentions()
-                    return read(unit)
-
-        return Look(subject, run, after=after)
+        return Look(subject, lambda: _in_a_session(self._portal, read), after=after)
 
     @property
     def implementation(self) -> Implementation:
@@ -181,6 +175,22 @@ class Facts:
         if capacity.blocks < FIRST + BLOCKS:
             pytest.skip(f"{name} has {capacity.blocks} blocks; the cases need {FIRST + BLOCKS}")
         return Scratch(FIRST, BLOCKS, capacity.block_size)
+
+
+def _in_a_session(portal: Portal, read: Callable[[LogicalUnit], T]) -> T:
+    """Log in as the first look does, and return what ``read`` returns in that session."""
+    with RecordedConnection.connect(portal.address, portal.port, deadline=portal.deadline) as link:
+        initiator = Initiator(link, name=f"{_NAME}facts", lun=portal.lun, deadline=portal.deadline)
+        with initiator:
+            initiator.login(target=portal.iqn, credentials=portal.credentials)
+            unit = LogicalUnit(initiator)
+            unit.clear_attentions()
+            return read(unit)
+
+
+def _log_in(portal: Portal, deadline: float) -> None:
+    """Log in, use the session, and log out."""
+    _in_a_session(replace(portal, deadline=deadline), LogicalUnit.test_unit_ready)
 
 
 def _implementation(unit: LogicalUnit) -> str:
@@ -345,7 +355,8 @@ def _responds(initiator: Initiator) -> bool:
 
 @pytest.fixture
 def connections(portal: Portal, wire_log: WireLog, request: pytest.FixtureRequest) -> Iterator[Connections]:
-    """Yield the factory of this case's connections."""
+    """Yield the factory of this case's connections; skip if no login has succeeded since another case."""
+    entry.skip_if_closed(request.node, lambda: _log_in(portal, min(portal.deadline, BRIEF)))
     case = case_of(request.node)
     made = Connections(portal, wire_log, (case.id if case else request.node.name).lower())
     try:
@@ -360,6 +371,18 @@ def known_issue(request: pytest.FixtureRequest) -> None:
     if "portal" in request.fixturenames and case_of(request.node) is not None:
         facts: Facts = request.getfixturevalue("facts")
         apply_identified(request.node, facts.implementation)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Function,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """After a failure, find out whether the target still completes a login."""
+    report = yield
+    portal = item.funcargs.get("portal")
+    if isinstance(portal, Portal) and "connections" in item.fixturenames:
+        entry.note_failure(item, report, "the login", lambda: _log_in(portal, portal.deadline))
+    return report
 
 
 @pytest.hookimpl(wrapper=True)

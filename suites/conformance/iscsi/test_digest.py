@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from storagetest.wire.iscsi.codes import RejectReason
-from storagetest.wire.iscsi.initiator import Initiator
+from storagetest.wire.iscsi.codes import RejectReason, TaskFunction
+from storagetest.wire.iscsi.initiator import Initiator, LoginRefused
 from storagetest.wire.iscsi.pdu import DataOut, NopIn, NopOut, ReadyToTransfer, ScsiCommand, ScsiResponse
-from storagetest.wire.scsi.cdb import TEST_UNIT_READY, WRITE_10, cdb
+from storagetest.wire.scsi.cdb import READ_16, TEST_UNIT_READY, WRITE_10, cdb
 from storagetest.wire.scsi.logical_unit import LogicalUnit
 
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 7143 7.8", level="MUST")]
@@ -51,6 +51,44 @@ def test_digests_are_right_both_ways_in_every_combination(connections, scratch, 
     assert unit.write(scratch.lba, written).good
     assert unit.read(scratch.lba, 64).data == written
     assert session.ping(b"odd").data[:3] == b"odd"
+
+
+@pytest.mark.case(
+    "ISC-DIGEST-14",
+    section="RFC 7143 11.2.3, 13.1",
+    kills=("digest-of-padded-data", "digest-of-second-data-in", "digest-of-task-response"),
+    builds_on=("ISC-DIGEST-03",),
+)
+def test_the_digests_of_every_kind_of_pdu_are_right(connections, scratch):
+    """Data-In of many PDUs and of any length, sense data, a task's response, a ping, a logout."""
+    session = with_digests(connections, header="yes", data="yes", MaxRecvDataSegmentLength="4096")
+    unit = LogicalUnit(session, block_size=scratch.block_size)
+    blocks = max(2, 3 * 4096 // scratch.block_size)
+    data = scratch.pattern(blocks, seed=5)
+    assert unit.write(scratch.lba, data).good
+    assert unit.read(scratch.lba, blocks).data == data
+    for allocation in (5, 6, 7, 36):
+        assert len(unit.inquiry(allocation=allocation).data) == allocation
+    assert not unit.run(READ_16, lba=(1 << 64) - 1, blocks=1, read=scratch.block_size).good
+    session.task(TaskFunction.ABORT_TASK, referenced_itt=0x7FFFFFFF)
+    assert session.ping(b"pad12").data[:5] == b"pad12"
+    session.logout()
+
+
+@pytest.mark.case(
+    "ISC-DIGEST-15", section="RFC 7143 11.2.3, 13.1", kills=("digest-of-text",), builds_on=("ISC-DISC-01",)
+)
+def test_a_discovery_session_has_right_digests(connections, portal):
+    wanted = {"HeaderDigest": "CRC32C", "DataDigest": "CRC32C"}
+    try:
+        session = connections.login("b", target=None, credentials=None, offer=wanted)
+    except LoginRefused:
+        session = connections.login("c", target=None, offer=wanted)
+    if {name: session.negotiated[name] for name in wanted} != wanted:
+        pytest.skip("the target takes no digests in a discovery session")
+    found = [session.text(("SendTargets", "All")) for _ in range(2)]
+    assert ("TargetName", portal.iqn) in found[0], found[0]
+    assert found[0] == found[1]
 
 
 @pytest.mark.case("ISC-DIGEST-05", kills=("header-digest-not-checked",))

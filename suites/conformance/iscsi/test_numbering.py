@@ -15,6 +15,7 @@ from storagetest.wire.iscsi.pdu import (
     ScsiResponse,
     SnackRequest,
     TextRequest,
+    TextResponse,
 )
 from storagetest.wire.iscsi.validator import before, plus
 from storagetest.wire.scsi.cdb import INQUIRY, READ_10, TEST_UNIT_READY, WRITE_10, cdb
@@ -215,6 +216,14 @@ def test_of_two_commands_with_the_same_cmd_sn_one_is_ignored(session):
     assert session.ping().exp_cmd_sn == plus(number, 2)
 
 
+@pytest.mark.case("ISC-CMDSN-TEXT", section="RFC 7143 4.2.2.1, 11.11.4", kills=("exp-cmd-sn-text",))
+def test_a_text_request_uses_a_cmd_sn(discovery):
+    for _ in range(2):
+        discovery.text(("SendTargets", "All"))
+        last = discovery.frames[-1].pdu
+        assert last.exp_cmd_sn == discovery.numbers.cmd_sn, last.summary()
+
+
 @pytest.mark.case("ISC-STATSN-01", section="RFC 7143 4.2.2.2, 11.4.9", kills=("stat-sn-skips",))
 def test_each_response_has_the_next_stat_sn(session):
     for _ in range(4):
@@ -241,6 +250,14 @@ def test_an_r2t_carries_the_next_stat_sn_and_does_not_use_it(connections, scratc
     answer = LogicalUnit(made, block_size=scratch.block_size).write(scratch.lba, scratch.pattern(4))
     assert answer.good, answer
     assert not made.validator.violations_of("stat-sn")
+
+
+@pytest.mark.case("ISC-STATSN-08", section="RFC 7143 4.2.2.2, 11.11", kills=("stat-sn-text",))
+def test_a_text_response_uses_a_stat_sn(discovery):
+    for _ in range(2):
+        discovery.text(("SendTargets", "All"))
+    first, second = (event.pdu.stat_sn for event in discovery.frames if isinstance(event.pdu, TextResponse))
+    assert second == plus(first, 1), f"StatSN {first}, then {second}"
 
 
 @pytest.mark.case("ISC-STATSN-05", section="RFC 7143 4.2.2.2", kills=("stat-sn-nop",))

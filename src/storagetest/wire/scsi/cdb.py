@@ -63,11 +63,18 @@ MODE_SELECT_6 = CommandFormat(
 RESERVE_6 = CommandFormat("RESERVE(6)", 0x16, 6)
 RELEASE_6 = CommandFormat("RELEASE(6)", 0x17, 6)
 MODE_SENSE_6 = CommandFormat("MODE SENSE(6)", 0x1A, 6, (*_MODE, uint("allocation", 4, 1)))
+START_STOP_UNIT = CommandFormat(
+    "START STOP UNIT",
+    0x1B,
+    6,
+    (flag("immed", 1, 0), bitfield("power_condition", 4, 4, 4), flag("loej", 4, 1), flag("start", 4, 0)),
+)
 READ_CAPACITY_10 = CommandFormat("READ CAPACITY(10)", 0x25, 10, (uint("lba", 2, 4), flag("pmi", 8, 0)))
 READ_10 = CommandFormat("READ(10)", 0x28, 10, _IO10)
 WRITE_10 = CommandFormat("WRITE(10)", 0x2A, 10, _IO10)
 WRITE_AND_VERIFY_10 = CommandFormat("WRITE AND VERIFY(10)", 0x2E, 10, (*_VERIFY, *_AT10))
 VERIFY_10 = CommandFormat("VERIFY(10)", 0x2F, 10, (*_VERIFY, *_AT10))
+PRE_FETCH_10 = CommandFormat("PRE-FETCH(10)", 0x34, 10, (flag("immed", 1, 1), *_AT10))
 SYNCHRONIZE_CACHE_10 = CommandFormat("SYNCHRONIZE CACHE(10)", 0x35, 10, (flag("immed", 1, 1), *_AT10))
 WRITE_SAME_10 = CommandFormat("WRITE SAME(10)", 0x41, 10, (*_SAME, *_AT10))
 UNMAP = CommandFormat("UNMAP", 0x42, 10, (flag("anchor", 1, 0), uint("allocation", 7, 2)))
@@ -85,7 +92,9 @@ COMPARE_AND_WRITE = CommandFormat(
 )
 WRITE_16 = CommandFormat("WRITE(16)", 0x8A, 16, _IO16)
 ORWRITE_16 = CommandFormat("ORWRITE(16)", 0x8B, 16, _IO16)
+WRITE_AND_VERIFY_16 = CommandFormat("WRITE AND VERIFY(16)", 0x8E, 16, (*_VERIFY, *_AT16))
 VERIFY_16 = CommandFormat("VERIFY(16)", 0x8F, 16, (*_VERIFY, *_AT16))
+PRE_FETCH_16 = CommandFormat("PRE-FETCH(16)", 0x90, 16, (flag("immed", 1, 1), *_AT16))
 SYNCHRONIZE_CACHE_16 = CommandFormat("SYNCHRONIZE CACHE(16)", 0x91, 16, (flag("immed", 1, 1), *_AT16))
 WRITE_SAME_16 = CommandFormat("WRITE SAME(16)", 0x93, 16, (*_SAME, flag("ndob", 1, 0), *_AT16))
 READ_CAPACITY_16 = CommandFormat(
