@@ -491,3 +491,80 @@ class UtimensAtimeCutsMtime(PassThrough):
         if mtime is None:
             mtime = os.fstat(self.fd(node)).st_mtime_ns // 10**9 * 10**9
         super().utimens(call, node, atime, mtime)
+
+
+@mutant("moved-directory-hides-entries | rename(3p) | the entries of a directory that replaced another are "
+        "not found until it is listed")  # fmt: skip
+class MovedDirectoryHidesEntries(Keeping):
+    def __init__(self, below: Path) -> None:
+        super().__init__(below)
+        self.hidden: set[Hashable] = set()
+
+    def rename(self, call: Call, parent: int, old: bytes, where: int, new: bytes, flags: int) -> None:
+        moved, replaced = status(self, parent, old), status(self, where, new)
+        super().rename(call, parent, old, where, new, flags)
+        if moved is not None and replaced is not None and stat.S_ISDIR(replaced.st_mode) and not flags:
+            self.hidden.add((moved.st_dev, moved.st_ino))
+
+    def lookup(self, call: Call, parent: int, name: bytes) -> int:
+        if self.nodes[parent].key in self.hidden:
+            raise FileNotFoundError(errno.ENOENT, "lookup")
+        return super().lookup(call, parent, name)
+
+    def opendir(self, call: Call, node: int) -> Opened:
+        self.hidden.discard(self.nodes[node].key)
+        return super().opendir(call, node)
+
+
+@mutant("read-later-page-marks | read(3p) | a read that does not begin at 0 marks mtime")
+class ReadLaterPageMarks(PassThrough):
+    def read(self, call: Call, node: int, handle: int, offset: int, size: int) -> bytes:
+        if offset:
+            self.reset_ids()
+            os.utime(self.nodes[node].path)
+        return super().read(call, node, handle, offset, size)
+
+
+@mutant("third-link-marks-mtime | link(3p) | the link that is the fourth name of a file marks its mtime")
+class ThirdLinkMarksMtime(PassThrough):
+    def link(self, call: Call, old: int, parent: int, name: bytes) -> int:
+        node = super().link(call, old, parent, name)
+        if os.fstat(self.fd(old)).st_nlink == 4:
+            self.reset_ids()
+            os.utime(self.nodes[old].path)
+        return node
+
+
+@mutant("tmpfile-linked-cut | open(2) O_TMPFILE, linkat(2) | of a file that gets its first name only the "
+        "first page is kept")  # fmt: skip
+class TmpfileLinkedCut(PassThrough):
+    def link(self, call: Call, old: int, parent: int, name: bytes) -> int:
+        before = os.fstat(self.fd(old))
+        node = super().link(call, old, parent, name)
+        if before.st_nlink == 0 and before.st_size > 4096:
+            self.reset_ids()
+            with open(self.nodes[old].path, "r+b", buffering=0) as file:
+                file.seek(4096)
+                file.write(bytes(before.st_size - 4096))
+            os.utime(self.nodes[old].path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        return node
+
+
+@mutant("xattr-removed-keeps-ctime | removexattr(2), inode(7) | the removal of an attribute leaves ctime")
+class XattrRemovedKeepsCtime(Keeping):
+    def __init__(self, below: Path) -> None:
+        super().__init__(below)
+        self.kept: dict[Hashable, tuple[int, int]] = {}
+        """File → its status-change time after the removal, and before it."""
+
+    def removexattr(self, call: Call, node: int, name: bytes) -> None:
+        before = os.fstat(self.fd(node)).st_ctime_ns
+        super().removexattr(call, node, name)
+        self.kept[self.nodes[node].key] = os.fstat(self.fd(node)).st_ctime_ns, before
+
+    def getattr(self, call: Call, node: int, handle: int | None) -> Attributes:
+        found = super().getattr(call, node, handle)
+        after, before = self.kept.get(self.nodes[node].key, (0, 0))
+        if found.ctime == after:
+            found.ctime = before
+        return found

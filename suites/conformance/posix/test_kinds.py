@@ -24,7 +24,14 @@ from storagetest.agent.testlib.libc import (
     utimensat,
 )
 from storagetest.agent.testlib.stat_effects import DATA, Effect, check_effects
-from storagetest.agent.testlib.tmpfiles import hard_link, make_file, open_fd, pattern_bytes, wait_clock_tick
+from storagetest.agent.testlib.tmpfiles import (
+    hard_link,
+    make_file,
+    open_fd,
+    pattern_bytes,
+    read_at,
+    wait_clock_tick,
+)
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -34,8 +41,6 @@ pytestmark = [
 FIELDS = ("st_mode", "st_uid", "st_gid", "st_rdev", "st_mtime_ns", "st_ino", "st_nlink")
 ENTRY = Effect("marked", "marked")
 SECOND = 10**9
-LINKED = {"st_nlink": None}
-"""The link count changes; other cases test how."""
 
 
 def _file(path):
@@ -67,7 +72,7 @@ KINDS = {
 
 MOVED_KILLS = {
     "FILE": "rename-away-drops-suid",
-    "DIRECTORY": "directory-xattr-lost",
+    "DIRECTORY": "moved-directory-hides-entries",
     "SYMLINK": "link-moved-loses-target",
 }
 
@@ -77,6 +82,7 @@ def described(path):
     one = os.lstat(path)
     found = {field: getattr(one, field) for field in FIELDS}
     if stat.S_ISDIR(one.st_mode):
+        found["contents"] = (path / "inside").read_bytes()  # by its name, before the directory is listed
         del found["st_mtime_ns"]  # its entry dot-dot changes: XFS marks that in an exchange
     if stat.S_ISREG(one.st_mode):
         found |= {"size": one.st_size, "contents": path.read_bytes()}
@@ -104,6 +110,8 @@ def prepared(root, kind):
         if kind in ("FILE", "DIRECTORY"):
             raise
         skip(f"no {kind.lower()} can be made: {error.strerror} (PSX-MKNOD-*, PSX-SYMLINK-*: is that legal)")
+    if kind == "DIRECTORY":
+        make_file(path / "inside", b"inside")
     with suppress(OSError):  # what the file system does not keep is not compared
         os.chown(path, 1001, 1002, follow_symlinks=False)
         if kind != "SYMLINK":
@@ -267,7 +275,7 @@ def test_descriptor_is_usable_after_a_duplicate_is_closed(client_dir):
 @pytest.mark.case(
     "PSX-EFFECTS-AGAIN",
     section="POSIX.1-2024 XBD 4.12 File Times Update; write(), link(), rename()",
-    kills=("same-data-marks-nothing",),
+    kills=("same-data-marks-nothing", "read-later-page-marks", "third-link-marks-mtime"),
 )
 def test_calls_that_seem_to_change_nothing_mark_the_times(client_dir):
     """write() of the data that are there, a link again, and renames with flags mark as the first do."""
@@ -285,18 +293,20 @@ def test_calls_that_seem_to_change_nothing_mark_the_times(client_dir):
     data, fifo, link = path.read_bytes(), other.parent / "fifo", other.parent / "link"
     old, new = other.parent / "o", other.parent / "p"
     names = {"the other directory": ENTRY}
+    linked = names | {"the file": Effect("kept", "marked", {"st_nlink": None})}  # other cases test the count
     calls = (
         ("write() of the same data", lambda: at_once(path, [data], 0), {"the file": DATA}),
         ("write() of the last byte", lambda: at_once(path, [data[-1:]], len(data) - 1), {"the file": DATA}),
         ("writev() of the same data", lambda: at_once(path, [data[:9], data[9:99]], 0), {"the file": DATA}),
         ("mkfifo()", lambda: mkfifo_or_skip(fifo), names),
         ("unlink() of a FIFO", lambda: os.unlink(fifo), names),
-        ("link()", lambda: hard_link(path, link), names | {"the file": Effect("kept", "marked", LINKED)}),
-        (
-            "unlink() of a link",
-            lambda: os.unlink(link),
-            names | {"the file": Effect("kept", "marked", LINKED)},
-        ),
+        ("pread() of a later page", lambda: read_at(path, 100, 4096), {}),
+        ("a first link()", lambda: hard_link(path, link), linked),
+        ("a second link()", lambda: hard_link(path, other.parent / "2"), linked),
+        ("a third link()", lambda: hard_link(path, other.parent / "3"), linked),
+        ("unlink() of the first link", lambda: os.unlink(link), linked),
+        ("unlink() of the second link", lambda: os.unlink(other.parent / "2"), linked),
+        ("unlink() of the third link", lambda: os.unlink(other.parent / "3"), linked),
         ("RENAME_NOREPLACE", lambda: renameat2(old, new, RENAME_NOREPLACE), names),
         ("rename() back", lambda: os.rename(new, old), names),
     )
@@ -308,8 +318,9 @@ def test_calls_that_seem_to_change_nothing_mark_the_times(client_dir):
             try:
                 check(f"{text}, time {turn}", call, effects)
             except CannotRun:
-                # The call, and the one that undoes it: other cases test whether its absence is legal.
-                lacking |= {text, calls[[one[0] for one in calls].index(text) + 1][0]}
+                # These calls: other cases test whether their absence is legal.
+                word = next(word for word in ("FIFO", "link", "rename") if word.lower() in text.lower())
+                lacking |= {one[0] for one in calls if word.lower() in one[0].lower()}
 
 
 def mkfifo_or_skip(path):
@@ -384,3 +395,62 @@ def test_times_are_those_that_were_set_last(client_dir):
             assert os.stat(path).st_mtime_ns > tick, (
                 "mtime of a directory whose times were set, and an entry made"
             )
+
+
+@pytest.mark.case(
+    "PSX-TMPFILE-LINKED",
+    section="open(2): O_TMPFILE; linkat(2)",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-OPEN-TMPFILE"),
+    kills=("tmpfile-linked-cut",),
+)
+def test_file_that_gets_its_first_name_is_as_it_was(client_dir):
+    """linkat() gives a file without a name one: data of many pages, mode and mtime stay, and links count."""
+    for size in (1, 4096, 20_000, 300_000):
+        data, path = pattern_bytes(size), client_dir / str(size)
+        try:
+            descriptor = os.open(client_dir, os.O_TMPFILE | os.O_RDWR, 0o640)
+        except OSError as error:
+            skip(f"the file system has no O_TMPFILE: {error.strerror}")
+        try:
+            assert os.write(descriptor, data) == size
+            os.utime(descriptor, ns=(6 * SECOND, 8 * SECOND))
+            try:
+                os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor, follow_symlinks=True)
+            except OSError as error:
+                skip(f"the file cannot be linked: {error.strerror} (PSX-OPEN-TMPFILE: is that legal)")
+            one = os.stat(path)
+            assert (one.st_size, one.st_nlink, one.st_mode & 0o777) == (size, 1, 0o640)
+            assert one.st_mtime_ns == 8 * SECOND
+            assert path.read_bytes() == data, f"{size} bytes of a file that was linked"
+            os.pwrite(descriptor, b"more", size)
+        finally:
+            os.close(descriptor)
+        assert path.read_bytes() == data + b"more", "written after the file got its name"
+
+
+@pytest.mark.case(
+    "PSX-XATTR-CTIME-EACH",
+    section="setxattr(2), removexattr(2), inode(7): ctime",
+    level="SHOULD",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-XATTR-1", "PSX-XATTR-CTIME"),
+    kills=("xattr-removed-keeps-ctime",),
+)
+def test_each_change_of_an_attribute_marks_ctime(client_dir):
+    """The status changes with an attribute that is set, replaced, and removed: each time."""
+    path = make_file(client_dir / "f", b"x")
+    steps = (
+        lambda: os.setxattr(path, "user.x", b"one"),
+        lambda: os.setxattr(path, "user.x", b"two", os.XATTR_REPLACE),
+        lambda: os.removexattr(path, "user.x"),
+    )
+    for turn in (1, 2):
+        for number, step in enumerate(steps, 1):
+            before = os.stat(path)
+            wait_clock_tick(client_dir)
+            try:
+                step()
+            except OSError as error:
+                skip(f"the file system has no user.* attributes: {error.strerror}")
+            after = os.stat(path)
+            assert after.st_ctime_ns > before.st_ctime_ns, f"ctime after step {number}, time {turn}"
+            assert after.st_mtime_ns == before.st_mtime_ns, f"mtime after step {number}, time {turn}"
