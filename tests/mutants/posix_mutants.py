@@ -27,6 +27,7 @@ for _area in (
     "refused",
     "rewritten",
     "size",
+    "unseen",
     "xattr",
 ):
     importlib.import_module(f"posix_{_area}_mutants")

@@ -11,9 +11,18 @@ NOT_HERE = fuse_mount.why_not()
 pytestmark = pytest.mark.skipif(NOT_HERE is not None, reason=str(NOT_HERE))
 
 SOUND = {
-    "NoLinks": ("test_link", "test_remove", "test_rename", "test_create", "test_path_errors", "test_xattr"),
+    "NoLinks": (
+        "test_link",
+        "test_remove",
+        "test_rename",
+        "test_create",
+        "test_path_errors",
+        "test_xattr",
+        "test_kinds",
+        "test_refused",
+    ),
     "NoLinksByPermission": ("test_link", "test_remove", "test_rename", "test_create", "test_path_errors"),
-    "ShortNames": ("test_names", "test_directories", "test_path_errors"),
+    "ShortNames": ("test_names", "test_directories", "test_path_errors", "test_listings"),
     "NoHoles": ("test_sparse", "test_data"),
     "Small": ("test_data", "test_sparse"),
     "DirectRefused": ("test_direct",),

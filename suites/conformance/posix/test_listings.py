@@ -1,0 +1,256 @@
+"""Directories read in small parts, and names and extended attributes that differ little: each is kept."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import random
+import struct
+from contextlib import suppress
+
+import pytest
+
+from storagetest.agent.testlib import assert_errno, skip
+from storagetest.agent.testlib.tmpfiles import hard_link, longest_name, make_file, open_fd
+
+pytestmark = [
+    pytest.mark.needs("filesystem"),
+    pytest.mark.case(level="MUST", builds_on=("PSX-DATA-NEW-FILE",)),
+]
+
+_C = ctypes.CDLL(None, use_errno=True)
+_DIRENT = struct.Struct("<QqHB")
+"""struct linux_dirent64 before the name (getdents(2))."""
+
+
+def read_part(descriptor, size):
+    """Return (name, position after it) of the entries of one getdents64(2) with a buffer of ``size``."""
+    if not hasattr(_C, "getdents64"):
+        skip("the client's C library has no getdents64()")
+    buffer = ctypes.create_string_buffer(size)
+    length = _C.getdents64(descriptor, buffer, ctypes.c_size_t(size))
+    if length < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    found, at = [], 0
+    while at < length:
+        _, position, step, _ = _DIRENT.unpack_from(buffer.raw, at)
+        name = buffer.raw[at + _DIRENT.size : at + step]
+        found.append((os.fsdecode(name[: name.index(b"\0")]), position))
+        at += step
+    return found
+
+
+def read_rest(descriptor, size):
+    """Return the names from the present position to the end, dot and dot-dot left out."""
+    names = []
+    while part := read_part(descriptor, size):
+        names += [name for name, _ in part if name not in (".", "..")]
+    return names
+
+
+def fill(directory, count=60):
+    """Make entries whose names are short and long, up to {NAME_MAX}; return the names."""
+    longest = min(255, longest_name(directory.parent))
+    directory.mkdir()
+    lengths = (3, 20, 100, longest - 1, longest)
+    names = [f"{number:03}".ljust(lengths[number % 5], "x") for number in range(count)]
+    with open_fd(directory, os.O_RDONLY) as descriptor:
+        for name in names:
+            os.mknod(name, dir_fd=descriptor)
+    return names
+
+
+@pytest.mark.case(
+    "PSX-DIR-PARTS",
+    section="POSIX.1-2024 readdir(), posix_getdents(): DESCRIPTION",
+    kills=("readdir-resumed-loses",),
+)
+def test_directory_read_in_parts_is_listed_whole(client_dir):
+    """Each entry is returned once, with buffers for one entry and for many: from whichever entry on."""
+    names = fill(client_dir / "d")
+    for size in (280, 304, 500, 1024, 4096, 30_000):
+        with open_fd(client_dir / "d", os.O_RDONLY) as descriptor:
+            found = read_rest(descriptor, size)
+            assert sorted(found) == names, f"read with a buffer of {size} bytes"
+            assert read_part(descriptor, size) == [], f"read at the end with a buffer of {size} bytes"
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            assert sorted(read_rest(descriptor, size)) == names, f"read again with {size} bytes"
+
+
+@pytest.mark.case(
+    "PSX-DIR-PARTS-CHANGED",
+    section="POSIX.1-2024 readdir(), seekdir(): DESCRIPTION",
+    kills=("readdir-cookie-is-index",),
+)
+def test_directory_that_changes_between_parts(client_dir):
+    """What is neither added nor removed is returned once, on the way and from each earlier position."""
+    names = fill(client_dir / "d", 80)
+    chosen = random.Random(8)  # noqa: S311  # a sequence, no secret
+    gone, marks, seen = set(), [], []
+    with (
+        open_fd(client_dir / "d", os.O_RDONLY) as descriptor,
+        open_fd(client_dir / "d", os.O_RDONLY) as place,
+    ):
+        while part := read_part(descriptor, 600):
+            seen += [name for name, _ in part]
+            marks.append((part[-1][1], list(seen)))
+            for name in chosen.sample([name for name in seen if name in names], 1):
+                if name not in gone and len(gone) < 25:
+                    os.unlink(name, dir_fd=place)
+                    gone.add(name)
+                    os.mknod(f"new-{len(gone)}", dir_fd=place)
+        kept = [name for name in names if name not in gone]
+        wrong = [name for name in kept if seen.count(name) != 1]
+        assert not wrong, f"{len(wrong)} entries that stay are not returned once while others change"
+        for position, before in chosen.sample(marks[:-1], min(6, len(marks) - 1)):
+            os.lseek(descriptor, position, os.SEEK_SET)
+            again = read_rest(descriptor, 900)
+            after = [name for name in kept if name not in before]
+            missing = [name for name in after if again.count(name) != 1]
+            assert not missing, f"{len(missing)} entries are not returned once from an earlier position on"
+            double = [name for name in again if name in before and name in kept]
+            assert not double, f"{len(double)} entries before a position are returned after it"
+
+
+PAIRS = [
+    ("É", "é"), ("Ж", "ж"), ("ß", "ss"), ("ß", "\u1e9e"), ("I", "\u0131"), ("K", "\u212a"), ("\ufb01", "fi"),
+    ("e\u0301", "é"), ("\uac00", "\u1100\u1161"), ("A", "\uff21"), ("a", "a "), ("a", "a."), ("a", "a\u200b"),
+    ("a:b", "a"), ("a\\b", "a_b"), ("n" * 100 + "1", "n" * 100 + "2"),
+]  # fmt: skip
+"""Two names that a file system could take for one: by case, normal form, width, or characters it drops."""
+
+
+@pytest.mark.case(
+    "PSX-NAME-PAIRS",
+    section="POSIX.1-2024 XBD 3 Filename; XBD 4.16 Pathname Resolution",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-NAME-CASE", "PSX-NAME-NORMALIZATION", "PSX-NAME-TRAILING-DOT",
+               "PSX-NAME-TRAILING-SPACE", "PSX-NAME-COLON", "PSX-NAME-BACKSLASH"),
+    kills=("name-case-folded-beyond-ascii",),
+)  # fmt: skip
+def test_names_that_differ_are_two_files(client_dir):
+    """Names are compared byte by byte: each of two similar names has its own file, and one is no other."""
+    for number, (one, other) in enumerate(PAIRS):
+        place = client_dir / str(number)
+        place.mkdir()
+        make_file(place / one, b"one")
+        assert_errno(errno.ENOENT, os.lstat, place / other)
+        make_file(place / other, b"other")
+        assert sorted(os.listdir(place)) == sorted([one, other]), f"{one!r} and {other!r}"
+        assert (place / one).read_bytes() == b"one", f"{one!r} and {other!r}"
+        os.unlink(place / one)
+        assert os.listdir(place) == [other], f"{one!r} and {other!r}"
+        os.rename(place / other, place / one)
+        assert os.listdir(place) == [one], f"{other!r} renamed to {one!r}"
+
+
+NAMES = ("user.a", "user.ab", "user.abc", "user.b", "user.a.b", "user." + "n" * 200, "user.é", "user.e\u0301")
+SIZES = (0, 1, 50, 120, 255, 256, 400)
+FULL = (errno.ENOSPC, errno.E2BIG, errno.EDQUOT)
+
+
+class AttributeSequence:
+    """Attributes of one file, set and removed in a seeded order by each way to it, as in a model."""
+
+    def __init__(self, root):
+        self.random = random.Random(9)  # noqa: S311  # a sequence, no secret
+        self.root, self.path = root, make_file(root / "f", b"data")
+        self.model = {}
+        hard_link(self.path, root / "second")
+        self.descriptor = os.open(self.path, os.O_RDWR)
+        self.log = []
+
+    def target(self):
+        """Return a way to the file: a name, the other name, or a descriptor."""
+        return self.random.choice((self.path, self.root / "second", self.descriptor))
+
+    def set(self):
+        """Set an attribute, with each flag."""
+        name = self.random.choice(NAMES)
+        flags = self.random.choice((0, 0, 0, os.XATTR_CREATE, os.XATTR_REPLACE))
+        value = self.random.getrandbits(8 * 400).to_bytes(400, "little")[: self.random.choice(SIZES)]
+        self.log.append(f"setxattr() of {name[:12]}, {len(value)} bytes, flags {flags}")
+        expected = (
+            errno.EEXIST
+            if flags == os.XATTR_CREATE and name in self.model
+            else errno.ENODATA
+            if flags == os.XATTR_REPLACE and name not in self.model
+            else 0
+        )
+        try:
+            os.setxattr(self.target(), name, value, flags)
+        except OSError as error:
+            if error.errno in FULL and not expected:
+                return
+            assert error.errno == expected, f"{error}: {self.log[-5:]}"
+        else:
+            assert not expected, f"it succeeds, and has to be refused: {self.log[-5:]}"
+            self.model[name] = value
+
+    def remove(self):
+        """Remove an attribute."""
+        name = self.random.choice(NAMES)
+        self.log.append(f"removexattr() of {name[:12]}")
+        if name in self.model:
+            os.removexattr(self.target(), name)
+            del self.model[name]
+        else:
+            assert_errno(errno.ENODATA, os.removexattr, self.target(), name)
+
+    def move(self):
+        """Rename, write, truncate and change the mode: attributes stay."""
+        self.log.append("rename(), write(), ftruncate(), chmod() and chown()")
+        new = self.root / f"f{len(self.log)}"
+        os.rename(self.path, new)
+        self.path = new
+        os.pwrite(self.descriptor, b"more", 0)
+        os.ftruncate(self.descriptor, 2)
+        os.fchmod(self.descriptor, self.random.choice((0o600, 0o644)))
+        if os.geteuid() == 0:
+            with suppress(OSError):  # PSX-CHOWN-* test whether that is legal
+                os.fchown(self.descriptor, 1001, len(self.log))
+
+    def replace(self):
+        """Remove both names, and make another file of them: it has no attributes."""
+        self.log.append("unlink() and another file of the name")
+        os.close(self.descriptor)
+        os.unlink(self.root / "second")
+        os.unlink(self.path)
+        make_file(self.path, b"data")
+        hard_link(self.path, self.root / "second")
+        self.descriptor = os.open(self.path, os.O_RDWR)
+        self.model = {}
+
+    def compare(self):
+        """Compare the list and each value."""
+        listed = sorted(name for name in os.listxattr(self.target()) if name.startswith("user."))
+        assert listed == sorted(self.model), f"listed are {listed}, after {self.log[-5:]}"
+        for name, value in self.model.items():
+            found = os.getxattr(self.target(), name)
+            assert found == value, (
+                f"{name[:12]} has {len(found)} bytes, {found[:8]!r}, and not {len(value)}, {value[:8]!r}, "
+                f"after {self.log[-5:]}"
+            )
+
+
+@pytest.mark.case(
+    "PSX-XATTR-SEQUENCE",
+    section="setxattr(2), getxattr(2), listxattr(2), removexattr(2): DESCRIPTION",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-XATTR-1", "PSX-XATTR-0", "PSX-XATTR-NAMES"),
+    kills=("xattr-removed-with-prefix", "xattr-of-removed-file", "chown-removes-xattr"),
+)
+def test_attributes_are_those_that_the_calls_left(client_dir):
+    """After each call list and values are those of the model, whichever name or descriptor it was made by."""
+    try:
+        os.setxattr(make_file(client_dir / "probe"), "user.probe", b"v")
+    except OSError as error:
+        skip(f"the file system has no user.* attributes: {error.strerror}")
+    sequence = AttributeSequence(client_dir)
+    steps = [*[sequence.set] * 8, *[sequence.remove] * 4, sequence.move, sequence.replace]
+    for number in range(70):
+        if number % len(steps) == 0:
+            sequence.random.shuffle(steps)
+        steps[number % len(steps)]()
+        sequence.compare()
+    os.close(sequence.descriptor)
