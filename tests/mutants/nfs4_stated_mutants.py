@@ -104,3 +104,9 @@ field_of(
     "value.sr_status_flags",
     lambda flags: flags | types.SEQ4_STATUS_EXPIRED_ALL_STATE_REVOKED,
 )
+
+
+@mutant("seek-hole-eof | RFC 7862 15.11.3 | a hole inside a file is its end", "SEEK")
+def seek_hole_eof(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> Any:
+    hole = of(result) == OK and argument.sa_what == types.data_content4.NFS4_CONTENT_HOLE
+    return put(result, "value.sr_eof", True) if hole else result
