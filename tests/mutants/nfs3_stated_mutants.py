@@ -82,3 +82,25 @@ def access_size(talk: ProxyConnection, call: Call, result: Any) -> Any:
     if result.status != OK or result.value.obj_attributes is None:
         return result
     return put(result, "value.obj_attributes.size", lambda size: size + 1)
+
+
+@mutant(
+    "gid-with-uid | RFC 1813 3.3.2 | SETATTR of owner and group sets the owner alone",
+    "SETATTR",
+    part="request",
+)
+def gid_with_uid(talk: ProxyConnection, call: Call) -> Any:
+    both = call.argument.new_attributes.uid is not None
+    return put(call.argument, "new_attributes.gid", None) if both else call.argument
+
+
+@mutant("uid-gid-swapped | RFC 1813 2.5 | uid is the group, and gid the owner", "GETATTR")
+def uid_gid_swapped(talk: ProxyConnection, call: Call, result: Any) -> Any:
+    if result.status != OK:
+        return result
+    return put(result, "value.obj_attributes", lambda one: replace(one, uid=one.gid, gid=one.uid))
+
+
+@mutant("maxfilesize-2g | RFC 1813 3.3.19 | maxfilesize is 2 GiB where files may be larger", "FSINFO")
+def maxfilesize_2g(talk: ProxyConnection, call: Call, result: Any) -> Any:
+    return put(result, "value.maxfilesize", (1 << 31) - 1) if result.status == OK else result

@@ -153,3 +153,32 @@ def test_the_upper_bits_of_a_mode_are_set(nfs: Nfs3Client, here: Arranged, kind:
     file = made(here, kind)
     ok(nfs.setattr(file, attributes(mode=mode)))
     assert nfs.attributes(file).mode & 0o7777 == mode
+
+
+@pytest.mark.parametrize(
+    ("uid", "gid"),
+    [
+        pytest.param(
+            uid,
+            gid,
+            marks=pytest.mark.case(
+                f"NF3-SETATTR-OWNERS-{uid}-{gid}", kills=("uid-gid-swapped", "gid-with-uid")
+            ),
+        )
+        for uid, gid in ((4001, 4002), (4003, 4001))
+    ],
+)
+@pytest.mark.usefixtures("superuser")
+def test_owner_and_group_are_set_together(nfs: Nfs3Client, here: Arranged, uid: int, gid: int) -> None:
+    file = here.file()
+    ok(nfs.setattr(file, attributes(uid=uid, gid=gid)))
+    found = nfs.attributes(file)
+    assert (found.uid, found.gid) == (uid, gid)
+
+
+@pytest.mark.case("NF3-FSINFO-MAXFILESIZE", section="RFC 1813 3.3.19", kills=("maxfilesize-2g",))
+def test_no_file_is_larger_than_maxfilesize(nfs: Nfs3Client, here: Arranged) -> None:
+    file = here.file()
+    done = nfs.write(file, 1 << 32, b"data")
+    size, most = nfs.attributes(file).size, ok(nfs.fsinfo(here.handle)).maxfilesize
+    assert size <= most, f"maxfilesize is {most}, and after a WRITE ({done.status.name}) the size is {size}"
