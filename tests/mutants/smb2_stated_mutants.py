@@ -129,3 +129,24 @@ for _name, _command in (("read", SmbCommand.READ), ("write", SmbCommand.WRITE)):
         _command,
         offset=lambda message: message["offset"] & BITS_31,
     )
+
+
+_information(
+    "access-time-zero | MS-FSCC 2.4.7 | LastAccessTime of FileBasicInformation is 0",
+    InfoType.FILE,
+    FileInfo.BASIC,
+    lambda data: put(data, 8, bytes(8)),
+)
+_information(
+    "all-name-other | MS-FSCC 2.4.2 | the name in FileAllInformation is another",
+    InfoType.FILE,
+    FileInfo.ALL,
+    lambda data: put(data, len(data) - 2, b"X"),
+)
+_information(
+    "device-type-zero | MS-FSCC 2.5.10 | the device of a volume is of no type",
+    InfoType.FILESYSTEM,
+    FsInfo.DEVICE,
+    lambda data: put(data, 0, bytes(4)),
+)
+sets("write-remaining | MS-SMB2 2.2.22 | Remaining of a WRITE is not 0", SmbCommand.WRITE, remaining=5)

@@ -106,6 +106,27 @@ def test_an_open_and_each_class_state_the_same_of_a_file(tree, directory, size):
     assert of_all(file) == stated
 
 
+@pytest.mark.case(
+    "SMB-STATED-ACCESS-TIME",
+    section="MS-FSCC 2.4",
+    kills=("access-time-zero",),
+    builds_on=NETWORK_OPEN,
+)
+def test_each_class_states_one_time_of_access(tree, directory):
+    file = tree.open(f"{directory}\\file")
+    classes = (FileInfo.BASIC, FileInfo.NETWORK_OPEN, FileInfo.ALL)
+    times = {struct.unpack_from("<QQ", expect(file.query(one)).buffer)[1] for one in classes}
+    assert len(times) == 1, f"the times of the last access are {times}"
+
+
+@pytest.mark.case("SMB-STATED-NAME", section="MS-FSCC 2.4.2", kills=("all-name-other",))
+def test_the_name_of_all_information_is_that_of_the_file(tree, directory):
+    data = expect(tree.open(f"{directory}\\file").query(FileInfo.ALL)).buffer
+    length = int.from_bytes(data[96:100], "little")
+    name = data[100 : 100 + length].decode("utf-16-le")
+    assert f"\\{name}".endswith(f"\\{directory}\\file"), f"the name is {name!r}"
+
+
 @pytest.mark.parametrize(
     "kind",
     [
@@ -171,7 +192,7 @@ def test_an_entry_of_a_listing_states_what_the_file_states(tree, directory, info
 @pytest.mark.parametrize(
     "offset",
     [
-        case(f"SMB-FAR-{name}", offset, kills=("write-offset-31", "read-offset-31"))
+        case(f"SMB-FAR-{name}", offset, kills=("write-offset-31", "read-offset-31", "write-remaining"))
         for name, offset in (("2G", 1 << 31), ("4G", 1 << 32), ("4G-OVER", (1 << 32) - 2), ("1T", 1 << 40))
     ],
 )

@@ -281,6 +281,8 @@ def _read_file(asked: SmbMessage, message: SmbMessage) -> _Broken:
 def _write(asked: SmbMessage, message: SmbMessage) -> _Broken:
     if message["count"] > asked["buffer_length"]:
         yield "MS-SMB2 2.2.22", "Count is more than the data"
+    if any(message[name] for name in ("remaining", "channel_offset", "channel_length")):
+        yield "MS-SMB2 2.2.22", "a reserved field is not 0"
     if asked["buffer_length"] and not message["count"]:
         yield "MS-SMB2 2.2.22", "it succeeds and has written nothing"
 
@@ -342,6 +344,8 @@ def _query_info(asked: SmbMessage, message: SmbMessage) -> _Broken:
 
 
 def _file_system(number: int, data: bytes) -> _Broken:
+    if number == FsInfo.DEVICE and int.from_bytes(data[:4], "little") not in _DEVICES:
+        yield "MS-FSCC 2.5.10", "DeviceType is that of no disk"
     if number in (FsInfo.SIZE, FsInfo.FULL_SIZE) and len(data) >= 24:
         total, free = struct.unpack_from("<QQ", data)
         sectors, size = struct.unpack_from("<II", data, 16 if number == FsInfo.SIZE else 24)
@@ -355,6 +359,9 @@ def _file_system(number: int, data: bytes) -> _Broken:
         if length % 2 or not start + length <= len(data) < start + length + 8:
             yield "MS-FSCC 2.5.1, 2.5.9", "the length of a name is not that of what is returned"
 
+
+_DEVICES = (0x2, 0x7)
+"""FILE_DEVICE_CD_ROM and FILE_DEVICE_DISK (MS-FSCC 2.5.10)."""
 
 _FS_NAME: Mapping[int, tuple[int, int]] = {FsInfo.VOLUME: (12, 18), FsInfo.ATTRIBUTE: (8, 12)}
 """Offsets of the length of the name, and of the name (MS-FSCC 2.5.1, 2.5.9)."""
