@@ -110,3 +110,50 @@ field_of(
 def seek_hole_eof(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> Any:
     hole = of(result) == OK and argument.sa_what == types.data_content4.NFS4_CONTENT_HOLE
     return put(result, "value.sr_eof", True) if hole else result
+
+
+def _attribute(row: str, number: int, change: Any) -> None:
+    """Register a mutant that changes one attribute in GETATTR; ``change`` has the handle, too."""
+
+    def changed(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> Any:
+        if hasattr(argument, "object"):
+            talk.memory["handle"] = argument.object
+        if of(result) != OK or not hasattr(argument, "attr_request"):
+            return result
+        values = decode_attributes(result.value.obj_attributes)
+        if number not in values:
+            return result
+        values[number] = change(talk, values[number])
+        return put(result, "value.obj_attributes", encode_attributes(values))
+
+    mutant(row, "PUTFH", "GETATTR")(changed)
+
+
+def _second(talk: Nfs4ProxyConnection, value: Any) -> Any:
+    """Return the second value that was stated of the file, once there were two."""
+    seen = talk.shared.setdefault(talk.memory.get("handle"), [])
+    if len(seen) < 2 and value not in seen:
+        seen.append(value)
+    return seen[-1]
+
+
+_attribute(
+    "space-free-more | RFC 8881 5.8.2 | space_free is more than space_total",
+    types.FATTR4_SPACE_FREE,
+    lambda _talk, value: value + (1 << 60),
+)
+_attribute(
+    "files-free-more | RFC 8881 5.8.2 | files_free is more than files_total",
+    types.FATTR4_FILES_FREE,
+    lambda _talk, value: value + (1 << 60),
+)
+_attribute(
+    "mounted-on-other | RFC 8881 5.8.2 | mounted_on_fileid is that of another file",
+    types.FATTR4_MOUNTED_ON_FILEID,
+    lambda _talk, value: value + 1,
+)
+_attribute(
+    "mtime-sticks | RFC 8881 5.8.2 | time_modify stays after its second value",
+    types.FATTR4_TIME_MODIFY,
+    _second,
+)

@@ -13,6 +13,7 @@ import pytest
 from storagetest.suites.conformance.nfs4.minors import rule
 from storagetest.wire.nfs4 import types
 from storagetest.wire.nfs4.client import ok, refused
+from storagetest.wire.nfs4.harness import values
 from storagetest.wire.nfs4.operations import (
     GETFH,
     READLINK,
@@ -77,6 +78,14 @@ def test_an_open_that_creates_states_the_change_of_the_directory(here, owner):
 # Attributes
 
 
+def time_of(done, number):
+    """Return a time; skip if it is of whole seconds, as on a server that keeps no less."""
+    found = values(ok(done))[number]
+    if not found.nseconds:
+        pytest.skip("the server keeps times of whole seconds")
+    return found
+
+
 @rule(
     "TIME-METADATA",
     "5.8.2",
@@ -93,11 +102,55 @@ def test_a_change_of_metadata_has_a_later_time(nfs, here, facts, what):
         "LINK": (putfh(file), SAVEFH, putfh(here.handle), link(b"second")),
         "SIZE": (putfh(file), setattr_({FATTR4_SIZE: 100})),
     }[what]
-    got = ok(nfs.compound(putfh(file), getattr_(FATTR4_TIME_METADATA)))["GETATTR"].obj_attributes
+    was = time_of(nfs.compound(putfh(file), getattr_(FATTR4_TIME_METADATA)), FATTR4_TIME_METADATA)
     time.sleep(TICK)
     ok(nfs.compound(*done))
-    now = ok(nfs.compound(putfh(file), getattr_(FATTR4_TIME_METADATA)))["GETATTR"].obj_attributes
-    assert now != got, "time_metadata is the same as before"
+    is_now = time_of(nfs.compound(putfh(file), getattr_(FATTR4_TIME_METADATA)), FATTR4_TIME_METADATA)
+    assert was != is_now, "time_metadata is the same as before"
+
+
+def values_of(nfs, here, facts, numbers):
+    """Return attributes of the case's directory; skip if the server lacks one of them."""
+    if not set(numbers) <= set(facts.supported[nfs.minor]):
+        pytest.skip("the server lacks one of these attributes")
+    found = values(ok(nfs.compound(putfh(here.handle), getattr_(*numbers))))
+    return tuple(found[one] for one in numbers)
+
+
+SPACE = (types.FATTR4_SPACE_AVAIL, types.FATTR4_SPACE_FREE, types.FATTR4_SPACE_TOTAL)
+FILES = (types.FATTR4_FILES_AVAIL, types.FATTR4_FILES_FREE, types.FATTR4_FILES_TOTAL)
+
+
+@rule("ATTR-SPACE", "5.8.2", "5.8.2", kills=("space-free-more",))
+def test_no_more_space_is_free_than_there_is(nfs, here, facts):
+    available, free, total = values_of(nfs, here, facts, SPACE)
+    assert available <= free <= total, f"{available} bytes are available, {free} free, of {total}"
+
+
+@rule("ATTR-FILES", "5.8.2", "5.8.2", kills=("files-free-more",))
+def test_no_more_files_are_free_than_there_may_be(nfs, here, facts):
+    available, free, total = values_of(nfs, here, facts, FILES)
+    assert available <= free <= total, f"{available} files are available, {free} free, of {total}"
+
+
+@rule("ATTR-MOUNTED-ON", "5.8.2", "5.8.2", kills=("mounted-on-other",))
+def test_what_is_no_mount_point_is_mounted_on_itself(nfs, here, facts):
+    fileid, mounted_on = values_of(nfs, here, facts, (types.FATTR4_FILEID, types.FATTR4_MOUNTED_ON_FILEID))
+    assert fileid == mounted_on, f"fileid is {fileid}, and mounted_on_fileid {mounted_on}"
+
+
+@rule("TIME-MODIFY-EACH", "5.8.2", "5.8.2", kills=("mtime-sticks",))
+def test_each_write_has_a_later_time_of_modification(nfs, here, owner, facts):
+    if types.FATTR4_TIME_MODIFY not in facts.supported[nfs.minor]:
+        pytest.skip("the server has no time_modify")
+    here.file()
+    file, seen = owner.open(here.handle, b"file"), set()
+    for at in range(3):
+        ok(file.on(write(file.stateid, 10 * at, b"0123456789")))
+        stated = time_of(file.on(getattr_(types.FATTR4_TIME_MODIFY)), types.FATTR4_TIME_MODIFY)
+        assert stated not in seen, f"time_modify after write {at + 1} is that of a write before it"
+        seen.add(stated)
+        time.sleep(TICK)
 
 
 @rule(
@@ -162,10 +215,10 @@ def test_data_at_a_far_offset_are_there_and_nowhere_else(facts, here, owner, wha
     done = file.on(write(file.stateid, what, b"data"))
     if done.status in (nfsstat4.NFS4ERR_FBIG, nfsstat4.NFS4ERR_NOSPC):
         pytest.skip(f"the server writes no file of this size ({done.status.name})")
-    assert ok(done)["WRITE"].count == 4
-    assert ok(file.on(read(file.stateid, what, 4)))["READ"].data == b"data"
+    count = ok(done)["WRITE"].count
+    assert ok(file.on(read(file.stateid, what, count)))["READ"].data == b"data"[:count]
     assert ok(file.on(read(file.stateid, 0, 10)))["READ"].data == b"0123456789"
-    assert here.read(file.handle, FATTR4_SIZE)[FATTR4_SIZE] == what + 4
+    assert here.read(file.handle, FATTR4_SIZE)[FATTR4_SIZE] == what + count
 
 
 @rule(

@@ -48,6 +48,7 @@ class Nfs3Rules:
         self._directories: dict[bytes, wcc_attr] = {}
         self._stated: dict[bytes, _Stated] = {}
         self._own: set[bytes] = set()
+        self._written: set[bytes] = set()
         self._verifiers: dict[int, bytes] = {}
         self._open = 0
         self._overlap = False
@@ -137,7 +138,9 @@ class Nfs3Rules:
         if isinstance(found, nfs_fh3) and (name != "LOOKUP" or argument.what.name not in (b".", b"..")):
             self._own.add(found.data)
         for handle, attributes in (*_pairs(name, argument, value), *_changed(name, argument, value)):
-            stated = _stated(attributes, has_times=name not in ("WRITE", "COMMIT"))
+            if name in ("WRITE", "COMMIT"):
+                self._written.add(handle)
+            stated = _stated(attributes, has_times=handle not in self._written)
             known = self._stated.get(handle)
             if known is not None and _differ(known, stated):
                 yield "2.5", "attributes are not those of the reply before it, and nothing was changed"

@@ -80,8 +80,8 @@ _SHORT = re.compile(r"[\w-]{1,8}(\.[\w-]{1,3})?", re.ASCII)
 DISK, PIPE, PRINTER = 1, 2, 3
 """Types of shares (2.2.10)."""
 
-_SPECIFIC = Access(0x001F_FFFF)
-"""The rights of an access mask that are no generic ones (2.2.13.1)."""
+_SPECIFIC = Access(0x000F_01FF)
+"""The rights of an access mask that are no generic ones, without SYNCHRONIZE (2.2.13.1)."""
 
 _DATA_SIZES: Mapping[bytes, tuple[int, ...]] = {
     c.DURABLE: (8,),
