@@ -229,6 +229,7 @@ import smb2_kit_mutants  # noqa: E402
 import smb2_pipe_mutants  # noqa: E402
 import smb2_posix_mutants  # noqa: E402
 import smb2_state_mutants  # noqa: E402
+import smb2_stated_mutants  # noqa: E402
 import smb2_unseen_mutants  # noqa: E402
 
 __all__ = [
@@ -240,5 +241,6 @@ __all__ = [
     "smb2_pipe_mutants",
     "smb2_posix_mutants",
     "smb2_state_mutants",
+    "smb2_stated_mutants",
     "smb2_unseen_mutants",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from typing import Any
 
 import pytest
 
@@ -158,7 +159,29 @@ def test_each_handle_of_every_page_is_that_of_its_name(nfs: Nfs3Client, here: Ar
     assert set(known) <= found
 
 
-CHANGES = ("CREATE", "MKDIR", "REMOVE", "RMDIR", "RENAME", "RENAME-FROM", "RENAME-TO", "SETATTR")
+CHANGES = (
+    "CREATE",
+    "MKDIR",
+    "REMOVE",
+    "RMDIR",
+    "RENAME",
+    "RENAME-FROM",
+    "RENAME-TO",
+    "SETATTR",
+    "SYMLINK",
+    "LINK",
+)
+
+
+def add_a_name(nfs: Nfs3Client, name: str, place: nfs_fh3) -> tuple[Any, str]:
+    """Make a symbolic link or a hard link; return the result and its field. Skip if the server has none."""
+    if name == "SYMLINK":
+        done, field = nfs.symlink(place, b"new", b"target"), "dir_wcc"
+    else:
+        done, field = nfs.link(nfs.find(place, b"file"), place, b"new"), "linkdir_wcc"
+    if done.status == nfsstat3.NFS3ERR_NOTSUPP:
+        pytest.skip(f"the server does not support {name} (NFS3ERR_NOTSUPP)")
+    return done, field
 
 
 def change(nfs: Nfs3Client, name: str, place: nfs_fh3, other: nfs_fh3) -> wcc_data:
@@ -178,6 +201,8 @@ def change(nfs: Nfs3Client, name: str, place: nfs_fh3, other: nfs_fh3) -> wcc_da
             done, field = nfs.rename(place, b"file", other, b"new"), "fromdir_wcc"
         case "RENAME-TO":
             done, field = nfs.rename(other, b"there", place, b"new"), "todir_wcc"
+        case "SYMLINK" | "LINK":
+            done, field = add_a_name(nfs, name, place)
         case _:
             done, field = nfs.setattr(place, attributes(mode=0o700)), "obj_wcc"
     found: wcc_data = getattr(ok(done), field)
@@ -189,6 +214,8 @@ KILLED: dict[str, tuple[str, ...]] = {
     "MKDIR": ("mkdir-parent-nlink",),
     "REMOVE": ("remove-before-is-after",),
     "RENAME-TO": ("rename-target-wcc",),
+    "SYMLINK": ("symlink-after-old",),
+    "LINK": ("link-after-old",),
 }
 
 

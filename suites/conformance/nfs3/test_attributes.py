@@ -282,7 +282,9 @@ def test_access_is_what_the_mode_permits(bench: Nfs3Harness, here, name: str) ->
 
 
 @pytest.mark.case(
-    "NF3-ACCESS-ASKED", section="RFC 1813 3.3.4", kills=("access-unasked", "access-more-than-asked")
+    "NF3-ACCESS-ASKED",
+    section="RFC 1813 3.3.4",
+    kills=("access-unasked", "access-more-than-asked", "access-size"),
 )
 def test_access_returns_only_bits_that_were_asked_for(nfs: Nfs3Client, here) -> None:
     file = here.file(new=attributes(mode=0o777))

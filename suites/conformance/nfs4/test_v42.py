@@ -89,6 +89,12 @@ def test_no_hole_is_found_in_data(sparse, observe):
     assert BLOCK <= found.sr_offset <= SIZE
 
 
+@rule("SEEK-HOLE-EOF", v42="RFC 7862 15.11.3", level="SHOULD", kills=("seek-hole-eof",))
+def test_a_hole_before_the_end_of_a_file_is_not_its_end(sparse):
+    found = ok(seek(sparse, 0, HOLE))["SEEK"]
+    assert found.sr_eof == (found.sr_offset >= SIZE), f"a hole at {found.sr_offset}, eof is {found.sr_eof}"
+
+
 @rule("SEEK-HOLE-HERE", v42="RFC 7862 15.11.3", level="SHOULD", kills=("seek-offset",))
 def test_the_next_hole_of_a_sparse_file_is_found(sparse):
     assert ok(seek(sparse, 0, HOLE))["SEEK"].sr_offset < SIZE - BLOCK

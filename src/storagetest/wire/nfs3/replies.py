@@ -11,6 +11,9 @@ Rules:
    names ``.`` and ``..``, which mean another directory than that of the argument.
 3. A write verifier is compared on one connection: a server that restarts has no connection left. After a
    WRITE or COMMIT that failed it may be another: a server that could not write data changes it.
+4. The attributes of one file are compared only between replies in a row, of which the later one changes
+   nothing, and only those of files that the harness has looked up or made: others may change an export's
+   root. The time of access and the space in use may change at any time, and all times after a write.
 """
 
 from __future__ import annotations
@@ -43,6 +46,9 @@ class Nfs3Rules:
     def __init__(self) -> None:
         self._ids: dict[bytes, tuple[int, int]] = {}
         self._directories: dict[bytes, wcc_attr] = {}
+        self._stated: dict[bytes, _Stated] = {}
+        self._own: set[bytes] = set()
+        self._written: set[bytes] = set()
         self._verifiers: dict[int, bytes] = {}
         self._open = 0
         self._overlap = False
@@ -64,6 +70,7 @@ class Nfs3Rules:
         asked = _argument(call)
         if not alone or asked is None or reply.result is None or call[:4] in self._again:
             self._directories.clear()
+            self._stated.clear()
         if asked is None or reply.result is None or call[:4] in self._again:
             return []
         name, argument = asked
@@ -92,6 +99,7 @@ class Nfs3Rules:
             if known != (attributes.fsid, attributes.fileid):
                 yield "2.6", "attributes have another fsid or fileid than the file of their handle"
         yield from self._before(name, argument, value, alone=alone)
+        yield from self._same(name, argument, value, alone=alone)
         if reply.result.status == nfsstat3.NFS3_OK and name in _RULES:
             yield from _RULES[name](argument, value)
 
@@ -115,6 +123,30 @@ class Nfs3Rules:
             if wcc.after is not None:
                 self._directories[handle] = wcc_attr(wcc.after.size, wcc.after.mtime, wcc.after.ctime)
 
+    def _same(
+        self,
+        name: str,
+        argument: Any,  # noqa: ANN401  # of the procedure
+        value: Any,  # noqa: ANN401
+        *,
+        alone: bool,
+    ) -> Iterator[tuple[str, str]]:
+        """Compare attributes with those of the reply before it, if nothing has changed the file since."""
+        if name not in _READS:
+            self._stated.clear()
+        found = getattr(value, "object" if name == "LOOKUP" else "obj", None)
+        if isinstance(found, nfs_fh3) and (name != "LOOKUP" or argument.what.name not in (b".", b"..")):
+            self._own.add(found.data)
+        for handle, attributes in (*_pairs(name, argument, value), *_changed(name, argument, value)):
+            if name in ("WRITE", "COMMIT"):
+                self._written.add(handle)
+            stated = _stated(attributes, has_times=handle not in self._written)
+            known = self._stated.get(handle)
+            if known is not None and _differ(known, stated):
+                yield "2.5", "attributes are not those of the reply before it, and nothing was changed"
+            if alone and handle in self._own:
+                self._stated[handle] = stated
+
     def _verifier(self, connection: RpcConnection, name: str, result: Any) -> list[str]:  # noqa: ANN401
         if name not in ("WRITE", "COMMIT"):
             return []
@@ -124,6 +156,34 @@ class Nfs3Rules:
         if self._verifiers.setdefault(id(connection), result.value.verf) == result.value.verf:
             return []
         return ["RFC 1813 3.3.7: the verifier of WRITE and COMMIT changed, on a connection that was not lost"]
+
+
+_Stated = tuple[tuple[object, ...], tuple[object, ...] | None]
+"""What one reply states of a file; the second part, the times, is None if it may change by itself."""
+
+
+def _stated(attributes: fattr3, *, has_times: bool) -> _Stated:
+    one = attributes
+    kept = one.type, one.mode, one.nlink, one.uid, one.gid, one.size, one.rdev
+    return kept, (one.mtime, one.ctime) if has_times else None
+
+
+def _differ(known: _Stated, stated: _Stated) -> bool:
+    times = known[1] is not None and stated[1] is not None and known[1] != stated[1]
+    return known[0] != stated[0] or times
+
+
+_READS = ("GETATTR", "LOOKUP", "ACCESS", "READLINK", "READ", "READDIR", "READDIRPLUS", "FSSTAT", "FSINFO",
+          "PATHCONF")  # fmt: skip
+"""Procedures that change nothing but times of access."""
+
+
+def _changed(name: str, argument: Any, value: Any) -> Iterator[tuple[bytes, fattr3]]:  # noqa: ANN401
+    """Return the handle of a file that an operation changes, with the attributes after it."""
+    if name == "SETATTR" and value is not None and value.obj_wcc.after is not None:
+        yield argument.object.data, value.obj_wcc.after
+    if name in ("WRITE", "COMMIT") and value is not None and value.file_wcc.after is not None:
+        yield argument.file.data, value.file_wcc.after
 
 
 _CHANGES = ("CREATE", "MKDIR", "SYMLINK", "MKNOD", "REMOVE", "RMDIR", "RENAME", "LINK")

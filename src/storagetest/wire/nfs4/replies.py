@@ -13,6 +13,9 @@ Rules:
 3. A write verifier is compared on one connection: a server that restarts has no connection left. After an
    operation that failed it may be another: a server that could not write data changes it.
 4. Stateids are compared until one is freed: a server may use its value again.
+5. The change attribute of a directory is compared only between replies in a row, of which none overlaps
+   another, only with a ``change_info4`` that is atomic, and not after what may set a time of access.
+6. An entry may be listed again only if the directory was changed since its page.
 """
 
 from __future__ import annotations
@@ -21,18 +24,24 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from storagetest.errors import RemoteProtocolError
-from storagetest.wire.nfs4.attributes import decode_attributes, numbers_of
+from storagetest.wire.nfs4.attributes import ATTRIBUTES, REQUIRED, decode_attributes, numbers_of
 from storagetest.wire.nfs4.client import status_of
 from storagetest.wire.nfs4.types import (
+    FATTR4_CHANGE,
     FATTR4_FILEHANDLE,
     FATTR4_FILEID,
+    FATTR4_RDATTR_ERROR,
+    FATTR4_SUPPORTED_ATTRS,
     NFS_V4,
     COMPOUND4args,
     COMPOUND4res,
     SEQUENCE4args,
+    change_info4,
+    createmode4,
     nfs_lock_type4,
     nfs_opnum4,
     nfsstat4,
+    opentype4,
     stable_how4,
     stateid4,
 )
@@ -73,6 +82,8 @@ class Nfs4Rules:
         self._verifiers: dict[int, bytes] = {}
         self._seen: set[tuple[Any, ...]] = set()
         self._slots: set[tuple[bytes, int, int]] = set()
+        self._changes: dict[bytes, int] = {}
+        self._pages: dict[tuple[bytes, int], bytes] = {}
         self._open = 0
         self._overlap = False
 
@@ -86,22 +97,32 @@ class Nfs4Rules:
         alone, self._open = not self._overlap, self._open - 1
         self._overlap = self._open > 0
         asked = _compound(call)
+        if not alone or asked is None or not isinstance(reply.result, COMPOUND4res):
+            self._changes.clear()
+            self._pages.clear()
         if asked is None or not isinstance(reply.result, COMPOUND4res):
             return []
         self._forget(connection, reply.result)
         again = asked.argarray in self._seen
         if self._is_retry(asked):
+            self._changes.clear()
+            self._pages.clear()
             return []
         self._seen.add(asked.argarray)
         found = [f"RFC 8881 {section}: {text}" for section, text in _as_a_whole(asked, reply.result)]
         handle: bytes | None = None
+        saved: bytes | None = None
         for given, one in zip(asked.argarray, reply.result.resarray, strict=False):
             name = _name(one.resop)
             if given.argop != one.resop:
                 break
             broken = list(_results(name, given.value, one.value))
+            broken += self._changed(name, given.value, one, (handle, saved), alone=alone)
             if status_of(one) == OK:
-                handle = _handle_after(name, given.value, one.value, handle)
+                saved = handle if name == "SAVEFH" else saved
+                if name == "READDIR":
+                    broken += self._listed(given.value, one.value, handle)
+                handle = saved if name == "RESTOREFH" else _handle_after(name, given.value, one.value, handle)
                 broken += self._stated(connection, name, one.value, handle)
                 if alone and not again:
                     broken += self._seqid(name, one.value)
@@ -142,6 +163,36 @@ class Nfs4Rules:
             fileid = stated.get(FATTR4_FILEID)
             if fileid is not None and self._fileids.setdefault(handle, fileid) != fileid:
                 yield "5.8.2.10", "fileid is not the one that the same filehandle had before"
+
+    def _changed(
+        self, name: str, argument: Any, one: Any, handles: tuple[bytes | None, bytes | None], *, alone: bool
+    ) -> Iterator[tuple[str, str]]:
+        """Compare the change attribute with the one that the reply before it stated (3.3.8, 5.8.1.4)."""
+        stated = list(_change_infos(name, argument, one, handles))
+        for handle, info in stated:
+            if info.atomic and self._changes.get(handle, info.before) != info.before:
+                yield "3.3.8", "change_info4 is atomic, and `before` is not the change of the reply before it"
+        if name not in _KEEPS_CHANGE:
+            self._changes.clear()
+        if name in _NAMES_CHANGE:
+            self._pages.clear()
+        for handle, info in stated:
+            if info.atomic and alone:
+                self._changes[handle] = info.after
+        if name == "GETATTR" and handles[0] is not None and status_of(one) == OK:
+            change = _values(one.value.value.obj_attributes).get(FATTR4_CHANGE)
+            if change is not None and self._changes.get(handles[0], change) != change:
+                yield "3.3.8", "change is not that of the atomic change_info4 before it"
+
+    def _listed(self, argument: Any, result: Any, handle: bytes | None) -> Iterator[tuple[str, str]]:
+        """Compare a page with the entry whose cookie it begins behind."""
+        if handle is None:
+            return
+        entries = result.value.reply.entries
+        last = self._pages.get((handle, argument.cookie))
+        if last is not None and last in {one.name for one in entries}:
+            yield "18.23.3", "an entry comes again behind its cookie, and nothing was changed"
+        self._pages |= {(handle, one.cookie): one.name for one in entries}
 
     def _seqid(self, name: str, result: Any) -> Iterator[tuple[str, str]]:
         stateid = _stateid(name, result)
@@ -224,6 +275,34 @@ _KEEPS = (
 """Operations after which the current filehandle is the one before."""
 
 
+_KEEPS_CHANGE = ("ACCESS", "GETATTR", "GETFH", "LOOKUP", "LOOKUPP", "NVERIFY", "PUTFH", "PUTROOTFH", "RENEW",
+                 "RESTOREFH", "SAVEFH", "SECINFO", "SECINFO_NO_NAME", "SEQUENCE", "TEST_STATEID",
+                 "VERIFY")  # fmt: skip
+"""Operations that change no file, and no time of access."""
+
+_NAMES_CHANGE = ("CREATE", "LINK", "OPEN", "REMOVE", "RENAME")
+"""Operations that may change what a directory lists."""
+
+
+def _change_infos(
+    name: str, argument: Any, one: Any, handles: tuple[bytes | None, bytes | None]
+) -> Iterator[tuple[bytes, change_info4]]:
+    """Return the directories that a successful operation changes, with what it states of their changes."""
+    value = getattr(one.value, "value", None)
+    if name not in _NAMES_CHANGE or value is None or status_of(one) != OK:
+        return
+    handle, saved = handles
+    if name == "OPEN" and argument.openhow.opentype != opentype4.OPEN4_CREATE:
+        return
+    if name == "RENAME":
+        pairs = [(saved, value.source_cinfo), (handle, value.target_cinfo)]
+    else:
+        pairs = [(handle, value.cinfo)]
+    for found, info in pairs:
+        if found is not None and (name != "RENAME" or handle != saved):
+            yield found, info
+
+
 def _stateid(name: str, result: Any) -> stateid4 | None:
     """Return the stateid of opens and locks in a successful result."""
     match name:
@@ -259,6 +338,8 @@ def _results(name: str, argument: Any, result: Any) -> Iterator[tuple[str, str]]
         asked = set(numbers_of(argument.obj_attributes.attrmask))
         if set(numbers_of(result.attrsset)) - asked:
             yield "18.30", "attrsset has attributes that were not to be set"
+        if asked - set(numbers_of(result.attrsset)):
+            yield "18.30", "it succeeds, and attrsset lacks attributes that were to be set"
 
 
 def _status(result: Any) -> nfsstat4:
@@ -311,8 +392,15 @@ def _write(argument: Any, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def _getattr(argument: Any, value: Any) -> Iterator[tuple[str, str]]:
-    if set(numbers_of(value.obj_attributes.attrmask)) - set(numbers_of(argument.attr_request)):
+    asked, returned = set(numbers_of(argument.attr_request)), set(numbers_of(value.obj_attributes.attrmask))
+    if returned - asked:
         yield "18.7.3", "it returns attributes that were not asked for"
+    if (asked & set(REQUIRED)) - returned - {FATTR4_RDATTR_ERROR}:
+        yield "18.7.3", "it lacks an attribute that every server supports"
+    supported = _values(value.obj_attributes).get(FATTR4_SUPPORTED_ATTRS, ())
+    lacks = (asked & set(numbers_of(supported))) - returned
+    if any("R" in ATTRIBUTES[one].access for one in lacks - {FATTR4_RDATTR_ERROR} if one in ATTRIBUTES):
+        yield "18.7.3", "it lacks an attribute that supported_attrs has"
 
 
 def _readdir(argument: Any, value: Any) -> Iterator[tuple[str, str]]:
@@ -324,11 +412,51 @@ def _readdir(argument: Any, value: Any) -> Iterator[tuple[str, str]]:
         yield "18.23.3", "an entry has the cookie 0, 1 or 2"
     if any(not one.name or b"/" in one.name or b"\0" in one.name for one in entries):
         yield "18.23.3", "an entry has a name that no file can have"
+    if len({one.name for one in entries}) < len(entries):
+        yield "18.23.3", "a name comes twice"
     if len(value.encode().data) > argument.maxcount:
         yield "18.23.3", "the result is longer than maxcount"
     asked = set(numbers_of(argument.attr_request))
     if any(set(numbers_of(one.attrs.attrmask)) - asked for one in entries):
         yield "18.23.3", "an entry has attributes that were not asked for"
+
+
+_SPECIAL = (bytes(12), b"\xff" * 12)
+"""`other` of special stateids (8.2.3)."""
+
+
+def _same_other(argument: stateid4, found: stateid4) -> Iterator[tuple[str, str]]:
+    if argument.other not in _SPECIAL and found.other != argument.other:
+        yield "8.2.2", "a change of opens or locks gives their stateid another `other`"
+
+
+def _lock(argument: Any, value: Any) -> Iterator[tuple[str, str]]:
+    if not argument.locker.new_lock_owner:
+        yield from _same_other(argument.locker.value.lock_stateid, value.lock_stateid)
+
+
+def _unlock(argument: Any, value: Any) -> Iterator[tuple[str, str]]:
+    yield from _same_other(argument.lock_stateid, value)
+
+
+def _open_changed(argument: Any, value: Any) -> Iterator[tuple[str, str]]:
+    yield from _same_other(argument.open_stateid, value.open_stateid)
+
+
+def _open(argument: Any, value: Any) -> Iterator[tuple[str, str]]:
+    how = argument.openhow.value
+    if how is None or argument.openhow.opentype != opentype4.OPEN4_CREATE:
+        if any(value.attrset):
+            yield "18.16.3", "attrset has attributes, and nothing was to be created"
+        return
+    is_plain = how.mode in (createmode4.UNCHECKED4, createmode4.GUARDED4)
+    if is_plain and set(numbers_of(value.attrset)) - set(numbers_of(how.value.attrmask)):
+        yield "18.16.3", "attrset has attributes that were not to be set"
+
+
+def _create(argument: Any, value: Any) -> Iterator[tuple[str, str]]:
+    if set(numbers_of(value.attrset)) - set(numbers_of(argument.createattrs.attrmask)):
+        yield "18.4.3", "attrset has attributes that were not to be set"
 
 
 def _sequence(argument: Any, value: Any) -> Iterator[tuple[str, str]]:
@@ -368,4 +496,10 @@ _RULES: Mapping[str, Callable[[Any, Any], Iterator[tuple[str, str]]]] = {
     "COPY": _copy,
     "TEST_STATEID": _test_stateid,
     "CREATE_SESSION": _create_session,
+    "CREATE": _create,
+    "OPEN": _open,
+    "OPEN_CONFIRM": _open_changed,
+    "OPEN_DOWNGRADE": _open_changed,
+    "LOCK": _lock,
+    "LOCKU": _unlock,
 }
