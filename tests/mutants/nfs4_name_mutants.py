@@ -357,6 +357,23 @@ entries_of(
     "readdir-twice | 18.23.3 | READDIR returns the last entry of a reply twice",
     lambda old, talk: (*old, *old[-1:]),
 )
+
+
+@mutant(
+    "readdir-second-none | 16.2.3 | the second READDIR of a COMPOUND returns no entries",
+    part="compound",
+)
+def readdir_second_none(
+    talk: Nfs4ProxyConnection, arguments: COMPOUND4args, results: COMPOUND4res
+) -> COMPOUND4res:
+    reads = [at for at, one in enumerate(results.resarray) if opname(one) == "READDIR"]
+    if len(reads) < 2 or of(results.resarray[reads[1]].value) != OK:
+        return results
+    out = list(results.resarray)
+    out[reads[1]] = put(out[reads[1]], "value.value.reply.entries", ())
+    return replace(results, resarray=tuple(out))
+
+
 entries_of(
     "readdir-cookie | 18.23.3 | the first cookie of a reply is 1",
     lambda old, talk: (*(replace(one, cookie=1) for one in old[:1]), *old[1:]),

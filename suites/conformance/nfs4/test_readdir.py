@@ -127,3 +127,11 @@ def test_a_read_that_goes_on_has_the_verifier_of_the_first_reply(nfs, here, name
     first = ok(nfs.compound(putfh(here.handle), readdir(maxcount=512)))["READDIR"]
     later = readdir(cookie=first.reply.entries[-1].cookie, verifier=first.cookieverf, maxcount=512)
     assert ok(nfs.compound(putfh(here.handle), later))["READDIR"].reply.entries
+
+
+@rule("READDIR-13", "16.24.4", "18.23.3", kills=("readdir-second-none",))
+def test_each_of_two_reads_in_a_compound_returns_its_entries(nfs, here, names):
+    one = (putfh(here.handle), readdir(maxcount=16384, numbers=(FATTR4_TYPE, FATTR4_FILEID)))
+    done = ok(nfs.compound(*one, *one))
+    for read in (done.results[1], done.results[3]):
+        assert sorted(entry.name for entry in read.value.value.reply.entries) == names
