@@ -148,6 +148,8 @@ class SmbRules:
             yield from _OF_FILES[SmbCommand(message.command)](asked, message)
         if kind == DISK and message.command == SmbCommand.CREATE and asked["access"] & _SPECIFIC & ~most:
             yield "MS-SMB2 2.2.10", "it grants access that is not in MaximalAccess of the tree"
+        if message.command == SmbCommand.CREATE:  # a server may give the FileId of a closed open again
+            self._listed_names.pop(message["file_id"], None)
         if message.command == SmbCommand.QUERY_DIRECTORY and not asked.flags & Flags.RELATED:
             yield from self._listed(asked, message)
 
@@ -336,8 +338,8 @@ def _query_info(asked: SmbMessage, message: SmbMessage) -> _Broken:
         return
     data, kind, number = message.buffer, asked["info_type"], asked["info_class"]
     if kind == InfoType.SECURITY and len(data) >= 20:
-        parts = struct.unpack_from("<IIII", data, 4)  # MS-DTYP 2.4.6: owner, group, SACL, DACL
-        if any(at and not asked["additional"] & bit for at, bit in zip(parts, (1, 2, 8, 4), strict=True)):
+        parts = struct.unpack_from("<IIII", data, 4)
+        if any(at and not asked["additional"] & bits for at, bits in zip(parts, _PARTS, strict=True)):
             yield "MS-SMB2 3.3.5.20.3", "a security descriptor has a part that was not asked for"
     if kind == InfoType.FILESYSTEM:
         yield from _file_system(number, data)
@@ -359,6 +361,13 @@ def _file_system(number: int, data: bytes) -> _Broken:
         if length % 2 or not start + length <= len(data) < start + length + 8:
             yield "MS-FSCC 2.5.1, 2.5.9", "the length of a name is not that of what is returned"
 
+
+_BACKUP = 0x10000
+"""BACKUP_SECURITY_INFORMATION, which asks for all parts (MS-DTYP 2.4.7)."""
+
+_PARTS = (0x1 | _BACKUP, 0x2 | _BACKUP, 0x8 | 0x10 | 0x20 | 0x40 | _BACKUP, 0x4 | _BACKUP)
+"""What asks for the owner, the group, the SACL (also labels, attributes and scopes) and the DACL, in the
+order of the offsets in a security descriptor (MS-DTYP 2.4.6, 2.4.7)."""
 
 _DEVICES = (0x2, 0x7)
 """FILE_DEVICE_CD_ROM and FILE_DEVICE_DISK (MS-FSCC 2.5.10)."""
