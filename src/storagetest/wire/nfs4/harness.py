@@ -43,6 +43,7 @@ from storagetest.wire.nfs4.types import (
     NFS_V4,
     nfs_argop4,
     nfs_ftype4,
+    nfs_opnum4,
     nfsstat4,
 )
 from storagetest.wire.rpc import RpcConnection, auth_sys
@@ -356,11 +357,12 @@ class _Remover:
 
     def __init__(self, nfs: Nfs4Client) -> None:
         self._nfs = nfs
-        self._most = _WITHOUT_SESSION
+        self._most = _WITHOUT_SESSION // 2
         if nfs.session is not None:
             fore = nfs.session.fore
-            self._most = max(1, min(_OPERATIONS, fore.ca_maxoperations - 2, fore.ca_maxrequestsize // 512))
-        self._pending: list[nfs_argop4] = []
+            fit = min(fore.ca_maxoperations - 1, fore.ca_maxrequestsize // 512)
+            self._most = max(1, min(_OPERATIONS, fit) // 2)  # each may need a PUTFH
+        self._pending: list[tuple[bytes, bytes]] = []
 
     def empty(self, directory: bytes, depth: int = _DEPTH) -> None:
         """Remove all in ``directory``. Raises AssertionError if a removal fails."""
@@ -375,13 +377,10 @@ class _Remover:
             self._empty(*self._opened(directory, name), depth - 1)
         for name in usable:
             self._empty(*self._read(directory, name), depth - 1)
-        removals = [remove(entry.name) for entry in found]
-        while removals:
-            if len(self._pending) + 2 > self._most:
+        for entry in found:
+            if len(self._pending) >= self._most:
                 self._flush()
-            fit = max(1, self._most - len(self._pending) - 1)
-            self._pending += [putfh(directory), *removals[:fit]]
-            del removals[:fit]
+            self._pending.append((directory, entry.name))
 
     def _read(self, directory: bytes, name: bytes) -> tuple[bytes, list[Any]]:
         """Return the handle and the entries of a directory.
@@ -407,6 +406,27 @@ class _Remover:
         return handle, list(entries(self._nfs, handle, numbers=_LISTED))
 
     def _flush(self) -> None:
+        """Remove what is pending.
+
+        An entry may be gone: a COMPOUND that ended with NFS4ERR_DELAY is sent again as a whole.
+        """
         pending, self._pending = self._pending, []
-        if pending:
-            ok(self._nfs.compound(*pending))
+        while pending:
+            done = self._nfs.compound(*_removals(pending))
+            last = done.result.resarray[-1].resop if done.result.resarray else None
+            if done.status != nfsstat4.NFS4ERR_NOENT or last != nfs_opnum4.OP_REMOVE:
+                ok(done)
+                return
+            executed = sum(one.resop == nfs_opnum4.OP_REMOVE for one in done.results)
+            pending = pending[executed:]
+
+
+def _removals(entries_in: list[tuple[bytes, bytes]]) -> list[nfs_argop4]:
+    """Return the operations that remove entries, each given as the handle of its directory and its name."""
+    current, out = b"", list[nfs_argop4]()
+    for directory, name in entries_in:
+        if directory != current:
+            out.append(putfh(directory))
+        current = directory
+        out.append(remove(name))
+    return out

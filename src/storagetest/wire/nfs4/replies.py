@@ -97,16 +97,14 @@ class Nfs4Rules:
         alone, self._open = not self._overlap, self._open - 1
         self._overlap = self._open > 0
         asked = _compound(call)
-        if not alone or asked is None or not isinstance(reply.result, COMPOUND4res):
-            self._changes.clear()
-            self._pages.clear()
         if asked is None or not isinstance(reply.result, COMPOUND4res):
+            self._lose_track()
             return []
         self._forget(connection, reply.result)
         again = asked.argarray in self._seen
+        if again or not alone:  # a reply to a call that was sent again may be the first one (RFC 7530 9.1.9)
+            self._lose_track()
         if self._is_retry(asked):
-            self._changes.clear()
-            self._pages.clear()
             return []
         self._seen.add(asked.argarray)
         found = [f"RFC 8881 {section}: {text}" for section, text in _as_a_whole(asked, reply.result)]
@@ -130,6 +128,11 @@ class Nfs4Rules:
                     self._seqids[stateid.other] = max(stateid.seqid, self._seqids.get(stateid.other, 0))
             found += [f"RFC 8881 {section}: {name}: {text}" for section, text in broken]
         return found
+
+    def _lose_track(self) -> None:
+        """Forget what only the reply before it states."""
+        self._changes.clear()
+        self._pages.clear()
 
     def _forget(self, connection: RpcConnection, result: COMPOUND4res) -> None:
         """Forget what the server may give again, or change, because of what happened."""
