@@ -120,11 +120,17 @@ def test_a_change_begins_where_the_last_one_ended(atomic: bool, before: int, fau
     rules = Nfs4Rules()
     here = (putfh(b"directory"), v4.PUTFH4res(OK))
 
-    def removed(info: v4.change_info4) -> list[str]:
-        return compound(rules, here, (remove(b"name"), v4.REMOVE4res(OK, v4.REMOVE4resok(info))))
+    def removed(name: bytes, info: v4.change_info4) -> list[str]:
+        return compound(rules, here, (remove(name), v4.REMOVE4res(OK, v4.REMOVE4resok(info))))
 
-    assert removed(v4.change_info4(atomic=True, before=1, after=5)) == []
-    assert len(removed(v4.change_info4(atomic=atomic, before=before, after=9))) == faults
+    first = v4.change_info4(atomic=True, before=1, after=5)
+    assert removed(b"first", first) == []
+    assert removed(b"first", first) == [], "sent again, it may have the reply of before"
+    assert removed(b"second", first) == [], "what the reply before it states may be old"
+    assert removed(b"third", first) != []
+    rules = Nfs4Rules()
+    assert removed(b"first", first) == []
+    assert len(removed(b"second", v4.change_info4(atomic=atomic, before=before, after=9))) == faults
 
 
 # SMB

@@ -115,7 +115,7 @@ class Nfs4Rules:
             if given.argop != one.resop:
                 break
             broken = list(_results(name, given.value, one.value))
-            broken += self._changed(name, given.value, one, (handle, saved), alone=alone)
+            broken += self._changed(name, given.value, one, (handle, saved), alone=alone and not again)
             if status_of(one) == OK:
                 saved = handle if name == "SAVEFH" else saved
                 if name == "READDIR":
