@@ -400,7 +400,7 @@ def test_times_are_those_that_were_set_last(client_dir):
 @pytest.mark.case(
     "PSX-TMPFILE-LINKED",
     section="open(2): O_TMPFILE; linkat(2)",
-    builds_on=("PSX-DATA-NEW-FILE", "PSX-OPEN-TMPFILE"),
+    builds_on=("PSX-DATA-NEW-FILE",),
     kills=("tmpfile-linked-cut",),
 )
 def test_file_that_gets_its_first_name_is_as_it_was(client_dir):
@@ -432,7 +432,7 @@ def test_file_that_gets_its_first_name_is_as_it_was(client_dir):
     "PSX-XATTR-CTIME-EACH",
     section="setxattr(2), removexattr(2), inode(7): ctime",
     level="SHOULD",
-    builds_on=("PSX-DATA-NEW-FILE", "PSX-XATTR-1", "PSX-XATTR-CTIME"),
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-XATTR-1"),
     kills=("xattr-removed-keeps-ctime",),
 )
 def test_each_change_of_an_attribute_marks_ctime(client_dir):
