@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import struct
-from typing import Any
 
 import pytest
+from judged_reply import judged
 
 from storagetest.wire.nfs3.replies import Nfs3Rules
 from storagetest.wire.nfs3.types import (
@@ -52,16 +52,6 @@ from storagetest.wire.smb2.replies import SmbRules
 
 FILE = nfs_fh3(b"handle")
 _xids = iter(range(1, 100))
-
-
-def judged(rules: Any, program: Any, name: str, argument: Any, result: Any) -> list[str]:
-    """Return the faults of one call and its reply."""
-    procedure, xid = program.procedure(name), next(_xids)
-    call = encode_call(program, procedure, argument, xid=xid).data
-    rules.sent(call)
-    reply = decode_reply(encode_reply(xid, procedure, result).data, procedure)
-    found: list[str] = rules.faults("connection", call, reply)
-    return found
 
 
 def read(count: int, data: bytes, *, eof: bool) -> list[str]:

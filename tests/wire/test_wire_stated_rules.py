@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from judged_reply import judged
 
 from storagetest.wire.nfs3.replies import Nfs3Rules
 from storagetest.wire.nfs3.types import (
@@ -29,7 +30,6 @@ from storagetest.wire.nfs4 import types as v4
 from storagetest.wire.nfs4.attributes import bitmap, encode_attributes
 from storagetest.wire.nfs4.operations import getattr_, op, putfh, remove, setattr_
 from storagetest.wire.nfs4.replies import Nfs4Rules
-from storagetest.wire.rpc.message import decode_reply, encode_call, encode_reply
 from storagetest.wire.smb2 import contexts as c
 from storagetest.wire.smb2.codes import Action, Disposition, FileInfo, InfoType, SmbCommand
 from storagetest.wire.smb2.message import SmbEncoded, decode, request, response
@@ -40,16 +40,6 @@ TIME = nfstime3(1, 0)
 STATED = fattr3(ftype3.NF3REG, 0o644, 1, 0, 0, 10, 4096, specdata3(0, 0), 1, 2, TIME, TIME, TIME)
 OK = v4.nfsstat4.NFS4_OK
 _xids = iter(range(1, 1000))
-
-
-def judged(rules: Any, program: Any, name: str, argument: Any, result: Any) -> list[str]:
-    """Return the faults of one call and its reply."""
-    procedure, xid = program.procedure(name), next(_xids)
-    call = encode_call(program, procedure, argument, xid=xid).data
-    rules.sent(call)
-    reply = decode_reply(encode_reply(xid, procedure, result).data, procedure)
-    found: list[str] = rules.faults("connection", call, reply)
-    return found
 
 
 # NFSv3

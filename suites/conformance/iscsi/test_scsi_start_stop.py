@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from storagetest.plugin.conformance.leftovers import stop_run
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.codes import Asc, SenseKey
 from storagetest.wire.scsi.logical_unit import LogicalUnit, ScsiResult
@@ -61,6 +62,7 @@ def test_a_start_of_a_unit_that_is_started_changes_nothing(session, unit, scratc
     assert scratch.read_back(session, 2) == data, "other data after a start"
 
 
+@pytest.mark.exclusive  # the unit serves nobody while it is stopped
 @pytest.mark.parametrize(
     "immed",
     [
@@ -68,7 +70,7 @@ def test_a_start_of_a_unit_that_is_started_changes_nothing(session, unit, scratc
         pytest.param(1, marks=pytest.mark.case("SCS-START-04", no_mutant_reason=ONLY_IMMED)),
     ],
 )
-def test_a_unit_that_was_stopped_is_ready_after_a_start(session, unit, scratch, immed):
+def test_a_unit_that_was_stopped_is_ready_after_a_start(session, unit, scratch, pytestconfig, immed):
     """A stopped unit is not ready, or reads as before; after the start it has its data."""
     data = scratch.pattern(2, seed=72)
     written = unit.write(scratch.lba, data)
@@ -79,7 +81,12 @@ def test_a_unit_that_was_stopped_is_ready_after_a_start(session, unit, scratch, 
         assert read.check(SenseKey.NOT_READY) or (read.good and read.data == data), f"{read}, after a stop"
     finally:
         again = unit.run(c.START_STOP_UNIT, start=1, immed=immed)
+        answer = ready(unit, session.deadline)
+        if not answer.good:
+            stop_run(
+                pytestconfig,
+                f"SCS-START: the unit is not ready after a stop and a start ({again}, then {answer}). Start "
+                "it at the target, then run again",
+            )
     assert again.good, f"{again}, after a stop"
-    answer = ready(unit, session.deadline if immed else 0)
-    assert answer.good, f"{answer}, after a start"
     assert scratch.read_back(session, 2) == data, "other data after a stop and a start"

@@ -385,7 +385,7 @@ class _Remover:
     def _read(self, directory: bytes, name: bytes) -> tuple[bytes, list[Any]]:
         """Return the handle and the entries of a directory.
 
-        One READDIR a COMPOUND: knfsd of Linux 6.1 writes beyond its memory if a COMPOUND has many.
+        One READDIR a COMPOUND: knfsd of Linux 6.1 answers two of more than a page with other memory.
         """
         page = readdir(cookie=0, verifier=bytes(8), maxcount=_PAGE, numbers=_LISTED)
         done = self._nfs.compound(putfh(directory), lookup(name), GETFH, page)
