@@ -62,7 +62,7 @@ def test_a_start_of_a_unit_that_is_started_changes_nothing(session, unit, scratc
     assert scratch.read_back(session, 2) == data, "other data after a start"
 
 
-@pytest.mark.exclusive  # the unit serves nobody while it is stopped
+@pytest.mark.exclusive  # the unit serves no other client while it is stopped
 @pytest.mark.parametrize(
     "immed",
     [

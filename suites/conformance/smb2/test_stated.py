@@ -98,12 +98,15 @@ def test_an_open_and_each_class_state_the_same_of_a_file(tree, directory, size):
     if size:
         expect(made.write(bytes(size)))
     expect(made.close())
-    file = tree.open(name, disposition=Disposition.OPEN)
-    stated = of_message(file.message)
+    for is_last in (False, True):
+        file = tree.open(name, disposition=Disposition.OPEN)
+        stated = of_message(file.message)
+        looks = [of_network_open(file), of_basic(file), of_all(file)]
+        expect(file.close())
+        if looks == [stated] * 3 or is_last:
+            break  # else the space in use may just have been settled (delayed allocation)
     assert stated.end == size
-    assert of_network_open(file) == stated
-    assert of_basic(file) == stated
-    assert of_all(file) == stated
+    assert looks == [stated] * 3, "FileNetworkOpen, FileBasic with FileStandard, FileAll"
 
 
 @pytest.mark.case(
