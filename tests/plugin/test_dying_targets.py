@@ -6,9 +6,13 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from output_files import case_outcomes, read_cases
+
+from storagetest import polling
+from storagetest.plugin.conformance import crash_watch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "mutants"))
 import fuse_mount
@@ -220,6 +224,7 @@ def test_a_crash_among_other_cases_is_one_failure_that_names_those_at_the_same_t
 
 WIRE = """\
 import os
+import select
 import signal
 
 import pytest
@@ -241,6 +246,14 @@ def undone(variant):
     RecordedConnection.connect(variant.options.address, variant.options.port, deadline=2).close()
 
 
+def end_of_server():
+    # Its connections end before its listening socket does: what comes after must find neither.
+    watched = os.pidfd_open(SERVER)
+    os.kill(SERVER, signal.SIGKILL)
+    select.select([watched], [], [], 60)
+    os.close(watched)
+
+
 @pytest.mark.case("BEFORE")
 def test_before(connection):
     pass
@@ -248,7 +261,7 @@ def test_before(connection):
 
 @pytest.mark.case("CRASH")
 def test_crash(undone, connection):
-    os.kill(SERVER, signal.SIGKILL)
+    end_of_server()
     connection.receive(deadline=5)
     assert connection.closed_how is None, "the target closed the connection"
 
@@ -273,9 +286,19 @@ def start_server(port: int = 0) -> tuple[subprocess.Popen[str], int]:
 
 
 @pytest.fixture
-def run_crash(run_on_target, pytester):
-    """Return a function that runs WIRE on a server that it kills; the server may be started again."""
+def run_crash(run_on_target, pytester, monkeypatch):
+    """Return a function that runs WIRE on a server that it kills.
+
+    The server may be started again, as soon as the plugin has found that it accepts no connection.
+    """
     processes = []
+    missed = threading.Event()
+
+    def wait_until(*args: Any, **options: Any) -> Any:
+        missed.set()
+        return polling.wait_until(*args, **options)
+
+    monkeypatch.setattr(crash_watch, "wait_until", wait_until)
 
     def run(suite: str = WIRE, *, restarts: bool):
         first, port = start_server()
@@ -283,7 +306,7 @@ def run_crash(run_on_target, pytester):
 
         def restart() -> None:
             first.wait()
-            if restarts:
+            if restarts and missed.wait(60):
                 processes.append(start_server(port)[0])
 
         restarting = threading.Thread(target=restart)
