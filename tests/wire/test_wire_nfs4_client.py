@@ -201,18 +201,21 @@ def test_a_shared_arranger_is_one_client_until_it_fails(bench: Nfs4Harness) -> N
     noted: list[RecordedConnection] = []
     with SharedArranger() as shared:
         with Nfs4Harness(bench.endpoint, lambda link, *_: noted.append(link)) as first:
-            one = shared.get(first, 2)
-            ok(one.compound(PUTROOTFH))
+            one, done = shared.execute(first, 2, lambda: [PUTROOTFH])
+            ok(done)
             assert noted == [one.rpc.link]
         assert one.rpc.link.is_open, "it outlives the harness of a case"
         with Nfs4Harness(bench.endpoint) as second:
-            assert shared.get(second, 2) is one
-            assert one.rpc.link.transcript == [], "each case has its own transcript"
+            same, done = shared.execute(second, 2, lambda: [PUTROOTFH, lookup(b"absent")])
+            assert same is one
+            refused(done, nfsstat4.NFS4ERR_NOENT)
+            assert len(one.rpc.link.transcript) == 2, "each case has its own transcript"
             ok(one.raw(op("DESTROY_SESSION", DESTROY_SESSION4args(one.session.id))))
-            another = shared.get(second, 2)
+            another, done = shared.execute(second, 2, lambda: [PUTROOTFH])
             assert another is not one
+            ok(done)
             another.rpc.link.abort()
-            ok(shared.get(second, 2).compound(PUTROOTFH))
+            ok(shared.execute(second, 2, lambda: [PUTROOTFH])[1])
 
 
 def test_refusals_name_the_operations(bench: Nfs4Harness) -> None:

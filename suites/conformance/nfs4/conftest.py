@@ -44,7 +44,13 @@ from storagetest.wire.nfs4.operations import (
     write,
 )
 from storagetest.wire.nfs4.state import StateOwner
-from storagetest.wire.nfs4.types import FATTR4_FS_LAYOUT_TYPES, FATTR4_MODE, layouttype4, nfs_ftype4
+from storagetest.wire.nfs4.types import (
+    FATTR4_FS_LAYOUT_TYPES,
+    FATTR4_MODE,
+    layouttype4,
+    nfs_argop4,
+    nfs_ftype4,
+)
 from storagetest.wire.rpc.describe import make_decoder
 from storagetest.wire.tcp import RecordedConnection
 
@@ -205,12 +211,14 @@ def here(
     request: pytest.FixtureRequest, facts: Nfs4Facts, bench: Nfs4Harness, arranger: SharedArranger
 ) -> Arranged:
     """Return an empty directory of this case."""
-    nfs, case = arranger.get(bench, facts.minors[-1]), case_of(request.node)
-    name = f"{case.id if case else 'case'}-{next(_numbers)}".encode()
-    made = ok(nfs.compound(putfh(facts.directory), create(name, values={FATTR4_MODE: 0o777}), GETFH))
-    handle = made["GETFH"].object
-    ok(nfs.compound(putfh(handle), setattr_({FATTR4_MODE: 0o777})))
-    return Arranged(nfs, handle)
+    case, mode = case_of(request.node), {FATTR4_MODE: 0o777}
+
+    def made() -> tuple[nfs_argop4, ...]:
+        name = f"{case.id if case else 'case'}-{next(_numbers)}".encode()
+        return putfh(facts.directory), create(name, values=mode), GETFH, setattr_(mode)
+
+    nfs, done = arranger.execute(bench, facts.minors[-1], made)
+    return Arranged(nfs, done["GETFH"].object)
 
 
 # pNFS

@@ -7,7 +7,8 @@ claim what it should be. A call that ends with NFS3ERR_JUKEBOX is repeated until
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from storagetest.wire.nfs3.types import (
@@ -37,6 +38,7 @@ from storagetest.wire.nfs3.types import (
     devicedata3,
     diropargs3,
     entry3,
+    entryplus3,
     fattr3,
     ftype3,
     mknoddata3,
@@ -93,6 +95,16 @@ class Nfs3Client:
             if result.status != nfsstat3.NFS3ERR_JUKEBOX or time.monotonic() > until:
                 return result
             time.sleep(_PAUSE)
+
+    def call_all(self, name: str, arguments: Sequence[Any]) -> list[Any]:
+        """Return the results of calls of ``name`` that overlap; one that has to be repeated is, alone."""
+        procedure = self.rpc.procedure(name)
+        xids = [self.rpc.send(procedure, self.rpc.encode(name, one)) for one in arguments]
+        results = [self.rpc.result(xid) for xid in xids]
+        return [
+            self.call(name, argument) if result.status == nfsstat3.NFS3ERR_JUKEBOX else result
+            for argument, result in zip(arguments, results, strict=True)
+        ]
 
     def getattr(self, file: nfs_fh3) -> Any:  # noqa: ANN401
         """GETATTR (3.3.1)."""
@@ -152,13 +164,10 @@ class Nfs3Client:
     def create_all(self, directory: nfs_fh3, names: Iterable[bytes]) -> None:
         """CREATE (3.3.8) of several files, by calls that overlap. Raises AssertionError if one is refused."""
         new = createhow3(createmode3.UNCHECKED, attributes(mode=0o644))
-        procedure, sent = self.rpc.procedure("CREATE"), []
-        for name in names:
-            call = self.rpc.encode("CREATE", CREATE3args(diropargs3(directory, name), new))
-            sent.append((name, self.rpc.send(procedure, call)))
-        for name, result in [(name, self.rpc.result(xid)) for name, xid in sent]:
-            again = result.status == nfsstat3.NFS3ERR_JUKEBOX
-            ok(self.create(directory, name, mode=createmode3.UNCHECKED) if again else result)
+        for result in self.call_all(
+            "CREATE", [CREATE3args(diropargs3(directory, name), new) for name in names]
+        ):
+            ok(result)
 
     def mkdir(self, directory: nfs_fh3, name: bytes, *, new: sattr3 | None = None) -> Any:  # noqa: ANN401
         """MKDIR (3.3.9)."""
@@ -228,22 +237,30 @@ class Nfs3Client:
 
     def entries(self, directory: nfs_fh3, *, count: int = 4096) -> Iterator[entry3]:
         """Read a whole directory; raises AssertionError if a READDIR is refused or has nothing new."""
-        cookie, verifier = 0, NO_VERIFIER
-        seen = {cookie}
-        while True:
-            page = ok(self.readdir(directory, cookie=cookie, verifier=verifier, count=count))
-            yield from page.reply.entries
-            if page.reply.eof:
-                return
-            assert page.reply.entries, "3.3.16: a READDIR without entries that is not at the end"
-            cookie, verifier = page.reply.entries[-1].cookie, page.cookieverf
-            assert cookie not in seen, f"3.3.16: the cookie {cookie} comes twice, so the directory has no end"
-            seen.add(cookie)
+        return _pages("3.3.16", partial(self.readdir, directory, count=count))
+
+    def entries_plus(self, directory: nfs_fh3) -> Iterator[entryplus3]:
+        """Read a whole directory with READDIRPLUS; raises as :meth:`entries` does."""
+        return _pages("3.3.17", partial(self.readdirplus, directory))
 
     def find(self, directory: nfs_fh3, name: bytes) -> nfs_fh3:
         """Return the handle of ``name``; raises AssertionError if LOOKUP is refused."""
         found: nfs_fh3 = ok(self.lookup(directory, name)).object
         return found
+
+
+def _pages(section: str, read: Callable[..., Any]) -> Iterator[Any]:
+    cookie, verifier = 0, NO_VERIFIER
+    seen = {cookie}
+    while True:
+        page = ok(read(cookie=cookie, verifier=verifier))
+        yield from page.reply.entries
+        if page.reply.eof:
+            return
+        assert page.reply.entries, f"{section}: a page without entries that is not at the end"
+        cookie, verifier = page.reply.entries[-1].cookie, page.cookieverf
+        assert cookie not in seen, f"{section}: the cookie {cookie} comes twice, so the directory has no end"
+        seen.add(cookie)
 
 
 def ok(result: Any) -> Any:  # noqa: ANN401

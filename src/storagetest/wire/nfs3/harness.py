@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -18,7 +18,16 @@ from storagetest.wire.nfs3.mount import MOUNT_V3, mountstat3
 from storagetest.wire.nfs3.nlm import NLM4_VERS
 from storagetest.wire.nfs3.nsm import SM_VERS
 from storagetest.wire.nfs3.replies import Nfs3Rules
-from storagetest.wire.nfs3.types import NFS_V3, FSINFO3resok, ftype3, nfs_fh3, nfsstat3
+from storagetest.wire.nfs3.types import (
+    NFS_V3,
+    FSINFO3resok,
+    REMOVE3args,
+    RMDIR3args,
+    diropargs3,
+    ftype3,
+    nfs_fh3,
+    nfsstat3,
+)
 from storagetest.wire.rpc import RpcConnection, RpcError, auth_sys
 from storagetest.wire.rpc.rpcbind import IPPROTO_TCP, PMAP_PORT, PMAP_VERS, mapping
 from storagetest.wire.rpc.types import opaque_auth
@@ -38,6 +47,8 @@ IsLeft = Callable[[bytes], bool]
 """``is_left(name)``: whether an entry of the export is the directory of a run that was killed."""
 
 _DEPTH = 64
+_OVERLAP = 32
+"""Most calls that overlap when a directory is removed (chosen)."""
 _MOST = 5000
 """Entries of the export among which left directories are looked for (chosen)."""
 
@@ -248,13 +259,34 @@ def clean_up(facts: Nfs3Export) -> None:
 
 
 def _remove_all(nfs: Nfs3Client, directory: nfs_fh3, depth: int) -> None:
+    """Remove all in ``directory`` by calls that overlap: a round trip each would take most of the time."""
     nfs.setattr(directory, attributes(mode=0o777))
-    for entry in list(nfs.entries(directory, count=8192)):
-        if entry.name in (b".", b".."):
-            continue
-        found = nfs.find(directory, entry.name)
-        if depth and nfs.attributes(found).type == ftype3.NF3DIR:
-            _remove_all(nfs, found, depth - 1)
-            ok(nfs.rmdir(directory, entry.name))
-        else:
-            ok(nfs.remove(directory, entry.name))
+    types = _types_in(nfs, directory)
+    inner = {name for name, kind in types.items() if kind == ftype3.NF3DIR}
+    for batch in _batches([name for name in types if name not in inner]):
+        for result in nfs.call_all("REMOVE", [REMOVE3args(diropargs3(directory, name)) for name in batch]):
+            ok(result)
+    for batch in _batches(sorted(inner)):
+        asked = [RMDIR3args(diropargs3(directory, name)) for name in batch]
+        for name, result in zip(batch, nfs.call_all("RMDIR", asked), strict=True):
+            if result.status != nfsstat3.NFS3_OK:
+                assert depth, f"{name!r} is below {_DEPTH} other directories"
+                _remove_all(nfs, nfs.find(directory, name), depth - 1)
+                ok(nfs.rmdir(directory, name))
+
+
+def _types_in(nfs: Nfs3Client, directory: nfs_fh3) -> dict[bytes, ftype3]:
+    """Return the type of each entry by name; READDIRPLUS, or the attributes in it, may be missing."""
+    try:
+        stated = {entry.name: entry.name_attributes for entry in nfs.entries_plus(directory)}
+    except AssertionError:
+        stated = dict.fromkeys(entry.name for entry in nfs.entries(directory, count=8192))
+    return {
+        name: (nfs.attributes(nfs.find(directory, name)) if found is None else found).type
+        for name, found in stated.items()
+        if name not in (b".", b"..")
+    }
+
+
+def _batches(names: list[bytes]) -> Iterator[list[bytes]]:
+    return (names[at : at + _OVERLAP] for at in range(0, len(names), _OVERLAP))

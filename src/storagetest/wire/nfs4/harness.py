@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -71,7 +71,8 @@ _OPERATIONS = 48
 """Most operations in one COMPOUND of a session that allows as many (chosen)."""
 _WITHOUT_SESSION = 8
 """Most operations in one COMPOUND without a session, which states no limit (chosen)."""
-_LISTED = (FATTR4_TYPE, FATTR4_MODE)
+_Entry = tuple[bytes, bytes]
+"""An entry of a directory: the handle of the directory, and the name."""
 _PAGE = 4096
 """Most bytes of the first READDIR of a directory that is removed (chosen)."""
 _MOST = 5000
@@ -196,16 +197,23 @@ class SharedArranger:
         self._own: Nfs4Harness | None = None
         self._client: Nfs4Client | None = None
 
-    def get(self, bench: Nfs4Harness, minor: int) -> Nfs4Client:
-        """Return the arranger, whose connection ``bench`` notes and judges until another one does."""
-        if self._client is not None and _answers(self._client):
+    def execute(
+        self, bench: Nfs4Harness, minor: int, operations: Callable[[], Sequence[nfs_argop4]]
+    ) -> tuple[Nfs4Client, Done]:
+        """Return the arranger and its reply to ``operations()``, whatever their statuses are.
+
+        ``bench`` notes and judges its connection until another one does. An arranger that the server does not
+        know any more, or that is not answered, is replaced, and the next one executes ``operations()``.
+        """
+        if self._client is not None:
             bench.adopt(self._client, _ARRANGES)
-        else:
-            self.close()
-            self._own = Nfs4Harness(bench.endpoint, bench.note)
-            self._client = self._own.arranger(minor)
-            bench.judge(self._client.rpc)
-        return self._client
+            if (done := _execute(self._client, operations())) is not None:
+                return self._client, done
+        self.close()
+        self._own = Nfs4Harness(bench.endpoint, bench.note)
+        self._client = self._own.arranger(minor)
+        bench.judge(self._client.rpc)
+        return self._client, self._client.compound(*operations())
 
     def close(self) -> None:
         """Dispose of the client."""
@@ -220,16 +228,17 @@ class SharedArranger:
         self.close()
 
 
-def _answers(client: Nfs4Client) -> bool:
-    """Whether the server still knows the client, and has answered all that it was sent."""
-    if not client.rpc.link.is_open:
-        return False
-    client.rpc.rules = None  # a call between two cases is no claim of either
-    client.rpc.deadline = min(client.rpc.deadline, _ANSWERS)
+def _execute(client: Nfs4Client, operations: Sequence[nfs_argop4]) -> Done | None:
+    """Return the reply of a server that knows the client and has answered all that it was sent."""
+    deadline, client.rpc.deadline = client.rpc.deadline, min(client.rpc.deadline, _ANSWERS)
     try:
-        return client.renew().status == nfsstat4.NFS4_OK
+        if not client.minor:
+            ok(client.renew())
+        done = client.compound(*operations)
     except (RemoteProtocolError, AssertionError):
-        return False
+        return None
+    client.rpc.deadline = deadline
+    return done if done.results else None  # none: SEQUENCE failed
 
 
 def _dispose(client: Nfs4Client) -> None:
@@ -353,7 +362,10 @@ def entries(
 
 
 class _Remover:
-    """Removes what is in directories. Each COMPOUND is a round trip, so it has many operations."""
+    """Removes what is in directories. Each COMPOUND is a round trip, so it has many operations.
+
+    A directory is read only when it could not be removed: most are empty.
+    """
 
     def __init__(self, nfs: Nfs4Client) -> None:
         self._nfs = nfs
@@ -362,67 +374,66 @@ class _Remover:
             fore = nfs.session.fore
             fit = min(fore.ca_maxoperations - 1, fore.ca_maxrequestsize // 512)
             self._most = max(1, min(_OPERATIONS, fit) // 2)  # each may need a PUTFH
-        self._pending: list[tuple[bytes, bytes]] = []
 
-    def empty(self, directory: bytes, depth: int = _DEPTH) -> None:
+    def empty(self, directory: bytes) -> None:
         """Remove all in ``directory``. Raises AssertionError if a removal fails."""
-        self._empty(directory, list(entries(self._nfs, directory, numbers=_LISTED)), depth)
-        self._flush()
+        found = list(entries(self._nfs, directory, numbers=(FATTR4_TYPE,)))
+        pending = []
+        for entry in found:  # the directories of cases, few of which are empty
+            if decode_attributes(entry.attrs).get(FATTR4_TYPE) == nfs_ftype4.NF4DIR:
+                pending += self._read(directory, entry.name)
+                while len(pending) >= self._most:
+                    self._remove(pending[: self._most], _DEPTH)
+                    del pending[: self._most]
+        self._remove([*pending, *((directory, entry.name) for entry in found)], _DEPTH)
 
-    def _empty(self, directory: bytes, found: list[Any], depth: int) -> None:
-        stated = {entry.name: decode_attributes(entry.attrs) for entry in found}
-        inner = [name for name, one in stated.items() if depth and one.get(FATTR4_TYPE) == nfs_ftype4.NF4DIR]
-        usable = [name for name in inner if stated[name].get(FATTR4_MODE, 0) & 0o700 == 0o700]
-        for name in set(inner) - set(usable):
-            self._empty(*self._opened(directory, name), depth - 1)
-        for name in usable:
-            self._empty(*self._read(directory, name), depth - 1)
-        for entry in found:
-            if len(self._pending) >= self._most:
-                self._flush()
-            self._pending.append((directory, entry.name))
-
-    def _read(self, directory: bytes, name: bytes) -> tuple[bytes, list[Any]]:
-        """Return the handle and the entries of a directory.
+    def _read(self, directory: bytes, name: bytes) -> list[_Entry]:
+        """Return the entries of a directory, made readable if the server lets us.
 
         One READDIR a COMPOUND: knfsd of Linux 6.1 answers two of more than a page with other memory.
         """
-        page = readdir(cookie=0, verifier=bytes(8), maxcount=_PAGE, numbers=_LISTED)
+        page = readdir(cookie=0, verifier=bytes(8), maxcount=_PAGE)
         done = self._nfs.compound(putfh(directory), lookup(name), GETFH, page)
         if done.status != nfsstat4.NFS4_OK:
-            return self._opened(directory, name)
-        handle, listed = done["GETFH"].object, done["READDIR"].reply
-        if listed.eof:
-            return handle, list(listed.entries)
-        return handle, list(entries(self._nfs, handle, numbers=_LISTED))
-
-    def _opened(self, directory: bytes, name: bytes) -> tuple[bytes, list[Any]]:
-        """Return the handle and the entries of a directory, made readable if the server lets us."""
-        opened = (lookup(name), GETFH, setattr_({FATTR4_MODE: 0o777}))
-        done = self._nfs.compound(putfh(directory), *opened)
-        if len(done.results) <= len(opened):
-            ok(done)  # refused before SETATTR, which may be refused
+            opened = (lookup(name), GETFH, setattr_({FATTR4_MODE: 0o777}))
+            done = self._nfs.compound(putfh(directory), *opened)
+            if len(done.results) <= len(opened):
+                ok(done)  # refused before SETATTR, which may be refused
         handle = done["GETFH"].object
-        return handle, list(entries(self._nfs, handle, numbers=_LISTED))
+        whole = done.status == nfsstat4.NFS4_OK and done.results[-1].resop == nfs_opnum4.OP_READDIR
+        listed = done["READDIR"].reply if whole else None
+        found = listed.entries if listed is not None and listed.eof else entries(self._nfs, handle)
+        return [(handle, entry.name) for entry in found]
 
-    def _flush(self) -> None:
-        """Remove what is pending.
+    def _remove(self, pending: list[_Entry], depth: int) -> None:
+        """Remove the entries, and all that is in those that are directories.
 
         An entry may be gone: a COMPOUND that ended with NFS4ERR_DELAY is sent again as a whole.
         """
-        pending, self._pending = self._pending, []
+        emptied: _Entry | None = None
         while pending:
-            done = self._nfs.compound(*_removals(pending))
-            last = done.result.resarray[-1].resop if done.result.resarray else None
-            if done.status != nfsstat4.NFS4ERR_NOENT or last != nfs_opnum4.OP_REMOVE:
-                ok(done)
-                return
+            batch = pending[: self._most]
+            done = self._nfs.compound(*_removals(batch))
             executed = sum(one.resop == nfs_opnum4.OP_REMOVE for one in done.results)
-            pending = pending[executed:]
+            if done.status == nfsstat4.NFS4_OK:
+                pending = pending[len(batch) :]
+                continue
+            last = done.result.resarray[-1].resop if done.result.resarray else None
+            if last != nfs_opnum4.OP_REMOVE:
+                ok(done)
+            failed = batch[executed - 1]
+            if done.status == nfsstat4.NFS4ERR_NOTEMPTY and failed != emptied and depth:
+                self._remove(self._read(*failed), depth - 1)
+                emptied = failed
+                pending = pending[executed - 1 :]
+            elif done.status == nfsstat4.NFS4ERR_NOENT:
+                pending = pending[executed:]
+            else:
+                ok(done)
 
 
-def _removals(entries_in: list[tuple[bytes, bytes]]) -> list[nfs_argop4]:
-    """Return the operations that remove entries, each given as the handle of its directory and its name."""
+def _removals(entries_in: list[_Entry]) -> list[nfs_argop4]:
+    """Return the operations that remove entries."""
     current, out = b"", list[nfs_argop4]()
     for directory, name in entries_in:
         if directory != current:
