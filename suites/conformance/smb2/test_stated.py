@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -147,7 +147,10 @@ def test_a_close_states_what_the_open_states(tree, directory, kind):
         expect(made.close())
     opened = tree.open(name, disposition=Disposition.OPEN, options=options)
     stated = of_network_open(opened)
-    assert of_message(expect(opened.close(flags=POSTQUERY))) == stated
+    closed = of_message(expect(opened.close(flags=POSTQUERY)))
+    if kind == "directory":  # a server may state a size of one or not
+        stated, closed = (replace(one, allocated=0, end=0) for one in (stated, closed))
+    assert closed == stated
 
 
 _LISTED = {
