@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "controllers"))
 import nvme_subsystem
 from nvme_namespace import Answer, CommandFailed, ControllerConfig
 from nvme_subsystem import Controller
-from nvme_tcp_server import NQN, Server
+from nvme_tcp_server import NQN, Connection, Server
 
 from storagetest.wire.nvme.codes import Admin, Cns, Io, StatusCode
 from storagetest.wire.nvme.command import Command
@@ -290,3 +290,45 @@ def test_reservations_that_are_refused_are_one_red_line(
     assert not set(judged) & {name for name, outcome in outcomes.items() if outcome == "skipped"}
     assert len(failed) < len(outcomes) / 10, failed
     result.stdout.fnmatch_lines([f"{red[0]} on disk failed: * that build on it were not judged"])
+
+
+def lets_in_until(monkeypatch: pytest.MonkeyPatch, begin: int, end: int) -> None:
+    """Let the controller drop the connections number ``begin`` to ``end`` at their ICReq."""
+    count = 0
+    initialize = Connection._initialize
+
+    def _initialize(self, icreq, event):
+        nonlocal count
+        count += 1
+        if begin <= count < end:
+            self.drop_connection()
+        else:
+            initialize(self, icreq, event)
+
+    monkeypatch.setattr(Connection, "_initialize", _initialize)
+
+
+def red(outcomes: dict[str, str]) -> list[str]:
+    return [name for name, outcome in outcomes.items() if outcome in ("failed", "error")]
+
+
+def test_a_target_that_lets_no_host_in_any_more_is_one_red_line(
+    run_suite: RunCases, monkeypatch: pytest.MonkeyPatch
+):
+    lets_in_until(monkeypatch, 12, 1 << 30)
+    result, outcomes = run_suite("test_features.py", "test_admin.py", arguments=("-rs",))
+    assert len(red(outcomes)) == 1
+    assert list(outcomes.values()).count("skipped") > 10
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["*the connection of a host failed after test_*"])
+
+
+def test_a_target_that_lets_hosts_in_again_is_used_again(
+    run_suite: RunCases, monkeypatch: pytest.MonkeyPatch
+):
+    lets_in_until(monkeypatch, 12, 16)
+    _, outcomes = run_suite("test_features.py", "test_admin.py")
+    assert len(red(outcomes)) == 1
+    after = list(outcomes.values())
+    after = after[after.index("failed" if "failed" in after else "error") :]
+    assert "passed" in after[after.index("skipped") :]

@@ -11,6 +11,7 @@ import pytest
 from storagetest.config import Variant
 from storagetest.config.implementations import Implementation
 from storagetest.errors import RemoteProtocolError
+from storagetest.plugin.conformance import entry
 from storagetest.plugin.conformance.cases import WireLog
 from storagetest.plugin.conformance.first_look import Look
 from storagetest.plugin.conformance.known_issues import apply_identified
@@ -27,6 +28,9 @@ from storagetest.wire.tcp import RecordedConnection
 ANSWER = 5.0
 """Timeout in seconds for a response or a close (chosen)."""
 
+BRIEF = 1.0
+"""Timeout in seconds of a response while no case is let in: each skipped case waits so long (chosen)."""
+
 REGION = 256
 """Blocks of one case's scratch."""
 
@@ -39,6 +43,24 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
     if isinstance(bench, Harness):
         fail_on_faults(pyfuncitem, bench.faults)
     return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Function,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """After a failure, find out whether the target still lets a host connect."""
+    report = yield
+    endpoint = item.funcargs.get("endpoint")
+    if isinstance(endpoint, SubsystemEndpoint) and "bench" in item.fixturenames:
+        entry.note_failure(item, report, "the connection of a host", lambda: _enter(endpoint))
+    return report
+
+
+def _enter(endpoint: SubsystemEndpoint, deadline: float = ANSWER) -> None:
+    """Connect to a controller and enable it, as each case does, and leave it."""
+    within = min(endpoint.deadline, deadline)
+    ControllerSession.connect(replace(endpoint, deadline=within, close_timeout=within)).close()
 
 
 @pytest.fixture(scope="session")
@@ -93,8 +115,14 @@ def known_issue(request: pytest.FixtureRequest, about: TargetLooks) -> bool:
 
 
 @pytest.fixture
-def bench(endpoint: SubsystemEndpoint, wire_log: WireLog, known_issue: bool) -> Iterator[Harness]:
-    """Yield a harness whose connections are in the case's log, and are closed at its end."""
+def bench(
+    endpoint: SubsystemEndpoint, wire_log: WireLog, known_issue: bool, request: pytest.FixtureRequest
+) -> Iterator[Harness]:
+    """Yield a harness whose connections are in the case's log, and are closed at its end.
+
+    The case is skipped if the target has let no host in since another case failed.
+    """
+    entry.skip_if_closed(request.node, lambda: _enter(endpoint, BRIEF))
     if known_issue:  # a response that is known to be missing needs no long timeout
         endpoint = replace(endpoint, deadline=min(endpoint.deadline, 1.5), close_timeout=0.4)
 
