@@ -1,6 +1,7 @@
 """Small parts of the plugin: the error budget, xdist's scheduler, pytest-benchmark."""
 
 import random
+from pathlib import Path
 
 import pytest
 
@@ -8,7 +9,7 @@ from storagetest.measure.run import METRICS, Better, Metric, Run, Sample
 from storagetest.measure.unit import Unit
 from storagetest.plugin.measure.error_budget import ErrorBudget, max_gates
 from storagetest.plugin.output.pytest_benchmark import rounds_of
-from storagetest.plugin.xdist_scheduler import target_of
+from storagetest.plugin.xdist_scheduler import is_wire_module, variant_in
 
 
 def test_foreseen_gates_get_equal_shares_and_one_share_remains():
@@ -77,20 +78,35 @@ def test_a_round_is_the_seconds_of_an_operation_or_a_duration(run, description, 
     assert rounds_of(run) == (description, rounds)
 
 
-VARIANTS = {"nfs-v4": "nfs", "nfs-v4-nconnect2": "nfs", "nfs": "plain", "nas-4KiB": "nas"}
+VARIANTS = ["nfs-v4", "nfs-v4-nconnect2", "nfs", "nas-4KiB"]
 
 
 @pytest.mark.parametrize(
-    ("nodeid", "target"),
+    ("nodeid", "found"),
     [
-        ("suites/test_a.py::test_x[nfs-v4-4KiB]", "nfs"),
-        ("suites/test_a.py::test_x[4KiB-nfs-v4-nconnect2]", "nfs"),
-        ("suites/test_a.py::test_x[nfs]", "plain"),
-        ("suites/test_a.py::test_x[nas-4KiB-4KiB]", "nas"),
+        ("suites/test_a.py::test_x[nfs-v4-4KiB]", "nfs-v4"),
+        ("suites/test_a.py::test_x[4KiB-nfs-v4-nconnect2]", "nfs-v4-nconnect2"),
+        ("suites/test_a.py::test_x[nfs]", "nfs"),
+        ("suites/test_a.py::test_x[nas-4KiB-4KiB]", "nas-4KiB"),
         ("suites/test_a.py::test_x[other]", None),
         ("suites/test_a.py::test_x", None),
         ("suites/nfs/test_a.py::test_x", None),
     ],
 )
-def test_target_of_finds_the_variant_among_the_parameters(nodeid: str, target: str | None) -> None:
-    assert target_of(nodeid, VARIANTS) == target
+def test_the_variant_is_found_among_the_parameters(nodeid: str, found: str | None) -> None:
+    assert variant_in(nodeid, VARIANTS) == found
+
+
+def test_a_module_of_cases_on_the_wire_is_known_by_its_source(tmp_path: Path) -> None:
+    suites = Path(__file__).parents[3] / "suites" / "conformance"
+    for suite, is_wire in (
+        ("nfs3", True),
+        ("nfs4", True),
+        ("smb2", True),
+        ("posix", False),
+        ("block", False),
+    ):
+        modules = sorted((suites / suite).glob("test_*.py"))
+        assert modules
+        assert {is_wire_module(module) for module in modules} == {is_wire}, suite
+    assert not is_wire_module(tmp_path / "absent.py")
