@@ -33,9 +33,11 @@ CALLS = 8
 MOST_SECONDS = 6.0
 """Seconds after which no further call is begun on a slow target (chosen)."""
 ALWAYS = 4
-"""Calls on each file that are made however slow the target is (chosen)."""
+"""Calls on each file that are made on a slow target, too, up to LAST_SECONDS (chosen)."""
+LAST_SECONDS = 10.0
+"""Seconds after which no call at all is begun (chosen): a case has a deadline of 30 s."""
 FIRST = ("_unlink", "_utime", "_mkdir", "_rename", "_empty", "_copy")
-"""The first calls of a sequence, from the last to the first: a slow target has those at least (chosen)."""
+"""The first calls of a sequence, from the last to the first: a slow target has some of those (chosen)."""
 
 
 def run_tree(root: Path, seed: int, seconds: float, least: int) -> int:
@@ -57,7 +59,8 @@ def run_tree(root: Path, seed: int, seconds: float, least: int) -> int:
                 if not pending:
                     pending = [one for one in Episode.CALLS if one not in lacking]
                     order.shuffle(pending)
-                if more() or (number == 1 and turn < ALWAYS):
+                always = number == 1 and turn < ALWAYS and time.monotonic() - began < LAST_SECONDS
+                if more() or always:
                     count += episode.make(pending.pop())
         finally:
             episode.close()
