@@ -27,6 +27,7 @@ for _area in (
     "refused",
     "rewritten",
     "size",
+    "tree",
     "unseen",
     "xattr",
 ):

@@ -114,6 +114,106 @@ def test_directory_that_changes_between_parts(client_dir):
             assert not double, f"{len(double)} entries before a position are returned after it"
 
 
+class Stream:
+    """A descriptor of a directory: the names that were read, and those that have to be read once.
+
+    ``marks``: positions since the last rewind, each with the names that are before it.
+    """
+
+    def __init__(self, directory, names):
+        self.descriptor = os.open(directory, os.O_RDONLY)
+        self.rewind(names)
+
+    def rewind(self, names):
+        """Go to the start: changes until now have to be seen, later ones may be."""
+        os.lseek(self.descriptor, 0, os.SEEK_SET)
+        self.seen, self.marks, self.changed = [], [], set()
+        self.names = set(names)
+
+    def read(self, size, history):
+        """Read one part; at the end, compare what was read from the start on."""
+        part = read_part(self.descriptor, size)
+        if part:
+            self.seen += [name for name, _ in part if name not in (".", "..")]
+            self.marks.append((part[-1][1], list(self.seen)))
+            return
+        found = set(self.seen)
+        lost = self.names - self.changed - found
+        assert not lost, f"{len(lost)} names are not returned, {sorted(lost)[:3]}: {history}"
+        double = [name for name in found - self.changed if self.seen.count(name) > 1]
+        assert not double, f"{len(double)} names are returned twice, {sorted(double)[:3]}: {history}"
+        extra = found - self.names - self.changed
+        assert not extra, f"{sorted(extra)[:3]} do not exist, or no more at the rewind: {history}"
+
+    def finish(self):
+        """Read up to the end, and close."""
+        before = -1
+        while before < len(self.seen) < 2000:
+            before = len(self.seen)
+            self.read(9000, "at the end")
+        os.close(self.descriptor)
+
+    def back(self, mark):
+        """Go to an earlier position: what follows is what followed it before."""
+        position, self.seen = mark[0], list(mark[1])
+        os.lseek(self.descriptor, position, os.SEEK_SET)
+
+
+def change(place, names, new, chosen):
+    """Make, remove or rename an entry, and change ``names``; return the names that are concerned."""
+    old, before = chosen.choice(sorted(names)), set(names)
+    what = chosen.choice(("made", "removed", "renamed"))
+    if what == "made":
+        os.mknod(new, dir_fd=place)
+    elif what == "removed":
+        os.unlink(old, dir_fd=place)
+    else:
+        os.rename(old, new, src_dir_fd=place, dst_dir_fd=place)
+    if what != "made":
+        names.remove(old)
+    if what != "removed":
+        names.add(new)
+    return names ^ before
+
+
+@pytest.mark.case(
+    "PSX-DIR-STREAMS",
+    section="POSIX.1-2024 readdir(), rewinddir(), seekdir(): DESCRIPTION",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-DIR-PARTS"),
+    kills=("seekdir-in-large-directory-late",),
+)
+def test_streams_of_a_large_directory_keep_their_places(client_dir):
+    """Of three streams in one directory, each returns what stays once, from any position it had before.
+
+    In a seeded order they are read in parts of each size, set back and rewound, and names are made, removed
+    and renamed: a stream returns those once that exist since its start.
+    """
+    directory, chosen = client_dir / "d", random.Random(21)  # noqa: S311  # a sequence, no secret
+    directory.mkdir()
+    names = {f"{number:03}" + "x" * (number % 7 * 9) for number in range(520)}
+    with open_fd(directory, os.O_RDONLY) as place:
+        for name in names:
+            os.mknod(name, dir_fd=place)
+        streams = [Stream(directory, names) for _ in range(3)]
+
+        for number in range(80):
+            one = chosen.choice(streams)
+            what = chosen.choice(("read", "read", "read", "read", "back", "rewind", "change"))
+            history = f"step {number}, stream {streams.index(one)} of 3"
+            if what == "change":
+                changed = change(place, names, f"new-{number}", chosen)
+                for each in streams:
+                    each.changed |= changed
+            elif what == "rewind" and number % 3 == 0:
+                one.rewind(names)
+            elif what == "back" and one.marks:
+                one.back(chosen.choice(one.marks))
+            else:
+                one.read(chosen.choice((2000, 9000, 40_000)), history)
+        for one in streams:
+            one.finish()
+
+
 PAIRS = [
     ("É", "é"), ("Ж", "ж"), ("ß", "ss"), ("ß", "\u1e9e"), ("I", "\u0131"), ("K", "\u212a"), ("\ufb01", "fi"),
     ("e\u0301", "é"), ("\uac00", "\u1100\u1161"), ("A", "\uff21"), ("a", "a "), ("a", "a."), ("a", "a\u200b"),

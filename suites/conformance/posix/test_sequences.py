@@ -22,6 +22,7 @@ from storagetest.agent.testlib.large_files import resize
 from storagetest.agent.testlib.lock_sequence import LockSequence
 from storagetest.agent.testlib.name_sequence import NameSequence
 from storagetest.agent.testlib.tmpfiles import make_file, open_fd
+from storagetest.agent.testlib.tree_sequence import run_tree
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -43,7 +44,12 @@ DATA_KILLS = (
 )  # fmt: skip
 """Mutants that each sequence detects. Others are detected by those whose order of operations meets them."""
 MORE_KILLS = {
-    1: ("third-write-of-page-lost", "append-after-extension", "zero-range-not-extended"),
+    1: (
+        "third-write-of-page-lost",
+        "append-after-extension",
+        "zero-range-not-extended",
+        "seek-data-in-last-hole-is-end",
+    ),
     2: ("third-write-of-page-lost", "punch-third-ignored", "punch-edge-of-page"),
     3: ("append-after-extension", "gap-has-cut-data", "zero-range-not-extended"),
 }
@@ -129,6 +135,41 @@ def test_names_are_those_that_the_operations_left(client_dir, seed):
 def test_open_files_are_kept_whatever_happens_to_their_names(client_dir):
     """The same with files that stay open: they have their own data, also after the last name is gone."""
     names(client_dir, 3, held=True)
+
+
+TREE_SECONDS, TREE_LEAST = 2.5, 250
+"""Seconds and least calls of a sequence on a tree (chosen): it makes most calls on a file in each state."""
+TREE_KILLS = (
+    "rename-refused-loses-an-entry", "unlinked-truncate-cuts-successor", "copy-range-leaves-mtime",
+    "symlink-ignores-setgid", "utimens-given-after-now-lost", "xattr-create-after-removal-replaces",
+    "exchange-counts-no-directories", "unlinked-far-data-zero", "xattr-value-above-2048-cut",
+    "chown-of-directory-is-deep", "renamed-directory-makes-private",
+    "truncated-linked-file-keeps-a-byte",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(
+            seed,
+            marks=pytest.mark.case(
+                f"PSX-SEQUENCE-TREE-{seed}",
+                section="POSIX.1-2024 XBD 4.12 File Times Update; DESCRIPTION of each call",
+                builds_on=("PSX-DATA-NEW-FILE", "PSX-CHMOD-CTIME", "PSX-RENAME-REPLACE"),
+                kills=TREE_KILLS if seed == 2 else (*TREE_KILLS, "mode-of-link-time-comes-back"),
+            ),
+        )
+        for seed in (1, 2)
+    ],
+)
+def test_calls_on_files_in_each_state_leave_what_the_model_has(client_dir, seed):
+    """Names, attributes, data and time stamps of all files are those of the model, whatever was done before.
+
+    The calls are made on files that are open, removed, replaced, renamed, made again, have two names, are
+    large or have holes, on directories, symbolic links and FIFOs.
+    """
+    run_tree(client_dir, seed, TREE_SECONDS, TREE_LEAST)
 
 
 LOCK_KILLS = (

@@ -43,6 +43,10 @@ class ByteModel:
         """Raise the size to ``size`` at least."""
         self.size = max(self.size, size)
 
+    def blocks(self) -> list[int]:
+        """Return the numbers of the blocks that were written since they were last cut."""
+        return sorted(self._blocks)
+
     def _bytes(self, offset: int, end: int) -> bytes:
         zeroes = bytes(BLOCK)
         return b"".join(

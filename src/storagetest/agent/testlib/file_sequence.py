@@ -230,11 +230,16 @@ class FileSequence:
     def _next_data(self, offset: int) -> int:
         """Return where the next data are: the end of the file if there are none."""
         try:
-            return os.lseek(self.fds[1], offset, os.SEEK_DATA)
+            found = os.lseek(self.fds[1], offset, os.SEEK_DATA)
         except OSError as error:
             if error.errno != errno.ENXIO:
                 raise
             return self.model.size
+        assert found < self.model.size, (
+            f"SEEK_DATA from {offset} returns {found}: there are no data from the end on, and a hole at "
+            f"the end is ENXIO; after {self._history()}"
+        )
+        return found
 
     def _no_data_between(self, start: int, end: int) -> None:
         assert start <= end <= self.model.size, (

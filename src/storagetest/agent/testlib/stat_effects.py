@@ -32,6 +32,14 @@ class Effect:
     ctime: str = KEPT
     values: Mapping[str, int | None] = field(default_factory=dict)
 
+    def after(self, earlier: Effect) -> Effect:
+        """Return the effect of this call and an ``earlier`` one on the time stamps: a mark stays one."""
+        return Effect(_later(earlier.mtime, self.mtime), _later(earlier.ctime, self.ctime))
+
+
+def _later(first: str, second: str) -> str:
+    return MARKED if MARKED in (first, second) else ANY if ANY in (first, second) else KEPT
+
 
 DATA = Effect(MARKED, MARKED)
 """Data or entries have changed."""

@@ -90,13 +90,14 @@ def longest_name(directory: Path) -> int:
     return 255 if longest < 0 else longest
 
 
-def wait_clock_tick(directory: Path) -> int:
+def wait_clock_tick(directory: Path, *, after: int | None = None) -> int:
     """Wait until the target's clock for time stamps has advanced; return its time before, in ns.
 
-    Later time stamps are greater than all earlier ones. Raises AssertionError if the clock does not advance.
+    Later time stamps are greater than all earlier ones. ``after``: the last time stamp, if the caller knows
+    it. Raises AssertionError if the clock does not advance.
     """
     probe = directory / ".tick"
-    before = _new_file_mtime(probe)
+    before = _new_file_mtime(probe) if after is None else after
     until = time.monotonic() + _TICK_TIMEOUT
     while time.monotonic() < until:
         if _new_file_mtime(probe) > before:
