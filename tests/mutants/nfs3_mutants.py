@@ -8,6 +8,7 @@ import nfs3_lock_mutants  # noqa: F401
 import nfs3_name_mutants  # noqa: F401
 import nfs3_restart_mutants  # noqa: F401
 import nfs3_rpc_mutants  # noqa: F401
+import nfs3_sequence_mutants  # noqa: F401
 import nfs3_stated_mutants  # noqa: F401
 import nfs3_unseen_mutants  # noqa: F401
 from nfs3_proxy_connection import MUTANTS as ALL

@@ -9,6 +9,7 @@ import nfs4_lock_mutants
 import nfs4_name_mutants
 import nfs4_open_mutants
 import nfs4_restart_mutants
+import nfs4_sequence_mutants
 import nfs4_session_mutants
 import nfs4_stated_mutants
 import nfs4_unseen_mutants
@@ -39,6 +40,7 @@ __all__ = [
     "nfs4_name_mutants",
     "nfs4_open_mutants",
     "nfs4_restart_mutants",
+    "nfs4_sequence_mutants",
     "nfs4_session_mutants",
     "nfs4_stated_mutants",
     "nfs4_unseen_mutants",

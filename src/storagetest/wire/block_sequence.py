@@ -12,9 +12,9 @@ at least as many operations as its decks have shapes has them all, whatever the 
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+
+from storagetest.wire.sequences.dealer import Dealer
 
 AGAIN = 0
 """In place of a size: a range that was used before."""
@@ -23,19 +23,17 @@ SIZES = (1, 2, 3, 7, 8, 9, 15, 16, 17, 33, 63, 64, 65, 127, 128, 129, *[AGAIN] *
 """Blocks of a range: around the powers of two (chosen)."""
 
 Operation = Callable[["BlockSequence"], None]
-T = TypeVar("T")
 
 
-class BlockSequence:
+class BlockSequence(Dealer):
     """The model of ``blocks`` blocks of ``size`` bytes; ``read(first, count)`` returns the target's data."""
 
     def __init__(self, blocks: int, size: int, seed: int, read: Callable[[int, int], bytes]) -> None:
+        super().__init__(seed)
         self.blocks, self.size, self.read = blocks, size, read
-        self.random = random.Random(seed)  # noqa: S311  # a sequence, no secret
         self.known: list[bytes | None] = [None] * blocks
         self.log: list[str] = []
         self._used: list[tuple[int, int]] = []
-        self._decks: dict[str, list[Any]] = {}
         self._near: tuple[int, int] = (0, 0)
 
     def run(self, operations: Sequence[Operation], count: int) -> None:
@@ -46,14 +44,6 @@ class BlockSequence:
             start = max(0, first - 1)
             self.check(start, min(self.blocks, first + blocks + 1) - start)
         self.check(0, self.blocks)
-
-    def deal(self, purpose: str, shapes: Sequence[T]) -> T:
-        """Return the next shape of the deck of ``purpose``; an empty deck is made of ``shapes`` again."""
-        deck = self._decks.setdefault(purpose, [])
-        if not deck:
-            deck += self.random.sample(shapes, len(shapes))
-        shape: T = deck.pop()
-        return shape
 
     def range(
         self, purpose: str, most: int, *, sizes: Sequence[int] = SIZES, odd: bool | None = None

@@ -5,8 +5,10 @@ All that a run creates is in one directory in the export, which is removed at th
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Generator, Iterator
+import secrets
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 
 import pytest
@@ -21,12 +23,13 @@ from storagetest.plugin.conformance.known_issues import apply_identified
 from storagetest.plugin.conformance.repeated_faults import fail_on_faults
 from storagetest.wire.nfs3.client import Nfs3Client, attributes, ok
 from storagetest.wire.nfs3.harness import OTHER_UID, Nfs3Endpoint, Nfs3Export, Nfs3Harness, clean_up, look
-from storagetest.wire.nfs3.nlm import NLM4_VERS
+from storagetest.wire.nfs3.locks import LockOwner
+from storagetest.wire.nfs3.nlm import NLM4_VERS, nlm4_stats
 from storagetest.wire.nfs3.types import FSINFO3resok, createmode3, nfs_fh3, nfsstat3, sattr3
 from storagetest.wire.rpc import RpcConnection, RpcError
 from storagetest.wire.rpc.describe import make_decoder
 from storagetest.wire.rpc.types import accept_stat, auth_flavor
-from storagetest.wire.tcp import RecordedConnection
+from storagetest.wire.tcp import PeerClosed, RecordedConnection
 
 ANSWER = 10.0
 """Timeout of a reply in seconds, or the target's `deadline` if that is less (chosen)."""
@@ -192,3 +195,21 @@ def here(request: pytest.FixtureRequest, about: Look[Nfs3Export], bench: Nfs3Har
     made = nfs.find(about.get().directory, name)
     ok(nfs.setattr(made, attributes(mode=0o777)))
     return Arranged(nfs, made)
+
+
+@pytest.fixture
+def owners(manager: RpcConnection, here) -> Iterator[Callable[..., LockOwner]]:
+    """Return a factory of owners, each another process. What they have is released at the end."""
+    made: list[LockOwner] = []
+    caller = b"storagetest-" + secrets.token_hex(4).encode()
+
+    def make(*, host: bytes = caller) -> LockOwner:
+        made.append(LockOwner(manager, host, 1000 + len(made)))
+        return made[-1]
+
+    if make().lock(here.file(b"look")) == nlm4_stats.NLM4_DENIED_NOLOCKS:
+        pytest.skip("the server's lock manager has no resources for a lock (NLM4_DENIED_NOLOCKS)")
+    yield make
+    with contextlib.suppress(PeerClosed):  # the case has failed already
+        for owner in made:
+            owner.release()

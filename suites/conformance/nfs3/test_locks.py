@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import ipaddress
-import secrets
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -19,7 +17,6 @@ from storagetest.wire.nfs3.nlm import fsh4_access, fsh4_mode, nlm4_stats
 from storagetest.wire.nfs3.types import nfs_fh3
 from storagetest.wire.rpc import RpcConnection, RpcError
 from storagetest.wire.rpc.types import accept_stat
-from storagetest.wire.tcp import PeerClosed
 
 pytestmark = [
     pytest.mark.needs("nfs3-wire", "locks"),
@@ -32,24 +29,6 @@ PORT_WAIT = 30.0
 """Seconds to wait for port 111, which one process of the machine has at a time (chosen)."""
 
 Owners = Callable[..., LockOwner]
-
-
-@pytest.fixture
-def owners(manager: RpcConnection, here) -> Iterator[Owners]:
-    """Return a factory of owners, each another process. What they have is released at the end."""
-    made: list[LockOwner] = []
-    caller = b"storagetest-" + secrets.token_hex(4).encode()
-
-    def make(*, host: bytes = caller) -> LockOwner:
-        made.append(LockOwner(manager, host, 1000 + len(made)))
-        return made[-1]
-
-    if make().lock(here.file(b"look")) == nlm4_stats.NLM4_DENIED_NOLOCKS:
-        pytest.skip("the server's lock manager has no resources for a lock (NLM4_DENIED_NOLOCKS)")
-    yield make
-    with contextlib.suppress(PeerClosed):  # the case has failed already
-        for owner in made:
-            owner.release()
 
 
 @pytest.fixture

@@ -119,7 +119,10 @@ class StateOwner:
         claim: open_claim4 | None = None,
     ) -> OpenFile:
         """Open a file and confirm it. Raises AssertionError if it is refused."""
-        done = ok(self.try_open(directory, name, how=how, access=access, deny=deny, claim=claim))
+        return self.opened(ok(self.try_open(directory, name, how=how, access=access, deny=deny, claim=claim)))
+
+    def opened(self, done: Done) -> OpenFile:
+        """Return the file of an OPEN that succeeded, and confirm it."""
         file = OpenFile(self, done["GETFH"].object, done["OPEN"].stateid, done)
         if done["OPEN"].rflags & OPEN4_RESULT_CONFIRM:
             file.confirm()

@@ -236,6 +236,11 @@ class SmbConnection:
         self.last_sent = whole
         whole = compress(whole) if compress else whole
         if encrypts and channel:
+            if not channel.keys.encrypt:
+                raise RemoteProtocolError(
+                    f"SMB2: the server requires encryption (2.2.6, 2.2.10), for which dialect "
+                    f"{self.settled.dialect:#x} or a session without a key has no keys (3.3.5.5, 3.3.5.7)"
+                )
             nonce = os.urandom(crypto.nonce_size(channel.cipher))
             whole = crypto.encrypt(whole, channel.keys.encrypt, channel.cipher, channel.session_id, nonce)
         self.send_raw(whole)
