@@ -41,7 +41,7 @@ def is_wire_module(path: Path) -> bool:
 
 
 class TargetScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist ships no types for it
-    """Group cases as the module says; cases without a target are grouped by module."""
+    """Group cases as the module describes; cases without a target are grouped by module."""
 
     def _split_scope(self, nodeid: str) -> str:
         state = self.config.stash[KEY]

@@ -25,7 +25,7 @@ from storagetest.agent.testlib.tree_model import (
     LINK,
 )
 from storagetest.agent.testlib.tree_names import MOVED, NameCalls
-from storagetest.agent.testlib.tree_world import FREE, XATTRS, Held
+from storagetest.agent.testlib.tree_world import FREE, XATTRS, OpenDescriptor
 
 GROUP = 4242
 
@@ -44,7 +44,7 @@ class FileCalls(NameCalls):
         inode = place.found
 
         def call() -> None:
-            one = Held(os.open(place.name, os.O_RDWR | flags, dir_fd=place.at), inode, bool(flags))
+            one = OpenDescriptor(os.open(place.name, os.O_RDWR | flags, dir_fd=place.at), inode, bool(flags))
             if inode.data.size >= mmap.PAGESIZE and not flags:
                 one.mapped = mmap.mmap(one.descriptor, mmap.PAGESIZE)
             self.held.append(one)

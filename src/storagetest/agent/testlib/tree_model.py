@@ -56,7 +56,7 @@ class Inode:
 
 
 @dataclass(frozen=True)
-class Place:
+class TreeName:
     """A name in a directory."""
 
     directory: Inode

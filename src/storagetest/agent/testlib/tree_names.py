@@ -15,7 +15,7 @@ from storagetest.agent.testlib.tree_model import (
     FILE,
     LINK,
     Inode,
-    Place,
+    TreeName,
 )
 from storagetest.agent.testlib.tree_world import FREE, TreeWorld
 
@@ -29,7 +29,7 @@ class NameCalls(TreeWorld):
     def _create(self) -> None:
         self._create_at(self._target())
 
-    def _create_at(self, place: Place) -> None:
+    def _create_at(self, place: TreeName) -> None:
         mode, mask = self.random.choice((0o644, 0o600, 0o666, 0o751)), self.random.choice((0o022, 0o077, 0))
         made = self._new(place, FILE, mode & ~mask)
 
@@ -43,7 +43,7 @@ class NameCalls(TreeWorld):
     def _mkdir(self) -> None:
         self._mkdir_at(self._target(), self.random.choice((0o755, 0o700)))
 
-    def _mkdir_at(self, place: Place, mode: int) -> None:
+    def _mkdir_at(self, place: TreeName, mode: int) -> None:
         made = self._new(place, DIRECTORY, mode)
         made.mode |= place.directory.mode & stat.S_ISGID
         self._make_entry(
@@ -57,7 +57,7 @@ class NameCalls(TreeWorld):
         targets = ("a", "../d1/", "./x//y", "nowhere.", "t" * 250, "u" * 1000, "v" * 1000, "b")
         self._symlink_at(self._target(), self.random.choice(targets))
 
-    def _symlink_at(self, place: Place, target: str = "nowhere") -> None:
+    def _symlink_at(self, place: TreeName, target: str = "nowhere") -> None:
         made = self._new(place, LINK, 0o777)
         made.target = target
         self._make_entry(
@@ -70,7 +70,7 @@ class NameCalls(TreeWorld):
     def _fifo(self) -> None:
         self._fifo_at(self._target())
 
-    def _fifo_at(self, place: Place) -> None:
+    def _fifo_at(self, place: TreeName) -> None:
         self._make_entry(
             f"mkfifo({self._show(place)})",
             lambda: os.mkfifo(place.name, 0o640, dir_fd=place.at),
@@ -81,7 +81,7 @@ class NameCalls(TreeWorld):
     def _link(self) -> None:
         self._link_at(self._own(FILE, LINK, FIFO), self._target())
 
-    def _link_at(self, old: Place, new: Place) -> None:
+    def _link_at(self, old: TreeName, new: TreeName) -> None:
         def call() -> None:
             os.link(old.name, new.name, src_dir_fd=old.at, dst_dir_fd=new.at, follow_symlinks=False)
 
@@ -172,7 +172,7 @@ class NameCalls(TreeWorld):
 
         self._make_entry(f"{self._show(old)} made again", call, old, made)
 
-    def _move(self, old: Place, new: Place, flags: int) -> None:
+    def _move(self, old: TreeName, new: TreeName, flags: int) -> None:
         moved, target = old.inode, new.inode
         if self.silly and target is not None and DIRECTORY in {one.kind for one in (moved, target) if one}:
             return  # the client may still have a file in it
@@ -201,7 +201,7 @@ class NameCalls(TreeWorld):
         name = f"{'RENAME_NOREPLACE' if flags else 'rename'}({self._show(old)}, {self._show(new)})"
         self._step(name, call, effects, apply, self._move_errors(old, new, flags))
 
-    def _move_errors(self, old: Place, new: Place, flags: int) -> tuple[int, ...]:
+    def _move_errors(self, old: TreeName, new: TreeName, flags: int) -> tuple[int, ...]:
         """Return the errors of a rename() that has to fail."""
         moved, target = old.inode, new.inode
         if moved is None:
@@ -228,7 +228,7 @@ class NameCalls(TreeWorld):
         for _ in range(self.random.randrange(1, 4)):
             self._exchange_once(old, new)
 
-    def _exchange_once(self, old: Place, new: Place) -> None:
+    def _exchange_once(self, old: TreeName, new: TreeName) -> None:
         first, second = old.found, new.found
         effects = {one: FREE if one.kind == DIRECTORY else MOVED for one in (first, second)}
 

@@ -1,4 +1,4 @@
-"""Seeded random sequences of system calls on files in many states; a model tells what each call leaves.
+"""Seeded random sequences of system calls on files in many states; a model has what each call leaves.
 
 :mod:`.name_sequence` and :mod:`.file_sequence` compare what a call names. Here a call is made on a file in
 each of :attr:`Episode.STATES` (with two names, open, removed, replaced, made again, ...), and then all files

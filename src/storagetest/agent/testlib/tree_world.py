@@ -22,7 +22,7 @@ from storagetest.agent.testlib.tree_model import (
     KINDS,
     LINK,
     Inode,
-    Place,
+    TreeName,
     differences,
     names_of,
 )
@@ -41,7 +41,7 @@ Effects = Mapping[Inode, Effect]
 
 
 @dataclass
-class Held:
+class OpenDescriptor:
     """An open descriptor, and a mapping of the file's first page if it has one."""
 
     descriptor: int
@@ -60,7 +60,7 @@ class TreeWorld:
         self.names = ["a", "b", "c", "n" * (longest - 1) + "1", "n" * (longest - 1) + "2"]
         self.log: list[tuple[str, set[Inode]]] = []
         """Each call, and the files that it names."""
-        self.held: list[Held] = []
+        self.held: list[OpenDescriptor] = []
         self.directories: dict[Inode, int] = {}
         self.silly = False
         """Whether the client keeps removed open files under names of its own (NFS's .nfs*)."""
@@ -74,7 +74,7 @@ class TreeWorld:
         self.last = 0
         """The latest ctime that was found, in ns."""
         self.tree = Inode(DIRECTORY, 0o755)
-        self._known: list[Place] = []
+        self._known: list[TreeName] = []
         self._paths: dict[Inode, str] = {self.tree: self.root}
         """What :meth:`_places` found since the last change."""
 
@@ -171,7 +171,7 @@ class TreeWorld:
             inode.mtime, inode.ctime = one.st_mtime_ns, one.st_ctime_ns
             self.last = max(self.last, one.st_ctime_ns)
 
-    def _stat(self, place: Place) -> os.stat_result:
+    def _stat(self, place: TreeName) -> os.stat_result:
         try:
             if self.random.random() < 0.25:
                 return os.lstat(place.path)
@@ -257,7 +257,7 @@ class TreeWorld:
             wrong = first_difference(found, inode.data.read(offset, length))
             assert not wrong, f"data of {show} from {offset} on: {wrong}, after {self._history(inode)}"
 
-    def _compare_view(self, held: Held) -> None:
+    def _compare_view(self, held: OpenDescriptor) -> None:
         if held.mapped is None or not held.inode.data.size:
             return
         held.mapped.flush()  # mmap() leaves to the program to order mapping and write(): this does
@@ -267,7 +267,7 @@ class TreeWorld:
 
     # Mechanics
 
-    def _make_entry(self, text: str, call: Callable[[], Any], place: Place, made: Inode) -> None:
+    def _make_entry(self, text: str, call: Callable[[], Any], place: TreeName, made: Inode) -> None:
         def apply() -> None:
             place.directory.entries[place.name] = made
             one = os.lstat(place.path)
@@ -281,11 +281,11 @@ class TreeWorld:
         effects = {place.directory: DATA, made: FREE}
         self._step(text, call, effects, apply, errors)
 
-    def _new(self, place: Place, kind: int, mode: int) -> Inode:
+    def _new(self, place: TreeName, kind: int, mode: int) -> Inode:
         gid = place.directory.gid if place.directory.mode & stat.S_ISGID else os.getegid()
         return Inode(kind, mode, os.geteuid(), gid)
 
-    def _drop(self, place: Place) -> None:
+    def _drop(self, place: TreeName) -> None:
         inode = place.directory.entries.pop(place.name)
         inode.nlink -= 1
         if inode.kind == DIRECTORY:
@@ -296,7 +296,7 @@ class TreeWorld:
         show: str,
         text: str,
         call: Callable[[int], Any],
-        on: tuple[Inode, Held | None, Effect],
+        on: tuple[Inode, OpenDescriptor | None, Effect],
         apply: Callable[[], Any],
         flags: int = 0,
     ) -> None:
@@ -315,7 +315,7 @@ class TreeWorld:
 
         self._step(f"{text} of {show}", through, {inode: effect}, apply)
 
-    def _file(self) -> tuple[Inode, Held | None, str]:
+    def _file(self) -> tuple[Inode, OpenDescriptor | None, str]:
         """Return the focus, and a descriptor of it, or None for a new open."""
         held = [one for one in self.held if one.inode is self.focus]
         if held and (not self.focus.nlink or self.random.random() < 0.7):
@@ -332,7 +332,7 @@ class TreeWorld:
         offset = self.random.choice(large or near)
         return offset if large or offset < 1 << 18 or size > 1 << 30 else 0
 
-    def _places(self) -> list[Place]:
+    def _places(self) -> list[TreeName]:
         """Return each name that exists."""
         if not self._known:
             directories = [
@@ -342,7 +342,7 @@ class TreeWorld:
             ]
             self._paths = {inode: path for path, inode in directories}
             self._known = [
-                Place(inode, path, name, self.directories[inode])
+                TreeName(inode, path, name, self.directories[inode])
                 for path, inode in directories
                 for name in inode.entries
             ]
@@ -351,21 +351,21 @@ class TreeWorld:
     def _bytes(self, length: int) -> bytes:
         return self.random.getrandbits(8 * length).to_bytes(length, "little")
 
-    def _own(self, *kinds: int) -> Place:
+    def _own(self, *kinds: int) -> TreeName:
         """Return a name of the focus, which has to be of one of the kinds."""
         places = [place for place in self._places() if place.found is self.focus]
         if not places or (kinds and self.focus.kind not in kinds):
             raise CannotRun
         return self.random.choice(places)
 
-    def _other(self, kind: int) -> Place:
+    def _other(self, kind: int) -> TreeName:
         """Return a name of another file."""
         places = [one for one in self._places() if one.found.kind == kind and one.found is not self.focus]
         if not places:
             raise CannotRun
         return self.random.choice(places)
 
-    def _target(self) -> Place:
+    def _target(self) -> TreeName:
         """Return a name that may not exist, or one that does, often one of the focus' kind."""
         if self.random.random() < 0.6:
             return self._free()
@@ -382,28 +382,28 @@ class TreeWorld:
         place = self._own(*kinds)
         return place.found, place.path, self._show(place)
 
-    def _free(self) -> Place:
+    def _free(self) -> TreeName:
         """Return a name that may not exist, mostly in the focus or in its directory."""
-        beside = [place.directory for place in self._places() if place.found is self.focus]
+        near = [place.directory for place in self._places() if place.found is self.focus]
         if self.focus in self.directories:
-            beside.append(self.focus)
-        directory = self.random.choice(beside or [self.tree])
+            near.append(self.focus)
+        directory = self.random.choice(near or [self.tree])
         if self.random.random() < 0.3:
             directory = self.random.choice(list(self.directories))
         return self._in(directory, self.random.choice(self.names))
 
-    def _in(self, directory: Inode, name: str) -> Place:
+    def _in(self, directory: Inode, name: str) -> TreeName:
         self._places()
-        return Place(directory, self._paths[directory], name, self.directories[directory])
+        return TreeName(directory, self._paths[directory], name, self.directories[directory])
 
     def _existing_name(self, inode: Inode) -> str:
         return self.random.choice([place.path for place in self._places() if place.found is inode])
 
-    def _is_below(self, place: Place, inode: Inode) -> bool:
+    def _is_below(self, place: TreeName, inode: Inode) -> bool:
         """Whether a name is in the directory ``inode`` or below it."""
         return place.directory is inode or any(one is place.directory for _, one in names_of("", inode))
 
-    def _show(self, place: Place) -> str:
+    def _show(self, place: TreeName) -> str:
         return self._brief(place.path)
 
     def _brief(self, path: str) -> str:
@@ -422,7 +422,7 @@ def _lengths(xattrs: Mapping[str, bytes]) -> dict[str, str]:
 
 
 def _type_fits(entry: os.DirEntry[str], kind: int) -> bool:
-    """Return whether the type of an entry, if readdir() tells it, is that of ``kind``."""
+    """Return whether the type of an entry, if readdir() returns it, is that of ``kind``."""
     types = {
         FILE: entry.is_file(follow_symlinks=False),
         DIRECTORY: entry.is_dir(follow_symlinks=False),
