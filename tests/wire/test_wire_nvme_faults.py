@@ -107,7 +107,7 @@ def serving(peer: Callable[[socket.socket], None]) -> Iterator[int]:
 
 @pytest.fixture(scope="module")
 def records(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], dict[str, object]]:
-    """Run a few cases on every such controller, in one run; return the record of each by target and case."""
+    """Run a few cases on every such controller, in a run that judges each; return the records."""
     where = tmp_path_factory.mktemp("bad-luck")
     with contextlib.ExitStack() as stack:
         targets = {
@@ -121,7 +121,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], d
             }
             for name, (peer, _) in PEERS.items()
         }
-        cases = run_suite(targets, where, "nvme_tcp", options=("-k", NAMES))
+        cases = run_suite(targets, where, "nvme_tcp", options=("-k", NAMES, "--st-judge-all"))
     return {(one["target"], one["id"]): one for one in cases}
 
 
