@@ -71,6 +71,8 @@ _OPERATIONS = 48
 """Most operations in one COMPOUND of a session that allows as many (chosen)."""
 _WITHOUT_SESSION = 8
 """Most operations in one COMPOUND without a session, which states no limit (chosen)."""
+_NOT_EMPTY = (nfsstat4.NFS4ERR_NOTEMPTY, nfsstat4.NFS4ERR_EXIST)
+"""How servers refuse to remove a directory with entries: the second is that of old NFS servers."""
 _Entry = tuple[bytes, bytes]
 """An entry of a directory: the handle of the directory, and the name."""
 _PAGE = 4096
@@ -422,7 +424,7 @@ class _Remover:
             if last != nfs_opnum4.OP_REMOVE:
                 ok(done)
             failed = batch[executed - 1]
-            if done.status == nfsstat4.NFS4ERR_NOTEMPTY and failed != emptied and depth:
+            if done.status in _NOT_EMPTY and failed != emptied and depth:
                 self._remove(self._read(*failed), depth - 1)
                 emptied = failed
                 pending = pending[executed - 1 :]
