@@ -30,11 +30,12 @@ def depends_on(*own: str, codecs: Iterable[str]) -> tuple[str, ...]:
     """Return the starts of the paths that all mutants of a suite on the wire depend on.
 
     ``own``: those of this suite's cases, servers and mutants. ``codecs``: the packages of
-    ``storagetest.wire`` that it uses; each suite also uses the modules that are in no package.
+    ``storagetest.wire`` that it uses; each suite also uses the modules that are in no package, and the
+    seeded sequences.
     """
     return (
         *own,
-        *(f"{WIRE}{codec}/" for codec in codecs),
+        *(f"{WIRE}{package}/" for package in (*codecs, "sequences")),
         *sorted(str(path.relative_to(ROOT)) for path in (ROOT / WIRE).glob("*.py")),
         "src/storagetest/plugin/conformance/",
         "tests/mutants/mutant_row.py",
