@@ -9,7 +9,7 @@ from storagetest.measure.run import METRICS, Better, Metric, Run, Sample
 from storagetest.measure.unit import Unit
 from storagetest.plugin.measure.error_budget import ErrorBudget, max_gates
 from storagetest.plugin.output.pytest_benchmark import rounds_of
-from storagetest.plugin.xdist_scheduler import is_wire_module, variant_in
+from storagetest.plugin.xdist_scheduler import divide, is_wire_module, variant_in
 
 
 def test_foreseen_gates_get_equal_shares_and_one_share_remains():
@@ -110,3 +110,10 @@ def test_a_module_of_cases_on_the_wire_is_known_by_its_source(tmp_path: Path) ->
         assert modules
         assert {is_wire_module(module) for module in modules} == {is_wire}, suite
     assert not is_wire_module(tmp_path / "absent.py")
+
+
+def test_modules_are_divided_so_that_the_largest_part_is_small():
+    sizes = {"a": 9, "b": 5, "c": 5, "d": 1}
+    assert divide(sizes, 2) == {"a": 0, "b": 1, "c": 1, "d": 0}
+    assert set(divide(sizes, 1).values()) == {0}
+    assert divide({}, 2) == {}
