@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from storagetest.errors import RemoteProtocolError
@@ -20,6 +22,7 @@ from storagetest.wire.nfs3.types import (
 )
 from storagetest.wire.rpc import AUTH_NONE, LAST, auth_sys, fragment, frame
 from storagetest.wire.rpc.types import accept_stat, auth_flavor, authsys_parms, opaque_auth, reject_stat
+from storagetest.wire.tcp import ResponseTimeout
 from storagetest.wire.xdr import Procedure, Program
 from storagetest.wire.xdr.codecs import VOID
 
@@ -365,8 +368,14 @@ def test_a_remove_that_is_sent_again_is_not_executed_again(bench: Nfs3Harness, h
     here.file()
     rpc = bench.rpc()
     call = rpc.encode("REMOVE", REMOVE3args(diropargs3(here.handle, b"file")))
-    for _ in range(2):
-        done = rpc.receive(rpc.send(rpc.procedure("REMOVE"), call)).result
-        assert done.status == nfsstat3.NFS3_OK, (
-            f"{done.status.name}: the reply to a repeated request is that of the first"
-        )
+    ok(rpc.receive(rpc.send(rpc.procedure("REMOVE"), call)).result)
+    rpc.deadline = min(rpc.deadline, 1.0)
+    for _ in range(3):  # a copy may be dropped while the server still completes the first
+        with contextlib.suppress(ResponseTimeout):
+            done = rpc.receive(rpc.send(rpc.procedure("REMOVE"), call)).result
+            break
+    else:
+        pytest.fail("none of three copies of an answered request is answered")
+    assert done.status == nfsstat3.NFS3_OK, (
+        f"{done.status.name}: the reply to a repeated request is that of the first"
+    )

@@ -6,7 +6,7 @@ All that a run creates is in one directory in the export, which is removed at th
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,8 +22,9 @@ from storagetest.plugin.conformance.repeated_faults import fail_on_faults
 from storagetest.suites.conformance.nfs4.kinds import supported
 from storagetest.suites.conformance.nfs4.layouts import LayoutFile, pnfs_client
 from storagetest.suites.conformance.nfs4.security import Secured
+from storagetest.wire.nfs4.attributes import decode_attributes
 from storagetest.wire.nfs4.callbacks import Callbacks
-from storagetest.wire.nfs4.client import Nfs4Client, ok
+from storagetest.wire.nfs4.client import Done, Nfs4Client, ok
 from storagetest.wire.nfs4.harness import (
     Nfs4Endpoint,
     Nfs4Facts,
@@ -31,6 +32,7 @@ from storagetest.wire.nfs4.harness import (
     SharedArranger,
     clean_up,
     look,
+    most_operations,
     values,
 )
 from storagetest.wire.nfs4.operations import (
@@ -193,17 +195,31 @@ class Arranged:
 
     def symlink(self, name: bytes = b"symlink", text: bytes = b"target") -> bytes:
         """Make a symbolic link, and return its handle."""
-        ok(self.nfs.compound(putfh(self.handle), create(name, nfs_ftype4.NF4LNK, text=text)))
-        return self.find(name)
+        made = create(name, nfs_ftype4.NF4LNK, text=text)
+        return self._made(ok(self.nfs.compound(putfh(self.handle), made, GETFH)))
 
     def other(self, name: bytes, kind: nfs_ftype4, new: Mapping[int, Any] | None = None) -> bytes:
         """Make a file that is no regular one, and return its handle."""
-        ok(supported(self.nfs.compound(putfh(self.handle), create(name, kind, new)), kind))
-        return self.find(name)
+        done = self.nfs.compound(putfh(self.handle), create(name, kind, new), GETFH)
+        return self._made(ok(supported(done, kind)))
 
     def read(self, handle: bytes, *numbers: int) -> dict[int, Any]:
         """Return attributes by number."""
         return values(ok(self.nfs.compound(putfh(handle), getattr_(*numbers))))
+
+    def read_each(self, handles: Iterable[bytes], number: int) -> Iterator[Any]:
+        """Yield one attribute of each file; many are read by one COMPOUND."""
+        left = list(handles)
+        most = max(1, most_operations(self.nfs) // 2)
+        for at in range(0, len(left), most):
+            pairs = [(putfh(handle), getattr_(number)) for handle in left[at : at + most]]
+            for one in ok(self.nfs.compound(*itertools.chain(*pairs))).results[1::2]:
+                yield decode_attributes(one.value.value.obj_attributes)[number]
+
+    @staticmethod
+    def _made(done: Done) -> bytes:
+        handle: bytes = done["GETFH"].object
+        return handle
 
 
 @pytest.fixture

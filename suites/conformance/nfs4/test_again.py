@@ -230,7 +230,7 @@ def test_change_info_that_is_atomic_is_that_of_the_directory(nfs, here, what):
     kills=("readdir-later-attributes", "readdir-later-maxcount"),
 )
 def test_each_entry_of_every_page_has_the_attributes_of_its_file(nfs, here):
-    wanted = {name: here.file(name) for name in (b"name-%02d" % at for at in range(60))}
+    wanted = {name: here.directory(name) for name in (b"name-%02d" % at for at in range(60))}
     cookie, verifier, found = 0, bytes(8), {}
     for _ in range(len(wanted) + 1):
         asked = readdir(
@@ -246,11 +246,12 @@ def test_each_entry_of_every_page_has_the_attributes_of_its_file(nfs, here):
             break
         cookie, verifier = page.reply.entries[-1].cookie, page.cookieverf
     assert set(found) == set(wanted)
-    for name, handle in wanted.items():
-        fileid = here.read(handle, FATTR4_FILEID)[FATTR4_FILEID]
+    fileids = dict(zip(wanted, here.read_each(wanted.values(), FATTR4_FILEID), strict=True))
+    for name, fileid in fileids.items():
         assert found[name].get(FATTR4_FILEID) == fileid, f"{name!r} has another fileid in READDIR"
-        stated = found[name].get(FATTR4_FILEHANDLE)
-        assert here.read(stated, FATTR4_FILEID)[FATTR4_FILEID] == fileid, f"{name!r}: another file's handle"
+    stated = [found[name].get(FATTR4_FILEHANDLE) for name in fileids]
+    for (name, fileid), of_handle in zip(fileids.items(), here.read_each(stated, FATTR4_FILEID), strict=True):
+        assert of_handle == fileid, f"{name!r}: another file's handle"
 
 
 FAR = (1 << 32, (1 << 62) - 1, (1 << 63) - 2)

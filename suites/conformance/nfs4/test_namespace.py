@@ -86,13 +86,15 @@ def test_a_directory_has_the_mode_of_create(nfs, here):
     assert values(done)[FATTR4_MODE] == 0o711
 
 
-def cinfo_holds(here, change):
+def cinfo_holds(here, change, *, arrange=lambda _name: None):
     """Check change_info4 of ``change(name)`` against the directory's change attribute before and after.
 
-    It is repeated until the two values differ: they are equal within a tick of some servers' clocks.
+    Each ``name`` is arranged by ``arrange(name)``. It is repeated until the two values differ: they are equal
+    within a tick of some servers' clocks.
     """
     until = time.monotonic() + TICK
     for number in itertools.count():
+        arrange(b"made-%d" % number)
         before = here.read(here.handle, FATTR4_CHANGE)[FATTR4_CHANGE]
         found = change(b"made-%d" % number).cinfo
         after = here.read(here.handle, FATTR4_CHANGE)[FATTR4_CHANGE]
@@ -110,9 +112,11 @@ def test_create_reports_the_change_of_the_directory(nfs, here):
 
 @rule("CINFO-REMOVE", "16.26.4", "18.25.3", kills=("cinfo",))
 def test_remove_reports_the_change_of_the_directory(nfs, here):
-    for number in range(100):  # names that are removed until the change is seen
-        here.other(b"made-%d" % number, nfs_ftype4.NF4DIR)
-    cinfo_holds(here, lambda name: ok(nfs.compound(putfh(here.handle), remove(name)))["REMOVE"])
+    cinfo_holds(
+        here,
+        lambda name: ok(nfs.compound(putfh(here.handle), remove(name)))["REMOVE"],
+        arrange=here.directory,
+    )
 
 
 @rule("REMOVE-TYPE", "16.26.4", "18.25.3", kills=("remove-ignored",), over=KINDS, after=("CREATE-TYPE-{}",))

@@ -371,11 +371,7 @@ class _Remover:
 
     def __init__(self, nfs: Nfs4Client) -> None:
         self._nfs = nfs
-        self._most = _WITHOUT_SESSION // 2
-        if nfs.session is not None:
-            fore = nfs.session.fore
-            fit = min(fore.ca_maxoperations - 1, fore.ca_maxrequestsize // 512)
-            self._most = max(1, min(_OPERATIONS, fit) // 2)  # each may need a PUTFH
+        self._most = max(1, most_operations(nfs) // 2)  # each may need a PUTFH
 
     def empty(self, directory: bytes) -> None:
         """Remove all in ``directory``. Raises AssertionError if a removal fails."""
@@ -432,6 +428,14 @@ class _Remover:
                 pending = pending[executed:]
             else:
                 ok(done)
+
+
+def most_operations(nfs: Nfs4Client) -> int:
+    """Return how many short operations fit into a COMPOUND, that which is the session's own excluded."""
+    if nfs.session is None:
+        return _WITHOUT_SESSION
+    fore = nfs.session.fore
+    return min(_OPERATIONS, fore.ca_maxoperations - 1, fore.ca_maxrequestsize // 512)
 
 
 def _removals(entries_in: list[_Entry]) -> list[nfs_argop4]:
