@@ -67,6 +67,12 @@ sets(
     "data",
     lambda data: data.replace(b"\0", b"\xff"),
 )
+sets(
+    "read-hole-shifted | RFC 1813 3.3.6 | data after a hole are two bytes late in a READ that begins in it",
+    "READ",
+    "data",
+    lambda data: data[:2] + data[:-2] if data[:2] == b"\0\0" else data,
+)
 accepts("read-dir | RFC 1813 3.3.6 | a directory is read", *INVALID, procedures=("READ",))
 accepts(
     "read-permission | RFC 1813 3.3.6 | a file without permission is read",

@@ -30,6 +30,12 @@ field_of(
     "value.data",
     lambda old: bytes([old[0] ^ 1]) + old[1:] if old else old,
 )
+field_of(
+    "read-hole-shifted | 18.22.3 | data after a hole are two bytes late in a READ that begins in it",
+    "READ",
+    "value.data",
+    lambda old: old[:2] + old[:-2] if old[:2] == b"\0\0" else old,
+)
 field_of("read-eof | 18.22.3 | eof is the contrary", "READ", "value.eof", lambda old: not old)
 field_of(
     "read-empty | 18.22.3 | READ of nothing returns a byte", "READ", "value.data", lambda old: old or b"x"

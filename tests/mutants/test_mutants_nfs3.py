@@ -15,6 +15,7 @@ from storagetest.plugin.conformance.known_issues_table import read_suite_table
 PAGE = ROOT / "docs" / "mutants-nfs3.md"
 DEPENDS_ON = depends_on(
     "suites/conformance/nfs3/",
+    "suites/conformance/nfs_holes.py",
     "tests/controllers/",
     "tests/mutants/nfs3_",
     "tests/mutants/rpc_records.py",

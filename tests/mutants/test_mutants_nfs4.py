@@ -21,6 +21,7 @@ page.
 """
 DEPENDS_ON = depends_on(
     "suites/conformance/nfs4/",
+    "suites/conformance/nfs_holes.py",
     "tests/controllers/ganesha.py",
     "tests/mutants/nfs4_",
     "tests/mutants/rpc_records.py",

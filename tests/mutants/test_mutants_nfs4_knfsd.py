@@ -26,6 +26,7 @@ cases that detect it. `tox -e mutants` runs all of them;
 """
 DEPENDS_ON = depends_on(
     "suites/conformance/nfs4/",
+    "suites/conformance/nfs_holes.py",
     "tests/mutants/nfs4_",
     "tests/mutants/rpc_records.py",
     codecs=NFS,

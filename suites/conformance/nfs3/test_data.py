@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from storagetest.suites.conformance.nfs_holes import SPARSE, WRITES, hole_edges
 from storagetest.wire.nfs3.client import Nfs3Client, attributes, ok, refused
 from storagetest.wire.nfs3.harness import Nfs3Harness
 from storagetest.wire.nfs3.types import nfsstat3, nfstime3, stable_how
@@ -100,6 +101,19 @@ def test_a_hole_is_read_as_zeroes(nfs: Nfs3Client, here) -> None:
     file = here.file()
     ok(here.nfs.write(file, 8192, b"end"))
     assert read_all(nfs, file, 8195) == bytes(8192) + b"end"
+
+
+@pytest.mark.case("NF3-READ-HOLE-EDGE", kills=("read-hole-shifted",))
+def test_a_read_that_begins_in_a_hole_and_ends_in_data_returns_both(nfs: Nfs3Client, here) -> None:
+    """At pages and a byte from them: a server may send both from its cache, a page at a time."""
+    file = here.file()
+    for offset, data in WRITES.items():
+        ok(here.nfs.write(file, offset, data))
+    for offset, count in hole_edges():
+        found = ok(nfs.read(file, offset, count)).data
+        assert found, f"READ of {count} bytes at {offset} returns nothing"
+        wanted = SPARSE[offset : offset + len(found)]
+        assert found == wanted, f"READ of {count} bytes at {offset} returns other data"
 
 
 @pytest.mark.case("NF3-READ-DIR", kills=("read-dir",))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from storagetest.suites.conformance.nfs4.minors import rule
+from storagetest.suites.conformance.nfs_holes import SPARSE, WRITES, hole_edges
 from storagetest.wire.nfs4.client import ok, refused
 from storagetest.wire.nfs4.operations import ANONYMOUS, commit, putfh, read, write
 from storagetest.wire.nfs4.state import StateOwner
@@ -119,6 +120,18 @@ def test_write_of_zero_bytes_changes_nothing(file, here):
 def test_a_hole_reads_as_zero(file):
     ok(file.on(write(file.stateid, 20000, b"data")))
     check_range(file, 10000, bytes(10000) + b"data")
+
+
+@rule("READ-HOLE-EDGE", "16.23.4", "18.22.3", kills=("read-hole-shifted",))
+def test_a_read_that_begins_in_a_hole_and_ends_in_data_returns_both(here, owner):
+    """At pages and a byte from them: a server may send both from its cache, a page at a time."""
+    here.file(b"sparse")
+    opened = owner.open(here.handle, b"sparse")
+    for offset, data in WRITES.items():
+        ok(opened.on(write(opened.stateid, offset, data)))
+    for offset, count in hole_edges():
+        check_range(opened, offset, SPARSE[offset : offset + count])
+    opened.close()
 
 
 @rule("WRITE-OPENMODE", "16.36.4", "18.32.3", kills=("write-openmode",))
