@@ -2,9 +2,10 @@
 
 import errno
 import os
+import stat
 
 from fuse_passthrough import Bending, PassThrough
-from fuse_protocol import Attributes, Call, Opened
+from fuse_protocol import Attributes, Call, Created, Opened
 
 
 class NoLinks(PassThrough):
@@ -97,3 +98,66 @@ class DirectRefused(PassThrough):
     def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
         self._check(handle)
         return super().write(call, node, handle, offset, data)
+
+
+class SillyRename(PassThrough):
+    """A removed file that is open is called ``.nfs`` and digits until its last close, as on NFS clients."""
+
+    def unlink(self, call: Call, parent: int, name: bytes) -> None:
+        if not self.hidden(call, parent, name):
+            super().unlink(call, parent, name)
+
+    def rename(self, call: Call, parent: int, old: bytes, where: int, new: bytes, flags: int) -> None:
+        same = _inode(self.fd(parent), old) == _inode(self.fd(where), new)
+        if not flags and not same and _inode(self.fd(parent), old):
+            self.hidden(call, where, new)
+        super().rename(call, parent, old, where, new, flags)
+
+    def hidden(self, call: Call, parent: int, name: bytes) -> bool:
+        """Rename a file that is open; return whether it was."""
+        node = next((one for one in self.nodes.values() if one.key == _inode(self.fd(parent), name)), None)
+        if node is None or self._open().get(node.id, 0) <= 0:
+            return False
+        kept: dict[int, list[tuple[int, bytes]]] = self.__dict__.setdefault("kept", {})
+        silly = b".nfs%08x%04x" % (node.id, len(kept.setdefault(node.id, [])))
+        super().rename(call, parent, name, parent, silly, 0)
+        kept[node.id].append((os.dup(self.fd(parent)), silly))
+        return True
+
+    def open(self, call: Call, node: int, flags: int) -> Opened:
+        self._open()[node] = self._open().get(node, 0) + 1
+        return super().open(call, node, flags)
+
+    def create(self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int) -> Created:
+        node, opened = super().create(call, parent, name, flags, mode, umask)
+        self._open()[node] = self._open().get(node, 0) + 1
+        return node, opened
+
+    def tmpfile(self, call: Call, parent: int, flags: int, mode: int, umask: int) -> Created:
+        node, opened = super().tmpfile(call, parent, flags, mode, umask)
+        self._open()[node] = self._open().get(node, 0) + 1
+        return node, opened
+
+    def flush(self, call: Call, node: int, handle: int, owner: int) -> None:
+        """Take it for the last close of a descriptor: the kernel sends RELEASE some time after close(2)."""
+        super().flush(call, node, handle, owner)
+        self._open()[node] = self._open().get(node, 0) - 1
+        if self._open()[node] <= 0:
+            self.reset_ids()
+            for directory, name in self.__dict__.get("kept", {}).pop(node, ()):
+                os.unlink(name, dir_fd=directory)
+                os.close(directory)
+
+    def _open(self) -> dict[int, int]:
+        """Return how often each node is open."""
+        counts: dict[int, int] = self.__dict__.setdefault("counts", {})
+        return counts
+
+
+def _inode(directory: int, name: bytes) -> tuple[int, int] | None:
+    """Return what a name that is no directory names, or None."""
+    try:
+        one = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except OSError:
+        return None
+    return None if stat.S_ISDIR(one.st_mode) else (one.st_dev, one.st_ino)

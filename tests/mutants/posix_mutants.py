@@ -13,6 +13,7 @@ for _area in (
     "data",
     "detail",
     "directory",
+    "fresh",
     "kept",
     "later",
     "lock",

@@ -26,6 +26,7 @@ SOUND = {
     "NoHoles": ("test_sparse", "test_data"),
     "Small": ("test_data", "test_sparse"),
     "DirectRefused": ("test_direct",),
+    "SillyRename": ("test_sequences",),
 }
 """Class of :mod:`fuse_sound` → the modules of the suite that its choice concerns."""
 

@@ -187,3 +187,24 @@ def test_mode_decides_after_the_acl_is_removed(client_dir):
     os.removexattr(client_dir / "f", ACCESS)
     with run_as_user(READER, OTHER):
         assert_errno(errno.EACCES, os.open, client_dir / "f", os.O_RDONLY)
+
+
+@pytest.mark.case(
+    "PSX-ACL-DEFAULT-DEEP",
+    section=default,
+    builds_on=("PSX-ACL-DEFAULT-DIRECTORY",),
+    kills=("acl-default-second-level-lost",),
+)
+def test_default_acl_is_inherited_at_each_depth(client_dir):
+    """What a directory inherited is inherited by the directories and files that are made in it."""
+    path = client_dir / "top"
+    path.mkdir()
+    set_acl(path, *BASE, kind=DEFAULT)
+    for depth in range(1, 5):
+        path = path / f"level{depth}"
+        path.mkdir()
+        assert DEFAULT in os.listxattr(path), f"a directory {depth} levels below has no default ACL"
+        assert decode_acl(os.getxattr(path, DEFAULT)) == list(BASE), f"default ACL {depth} levels below"
+        file = make_file(path / "file")
+        assert ACCESS in os.listxattr(file), f"a file {depth} levels below has no ACL"
+        assert ("user", 4, READER) in decode_acl(os.getxattr(file, ACCESS)), f"a file {depth} levels below"

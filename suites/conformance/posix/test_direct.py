@@ -9,6 +9,7 @@ import os
 import pytest
 
 from storagetest.agent.testlib import record_observation, skip
+from storagetest.agent.testlib.byte_model import first_difference
 from storagetest.agent.testlib.tmpfiles import make_file, open_fd, pattern_bytes, read_at
 
 pytestmark = [
@@ -149,3 +150,60 @@ def test_o_direct_and_o_append_combine(client_dir):
     assert direct(os.write, descriptor, page_aligned_buffer(BLOCK, b"b" * BLOCK)) == BLOCK
     os.close(descriptor)
     assert read_at(client_dir / "f", 2 * BLOCK) == b"a" * BLOCK + b"b" * BLOCK
+
+
+@pytest.mark.case(
+    "PSX-DIRECT-HOLE",
+    section="POSIX.1-2024 read(): DESCRIPTION; open(2): NOTES, O_DIRECT",
+    kills=("hole-and-data-shifted",),
+)
+def test_direct_read_that_begins_in_a_hole_returns_zeroes_and_the_data(client_dir):
+    """A direct read has a hole's zeroes and then the data in their place; one not aligned may be EINVAL."""
+    wanted = bytearray(8 * BLOCK)
+    with open_fd(client_dir / "f", os.O_CREAT | os.O_RDWR) as cached:
+        os.ftruncate(cached, len(wanted))
+        for offset, length in ((3 * BLOCK - 1, 1), (5 * BLOCK, BLOCK)):
+            wanted[offset : offset + length] = pattern_bytes(length)
+            os.pwrite(cached, wanted[offset : offset + length], offset)
+        os.fsync(cached)
+    descriptor = open_direct(client_dir / "f")
+    refused = 0
+    for offset in (2 * BLOCK, 2 * BLOCK - 2, BLOCK + 1, 4 * BLOCK + 512, 5 * BLOCK - 2, 5 * BLOCK - 1, 1):
+        for length in (BLOCK, 2 * BLOCK, BLOCK + 2, 2 * BLOCK - 1, 4 * BLOCK + 1):
+            buffer = page_aligned_buffer(5 * BLOCK)
+            try:
+                done = os.preadv(descriptor, [memoryview(buffer)[:length]], offset)
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+                refused += 1
+                continue
+            wrong = first_difference(buffer[:done], bytes(wanted[offset : offset + length]))
+            assert not wrong, f"a direct read of {length} bytes at {offset}, in a hole, returns {wrong}"
+    os.close(descriptor)
+    if refused:
+        record_observation(f"{refused} of 35 ranges are refused by EINVAL")
+
+
+@pytest.mark.case("PSX-DIRECT-REWRITE", kills=("direct-rewrite-lost",))
+def test_block_is_written_directly_again_and_again(client_dir):
+    """Each direct write of the same block is read, by any descriptor, directly and through the cache."""
+    make_file(client_dir / "f", pattern_bytes(SIZE))
+    descriptors = [open_direct(client_dir / "f") for _ in range(2)]
+    for number, byte in enumerate(b"abcdef"):
+        for offset in (0, 3 * BLOCK):
+            wanted = bytes([byte]) * BLOCK
+            writer = descriptors[number // 2 % 2]
+            assert direct(os.pwrite, writer, page_aligned_buffer(BLOCK, wanted), offset) == BLOCK
+            for reader in descriptors:
+                buffer = page_aligned_buffer(BLOCK)
+                assert direct(os.preadv, reader, [buffer], offset) == BLOCK
+                assert buffer[:] == wanted, (
+                    f"write {number + 1} of the block at {offset} is not read directly"
+                )
+            found = read_at(client_dir / "f", BLOCK, offset)
+            assert found == wanted, (
+                f"write {number + 1} of the block at {offset} is not read through the cache"
+            )
+    for descriptor in descriptors:
+        os.close(descriptor)

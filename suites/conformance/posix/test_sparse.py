@@ -8,6 +8,7 @@ import os
 import pytest
 
 from storagetest.agent.testlib import assert_errno, record_observation, skip
+from storagetest.agent.testlib.byte_model import first_difference
 from storagetest.agent.testlib.libc import (
     FALLOC_COLLAPSE_RANGE,
     FALLOC_INSERT_RANGE,
@@ -28,6 +29,7 @@ falloc = "fallocate(2): DESCRIPTION"
 falloc_errors = "fallocate(2): ERRORS"
 
 MIB = 1 << 20
+PAGE = 4096
 
 
 @pytest.mark.case("PSX-SEEK-HOLE-END", kills=("seek-hole-in-data", "write-last-byte-lost"))
@@ -295,3 +297,46 @@ def test_insert_range_shifts_the_data(client_dir):
     with open_fd(make_file(client_dir / "f", data)) as descriptor:
         fallocate(descriptor, FALLOC_INSERT_RANGE, 262_144, 131_072)
     assert (client_dir / "f").read_bytes() == data[:262_144] + bytes(131_072) + data[262_144:]
+
+
+def file_with_holes(path):
+    """Make a file of data between holes, on the storage and not in the cache; return what it has.
+
+    Its data begin at a page, end at one, are a page's last byte, and stand in the middle of one.
+    """
+    wanted = bytearray(16 * PAGE)
+    parts = ((3 * PAGE - 1, 1), (5 * PAGE, 2 * PAGE), (9 * PAGE + 100, 50), (12 * PAGE - 700, 1400))
+    with open_fd(path, os.O_CREAT | os.O_RDWR) as descriptor:
+        os.ftruncate(descriptor, len(wanted))
+        for offset, length in parts:
+            wanted[offset : offset + length] = pattern_bytes(length)
+            os.pwrite(descriptor, wanted[offset : offset + length], offset)
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    return bytes(wanted)
+
+
+def ranges_from_holes():
+    """Yield ranges that begin in a hole, at a page or not, and end in data, behind them or before them."""
+    for data in (3 * PAGE - 1, 5 * PAGE, 9 * PAGE + 100, 12 * PAGE - 700):
+        for before in (1, 2, 4095, 4096, 4097, 4098, 7000):
+            for length in (before, before + 1, 4098, 8191, 20_000):
+                yield data - before, length
+
+
+def assert_range(found, wanted, offset, length):
+    """Assert that a read returned what the file has."""
+    wrong = first_difference(found, wanted[offset : offset + length])
+    assert not wrong, f"a read of {length} bytes at {offset}, in a hole, returns {wrong}"
+
+
+@pytest.mark.case(
+    "PSX-HOLE-READ", section="POSIX.1-2024 read(): DESCRIPTION", kills=("hole-and-data-shifted",)
+)
+def test_read_that_begins_in_a_hole_returns_zeroes_and_the_data(client_dir):
+    """A hole's bytes are zeroes, and the data behind it are in their place, from any byte on."""
+    wanted = file_with_holes(client_dir / "f")
+    with open_fd(client_dir / "f", os.O_RDONLY) as descriptor:
+        for offset, length in ranges_from_holes():
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            assert_range(os.pread(descriptor, length, offset), wanted, offset, length)

@@ -21,6 +21,7 @@ from storagetest.agent.testlib.byte_model import first_difference
 from storagetest.agent.testlib.file_sequence import go_on
 from storagetest.agent.testlib.libc import RENAME_EXCHANGE, RENAME_NOREPLACE, renameat2
 from storagetest.agent.testlib.outcomes import CannotRun, name_of
+from storagetest.agent.testlib.silly_names import SillyNames
 from storagetest.agent.testlib.tmpfiles import longest_name
 
 FILE, DIRECTORY, LINK = stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK
@@ -75,7 +76,7 @@ class NameSequence:
         self.top = {name: self._made(root / name) for name in ("d0", "d1")}
         self.log: list[str] = []
         self.open: list[tuple[int, Node]] = []
-        self.silly_names = False  # an NFS client's names of removed open files, which count as links
+        self.silly = SillyNames[Node]()
         self.lacking = self._lacking()
 
     def close(self) -> None:
@@ -346,6 +347,7 @@ class NameSequence:
             self._make(f"unlink({self._show(place)})", lambda: os.unlink(place.path), ())
         self._make(f"write of {self._show(place)}, made again", lambda: place.path.write_bytes(data), ())
         place.directory.entries[place.name] = Node(FILE, data=data).take(os.stat(place.path))
+        self._compare(place)
         self._write_held(descriptor, node)
         self._compare(place)
 
@@ -387,11 +389,9 @@ class NameSequence:
     def _compare(self, place: Place) -> None:
         """Compare the directory's list and one name with the model."""
         with os.scandir(place.parent) as entries:
-            found = {one.name: _type(one) for one in entries}
-        silly = [name for name in found if name.startswith(".nfs")]
-        self.silly_names = self.silly_names or bool(silly)
-        for name in silly:
-            del found[name]
+            listed = list(entries)
+        silly = self.silly.listed(place.directory, listed)
+        found = {one.name: _type(one) for one in listed if one.name not in silly}
         names, wanted = sorted(found), sorted(place.directory.entries)
         assert names == wanted, (
             f"readdir() of {place.parent.name} returns {_brief(names)} instead of {_brief(wanted)}, after "
@@ -419,11 +419,10 @@ class NameSequence:
             raise AssertionError(
                 f"lstat() does not find {self._show(place)}, which exists, after {self._history()}"
             ) from None
-        counted = node.kind == FILE and not self.silly_names
         for what, found, wanted in (
             ("kind", _KINDS.get(stat.S_IFMT(one.st_mode)), _KINDS[node.kind]),
             ("serial number", one.st_ino, node.ino),
-            ("link count", one.st_nlink if counted else 0, node.nlink if counted else 0),
+            ("link count", self._links(node, one), node.nlink),
             ("mode, owner and group", _rights(one), node.rights),
             ("size", one.st_size if node.kind != DIRECTORY else 0, len(node.data)),
         ):
@@ -462,8 +461,13 @@ class NameSequence:
             one = os.fstat(descriptor)
             self._same("the data of a file that stays open", os.pread(descriptor, 4096, 0), node.data)
             self._same("the serial number of a file that stays open", one.st_ino, node.ino)
-            if node.nlink and not self.silly_names:
-                self._same("the link count of a file that stays open", one.st_nlink, node.nlink)
+            self._same("the link count of a file that stays open", self._links(node, one), node.nlink)
+
+    def _links(self, node: Node, one: os.stat_result) -> int:
+        """Return the link count without the client's own names; that of the model if it is not compared."""
+        if node.kind != FILE or 0 <= one.st_nlink - node.nlink <= self.silly.links(node):
+            return node.nlink
+        return one.st_nlink
 
     # Mechanics
 
@@ -496,6 +500,8 @@ class NameSequence:
     def _forget(self, place: Place) -> None:
         node = place.directory.entries.pop(place.name)
         node.nlink -= 1
+        if any(node is one for _, one in self.open):
+            self.silly.remove(node, node.ino)
 
     def _data(self, most: int = 2000) -> bytes:
         length = self.random.choice((0, 1, 17, 100, 255, 256, most))

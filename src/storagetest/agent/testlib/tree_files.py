@@ -59,13 +59,9 @@ class FileCalls(NameCalls):
         self.held.remove(one)
         if one.mapped is not None:
             one.mapped.close()
-        removed = not one.inode.nlink or self.silly
-        effects = dict.fromkeys(self.directories, FREE) | {one.inode: FREE} if removed else {}
-        self._step(
-            "close() of a file that stayed open",
-            lambda: os.close(one.descriptor),
-            {one.inode: Effect(), **effects},
-        )
+        effects = {one.inode: FREE if self.silly.touches(one.inode) else Effect()}
+        effects |= dict.fromkeys(self.silly.directories(one.inode), FREE)
+        self._step("close() of a file that stayed open", lambda: os.close(one.descriptor), effects)
 
     def _write(self) -> None:
         """Write by an open descriptor, or by a new open."""

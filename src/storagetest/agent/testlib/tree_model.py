@@ -90,11 +90,12 @@ def names_of(path: str, directory: Inode) -> Iterator[tuple[str, Inode]]:
             yield from names_of(below, inode)
 
 
-def differences(inode: Inode, one: os.stat_result, effect: Effect, tick: int, *, counted: bool) -> list[str]:
+def differences(
+    inode: Inode, one: os.stat_result, effect: Effect, tick: int, *, more_links: int | None
+) -> list[str]:
     """Return how a stat() differs from the model, after a call with ``effect`` that was made after ``tick``.
 
-    ``counted``: whether the link count is compared. Clients that keep removed files under other names have
-    one link more, and not every file system counts the directories in a directory.
+    ``more_links``: how many links it may have beyond those of the model, None if the count is not compared.
     """
     wanted: list[tuple[str, object, object]] = [
         ("kind", KINDS.get(stat.S_IFMT(one.st_mode), "another kind"), KINDS[inode.kind]),
@@ -106,7 +107,7 @@ def differences(inode: Inode, one: os.stat_result, effect: Effect, tick: int, *,
         wanted.append(("mode", f"{stat.S_IMODE(one.st_mode):#o}", f"{inode.mode:#o}"))
     if inode.size is not None:
         wanted.append(("size", one.st_size, inode.size))
-    if counted:
+    if more_links is not None and not inode.links <= one.st_nlink <= inode.links + more_links:
         wanted.append(("link count", one.st_nlink, inode.links))
     found = [f"{name} {value} instead of {model}" for name, value, model in wanted if value != model]
     if inode.wanted is not None and one.st_mtime_ns not in (

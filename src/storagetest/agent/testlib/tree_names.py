@@ -125,7 +125,7 @@ class NameCalls(TreeWorld):
             errors = (errno.ENOTDIR,)
         elif inode.entries:
             errors = (errno.ENOTEMPTY, errno.EEXIST)
-        elif self.silly:
+        elif self.silly.may_hold(inode):
             return  # the client may still have a file there
         self._step(
             f"rmdir({self._show(place)})",
@@ -144,7 +144,7 @@ class NameCalls(TreeWorld):
     def _again(self) -> None:
         """Give a file another name or place and the old one again, or make a removed file again."""
         old, new = self._own(FILE, DIRECTORY, LINK), self._free()
-        if self.random.random() < 0.5 or old.found.entries or (self.silly and old.found.kind == DIRECTORY):
+        if self.random.random() < 0.5 or old.found.entries or self.silly.may_hold(old.found):
             if new.inode is None:
                 self._move(old, new, 0)
                 self._move(new, old, 0)
@@ -174,7 +174,7 @@ class NameCalls(TreeWorld):
 
     def _move(self, old: TreeName, new: TreeName, flags: int) -> None:
         moved, target = old.inode, new.inode
-        if self.silly and target is not None and DIRECTORY in {one.kind for one in (moved, target) if one}:
+        if target is not None and self.silly.may_hold(target):
             return  # the client may still have a file in it
         effects: dict[Inode, Effect] = {}
         if moved is not None and target is not moved:

@@ -20,7 +20,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from storagetest.agent.testlib.file_sequence import go_on
 from storagetest.agent.testlib.outcomes import CannotRun
 from storagetest.agent.testlib.tree_files import GROUP, FileCalls
 from storagetest.agent.testlib.tree_lacking import lacking_calls
@@ -30,38 +29,40 @@ from storagetest.agent.testlib.tree_world import LARGE
 CALLS = 8
 """Calls on each file before new ones are made (chosen): later ones find fewer of the states."""
 
-MOST_SECONDS = 6.0
-"""Seconds after which no further call is begun on a slow target (chosen)."""
-ALWAYS = 4
-"""Calls on each file that are made on a slow target, too, up to LAST_SECONDS (chosen)."""
-LAST_SECONDS = 10.0
-"""Seconds after which no call at all is begun (chosen): a case has a deadline of 30 s."""
+TURNS, SLOW_TURNS = 14, 4
+"""Calls on each file of a sequence, and of one on a slow target (chosen)."""
+SLOW_SECONDS = 5.0
+"""A target is slow if the first files take longer to make (chosen): 0.3 s on a disk, 0.8 s on FUSE."""
+LAST_SECONDS = 12.0
+"""Seconds after which no call is begun at all (chosen): a case has a deadline of 30 s."""
 FIRST = ("_unlink", "_utime", "_mkdir", "_rename", "_empty", "_copy")
 """The first calls of a sequence, from the last to the first: a slow target has some of those (chosen)."""
 
 
-def run_tree(root: Path, seed: int, seconds: float, least: int) -> int:
-    """Run episodes until ``seconds`` have passed and ``least`` calls are made; return the count."""
+def run_tree(root: Path, seed: int) -> int:
+    """Run episodes of TURNS calls together, or of SLOW_TURNS; return how many calls were made.
+
+    So each run makes the same calls, however fast a target is, unless LAST_SECONDS have passed.
+    """
     order = random.Random(seed)  # noqa: S311  # a sequence, no secret
-    lacking, began, count, number = lacking_calls(root), time.monotonic(), 0, 0
+    lacking, began, count, number, turns = lacking_calls(root), time.monotonic(), 0, 0, TURNS
     pending = [one for one in FIRST if one not in lacking]
-
-    def more() -> bool:
-        elapsed = time.monotonic() - began
-        return elapsed < MOST_SECONDS and go_on(count, elapsed, least, seconds)
-
-    while more():
+    while turns > 0:
         number += 1
+        prepared = time.monotonic()
         episode = Episode(root / f"e{number}", order, lacking)
         try:
             episode.prepare()
-            for turn in range(CALLS):
+            if number == 1 and time.monotonic() - prepared > SLOW_SECONDS:
+                turns = SLOW_TURNS
+            for _ in range(min(CALLS, turns)):
                 if not pending:
                     pending = [one for one in Episode.CALLS if one not in lacking]
                     order.shuffle(pending)
-                always = number == 1 and turn < ALWAYS and time.monotonic() - began < LAST_SECONDS
-                if more() or always:
-                    count += episode.make(pending.pop())
+                if time.monotonic() - began > LAST_SECONDS:
+                    return count
+                count += episode.make(pending.pop())
+                turns -= 1
         finally:
             episode.close()
     return count

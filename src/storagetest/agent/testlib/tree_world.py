@@ -14,6 +14,7 @@ from typing import Any
 
 from storagetest.agent.testlib.byte_model import BLOCK, first_difference
 from storagetest.agent.testlib.outcomes import CannotRun, name_of
+from storagetest.agent.testlib.silly_names import SillyNames
 from storagetest.agent.testlib.stat_effects import ANY, DATA, KEPT, Effect
 from storagetest.agent.testlib.tmpfiles import longest_name, wait_clock_tick
 from storagetest.agent.testlib.tree_model import (
@@ -62,8 +63,7 @@ class TreeWorld:
         """Each call, and the files that it names."""
         self.held: list[OpenDescriptor] = []
         self.directories: dict[Inode, int] = {}
-        self.silly = False
-        """Whether the client keeps removed open files under names of its own (NFS's .nfs*)."""
+        self.silly = SillyNames[Inode]()
         self.focus = Inode(FILE)
         """The file that the next call concerns."""
         self.tick, self.near = 0, set[Inode]()
@@ -158,8 +158,7 @@ class TreeWorld:
                 self._compare_contents(place.path, show, inode)
         for held in self.held:
             one = os.fstat(held.descriptor)
-            if held.inode.nlink or not self.silly:
-                self._compare_inode("fstat() of an open file", held.inode, one, effects, tick)
+            self._compare_inode("fstat() of an open file", held.inode, one, effects, tick)
             self._compare_times(held.inode, found.setdefault(held.inode, one), one, "fstat() of an open file")
             if everything or held.inode in near:
                 self._compare_data("an open file", held.descriptor, held.inode)
@@ -184,16 +183,17 @@ class TreeWorld:
     def _compare_times(self, inode: Inode, one: os.stat_result, other: os.stat_result, what: str) -> None:
         """Compare what two ways to one file report."""
         times = [(each.st_mtime_ns, each.st_ctime_ns) for each in (one, other)]
-        assert times[0] == times[1] or self.silly, (
+        assert times[0] == times[1] or self.silly.touches(inode), (
             f"mtime and ctime are {times[1]} by {what}, {times[0]} by a name, after {self._history(inode)}"
         )
 
     def _compare_inode(
         self, what: str, inode: Inode, one: os.stat_result, effects: Effects, tick: int
     ) -> None:
-        effect = effects.get(inode, FREE if self.silly and inode.kind in (FILE, DIRECTORY) else Effect())
+        effect = effects.get(inode, FREE if self.silly.touches(inode) else Effect())
         lacks = inode.kind == DIRECTORY and ("links of directories" in self.lacking or not inode.nlink)
-        wrong = differences(inode, one, effect, tick, counted=not self.silly and not lacks)
+        more = None if lacks else self.silly.links(inode)
+        wrong = differences(inode, one, effect, tick, more_links=more)
         assert not wrong, f"{what}: {'; '.join(wrong)}; after {self._history(inode)}"
 
     def _compare_lists(self, chosen: set[Inode] | None) -> None:
@@ -204,8 +204,7 @@ class TreeWorld:
                 continue
             with os.scandir(path) as entries:
                 listed = list(entries)
-            silly = {one.name for one in listed if one.name.startswith(".nfs")}
-            self.silly = self.silly or bool(silly)
+            silly = self.silly.listed(directory, listed)
             names = sorted(one.name for one in listed if one.name not in silly)
             wanted = sorted(directory.entries)
             assert names == wanted, (
@@ -288,6 +287,8 @@ class TreeWorld:
     def _drop(self, place: TreeName) -> None:
         inode = place.directory.entries.pop(place.name)
         inode.nlink -= 1
+        if any(one.inode is inode for one in self.held):
+            self.silly.remove(inode, inode.ino)
         if inode.kind == DIRECTORY:
             os.close(self.directories.pop(inode))
 
