@@ -366,7 +366,8 @@ def test_init_finds_it_by_its_port_and_asks_what_it_serves(port: int, tmp_path: 
     monkeypatch.chdir(tmp_path)
     assert main(["init", "127.0.0.1", "--client", "local"]) == 0
     assert f"Toy box: open port {port}; found /toys" in " ".join(capsys.readouterr().out.split())
-    toys = [one for one in config.load("targets.yaml").variants if one.protocol == "toy"]  # others may listen, too
+    found = config.load("targets.yaml").variants  # of other services, too, if they listen here
+    toys = [one for one in found if one.protocol == "toy"]
     assert [one.options.share for one in toys] == ["/toys"]
 
 
