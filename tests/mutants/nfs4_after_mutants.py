@@ -245,3 +245,30 @@ def symlink_one_fault(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> 
     kind = argument.objtype
     short = kind.type == types.nfs_ftype4.NF4LNK and len(kind.value) == 1
     return failed(result, nfsstat4.NFS4ERR_SERVERFAULT) if short else result
+
+
+@mutant(
+    "readdir-mounted-on-other | 18.23.3 | mounted_on_fileid of an entry is not that of the file", "READDIR"
+)
+def readdir_mounted_on_other(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> Any:
+    if of(result) != OK:
+        return result
+
+    def other(entry: Any) -> Any:
+        found = decode_attributes(entry.attrs)
+        if types.FATTR4_MOUNTED_ON_FILEID in found:
+            found[types.FATTR4_MOUNTED_ON_FILEID] += 1
+        return replace(entry, attrs=encode_attributes(found))
+
+    return put(result, "value.reply.entries", lambda entries: tuple(map(other, entries)))
+
+
+@mutant(
+    "reclaim-one-fs-all | 18.51.3 | a RECLAIM_COMPLETE of one file system is taken for that of all",
+    "RECLAIM_COMPLETE",
+)
+def reclaim_one_fs_all(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> Any:
+    if argument.rca_one_fs:
+        talk.memory["one"] = True
+        return result
+    return failed(result, nfsstat4.NFS4ERR_COMPLETE_ALREADY) if "one" in talk.memory else result

@@ -10,7 +10,8 @@ from storagetest.suites.conformance.nfs4.minors import rule
 from storagetest.suites.conformance.nfs4.opens import VERIFIER, exclusive4_1, may_be_exclusive
 from storagetest.suites.conformance.nfs4.opens import served as served_exclusive
 from storagetest.suites.conformance.nfs4.sparse import BLOCK, SIZE, served, sparse_file
-from storagetest.wire.nfs4.attributes import numbers_of
+from storagetest.wire.nfs4 import types
+from storagetest.wire.nfs4.attributes import decode_attributes, numbers_of
 from storagetest.wire.nfs4.client import ok, refused
 from storagetest.wire.nfs4.harness import values
 from storagetest.wire.nfs4.operations import (
@@ -254,6 +255,48 @@ def test_a_listing_goes_on_after_entries_of_its_page_were_removed(nfs, here, obs
         cookie, verifier = more.reply.entries[-1].cookie, more.cookieverf
     else:
         raise AssertionError("the listing does not end")
+
+
+LISTED = (
+    types.FATTR4_TYPE,
+    types.FATTR4_CHANGE,
+    types.FATTR4_SIZE,
+    types.FATTR4_FSID,
+    types.FATTR4_FILEID,
+    types.FATTR4_MODE,
+    types.FATTR4_NUMLINKS,
+    types.FATTR4_OWNER,
+    types.FATTR4_OWNER_GROUP,
+    types.FATTR4_TIME_METADATA,
+    types.FATTR4_TIME_MODIFY,
+    types.FATTR4_MOUNTED_ON_FILEID,
+)
+"""Attributes that a look at a file does not change."""
+
+
+@rule("READDIR-STATED", "16.24.4", "18.23.3", kills=("readdir-mounted-on-other",))
+def test_a_listing_states_what_the_files_state(nfs, here, facts):
+    """The attributes of a file, a directory and a symbolic link are those of GETATTR."""
+    numbers = tuple(one for one in LISTED if one in facts.supported[nfs.minor])
+    handles = {b"file": here.file(data=DATA), b"directory": here.directory(), b"symlink": here.symlink()}
+    page = ok(nfs.compound(putfh(here.handle), readdir(numbers=numbers)))["READDIR"]
+    found = {one.name: decode_attributes(one.attrs) for one in page.reply.entries}
+    assert set(found) == set(handles), f"the names are {sorted(found)}"
+    for name, handle in handles.items():
+        assert found[name] == here.read(handle, *numbers), f"{name!r} in READDIR and in GETATTR"
+
+
+# Reclaims
+
+
+@rule("RECLAIM-ONE-FS", "", "18.51.3", kills=("reclaim-one-fs-all",))
+def test_the_reclaims_of_one_file_system_are_not_those_of_all(bench, here, version):
+    """RECLAIM_COMPLETE with rca_one_fs is about the current filehandle; the one for all comes later."""
+    nfs = bench.new(version)
+    nfs.exchange()
+    nfs.create_session()
+    nfs.compound(putfh(here.handle), op("RECLAIM_COMPLETE", types.RECLAIM_COMPLETE4args(True)))
+    ok(nfs.compound(op("RECLAIM_COMPLETE", types.RECLAIM_COMPLETE4args(False))))
 
 
 # SEEK
