@@ -1,5 +1,6 @@
 """All mutants of NFSv3, MOUNT, NLM and RPC; those for the cases that restart the server are apart."""
 
+import nfs3_after_mutants  # noqa: F401
 import nfs3_attribute_mutants  # noqa: F401
 import nfs3_data_mutants  # noqa: F401
 import nfs3_directory_mutants  # noqa: F401

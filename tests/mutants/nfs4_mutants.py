@@ -1,5 +1,6 @@
 """All mutants of NFSv4: those of NFS-Ganesha on loopback, and those of the lab's knfsd."""
 
+import nfs4_after_mutants
 import nfs4_attribute_mutants
 import nfs4_callback_mutants
 import nfs4_fresh_mutants
@@ -31,6 +32,7 @@ __all__ = [
     "MUTANTS",
     "RESTART_MUTANTS",
     "SECURITY_MUTANTS",
+    "nfs4_after_mutants",
     "nfs4_attribute_mutants",
     "nfs4_callback_mutants",
     "nfs4_fresh_mutants",

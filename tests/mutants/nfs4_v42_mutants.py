@@ -164,6 +164,8 @@ with on_knfsd():
     field_of("rp-not-eof | 15.10.3 | READ_PLUS always is at the end", "READ_PLUS", "value.rpr_eof", True)
     wrong_error("rp-dir | 15.10.3 | READ_PLUS of a directory ends with another error", "READ_PLUS", "ISDIR")
     asked("copy-ignored | 15.2.3 | COPY writes elsewhere", "COPY", ca_dst_offset=lambda old: old + FAR)
+    asked("copy-target-begin | 15.2.3 | COPY writes at the beginning of the target", "COPY", ca_dst_offset=lambda _: 0)  # fmt: skip
+    asked("copy-more | 15.2.3 | COPY copies one byte more than was asked for", "COPY", ca_count=lambda old: old + bool(old))  # fmt: skip
     asked("copy-start | 15.2.3 | COPY begins one byte later in the source", "COPY", ca_src_offset=lambda old: old + 1)  # fmt: skip
     RESPONSE = "value.cr_response"
     field_of("copy-count | 15.2.3 | COPY returns a larger count", "COPY", f"{RESPONSE}.wr_count", lambda old: old + 1)  # fmt: skip

@@ -355,6 +355,38 @@ def test_a_lock_that_waits_is_granted_by_a_callback(
     denied(owners().lock(file, 10, 10))
 
 
+@pytest.mark.parametrize(
+    ("other", "offset", "length"),
+    [
+        pytest.param(*each, marks=pytest.mark.case(f"NLM-CANCEL-{name}", kills=("nlm-cancel-any",)))
+        for name, each in {
+            "PART": (False, 10, 5),
+            "BEFORE": (False, 0, 5),
+            "OTHER": (True, 10, 10),
+        }.items()
+    ],
+)
+def test_a_cancel_of_another_lock_leaves_the_one_that_waits(
+    bench: Nfs3Harness,
+    owners: Owners,
+    file,
+    callbacks: LockCallbacks,
+    other: bool,
+    offset: int,
+    length: int,
+) -> None:
+    """A lock that waits is named by its range and its owner; whatever CANCEL of another one returns."""
+    holder = owners()
+    host = holder.rpc.link.local_address.encode()
+    waits, stranger = owners(host=host), owners(host=host)
+    granted(holder.lock(file, 10, 10))
+    assert waits.lock(file, 10, 10, block=True) == BLOCKED
+    (stranger if other else waits).cancel(file, offset, length)
+    granted(holder.unlock(file, 10, 10))
+    waits.confirm(callbacks.wait(waits, deadline=bench.endpoint.deadline))
+    denied(owners().lock(file, 10, 10))
+
+
 # Shares
 
 DENY_WRITE, DENY_NONE = fsh4_mode.fsm_DW, fsh4_mode.fsm_DN

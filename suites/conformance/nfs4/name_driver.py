@@ -64,12 +64,14 @@ class Nfs4Names:
         if not any(made) and set(self._list(handle, 8192)) == set(ODD):
             found.append("bytes")
         text = create(b"symlink", nfs_ftype4.NF4LNK, text=b"x")
-        if self.nfs.compound(putfh(handle), text).status == nfsstat4.NFS4_OK:
+        if (done := self.nfs.compound(putfh(handle), text)).status != nfsstat4.NFS4ERR_BADTYPE:
+            ok(done)
             found.append("symlink")
         file = self.owner.open(handle, b"file", how=guarded({FATTR4_MODE: 0o644}))
         file.close()
         linked = self.nfs.compound(putfh(file.handle), SAVEFH, putfh(handle), link(b"link"))
-        if linked.status == nfsstat4.NFS4_OK:
+        if linked.status != nfsstat4.NFS4ERR_NOTSUPP:
+            ok(linked)
             found += ["link", "same"]
         return found
 
@@ -86,6 +88,8 @@ class Nfs4Names:
             done = self.owner.try_open(where, name, how=guarded({FATTR4_MODE: 0o644}))
             if done.status == nfsstat4.NFS4_OK:
                 self.owner.opened(done).close()
+            if done.status == nfsstat4.NFS4ERR_ISDIR:
+                return "exists"  # of two errors that apply, a server chooses one (RFC 8881 18.16.3)
         else:
             kind = nfs_ftype4.NF4DIR if step.kind == "directory" else nfs_ftype4.NF4LNK
             done = self.nfs.compound(putfh(where), create(name, kind, text=step.text.encode()), GETFH)
@@ -120,9 +124,10 @@ class Nfs4Names:
         return outcome
 
     def remove(self, step: NameStep) -> Outcome:
-        """REMOVE."""
-        where = putfh(self.handles[step.directory])
-        return self._outcome(self.nfs.compound(where, remove(step.name.encode())))
+        """REMOVE; a directory with entries is refused with NOTEMPTY, or with EXIST as by rmdir()."""
+        done = self.nfs.compound(putfh(self.handles[step.directory]), remove(step.name.encode()))
+        is_listed = step.kind == "directory" and done.status == nfsstat4.NFS4ERR_EXIST
+        return "not empty" if is_listed else self._outcome(done)
 
     def lookup(self, step: NameStep) -> tuple[Outcome, bool]:
         """LOOKUP, and GETATTR of what was found."""

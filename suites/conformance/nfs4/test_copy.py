@@ -108,7 +108,7 @@ def test_a_file_is_copied(source, target):
 @rule(
     "COPY-RANGE",
     v42="RFC 7862 15.2.3",
-    kills=("copy-ignored", "copy-start"),
+    kills=("copy-ignored", "copy-start", "copy-more"),
     over={"BLOCK": (4096, 0, 4096), "ODD": (1001, 77, 9999), "FURTHER": (4096, BLOCK, 8192)},
 )
 def test_a_range_is_copied_and_nothing_else(source, target, what):
@@ -127,7 +127,7 @@ def test_a_count_of_0_copies_up_to_the_end(source, target):
     assert done.wr_count == len(SOURCE) - 4096, f"wr_count is {done.wr_count}, and all is copied"
 
 
-@rule("COPY-SIZE", v42="RFC 7862 15.2.3", kills=("copy-ignored",))
+@rule("COPY-SIZE", v42="RFC 7862 15.2.3", kills=("copy-ignored", "copy-target-begin"))
 def test_a_copy_past_the_end_sets_the_size(source, target):
     copied(source, target, 0, 3 * BLOCK, 4096)
     assert size_of(target) == 3 * BLOCK + 4096

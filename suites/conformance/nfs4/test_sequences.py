@@ -72,7 +72,12 @@ NAMES = 45
 """Operations of a sequence of names that change a directory (chosen)."""
 
 
-@rule("SEQUENCE-NAMES", "16.27", "18.26", kills=("readlink-slash-lost", "symlink-text-normal"))
+@rule(
+    "SEQUENCE-NAMES",
+    "16.27",
+    "18.26",
+    kills=("readlink-slash-lost", "symlink-text-normal", "symlink-one-fault"),
+)
 def test_names_are_those_that_the_operations_left(nfs, here, minor):
     """LOOKUP, READDIR, READLINK and numlinks are what CREATE, OPEN, LINK, RENAME and REMOVE have left."""
     features = Nfs4Names(nfs, here.directory(b"names")).features()

@@ -18,6 +18,9 @@ LENGTHS = (65536, 2048, 4096, 1024)
 CLASSES = (FileInfo.ID_BOTH_DIRECTORY, FileInfo.NAMES, FileInfo.DIRECTORY, FileInfo.FULL_DIRECTORY,
            FileInfo.BOTH_DIRECTORY, FileInfo.ID_FULL_DIRECTORY)  # fmt: skip
 
+NO_LINKS = (SmbStatus.NOT_SUPPORTED, SmbStatus.INVALID_DEVICE_REQUEST)
+"""Statuses of FileLinkInformation if the file system has no hard links (MS-FSA 2.1.5.15.6)."""
+
 OUTCOMES: dict[int, Outcome] = {
     SmbStatus.SUCCESS: "ok",
     SmbStatus.OBJECT_NAME_COLLISION: "exists",
@@ -39,7 +42,8 @@ class Smb2Names:
         """Return the optional properties of the share: hard links (MS-FSCC 2.4.27)."""
         path = f"{self.paths[ROOT]}\\look"
         file = self.tree.open(path, disposition=Disposition.CREATE)
-        linked = self._link(file, f"{path}-2").status == SmbStatus.SUCCESS
+        linked = self._link(file, f"{path}-2")
+        expect(linked, SmbStatus.SUCCESS, *NO_LINKS)
         expect(file.close())
         upper = self.tree.create(
             path.upper(), access=Access.READ_ATTRIBUTES, disposition=Disposition.OPEN, options=0
@@ -47,7 +51,7 @@ class Smb2Names:
         self.folds = upper.status == SmbStatus.SUCCESS
         if self.folds:
             expect(SmbFile(self.tree, path, bytes(upper["file_id"]), upper).close())
-        return ["link"] if linked else []
+        return [] if linked.status else ["link"]
 
     @staticmethod
     def _link(file: SmbFile, path: str) -> SmbMessage:

@@ -283,7 +283,7 @@ def test_the_second_open_waits_for_the_acknowledgement(broken, key, dialect, ver
     expect(second.receive(mid))
 
 
-@each_break("ACK", "lease-ack-state-other", section="MS-SMB2 2.2.25.2")
+@each_break("ACK", "lease-ack-state-other", "lease-ack-flags", section="MS-SMB2 2.2.25.2")
 def test_an_acknowledgement_is_answered_with_its_state(broken, key, dialect, version):
     first, _, _, notified = broken(dialect, version)
     message = expect(acknowledge_lease(first, key, notified["new_state"]))

@@ -185,6 +185,8 @@ class _Plan:
         )
         self.pool = PLAIN + CASED * ("case" in features) + ODD * ("bytes" in features)
         self.looked: list[tuple[int, str]] = []
+        self.others: list[tuple[int, str]] = []
+        """Another name of each file that lost one, or that got one more, in the last operation."""
 
     def full(self) -> Iterator[NameStep]:
         """Yield the creation of a directory with many files, of two more, and of a link with each text."""
@@ -199,11 +201,16 @@ class _Plan:
             yield NameStep("text", ROOT, step.name, "symlink", step.target, text=text)
 
     def mutation(self) -> NameStep | None:
-        """Return the next operation, done in the model; None if the tree does not allow it now."""
+        """Return the next operation, done in the model; None if the tree does not allow it now.
+
+        A name that a file has lost is looked up, and so is another one that it has: numlinks goes down once.
+        """
         verb: str = self.dealer.deal("verb", self.verbs)
+        self.others = []
         step: NameStep | None = getattr(self, f"_{verb.replace(' ', '_')}")()
         if step is not None:
             self.looked = [(step.directory, step.name)] + [step.to] * (step.to[0] >= 0)
+            self.looked += self.others
         return step
 
     def _directory(self) -> int:
@@ -266,6 +273,7 @@ class _Plan:
         where, name, target = self.dealer.random.choice(empty)
         kind = self.model.kinds[target]
         self.model.gone(where, name)
+        self.others = self.model.names_of(target)[:1]
         return NameStep("remove", where, name, kind, target)
 
     def _rename(self) -> NameStep | None:
@@ -285,7 +293,10 @@ class _Plan:
         where, name, target = some
         name_there = new or self._free(to)
         kind = self.model.kinds[target]
+        replaced = self.model.entries[to].get(name_there)
         self.model.moved(where, name, to, name_there)
+        if replaced is not None:
+            self.others = self.model.names_of(replaced)[:1]
         return NameStep("rename", where, name, kind, target, to=(to, name_there))
 
     def _replace(self) -> NameStep | None:

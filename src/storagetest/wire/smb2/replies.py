@@ -273,11 +273,22 @@ def _create_file(asked: SmbMessage, message: SmbMessage) -> _Broken:
 def _read(asked: SmbMessage, message: SmbMessage) -> _Broken:
     if message["buffer_length"] > asked["length"]:
         yield "MS-SMB2 3.3.5.12", "it returns more than was asked for"
+    if message["remaining"] and not asked["channel"]:
+        yield "MS-SMB2 2.2.20", "DataRemaining is not 0, and no data are sent on a channel"
 
 
 def _read_file(asked: SmbMessage, message: SmbMessage) -> _Broken:
     if asked["length"] and not message["buffer_length"]:
         yield "MS-SMB2 3.3.5.12", "it succeeds with no data, and not with END_OF_FILE"
+
+
+def _acknowledged(asked: SmbMessage, message: SmbMessage) -> _Broken:
+    if "lease_key" not in asked.fields or "duration" not in message.fields:
+        return  # of an oplock
+    if message["flags"] or message["duration"]:
+        yield "MS-SMB2 2.2.25.2", "Flags or LeaseDuration of a lease break response is not 0"
+    if message["lease_key"] != asked["lease_key"]:
+        yield "MS-SMB2 2.2.25.2", "LeaseKey is not that of the acknowledgement"
 
 
 def _write(asked: SmbMessage, message: SmbMessage) -> _Broken:
@@ -396,6 +407,7 @@ _RULES: Mapping[SmbCommand, Callable[[SmbMessage, SmbMessage], _Broken]] = {
     SmbCommand.CHANGE_NOTIFY: _limited,
     SmbCommand.IOCTL: _ioctl,
     SmbCommand.TREE_CONNECT: _tree_connect,
+    SmbCommand.OPLOCK_BREAK: _acknowledged,
 }
 
 _OF_FILES: Mapping[SmbCommand, Callable[[SmbMessage, SmbMessage], _Broken]] = {
