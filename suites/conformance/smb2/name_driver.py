@@ -18,9 +18,6 @@ LENGTHS = (65536, 2048, 4096, 1024)
 CLASSES = (FileInfo.ID_BOTH_DIRECTORY, FileInfo.NAMES, FileInfo.DIRECTORY, FileInfo.FULL_DIRECTORY,
            FileInfo.BOTH_DIRECTORY, FileInfo.ID_FULL_DIRECTORY)  # fmt: skip
 
-NO_LINKS = (SmbStatus.NOT_SUPPORTED, SmbStatus.INVALID_DEVICE_REQUEST)
-"""Statuses of FileLinkInformation if the file system has no hard links (MS-FSA 2.1.5.15.6)."""
-
 OUTCOMES: dict[int, Outcome] = {
     SmbStatus.SUCCESS: "ok",
     SmbStatus.OBJECT_NAME_COLLISION: "exists",

@@ -64,6 +64,14 @@ def expect_refused(message: SmbMessage, status: SmbStatus) -> None:
 NO_FSCTL = (SmbStatus.NOT_SUPPORTED, SmbStatus.INVALID_DEVICE_REQUEST)
 """Statuses of an FSCTL that the server, or the file system, does not have (3.3.5.15)."""
 
+NO_LINKS = (
+    SmbStatus.NOT_SUPPORTED,
+    SmbStatus.INVALID_DEVICE_REQUEST,
+    SmbStatus.INVALID_INFO_CLASS,
+    SmbStatus.NOT_IMPLEMENTED,
+)
+"""How servers refuse FileLinkInformation if the file system has no hard links (MS-FSA 2.1.5.15.6)."""
+
 
 def resume_key(file: SmbFile) -> bytes:
     """Return the key of a source of server-side copies (2.2.32.3); skip if the server has none (3.3.5.15)."""
