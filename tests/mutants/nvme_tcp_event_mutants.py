@@ -1,4 +1,4 @@
-"""Mutants of the masks of asynchronous events (Base 5.2.2, 5.2.12)."""
+"""Mutants of the masks of asynchronous events, and of what stays after an association."""
 
 # ruff: noqa: E501  # a mutant is a row of a table
 
@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from nvme_tcp_proxy_connection import Item, ProxyConnection
-from nvme_tcp_rules import add, commands, host, log
+from nvme_tcp_rules import add, commands, host, log, on_admin, on_io, patch, results, shared, target
 
-from storagetest.wire.nvme.codes import Admin, LogPage
+from storagetest.wire.nvme.codes import Admin, Io, LogPage
 from storagetest.wire.nvme.command import Command, Cqe
-from storagetest.wire.nvme_tcp.pdu import CapsuleCmd, CapsuleResp, DecodedPdu
+from storagetest.wire.nvme_tcp.pdu import C2HData, CapsuleCmd, CapsuleResp, DecodedPdu
 
 RAE = 1 << 15
 """Retain Asynchronous Event, in dword 10 of Get Log Page (5.2.12)."""
@@ -83,3 +83,49 @@ def _once(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
 
 add("event-masked-for-good | Base 5.2.2 | the second event of a connection is not reported, although the first one was cleared",
     lambda: ProxyConnection(of_target=_once))  # fmt: skip
+
+
+# What stays after an association, the third range, the second registrant
+
+
+class _Writer:
+    """A connection that wrote to ``lba``."""
+
+    def __init__(self, through: ProxyConnection, lba: int) -> None:
+        self.through, self.lba = through, lba
+
+
+def _lost_writes(known: set[object]) -> ProxyConnection:
+    def wrote(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+        if isinstance(got.pdu, CapsuleCmd) and through.qid:
+            command = Command.decode(got.pdu.sqe)
+            if command.opcode == Io.WRITE:
+                known.add(_Writer(through, command.cdw10))
+        return None
+
+    def lost(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+        command = through.command_of(got)
+        if not isinstance(got.pdu, C2HData) or command is None or not on_io(Io.READ)(through, command):
+            return None
+        ended = any(
+            isinstance(one, _Writer) and one.lba == command.cdw10 and one.through.over for one in known
+        )
+        return [replace(got.pdu, data=bytes(len(got.pdu.data)))] if ended else None
+
+    return ProxyConnection(of_host=wrote, of_target=lost)
+
+
+shared("write-ends-with-association | Base 3.7.2 | a write is lost when its association ends", _lost_writes)
+
+
+def _second_twice(capsule: CapsuleCmd, command: Command) -> CapsuleCmd:
+    return replace(capsule, data=capsule.data[:64] + capsule.data[32:64] + capsule.data[96:])
+
+
+host("copy-third-range | NVM 3.3.2 | the third range of a Copy is the second one again",
+     commands(_second_twice, when=lambda t, c: on_io(Io.COPY)(t, c) and c.cdw12 & 0xFF > 1))  # fmt: skip
+target("report-cntlid-of-first | Base 7.8 | each registrant has the controller of the first one",
+       patch(lambda raw: raw[:128] + raw[64:66] + raw[130:] if len(raw) >= 192 else raw,
+             when=on_io(Io.RESERVATION_REPORT)))  # fmt: skip
+target("abort-denied | Base 5.2.1.2 | Abort reports that a command was not aborted, which was",
+       results(lambda t, c, result: result | 1, when=on_admin(Admin.ABORT)))  # fmt: skip
