@@ -25,6 +25,7 @@ from iscsi_thin_unit import (
     UNMAP,
     ScsiError,
     ThinUnit,
+    descriptor_sense,
 )
 
 from storagetest.wire.iscsi.codes import NO_TAG, AsyncEvent, LogoutResult, TaskFunction, TaskResult
@@ -51,13 +52,16 @@ from storagetest.wire.iscsi.pdu import (
     TextRequest,
     TextResponse,
 )
+from storagetest.wire.scsi.codes import SenseKey
 from storagetest.wire.scsi.sense import fixed_sense
 
 IQN = "iqn.2024-01.org.example:sound"
 NAA = bytes.fromhex("6001405500000000a000000000000001")
 BLOCKS = 4096
 WINDOW = 32
-ALLOCATION = {0x12: slice(3, 5), MODE_SENSE_6: slice(4, 5), SERVICE_IN_16: slice(10, 14)}
+RESET = 0x2903
+"""BUS DEVICE RESET FUNCTION OCCURRED (SPC-4)."""
+ALLOCATION = {0x12: slice(3, 5), 0x03: slice(4, 5), MODE_SENSE_6: slice(4, 5), SERVICE_IN_16: slice(10, 14)}
 """Where the CDB of a command has its allocation length."""
 OWN = {
     "HeaderDigest": "None",
@@ -252,6 +256,7 @@ class Connection:
         }
         if self.thin is not None:
             known[MODE_SENSE_6] = lambda: self.thin.mode_sense(pdu.cdb) if self.thin else b""
+            known[0x03] = lambda: self.request_sense(pdu.cdb)
         if opcode not in known:
             self.fail(pdu, ScsiError(5, 0x2000))
             return
@@ -287,6 +292,12 @@ class Connection:
         if self.thin is None:
             return struct.pack(">QI", BLOCKS - 1, self.choices.block_size).ljust(32, b"\0")
         return self.thin.lba_status(cdb) if cdb[1] & 0x1F == GET_LBA_STATUS else self.thin.capacity()
+
+    def request_sense(self, cdb: bytes) -> bytes:
+        """REQUEST SENSE: the pending unit attention, which it clears, in the format that DESC selects."""
+        asc, self.attention = self.attention, 0
+        key = SenseKey.UNIT_ATTENTION if asc else SenseKey.NO_SENSE
+        return descriptor_sense(key, asc) if cdb[1] & 1 else fixed_sense(key, asc)
 
     def inquiry(self, cdb: bytes) -> bytes:
         if not cdb[1] & 1:
@@ -376,6 +387,9 @@ class Connection:
         elif pdu.function != TaskFunction.LOGICAL_UNIT_RESET:
             self.respond(TaskResponse(itt=pdu.itt, response=TaskResult.NOT_SUPPORTED))
             return
+        if pdu.function == TaskFunction.LOGICAL_UNIT_RESET:
+            for other in self.every:
+                other.attention = RESET if other is not self else other.attention
         self.aborts.append((pdu, tags))
         self.end_aborted()
 

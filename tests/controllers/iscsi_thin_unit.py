@@ -29,6 +29,11 @@ class ScsiError(Exception):
         self.key, self.asc = key, asc
 
 
+def descriptor_sense(key: int, asc: int) -> bytes:
+    """Return sense data in descriptor format, without descriptors."""
+    return bytes((0x72, key)) + asc.to_bytes(2, "big") + bytes(4)
+
+
 @dataclass
 class ThinUnit:
     """``data`` are the blocks; ``mapped`` has the numbers of those that were written and not unmapped."""
@@ -44,9 +49,7 @@ class ThinUnit:
 
     def sense(self, key: int, asc: int) -> bytes:
         """Return sense data in the format that D_SENSE selects."""
-        if self.d_sense:
-            return bytes((0x72, key)) + asc.to_bytes(2, "big") + bytes(4)
-        return fixed_sense(key, asc)
+        return descriptor_sense(key, asc) if self.d_sense else fixed_sense(key, asc)
 
     def wrote(self, start: int, size: int) -> None:
         """Map the blocks of a range of bytes."""

@@ -33,6 +33,8 @@ from storagetest.wire.nvme.fabrics import DISCOVERY_NQN, ConnectData
 
 NN = 4  # NSIDs 1 and 2 are there, 3 and 4 are inactive
 AERL = 3
+IO_EVENT = 6
+"""Asynchronous Event Type: I/O Command specific status (5.2.2)."""
 
 
 class Subsystem:
@@ -78,6 +80,10 @@ class Controller:
     masks: dict[int, int] = field(default_factory=dict)
     resets: list[Callable[[], None]] = field(default_factory=list)  # of the queues that outlive a reset
     hangups: dict[int, Callable[[], None]] = field(default_factory=dict)  # of the I/O queues, by QID
+    reported: set[int] = field(
+        default_factory=set
+    )  # event types that are masked until they are cleared (5.2.2)
+    cleared: list[Callable[[int], None]] = field(default_factory=list)  # is called with a type that is
     _timer: threading.Timer | None = None
 
     @property
@@ -131,6 +137,7 @@ class Controller:
             self.csts = 1
         elif was & 1 and not self.cc & 1:
             self.csts = 0
+            self.reported.clear()
             self.end_io_queues()
             for forget in self.resets:
                 forget()
@@ -251,6 +258,10 @@ class Controller:
         raw = pages[page]()
         if offset > len(raw) or offset % 4:
             raise CommandFailed(StatusCode.INVALID_FIELD)
+        if page == LogPage.RESERVATION_NOTIFICATION and not rae:
+            self.reported.discard(IO_EVENT)
+            for clear in list(self.cleared):
+                clear(IO_EVENT)
         return Answer(raw[offset : offset + length].ljust(length, b"\0"))
 
     def _ana(self) -> bytes:

@@ -130,6 +130,7 @@ class Connection:
             self.controller.hangups.pop(self.qid, None)
             with contextlib.suppress(ValueError):
                 self.controller.notify.remove(self._notify)
+                self.controller.cleared.remove(self._cleared)
             if self.qid == 0:
                 self.controller.resets.clear()
                 self.controller.gone()
@@ -407,6 +408,7 @@ class Connection:
         if qid == 0:
             controller.port = self.port
             controller.notify.append(self._notify)
+            controller.cleared.append(self._cleared)
             controller.resets.append(self._reset)
             controller.alive()
         return Answer(result=controller.cntlid)
@@ -440,8 +442,11 @@ class Connection:
         assert self.controller is not None
         if not self.controller.csts & 1:
             raise CommandFailed(StatusCode.COMMAND_SEQUENCE_ERROR)
-        if self.events:
-            return Answer(result=self.events.pop(0))
+        for event in self.events:
+            if event & 7 not in self.controller.reported:
+                self.controller.reported.add(event & 7)
+                self.events.remove(event)
+                return Answer(result=event)
         if len(self.waiting) > AERL:
             raise CommandFailed(StatusCode.AER_LIMIT_EXCEEDED)
         self.waiting.append(command.cid)
@@ -453,11 +458,22 @@ class Connection:
         self.events.clear()
 
     def _notify(self, event: int) -> bool:
-        if not self.waiting:
+        """Complete a request with ``event``, or keep it: a type that was reported is masked (5.2.2)."""
+        assert self.controller is not None
+        if not self.waiting or event & 7 in self.controller.reported:
             self.events.append(event)
             return False
+        self.controller.reported.add(event & 7)
         self._complete(Cqe(self.waiting.pop(0), result=event))
         return True
+
+    def _cleared(self, kind: int) -> None:
+        """Report an event that came while its type was masked, if its log page has entries left."""
+        assert self.controller is not None
+        held = [event for event in self.events if event & 7 == kind]
+        self.events = [event for event in self.events if event & 7 != kind]
+        if held and self.controller.notices:
+            self._notify(held[0])
 
     def _abort(self, command: Command) -> Answer:
         sqid, cid = command.cdw10 & 0xFFFF, command.cdw10 >> 16

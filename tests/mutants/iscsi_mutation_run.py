@@ -66,6 +66,10 @@ def mutation_run() -> MutationRun:
             "thin": TargetKind(UNSOLICITED, serve_thin),
         },
         lambda _from_target: lambda data: [data],  # a talk cuts the stream itself: digests begin late
-        modules={"chap": "test_chap.py", "unsolicited": "test_sessions.py", "thin": "test_scsi_optional.py"},
+        modules={
+            "chap": "test_chap.py",
+            "unsolicited": "test_sessions.py",
+            "thin": "test_scsi_optional.py test_sense_formats.py",
+        },
         options=("-m", "not slow"),
     )

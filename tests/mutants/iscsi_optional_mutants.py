@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from iscsi_proxy_connection import Out, ProxyConnection, mutant, on_request
-from iscsi_rules import attention, good, sense_data
+from iscsi_rules import attention, check, good, sense_data
 
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.pdu import DataIn, ScsiCommand, ScsiResponse
@@ -147,3 +147,63 @@ def lba_status_not_cut(talk: ProxyConnection, pdu: Pdu) -> Out:
     if ours and int.from_bytes(pdu.cdb[10:14], "big") < 24:
         return replace(pdu, cdb=pdu.cdb[:10] + struct.pack(">I", 24) + pdu.cdb[14:])
     return pdu
+
+
+# REQUEST SENSE, whose DESC selects the format
+
+REQUEST_SENSE = 0x03
+
+
+def _sense_data(row: str, desc: int, change: Callable[[bytes], bytes]) -> None:
+    """A mutant that changes the data of REQUEST SENSE with this DESC bit."""
+
+    @mutant(row, kind=KIND)
+    def reply(talk: ProxyConnection, pdu: Pdu) -> Out:
+        cdb = talk.cdb(pdu)
+        if not isinstance(pdu, DataIn) or cdb[0] != REQUEST_SENSE or cdb[1] & 1 != desc or len(pdu.data) < 8:
+            return pdu
+        return replace(pdu, data=change(pdu.data))
+
+
+def _converted(data: bytes) -> bytes:
+    """Return the sense data in the other format."""
+    sense = decode_sense(data)
+    if sense.descriptor:
+        return sense_data(sense.key, sense.asc)[2:]
+    return bytes((0x72, sense.key)) + sense.asc.to_bytes(2, "big") + bytes(4)
+
+
+_ROW = "SPC-4 REQUEST SENSE"
+_sense_data(f"request-sense-other-format | {_ROW} | DESC 0 returns descriptor format", 0, _converted)
+_sense_data(f"request-sense-long | {_ROW} | ADDITIONAL SENSE LENGTH counts all bytes", 0,
+            lambda data: data[:7] + bytes((len(data),)) + data[8:])  # fmt: skip
+_sense_data(f"request-sense-attention-lost | {_ROW} | a pending unit attention is not returned", 0,
+            lambda data: sense_data(0, 0)[2:])  # fmt: skip
+_sense_data(f"request-sense-desc-ignored | {_ROW} | DESC 1 returns fixed format", 1, _converted)
+_sense_data(f"request-sense-desc-layout | {_ROW} | DESC 1 returns fixed format under response code 72h", 1,
+            lambda data: data[:1] + _converted(data)[1:])  # fmt: skip
+_sense_data(f"request-sense-desc-key | {_ROW} | descriptor format has NO SENSE, whatever is pending", 1,
+            lambda data: data[:1] + bytes(3) + data[4:])  # fmt: skip
+
+
+@mutant(f"request-sense-desc-refused | {_ROW} | DESC 1 is an invalid field", kind=KIND)
+def request_sense_desc_refused(talk: ProxyConnection, pdu: Pdu) -> Out:
+    cdb = talk.cdb(pdu)
+    if cdb[0] != REQUEST_SENSE or not cdb[1] & 1:
+        return pdu
+    return check(pdu, 5, 0x2400) if isinstance(pdu, ScsiResponse) else None
+
+
+def _not_cut(row: str, desc: int) -> None:
+    """A mutant that ends REQUEST SENSE with a short allocation length in an error."""
+
+    @mutant(row, kind=KIND)
+    def reply(talk: ProxyConnection, pdu: Pdu) -> Out:
+        cdb = talk.cdb(pdu)
+        if cdb[0] != REQUEST_SENSE or cdb[1] & 1 != desc or cdb[4] >= 18 - 10 * desc:
+            return pdu
+        return check(pdu, 5, 0x2400) if isinstance(pdu, ScsiResponse) else None
+
+
+_not_cut(f"request-sense-not-cut | {_ROW} | fewer than 18 bytes are refused", 0)
+_not_cut(f"request-sense-desc-not-cut | {_ROW} | fewer than 8 bytes of descriptor format are refused", 1)

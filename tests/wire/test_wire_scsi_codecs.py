@@ -14,7 +14,7 @@ from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi import data as d
 from storagetest.wire.scsi import reservations as r
 from storagetest.wire.scsi.codes import Asc, PrType, SenseKey
-from storagetest.wire.scsi.sense import decode_sense, fixed_sense
+from storagetest.wire.scsi.sense import decode_sense, fixed_sense, layout_faults
 from storagetest.wire.signatures import HEAD, SIGNATURES, TAIL, find_signature, signature_in
 
 CDBS = [
@@ -247,3 +247,22 @@ def test_a_small_device_is_read_completely(blocks: int) -> None:
 def test_a_size_that_cannot_be_is_no_proof(block_size: int, blocks: int) -> None:
     with pytest.raises(RemoteProtocolError, match="the device reports"):
         find_signature(lambda _lba, _blocks: b"", block_size=block_size, blocks=blocks)
+
+
+@pytest.mark.parametrize(("data", "fault"), [
+    (fixed_sense(0, 0), ""),
+    (fixed_sense(6, 0x2900)[:17], "ADDITIONAL SENSE LENGTH is 10, and 9 bytes follow it"),
+    (bytes.fromhex("7000000000000000"), "8 bytes; fixed format has 18 at least"),
+    (bytes.fromhex("7200000000000000"), ""),
+    (bytes.fromhex("7206290080000000"), ""),  # SDAT_OVFL
+    (bytes.fromhex("720629000000010000"), "reserved bytes 4 to 6 are 000001"),
+    (bytes.fromhex("720500000000000a 000a8000000000000000000a".replace(" ", "")), "and 12 bytes follow it"),
+    (bytes.fromhex("720500000000000c 000a800000000000000000ff".replace(" ", "")), ""),
+    (bytes.fromhex("7205000000000004 00040000".replace(" ", "")), "the last descriptor ends past the data"),
+    (bytes.fromhex("7205000000000006 030100030100".replace(" ", "")), "one is there twice"),
+    (b"", "no sense data"),
+])  # fmt: skip
+def test_the_layout_of_sense_data_is_checked(data: bytes, fault: str) -> None:
+    faults = "; ".join(layout_faults(data))
+    assert fault in faults
+    assert bool(fault) == bool(faults)

@@ -408,13 +408,15 @@ def test_a_command_that_is_not_there_is_not_aborted(session: ControllerSession) 
     assert done.cqe.dw0 & 1, "5.2.1.2: bit 0 is set if nothing was aborted"
 
 
-@pytest.mark.case("NVA-ABORT-02", section="Base 5.2.1.2", kills=("abort-silent",))
+@pytest.mark.case("NVA-ABORT-02", section="Base 5.2.1.2", kills=("abort-silent", "abort-denied"))
 def test_abort_of_an_event_request_reports_its_result(session: ControllerSession, observe: Observe) -> None:
     cid = session.admin.submit(admin.async_event())
     done = session.admin.run(admin.abort(sqid=0, cid=cid))
     assert done.ok
     if done.cqe.dw0 & 1:
         observe("not aborted, and reported as such")
+        assert session.admin.run(admin.get_features(Feature.NUMBER_OF_QUEUES)).ok
+        assert session.admin.status_of(cid) is None, "5.2.1.2: bit 0 is set, but the request was aborted"
         return
     observe("aborted")
     refused(session.admin.wait(cid), StatusCode.ABORTED_BY_REQUEST)

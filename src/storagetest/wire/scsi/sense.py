@@ -77,6 +77,33 @@ def _with_descriptors(data: bytes, code: int) -> Sense:
     )
 
 
+def layout_faults(data: bytes) -> list[str]:
+    """Return a sentence for each rule of its format that whole sense data break (SPC-4, sense data).
+
+    Fixed format has 18 bytes at least, and ADDITIONAL SENSE LENGTH counts those from byte 8. In descriptor
+    format it counts the descriptors, which end with the data; none has its type twice.
+    """
+    code = data[0] & 0x7F if data else 0
+    if code not in _FIXED + _DESCRIPTOR or len(data) < 8:
+        return [f"no sense data: {hex_short(data)}"]
+    faults = []
+    if data[7] != len(data) - 8:
+        faults.append(f"ADDITIONAL SENSE LENGTH is {data[7]}, and {len(data) - 8} bytes follow it")
+    if code in _FIXED:
+        return faults + ([f"{len(data)} bytes; fixed format has 18 at least"] if len(data) < 18 else [])
+    if data[4] & 0x7F or any(data[5:7]):  # bit 7 of byte 4 is SDAT_OVFL
+        faults.append(f"reserved bytes 4 to 6 are {data[4:7].hex()}")
+    kinds, rest = [], data[8:]
+    while len(rest) >= 2 and len(rest) >= 2 + rest[1]:
+        kinds.append(rest[0])
+        rest = rest[2 + rest[1] :]
+    if rest:
+        faults.append(f"the last descriptor ends past the data: {rest.hex()}")
+    if len(set(kinds)) != len(kinds):
+        faults.append(f"descriptor types {kinds}: one is there twice")
+    return faults
+
+
 def fixed_sense(key: int, asc: int, *, information: int | None = None) -> bytes:
     """Return 18 bytes of fixed-format sense data."""
     valid = 0x80 if information is not None else 0

@@ -1,0 +1,102 @@
+"""Asynchronous events of one type: reported once, masked until the host clears them (Base 5.2.2, 5.2.12)."""
+
+from __future__ import annotations
+
+import pytest
+
+from storagetest.wire.nvme import admin
+from storagetest.wire.nvme.codes import Feature, LogPage, Rtype, status_name
+from storagetest.wire.nvme_tcp.reservation_harness import HOLDING, ReservingHost, allowed, hold
+
+pytestmark = [
+    pytest.mark.needs("nvme-tcp-wire"),
+    pytest.mark.case(level="MUST", section="Base 5.2.2", builds_on=(*HOLDING, "NVR-NOTICE-RELEASE")),
+]
+
+SHARED = Rtype.WRITE_EXCLUSIVE_REGISTRANTS_ONLY
+"""A release of this type notifies the other registrants (Base 8.1.24.6)."""
+
+RESERVATION_RELEASED = 2
+"""Type of a Reservation Notification log page (Base 5.2.12.1.35)."""
+
+MOST = 8
+"""Log pages that a case reads at most; it causes fewer (chosen)."""
+
+
+def _page(host: ReservingHost, *, rae: int) -> int:
+    """Read the Reservation Notification log page; return its type."""
+    command = admin.get_log_page(LogPage.RESERVATION_NOTIFICATION, 64, rae=rae)
+    done = host.session.admin.run(command, reads=64)
+    allowed(done)
+    return done.data[8]
+
+
+def _reported(hosts: tuple[ReservingHost, ReservingHost]) -> None:
+    """Cause an event of the second host, and receive it: a reservation of the first one is released."""
+    first, second = hosts
+    hold(first, SHARED)
+    allowed(second.register())
+    cid = second.session.admin.submit(admin.async_event())
+    allowed(first.release(SHARED))
+    event = second.session.admin.wait(cid).cqe.dw0
+    assert event & 7 == 6, f"5.2.2: the event after a release is {event:#x}: not an I/O command's"
+
+
+def _release_again(host: ReservingHost) -> None:
+    allowed(host.acquire(SHARED))
+    allowed(host.release(SHARED))
+
+
+def _not_reported(host: ReservingHost, cid: int, why: str) -> None:
+    """Claim that the request is outstanding after two more commands."""
+    for _ in range(2):
+        done = host.session.admin.run(admin.get_features(Feature.NUMBER_OF_QUEUES))
+        assert done.ok, f"5.2.11: not {status_name(done.status)}"
+    assert host.session.admin.status_of(cid) is None, (
+        f"5.2.2: a second event of the type was reported {why}; a type that was reported is masked until "
+        "the host clears the event"
+    )
+
+
+@pytest.mark.case("NVR-EVENT-MASKED", kills=("event-unmasked",))
+def test_a_second_event_of_a_type_is_masked(hosts: tuple[ReservingHost, ReservingHost]) -> None:
+    _reported(hosts)
+    first, second = hosts
+    cid = second.session.admin.submit(admin.async_event())
+    _release_again(first)
+    _not_reported(second, cid, "before its log page was read")
+
+
+@pytest.mark.case("NVR-EVENT-RETAINED", section="Base 5.2.12", kills=("rae-ignored",))
+def test_an_event_is_retained_by_a_read_with_rae(hosts: tuple[ReservingHost, ReservingHost]) -> None:
+    _reported(hosts)
+    first, second = hosts
+    cid = second.session.admin.submit(admin.async_event())
+    for _ in range(2):
+        assert _page(second, rae=1) in (RESERVATION_RELEASED, 0)  # whether the page stays is the controller's
+    _release_again(first)
+    _not_reported(second, cid, "after its log page was read with RAE set to 1")
+
+
+@pytest.mark.parametrize("before", [
+    pytest.param(0, marks=pytest.mark.case(
+        "NVR-EVENT-CLEARED", kills=("rae-forced", "event-masked-for-good"))),
+    pytest.param(1, marks=pytest.mark.case("NVR-EVENT-CLEARED-LATER", kills=("rae-forced", "rae-kept"))),
+])  # fmt: skip
+@pytest.mark.case(section="Base 5.2.12")
+def test_an_event_is_cleared_by_a_read_without_rae(
+    hosts: tuple[ReservingHost, ReservingHost], before: int
+) -> None:
+    """The next event is reported; ``before`` is how many reads with RAE set to 1 come first."""
+    _reported(hosts)
+    first, second = hosts
+    for _ in range(before):
+        _page(second, rae=1)
+    left = [_page(second, rae=0) for _ in range(MOST)]
+    assert left[-1] == 0, f"5.2.12.1.35: one release has left {MOST} log pages of types {left}"
+    cid = second.session.admin.submit(admin.async_event())
+    _release_again(first)
+    event = second.session.admin.wait(cid).cqe.dw0
+    assert event >> 16 & 0xFF == LogPage.RESERVATION_NOTIFICATION, (
+        f"5.2.2: the event after the first one was cleared is {event:#x}"
+    )
