@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from storagetest.suites.conformance.smb2.support import open_directory
+from storagetest.suites.conformance.smb2.support import NO_LINKS, open_directory
 from storagetest.wire.sequences.names import ROOT, Feature, NameStep, Outcome
 from storagetest.wire.smb2.client import SmbFile, Tree
 from storagetest.wire.smb2.codes import Access, Disposition, FileInfo, Options, SmbStatus
