@@ -87,6 +87,7 @@ def test_an_open_of_an_old_file_claims_a_size_of_zero_alone(nfs, here):
     "OPEN-OLD",
     "16.16",
     "18.16.3",
+    level="SHOULD",
     over={
         "SIZE": {FATTR4_SIZE: 5},
         "MODE": {FATTR4_MODE: 0o640},
@@ -95,7 +96,10 @@ def test_an_open_of_an_old_file_claims_a_size_of_zero_alone(nfs, here):
     no_mutant_reason="NFS-Ganesha, the target of the mutants, breaks this rule itself",
 )
 def test_an_open_of_an_old_file_claims_what_it_set(nfs, here, what):
-    """UNCHECKED4 sets the size of a file that exists to zero if that was sent, and no other attribute."""
+    """UNCHECKED4 sets the size of a file that exists to zero if that was sent, and no other attribute.
+
+    The text calls attrset that which was set, and servers return what was sent.
+    """
     open_old(nfs, here, what)
 
 
