@@ -205,7 +205,7 @@ def test_exchange_marks_both_directories(client_dir):
         paths = [client_dir / name for name in names]
         files = [
             path for path in paths if path.is_file()
-        ]  # a directory has another parent, and may be marked
+        ]  # a directory gets another parent: it may be marked
         kept = sorted(os.stat(path).st_mtime_ns for path in files)
         tick = wait_clock_tick(client_dir)
         supported("RENAME_EXCHANGE", renameat2, paths[0], paths[1], RENAME_EXCHANGE)
@@ -232,8 +232,8 @@ def wait_until_interrupted(path):
 
     signal.signal(signal.SIGALRM, interrupt)
     descriptor = os.open(path, os.O_RDWR)
-    signal.setitimer(signal.ITIMER_REAL, 0.05)
     try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
         fcntl.lockf(descriptor, fcntl.LOCK_EX)
     except Interrupted:
         Path(f"{path}-interrupted").touch()
