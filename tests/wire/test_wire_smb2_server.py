@@ -69,6 +69,15 @@ def test_a_file_is_written_and_read_in_every_dialect(connect, server, dialect, p
     assert not list(server.path.iterdir())
 
 
+@pytest.mark.parametrize("dialect", [Dialect.SMB_2_0_2, Dialect.SMB_2_1])
+def test_encryption_that_a_dialect_does_not_have_is_a_fault_of_the_server(connect, server, dialect):
+    connection = connect()
+    connection.negotiate([dialect])
+    session = log_on(connection, server, encrypts=True)  # as after SMB2_SESSION_FLAG_ENCRYPT_DATA
+    with pytest.raises(RemoteProtocolError, match=f"requires encryption .* dialect {dialect:#x} .* no keys"):
+        session.tree(SHARE)
+
+
 @pytest.mark.parametrize("cipher", Cipher)
 def test_every_cipher_reads_an_encrypted_share(connect, server, cipher):
     connection = connect()
