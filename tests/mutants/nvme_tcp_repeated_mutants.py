@@ -147,6 +147,10 @@ def unwrapped_head(through: ProxyConnection, command: Command | None, cqe: Cqe) 
 
 target("sqhd-not-wrapped | Base 4.2.1 | SQHD exceeds the size of the queue", response(unwrapped_head))
 target(
+    "sqhd-skips-0 | Base 4.2.1 | SQHD is never 0",
+    response(lambda t, c, cqe: replace(cqe, sqhd=1) if not cqe.sqhd else None),
+)
+target(
     "cid-high-cut | Base 4.2.1 | bit 15 of CID is lost in the completion",
     response(lambda t, c, cqe: replace(cqe, cid=cqe.cid & 0x7FFF) if cqe.cid & 0x8000 else None),
 )

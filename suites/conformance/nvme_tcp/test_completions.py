@@ -88,12 +88,16 @@ def test_reserved_fields_of_completions_of_failed_admin_commands_are_zero(sessio
     assert not session.admin.faults, "; ".join(session.admin.faults)
 
 
-@pytest.mark.case("NVT-CQE-SQHD", section="Base 4.2.1", kills=("sqhd-not-wrapped",))
-def test_sqhd_stays_within_the_queue(session: ControllerSession, scratch: Scratch) -> None:
+@pytest.mark.case("NVT-CQE-SQHD", section="Base 4.2.1", kills=("sqhd-not-wrapped", "sqhd-skips-0"))
+def test_sqhd_moves_by_one_and_wraps_at_the_end_of_the_queue(
+    session: ControllerSession, scratch: Scratch
+) -> None:
     queue = session.io_queue(sqsize=7)
     heads = [queue.run(io.flush(scratch.nsid)).cqe.sqhd for _ in range(20)]
     assert queue.sqsize is not None
     assert max(heads) <= queue.sqsize, f"4.2.1: a queue of {queue.sqsize + 1} entries, but SQHD was {heads}"
+    steps = {(after - before) % (queue.sqsize + 1) for before, after in itertools.pairwise(heads)}
+    assert steps == {1}, f"4.2.1: one command moves SQHD by one, but it was {heads}"
 
 
 @pytest.mark.case("NVT-CQE-SQHD-EACH", section="Base 4.2.1", kills=("second-queue-sqhd",))
