@@ -55,7 +55,7 @@ def test_fstatvfs_agrees_with_statvfs(client_dir):
 def test_written_data_reduce_the_free_blocks(client_dir):
     """f_bfree counts free blocks: 8 MiB of incompressible data on the target leave fewer.
 
-    Others may free space in the meantime, so that the data are written up to three times. syncfs(2): a file
+    Others may free space in the meantime, so that the data are written up to eight times. syncfs(2): a file
     system may count the blocks of data when it commits them, after fsync().
     """
 
@@ -64,7 +64,7 @@ def test_written_data_reduce_the_free_blocks(client_dir):
         return result.f_bfree * result.f_frsize
 
     changes = []
-    for turn in range(3):
+    for turn in range(8):
         before = free()
         with open_fd(client_dir / f"f{turn}", os.O_CREAT | os.O_WRONLY) as descriptor:
             for _ in range(8):
@@ -74,7 +74,7 @@ def test_written_data_reduce_the_free_blocks(client_dir):
             changes.append(free() - before)
         if changes[-1] <= -(4 << 20):
             return
-    raise AssertionError(f"8 MiB written three times change the free bytes by {changes}")
+    raise AssertionError(f"8 MiB written eight times change the free bytes by {changes}")
 
 
 @pytest.mark.case("PSX-STATVFS-RDONLY", section="POSIX.1-2024 <sys/statvfs.h>: ST_RDONLY")
