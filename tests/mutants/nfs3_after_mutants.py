@@ -1,7 +1,5 @@
 """Broken rules of RFC 1813 that earlier cases missed: what replies state after a change, and limits."""
 
-# a mutant is a row of a table
-
 from __future__ import annotations
 
 from dataclasses import replace

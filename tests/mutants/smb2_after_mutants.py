@@ -1,7 +1,5 @@
 """Broken rules of MS-SMB2, MS-FSA and MS-FSCC that earlier cases missed: what is stated after a change."""
 
-# a mutant is a row of a table
-
 from __future__ import annotations
 
 import struct

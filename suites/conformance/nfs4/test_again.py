@@ -250,6 +250,7 @@ def test_each_entry_of_every_page_has_the_attributes_of_its_file(nfs, here):
     for name, fileid in fileids.items():
         assert found[name].get(FATTR4_FILEID) == fileid, f"{name!r} has another fileid in READDIR"
     stated = [found[name].get(FATTR4_FILEHANDLE) for name in fileids]
+    assert None not in stated, "an entry has no filehandle, which was asked for"
     for (name, fileid), of_handle in zip(fileids.items(), here.read_each(stated, FATTR4_FILEID), strict=True):
         assert of_handle == fileid, f"{name!r}: another file's handle"
 
