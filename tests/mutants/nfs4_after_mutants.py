@@ -36,14 +36,19 @@ def open_old_attrset(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> A
     "open-old-truncates | 18.16.3 | an OPEN with UNCHECKED4 and no size truncates the file", part="request"
 )
 def open_old_truncates(talk: Nfs4ProxyConnection, arguments: COMPOUND4args) -> COMPOUND4args:
-    out = []
-    for one in arguments.argarray:
-        value: Any = one.value
-        if opname(one) == "OPEN" and _unchecked(value) and not value.openhow.value.value.attrmask:
-            size = encode_attributes({types.FATTR4_SIZE: 0})
-            out.append(replace(one, value=put(value, "openhow.value.value", size)))
-        else:
-            out.append(one)
+    def cut(value: Any) -> Any:
+        if not _unchecked(value) or value.openhow.value.value.attrmask:
+            return value
+        return put(value, "openhow.value.value", encode_attributes({types.FATTR4_SIZE: 0}))
+
+    return _with_opens(arguments, cut)
+
+
+def _with_opens(arguments: COMPOUND4args, change: Callable[[Any], Any]) -> COMPOUND4args:
+    """Return the request with another argument of each OPEN."""
+    out = (
+        replace(one, value=change(one.value)) if opname(one) == "OPEN" else one for one in arguments.argarray
+    )
     return replace(arguments, argarray=tuple(out))
 
 
@@ -124,17 +129,12 @@ def readdir_removed_again(talk: Nfs4ProxyConnection, argument: Any, result: Any)
     "exclusive-half | 18.16.3 | only half of the verifier of an exclusive create is compared", part="request"
 )
 def exclusive_half(talk: Nfs4ProxyConnection, arguments: COMPOUND4args) -> COMPOUND4args:
-    out = []
-    for one in arguments.argarray:
-        value: Any = one.value
-        if opname(one) == "OPEN" and value.openhow.opentype == opentype4.OPEN4_CREATE:
-            out.append(replace(one, value=_first_half(talk, value)))
-        else:
-            out.append(one)
-    return replace(arguments, argarray=tuple(out))
+    return _with_opens(arguments, lambda value: _first_half(talk, value))
 
 
 def _first_half(talk: Nfs4ProxyConnection, argument: Any) -> Any:
+    if argument.openhow.opentype != opentype4.OPEN4_CREATE:
+        return argument
     how = argument.openhow.value
     path = {
         createmode4.EXCLUSIVE4: "openhow.value.value",
