@@ -6,7 +6,7 @@ All that a run creates is in one directory in the export, which is removed at th
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -192,6 +192,21 @@ class Arranged:
     def directory(self, name: bytes = b"directory", *, mode: int = 0o755) -> bytes:
         """Make a directory, and return its handle."""
         return self.other(name, nfs_ftype4.NF4DIR, {FATTR4_MODE: mode})
+
+    def directories(self, names: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Make directories, many by one COMPOUND, and return their handles by name."""
+        handles, most = dict[bytes, bytes](), max(1, most_operations(self.nfs) // 3)
+        for at in range(0, len(names), most):
+            some = names[at : at + most]
+            each = [
+                (putfh(self.handle), create(one, nfs_ftype4.NF4DIR, {FATTR4_MODE: 0o755}), GETFH)
+                for one in some
+            ]
+            done = ok(self.nfs.compound(*itertools.chain(*each)))
+            handles |= {
+                name: one.value.value.object for name, one in zip(some, done.results[2::3], strict=True)
+            }
+        return handles
 
     def symlink(self, name: bytes = b"symlink", text: bytes = b"target") -> bytes:
         """Make a symbolic link, and return its handle."""

@@ -234,9 +234,7 @@ def test_a_file_that_can_be_removed_has_delete_in_access(bench, version, here):
 )
 def test_a_listing_goes_on_after_entries_of_its_page_were_removed(nfs, here, observe, what):
     """The names that stay are listed once, or the server states that its cookies are no longer valid."""
-    wanted = {b"name-%02d" % at for at in range(40)}
-    for name in sorted(wanted):
-        here.file(name)
+    wanted = here.directories([b"name-%02d" % at for at in range(40)])
     first = ok(nfs.compound(putfh(here.handle), readdir(dircount=800, maxcount=800)))["READDIR"]
     page = first.reply.entries
     assert page, "the first page has no entries"

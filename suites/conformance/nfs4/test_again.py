@@ -230,7 +230,7 @@ def test_change_info_that_is_atomic_is_that_of_the_directory(nfs, here, what):
     kills=("readdir-later-attributes", "readdir-later-maxcount"),
 )
 def test_each_entry_of_every_page_has_the_attributes_of_its_file(nfs, here):
-    wanted = {name: here.directory(name) for name in (b"name-%02d" % at for at in range(60))}
+    wanted = here.directories([b"name-%02d" % at for at in range(60)])
     cookie, verifier, found = 0, bytes(8), {}
     for _ in range(len(wanted) + 1):
         asked = readdir(

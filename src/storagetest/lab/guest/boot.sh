@@ -20,7 +20,8 @@ ip link set eth0 up
 ip address add "$LAB_ADDRESS/24" dev eth0
 ip link set eth1 up
 ip address add 10.0.2.15/24 dev eth1
-/usr/sbin/sshd -f /run/lab/sshd_config || echo "storagetest: failed: sshd"
+# -r: a connection is served by a fork, not by a new program; in emulation that is half of a login (0.9 to 0.45 s).
+/usr/sbin/sshd -r -f /run/lab/sshd_config || echo "storagetest: failed: sshd"
 cp /run/lab/hosts /etc/hosts
 echo "$LAB_HOSTNAME" >/etc/hostname
 ln -sf /proc/self/mounts /etc/mtab

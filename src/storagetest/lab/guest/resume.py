@@ -42,19 +42,14 @@ def write_files(files: dict[str, str]) -> None:
 
 
 def restart_sshd() -> None:
-    """Replace the SSH server, which has read its host key; return when the new one listens."""
-    os.kill(int(PID_FILE.read_text()), signal.SIGTERM)
-    wait_for_pid_file(exists=False)  # sshd removes the file when it ends, and writes it when it listens
-    subprocess.run(["/usr/sbin/sshd", "-f", "/run/lab/sshd_config"], check=True, timeout=TIMEOUT)
-    wait_for_pid_file(exists=True)
-
-
-def wait_for_pid_file(*, exists: bool) -> None:
-    """Wait until sshd's pid file exists, or no longer exists."""
+    """Make the SSH server read its new host key; return when it listens (sshd(8): SIGHUP executes it again)."""
+    process = int(PID_FILE.read_text())
+    PID_FILE.unlink()
+    os.kill(process, signal.SIGHUP)
     end = time.monotonic() + TIMEOUT
-    while PID_FILE.exists() != exists:
+    while not PID_FILE.exists():  # sshd writes it when it listens
         if time.monotonic() > end:
-            raise TimeoutError(f"sshd did not {'start' if exists else 'end'} within {TIMEOUT:g} s")
+            raise TimeoutError(f"sshd did not start again within {TIMEOUT:g} s")
         time.sleep(0.01)
 
 
