@@ -150,7 +150,11 @@ def test_a_session_counts_its_slots(bench: Nfs4Harness, minor: int) -> None:
     assert nfs.session is not None
     for slot in (0, 0, 1):
         ok(nfs.compound(PUTROOTFH, slot=slot))
-    assert nfs.session.next == {0: 4, 1: 2}, "RECLAIM_COMPLETE was the first"
+    assert nfs.session.next == {0: 3, 1: 2}
+    StateOwner(nfs).try_open(export(nfs), b"absent")
+    assert nfs.session.next == {0: 6, 1: 2}, "RECLAIM_COMPLETE, OPEN and the look at the export"
+    StateOwner(nfs).try_open(export(nfs), b"absent")
+    assert nfs.session.next == {0: 8, 1: 2}, "RECLAIM_COMPLETE is sent once"
 
 
 def test_a_field_of_a_compound_is_overridden(bench: Nfs4Harness) -> None:

@@ -21,7 +21,7 @@ class Conflict:
         """Return the reply to the request, and after NFS4ERR_DELAY that to its repetitions."""
         session = session_of(self.nfs)
         result = self.nfs.rpc.receive(self.xid).result
-        session.next[0] = session.next.get(0, 1) + 1
+        session.advance()
         if result.status == nfsstat4.NFS4ERR_DELAY:
             return self.nfs.compound(*self.ops)
         return Done(result)

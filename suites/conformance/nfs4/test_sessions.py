@@ -255,7 +255,7 @@ def test_a_second_session_leaves_the_first_one(nfs):
     second = another_session(nfs)
     for session in (session_of(nfs), second):
         ok(nfs.raw(op("SEQUENCE", session.sequence()), PUTROOTFH))
-        session.next[0] = session.next.get(0, 1) + 1
+        session.advance()
     ok(nfs.raw(destroy_session(nfs, second)))
 
 
@@ -296,7 +296,7 @@ def test_a_connection_is_bound_to_the_fore_channel(bench, nfs, version):
     assert found.bctsr_dir == channel_dir_from_server4.CDFS4_FORE
     assert found.bctsr_sessid == session_of(nfs).id
     ok(other.raw(op("SEQUENCE", session_of(nfs).sequence()), PUTROOTFH))
-    nfs.session.next[0] += 1
+    nfs.session.advance()
 
 
 @rule(
@@ -349,7 +349,7 @@ def test_a_connection_that_is_bound_already_is_accepted(bench, nfs, version):
 @rule("BIND-IMPLICIT", "", "18.34.3", kills=("seq-not-bound",))
 def test_sequence_associates_a_connection_without_state_protection(bench, nfs, version):
     ok(bench.new(version).raw(op("SEQUENCE", session_of(nfs).sequence()), PUTROOTFH))
-    nfs.session.next[0] += 1
+    nfs.session.advance()
 
 
 @rule("RECONNECT", "", "2.10.5.1", kills=("reconnect-ends",))

@@ -390,7 +390,7 @@ def test_requests_on_all_slots_are_executed_at_the_same_time(nfs, here):
         done = ok(Done(rpc.receive(xid).result))
         assert done["SEQUENCE"].sr_slotid == slot
         assert here.find(f"{slot}".encode()) == done["GETFH"].object
-        session.next[slot] = session.next.get(slot, 1) + 1
+        session.advance(slot)
 
 
 @rule("PARALLEL-RETRY", "", "2.10.6.2", kills=("parallel-executed",))
@@ -400,7 +400,7 @@ def test_a_retry_before_the_reply_is_not_executed(nfs, here, observe):
     argument = COMPOUND4args(b"", nfs.minor, ops)
     procedure = rpc.procedure("COMPOUND")
     xids = [rpc.send(procedure, rpc.encode("COMPOUND", argument)) for _ in range(3)]
-    session.next[0] += 1
+    session.advance()
     replies = [rpc.receive(xid).result for xid in xids]
     observe(", ".join(sorted({one.status.name for one in replies})))
     done = [one for one in replies if one.status == nfsstat4.NFS4_OK]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,6 +61,15 @@ _PAUSE = 0.2
 """Seconds before a COMPOUND that ended with NFS4ERR_DELAY is repeated (chosen)."""
 
 _LATER = (nfsstat4.NFS4ERR_DELAY, nfsstat4.NFS4ERR_GRACE)
+
+_AFTER_RECLAIMS = (
+    nfs_opnum4.OP_OPEN,
+    nfs_opnum4.OP_GET_DIR_DELEGATION,
+    nfs_opnum4.OP_LAYOUTGET,
+    nfs_opnum4.OP_RECLAIM_COMPLETE,
+    nfs_opnum4.OP_WANT_DELEGATION,
+)
+"""Operations that a client may send only after RECLAIM_COMPLETE: they obtain state without an older one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +139,10 @@ def refused(done: Done, *statuses: nfsstat4) -> Done:
     return done
 
 
+def _has(ops: Iterable[nfs_argop4], *numbers: nfs_opnum4) -> bool:
+    return any(one.argop in numbers for one in ops)
+
+
 @dataclass
 class Session:
     """A session: its id, the attributes that the server chose, and the next sequence id of each slot."""
@@ -143,6 +157,10 @@ class Session:
         """Return the arguments of the next SEQUENCE on ``slot``."""
         return SEQUENCE4args(self.id, self.next.get(slot, 1), slot, max(slot, *self.next, 0), cache)
 
+    def advance(self, slot: int = 0) -> None:
+        """Count a SEQUENCE on ``slot`` that was executed."""
+        self.next[slot] = self.next.get(slot, 1) % 0xFFFFFFFF + 1
+
 
 class Nfs4Client:
     """COMPOUNDs of ``minor`` on ``rpc``. ``owner`` identifies the client; each instance has its own."""
@@ -155,12 +173,15 @@ class Nfs4Client:
         self.clientid = 0
         self.session: Session | None = None
         self.exchanged: Any = None
+        self._reclaims_due = False
+        self._opens = False
 
     # COMPOUND
 
     def raw(self, *ops: nfs_argop4, tag: bytes = b"", minor: int | None = None) -> Done:
         """Execute the operations as they are, without SEQUENCE."""
         number = self.minor if minor is None else minor
+        self._opens |= _has(ops, nfs_opnum4.OP_OPEN)
         reply = self.rpc.ask("COMPOUND", COMPOUND4args(tag, number, ops))
         if reply.accepted != accept_stat.SUCCESS:
             raise RpcError("COMPOUND", reply)
@@ -180,6 +201,7 @@ class Nfs4Client:
     def _once(self, ops: tuple[nfs_argop4, ...], tag: bytes, slot: int, cache: bool) -> Done:
         if self.session is None:
             return self.raw(*ops, tag=tag)
+        self._complete_reclaims(ops)
         sequence = self.session.sequence(slot, cache=cache)
         done = self.raw(op("SEQUENCE", sequence), *ops, tag=tag)
         if done.results and status_of(done.results[0]) == nfsstat4.NFS4_OK:
@@ -193,7 +215,9 @@ class Nfs4Client:
 
         Its fields are ``tag``, ``minorversion``, ``argarray.length``, ``argarray[0].argop`` and so on.
         """
+        self._opens |= _has(ops, nfs_opnum4.OP_OPEN)
         if self.session is not None:
+            self._complete_reclaims(ops)
             ops = (op("SEQUENCE", self.session.sequence(slot)), *ops)
         return self.rpc.encode("COMPOUND", COMPOUND4args(tag, self.minor, ops))
 
@@ -203,20 +227,30 @@ class Nfs4Client:
         if reply.result is not None and self.session is not None and reply.result.resarray:
             first = reply.result.resarray[0]
             if first.resop == nfs_opnum4.OP_SEQUENCE and status_of(first) == nfsstat4.NFS4_OK:
-                self.session.next[slot] = self.session.next.get(slot, 1) + 1
+                self.session.advance(slot)
         return reply
 
     # Client id and session
 
     def establish(self, **attributes: Any) -> Nfs4Client:
-        """Get a client id, and with minor version 1 or 2 a session whose reclaims are complete."""
+        """Get a client id, and with minor version 1 or 2 a session.
+
+        RECLAIM_COMPLETE precedes the first operation that needs it (RFC 8881 18.51.3). Most clients need
+        none, and a server writes to stable storage then.
+        """
         if self.minor == 0:
             self.confirm(ok(self.setclientid())["SETCLIENTID"])
             return self
         self.exchange()
         self.create_session(**attributes)
-        ok(self.compound(op("RECLAIM_COMPLETE", RECLAIM_COMPLETE4args(False))))
+        self._reclaims_due = True
         return self
+
+    def _complete_reclaims(self, ops: tuple[nfs_argop4, ...]) -> None:
+        """Send RECLAIM_COMPLETE if it is due before ``ops``."""
+        if self._reclaims_due and _has(ops, *_AFTER_RECLAIMS):
+            self._reclaims_due = False
+            ok(self.compound(op("RECLAIM_COMPLETE", RECLAIM_COMPLETE4args(False))))
 
     def setclientid(
         self, *, callback: netaddr4 = NO_CALLBACK, program: int = CB_PROGRAM, ident: int = 1
@@ -233,6 +267,7 @@ class Nfs4Client:
 
     def exchange(self) -> Any:
         """EXCHANGE_ID (RFC 8881 18.35); keep the client id, and return the result."""
+        self._reclaims_due = False  # of the client id before
         self.exchanged = ok(self.raw(self.exchange_id()))["EXCHANGE_ID"]
         self.clientid = self.exchanged.eir_clientid
         return self.exchanged
@@ -281,7 +316,7 @@ class Nfs4Client:
 
     def dispose(self) -> None:
         """Destroy the session and the client id; with minor version 0, the state, by another incarnation."""
-        if self.minor == 0 and self.clientid and self.rpc.link.is_open:
+        if self.minor == 0 and self.clientid and self._opens and self.rpc.link.is_open:
             self.verifier = secrets.token_bytes(8)
             self.establish()  # its confirmation releases all opens and locks (RFC 7530 16.34.5)
         if self.minor and self.session is not None and self.rpc.link.is_open:
