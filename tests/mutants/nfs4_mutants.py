@@ -3,6 +3,7 @@
 import nfs4_after_mutants
 import nfs4_attribute_mutants
 import nfs4_callback_mutants
+import nfs4_confirm_mutants
 import nfs4_fresh_mutants
 import nfs4_io_mutants
 import nfs4_lease_mutants
@@ -35,6 +36,7 @@ __all__ = [
     "nfs4_after_mutants",
     "nfs4_attribute_mutants",
     "nfs4_callback_mutants",
+    "nfs4_confirm_mutants",
     "nfs4_fresh_mutants",
     "nfs4_io_mutants",
     "nfs4_lease_mutants",
