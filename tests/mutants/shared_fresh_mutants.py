@@ -9,7 +9,7 @@ from functools import partial
 
 from fuse_locks import FREE, WRITE, Held, Locking
 from fuse_passthrough import Attributes, PassThrough
-from fuse_protocol import Call, Created
+from fuse_protocol import Call, Created, Opened
 from posix_rules import mutant as enter
 from shared_later_mutants import MUTANTS as LATER
 from shared_later_mutants import Kept
@@ -104,17 +104,17 @@ class TwoMovedInAbsent(Kept):
 
 
 class _OldFields(Kept):
-    """``fields`` of a file are those that this mount has seen first, unless it changes the file itself."""
+    """``fields`` of a file are those that this mount has seen first, unless it sets attributes itself."""
 
     fields: tuple[str, ...] = ()
+    of_directories = False
 
     def getattr(self, call: Call, node: int, handle: int | None) -> Attributes:
         found = super().getattr(call, node, handle)
         first: dict[int, dict[str, int]] = self.__dict__.setdefault("first", {})
-        if not stat.S_ISDIR(found.mode):
-            for field, value in first.setdefault(
-                node, {one: getattr(found, one) for one in self.fields}
-            ).items():
+        if stat.S_ISDIR(found.mode) == self.of_directories:
+            now = {one: getattr(found, one) for one in self.fields}
+            for field, value in first.setdefault(node, now).items():
                 setattr(found, field, value)
         return found
 
@@ -135,3 +135,63 @@ class TwoOwnerOld(_OldFields):
 @apart("two-ctime-old | RFC 7530 10.6 | ctime of a file is that of the first look")
 class TwoCtimeOld(_OldFields):
     fields = ("ctime",)
+
+
+class _OldFieldsOfDirectories(_OldFields):
+    of_directories = True
+
+    def create(self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int) -> Created:
+        self.__dict__.setdefault("first", {}).pop(parent, None)
+        return super().create(call, parent, name, flags, mode, umask)
+
+    def mkdir(self, call: Call, parent: int, name: bytes, mode: int, umask: int) -> int:
+        self.__dict__.setdefault("first", {}).pop(parent, None)
+        return super().mkdir(call, parent, name, mode, umask)
+
+
+@apart("two-directory-time-old | RFC 7530 10.6 | mtime of a directory is that of the first look")
+class TwoDirectoryTimeOld(_OldFieldsOfDirectories):
+    fields = ("mtime",)
+
+
+@apart(
+    "two-directory-links-old | RFC 7530 10.6 | the count of links of a directory is that of the first look"
+)
+class TwoDirectoryLinksOld(_OldFieldsOfDirectories):
+    fields = ("nlink",)
+
+
+@apart("two-zeroes-unseen | close-to-open | data that this client has read stays where another made zeroes")
+class TwoZeroesUnseen(Kept):
+    def read(self, call: Call, node: int, handle: int, offset: int, size: int) -> bytes:
+        known: dict[tuple[int, int], bytes] = self.__dict__.setdefault("known", {})
+        data = super().read(call, node, handle, offset, size)
+        old = known.get((node, offset), b"").ljust(len(data), b"\0")
+        known[node, offset] = bytes(new or was for new, was in zip(data, old, strict=False))
+        return known[node, offset]
+
+    def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
+        self.__dict__.pop("known", None)
+        return super().write(call, node, handle, offset, data)
+
+
+@apart(
+    "two-data-by-name | close-to-open | data of a file with two links is that first read through each name"
+)
+class TwoDataByName(Kept):
+    def lookup(self, call: Call, parent: int, name: bytes) -> int:
+        self.__dict__["last"] = (parent, name)
+        return super().lookup(call, parent, name)
+
+    def open(self, call: Call, node: int, flags: int) -> Opened:
+        opened = super().open(call, node, flags)
+        self.__dict__.setdefault("names", {})[opened.handle] = self.__dict__.get("last")
+        return opened
+
+    def read(self, call: Call, node: int, handle: int, offset: int, size: int) -> bytes:
+        data = super().read(call, node, handle, offset, size)
+        if os.fstat(handle).st_nlink < 2:
+            return data
+        key = self.__dict__.get("names", {}).get(handle), offset
+        found: bytes = self.__dict__.setdefault("known", {}).setdefault(key, data)
+        return found
