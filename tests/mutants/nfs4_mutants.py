@@ -16,6 +16,7 @@ import nfs4_session_mutants
 import nfs4_stated_mutants
 import nfs4_unseen_mutants
 import nfs4_v42_mutants
+import nfs4_xattr_mutants
 from nfs4_proxy_connection import MUTANTS as ALL
 from nfs4_security_mutants import MUTANTS as SECURITY_MUTANTS
 
@@ -49,4 +50,5 @@ __all__ = [
     "nfs4_stated_mutants",
     "nfs4_unseen_mutants",
     "nfs4_v42_mutants",
+    "nfs4_xattr_mutants",
 ]

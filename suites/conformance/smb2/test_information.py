@@ -259,6 +259,29 @@ def test_a_class_that_is_not_defined_is_an_invalid_class(file, kind, info_class)
     expect(file.query(info_class, kind=kind), SmbStatus.INVALID_INFO_CLASS)
 
 
+OTHER_USE = (SmbStatus.INVALID_INFO_CLASS, SmbStatus.INVALID_PARAMETER, SmbStatus.NOT_SUPPORTED)
+"""What a class is refused with that is not for this use, or that a file system does not have at all."""
+
+
+@pytest.mark.parametrize(
+    "info_class",
+    [
+        *(
+            case(f"SMB-INFO-SET-ONLY-{named(one)}", one, kills=REFUSED)
+            for one in (FileInfo.RENAME, FileInfo.LINK, FileInfo.VALID_DATA_LENGTH)
+        ),
+        *(
+            case(f"SMB-INFO-SET-ONLY-{named(one)}", one, no_mutant_reason="smbd breaks this rule itself")
+            for one in (FileInfo.DISPOSITION, FileInfo.ALLOCATION, FileInfo.END_OF_FILE)
+        ),
+    ],
+)
+@pytest.mark.case(section="MS-FSCC 2.4")
+def test_a_class_that_is_set_alone_is_not_queried(file, info_class):
+    """The server refuses a query of a class whose only use is to be set."""
+    expect(file.query(info_class), *OTHER_USE)
+
+
 @pytest.mark.parametrize(
     "info_class",
     [
@@ -412,6 +435,32 @@ def test_a_file_does_not_become_a_directory(file):
 @pytest.mark.case("SMB-SET-UNKNOWN", kills=("accepts-set-info", "status-set-info"), level="SHOULD")
 def test_a_class_that_is_not_defined_is_not_set(file):
     expect(file.set(200, bytes(8)), SmbStatus.INVALID_INFO_CLASS, SmbStatus.NOT_SUPPORTED)
+
+
+@pytest.mark.parametrize(
+    ("info_class", "size"),
+    [
+        case(f"SMB-SET-QUERY-ONLY-{named(one)}", one, size, kills=NOT_SET)
+        for one, size in {
+            FileInfo.STANDARD: 24,
+            FileInfo.INTERNAL: 8,
+            FileInfo.EA: 4,
+            FileInfo.ACCESS: 4,
+            FileInfo.ALIGNMENT: 4,
+            FileInfo.ALL: 104,
+            FileInfo.STREAM: 24,
+            FileInfo.COMPRESSION: 16,
+            FileInfo.NETWORK_OPEN: 56,
+            FileInfo.ATTRIBUTE_TAG: 8,
+        }.items()
+    ],
+)
+@pytest.mark.case(section="MS-FSCC 2.4")
+def test_a_class_that_is_queried_alone_is_not_set(file, info_class, size):
+    """The server refuses to set a class whose only use is to be queried, and the file remains."""
+    before = expect(file.query(FileInfo.STANDARD)).buffer
+    expect(file.set(info_class, bytes(size)), *OTHER_USE)
+    assert expect(file.query(FileInfo.STANDARD)).buffer == before
 
 
 # Security descriptors
