@@ -3,6 +3,7 @@
 import nfs4_after_mutants
 import nfs4_attribute_mutants
 import nfs4_callback_mutants
+import nfs4_confirm_mutants
 import nfs4_fresh_mutants
 import nfs4_io_mutants
 import nfs4_lease_mutants
@@ -15,6 +16,7 @@ import nfs4_session_mutants
 import nfs4_stated_mutants
 import nfs4_unseen_mutants
 import nfs4_v42_mutants
+import nfs4_xattr_mutants
 from nfs4_proxy_connection import MUTANTS as ALL
 from nfs4_security_mutants import MUTANTS as SECURITY_MUTANTS
 
@@ -35,6 +37,7 @@ __all__ = [
     "nfs4_after_mutants",
     "nfs4_attribute_mutants",
     "nfs4_callback_mutants",
+    "nfs4_confirm_mutants",
     "nfs4_fresh_mutants",
     "nfs4_io_mutants",
     "nfs4_lease_mutants",
@@ -47,4 +50,5 @@ __all__ = [
     "nfs4_stated_mutants",
     "nfs4_unseen_mutants",
     "nfs4_v42_mutants",
+    "nfs4_xattr_mutants",
 ]

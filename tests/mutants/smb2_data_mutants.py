@@ -166,6 +166,20 @@ _set_info(
     FileInfo.BASIC,
     lambda message: put(message.raw, message["buffer_offset"], bytes(36)),
 )
+
+
+def _special_as_time(message: SmbMessage) -> bytes:
+    """Replace -1 and -2 by a time, as a server does that takes them for one."""
+    data, at = message.raw, message["buffer_offset"]
+    for place in range(at, at + 24, 8):
+        if int.from_bytes(data[place : place + 8], "little", signed=True) in (-1, -2):
+            data = put(data, place, (0x01D8_0000_0000_0000).to_bytes(8, "little"))
+    return data
+
+
+_set_info(
+    "special-times-stored | MS-FSCC 2.4.7 | -1 and -2 are stored as times", FileInfo.BASIC, _special_as_time
+)
 _set_info(
     "disposition-ignored | MS-FSA 2.1.5.15.3 | a disposition is not set",
     FileInfo.DISPOSITION,

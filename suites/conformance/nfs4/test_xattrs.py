@@ -25,10 +25,11 @@ from storagetest.wire.nfs4.types import (
 
 pytestmark = [pytest.mark.needs("nfs4-wire"), pytest.mark.case(level="MUST")]
 
-DEVIATES = "NFS-Ganesha has no extended attributes, and the lab's knfsd breaks this rule itself"
 EITHER = setxattr_option4.SETXATTR4_EITHER
 CREATE = setxattr_option4.SETXATTR4_CREATE
 REPLACE = setxattr_option4.SETXATTR4_REPLACE
+FIXED = 8 + 4 + 4
+"""Bytes of LISTXATTRS4resok besides the names: cookie, number of names, lxr_eof (RFC 8276 8.4.3)."""
 
 
 class Attributes:
@@ -63,20 +64,32 @@ class Attributes:
         return self._on("LISTXATTRS", LISTXATTRS4args(cookie, maxcount))
 
     def names(self, maxcount: int = 8192) -> list[bytes]:
-        """Return all names, from as many LISTXATTRS as are needed."""
+        """Return all names, from as many LISTXATTRS as are needed.
+
+        Raises AssertionError if a name comes twice, or if a reply that had space for more names ended without
+        lxr_eof, and there are none.
+        """
         names: list[bytes] = []
-        cookie = 0
+        cookie, free = 0, 0
         while True:
             done = self.list(cookie, maxcount)
             if not names and done.status == nfsstat4.NFS4ERR_NOXATTR:
                 return []
             found = ok(done)["LISTXATTRS"]
+            assert found.lxr_names or not names or free < max(map(encoded, names)), (
+                f"8.4.3: lxr_eof is FALSE, {free} bytes of lxa_maxcount are free, and no name follows"
+            )
             names += found.lxr_names
+            assert len(names) == len(set(names)), "8.4.3: LISTXATTRS repeats a name"
             if found.lxr_eof:
                 return names
             assert found.lxr_names, "8.4.3: LISTXATTRS without names that is not at the end"
-            cookie = found.lxr_cookie
-            assert len(names) == len(set(names)), "8.4.3: LISTXATTRS repeats names, so the list has no end"
+            cookie, free = found.lxr_cookie, maxcount - FIXED - sum(map(encoded, found.lxr_names))
+
+
+def encoded(name: bytes) -> int:
+    """Return the bytes that a name takes in a reply: its length, itself, and the padding."""
+    return 4 + (len(name) + 3) // 4 * 4
 
 
 @pytest.fixture
@@ -239,11 +252,33 @@ def test_each_attribute_is_listed_once(xattrs):
     assert sorted(xattrs.names()) == MANY
 
 
-@rule("XATTR-LIST-PARTS", v42="RFC 8276 8.4.3", no_mutant_reason=DEVIATES, over={"64": 64, "128": 128})
+MIXED = sorted(b"attribute-%02d" % at + b"-" * (at * 3 % 30) for at in range(40))
+"""Names of 12 to 41 bytes."""
+LONG = [b"attribute-%02d" % at + b"-" * 48 for at in range(6)]
+KILLS = tuple(f"xattr-page-{one}" for one in ("early-eof", "skips", "repeats", "restarts", "toosmall"))
+PARTS = {"64": (MANY, 64), "128": (MANY, 128), "200": (MANY, 200), "300": (MANY, 300)}
+PARTS |= {"MIXED-112": (MIXED, 112), "MIXED-500": (MIXED, 500)}
+
+
+@rule(
+    "XATTR-LIST-PARTS",
+    v42="RFC 8276 8.4.3",
+    kills=(*KILLS, "xattr-page-late-eof"),
+    over=PARTS,
+)
 def test_each_attribute_is_listed_once_in_small_replies(xattrs, what):
-    for name in MANY:
+    """The last reply alone is at the end, and each cookie leads to the next name."""
+    names, size = what
+    for name in names:
         ok(xattrs.set(name, b"v"))
-    assert sorted(xattrs.names(what)) == MANY
+    assert sorted(xattrs.names(size)) == names
+
+
+@rule("XATTR-LIST-PARTS-ONE", v42="RFC 8276 8.4.3", kills=KILLS)
+def test_each_attribute_is_listed_once_in_replies_of_one_name(xattrs):
+    for name in LONG:
+        ok(xattrs.set(name, b"v"))
+    assert sorted(xattrs.names(100)) == LONG
 
 
 @rule("XATTR-LIST-COUNT", v42="RFC 8276 8.4.3", kills=("xattr-list-big",))
@@ -251,7 +286,7 @@ def test_a_list_is_not_longer_than_maxcount(xattrs):
     for name in MANY:
         ok(xattrs.set(name, b"v"))
     found = ok(xattrs.list(0, 100))["LISTXATTRS"]
-    assert sum(4 + (len(one) + 3) // 4 * 4 for one in found.lxr_names) <= 100
+    assert sum(map(encoded, found.lxr_names)) <= 100
 
 
 @rule("XATTR-LIST-SMALL", v42="RFC 8276 8.4.3", level="SHOULD", kills=("xattr-list-toosmall",))

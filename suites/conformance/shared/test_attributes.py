@@ -9,10 +9,16 @@ from __future__ import annotations
 
 import pytest
 
+from storagetest.errors import DeadlineExceeded
+from storagetest.polling import wait_until
+
 pytestmark = [
     pytest.mark.needs("filesystem", "shared", "two_clients"),
     pytest.mark.case(section="RFC 7530 10.6; nfs(5)", level="MUST", kills=("attributes-never-expire",)),
 ]
+
+OWNER = "1234:4321"
+"""User and group that no process of a case has (chosen)."""
 
 
 @pytest.mark.case("SHR-ATTR-01", kills=("attributes-never-expire", "two-listed-size-old"))
@@ -62,6 +68,43 @@ def test_new_size_and_data_are_seen_through_an_open_file(a, b, crossed_wire, eve
         eventually(lambda: b.pread(fd, 100) == b"two, and longer", "the new data, through the open file")
 
 
+@pytest.mark.case("SHR-ATTR-08", kills=("two-ctime-old",))
+def test_new_change_time_is_seen(a, b, crossed_wire, eventually):
+    a.write_file("f", b"x")
+    before = b.stat("f").ctime_ns
+    with crossed_wire(a, "change"):
+        a.utime("f", 10**18, 10**18)
+    try:
+        wait_until(lambda: _changed(a, before), 2.0, "another time of change", interval=0.01)
+    except DeadlineExceeded:
+        pytest.skip("the client that changes a file sees no new time of change itself")
+    with crossed_wire(b, "query"):
+        eventually(lambda: b.stat("f").ctime_ns != before, "the time of the other client's change")
+
+
+def _changed(session, before: int) -> bool:
+    """Change the file again; return whether its time of change is another one than ``before``."""
+    session.utime("f", 10**18, 10**18)
+    return session.stat("f").ctime_ns != before
+
+
+@pytest.mark.case("SHR-ATTR-09", kills=("two-owner-old",))
+def test_new_owner_is_seen(a, b, crossed_wire, eventually):
+    a.write_file("f", b"x")
+    assert _owner(b) != OWNER
+    status, *_ = a.call("run_program", ["chown", OWNER, "f"], 20)
+    if status != 0 or _owner(a) != OWNER:
+        pytest.skip("the owner cannot be changed here")
+    with crossed_wire(b, "query"):
+        eventually(lambda: _owner(b) == OWNER, "the owner that the other client gave the file")
+
+
+def _owner(session) -> str:
+    """Return user and group of the file."""
+    _, output, _ = session.call("run_program", ["stat", "-c", "%u:%g", "f"], 20)
+    return output.strip()
+
+
 @pytest.mark.slow
 @pytest.mark.case("SHR-ATTR-05", section="RFC 7530 10.8; nfs(5)", kills=("names-never-expire",))
 def test_cached_names_expire(a, b, crossed_wire, eventually):
@@ -93,3 +136,31 @@ def test_cached_symbolic_link_expires(a, b, crossed_wire, eventually):
         a.symlink("two", "f")
     with crossed_wire(b, "query"):
         eventually(lambda: b.readlink("f") == "two", "the symbolic link that the other client made anew")
+
+
+@pytest.mark.slow
+@pytest.mark.case(
+    "SHR-ATTR-07",
+    section="RFC 7530 10.8; nfs(5)",
+    kills=("two-old-directory", "two-moved-directory-stays", "two-moved-in-absent"),
+)
+def test_cached_names_of_directories_expire(a, b, crossed_wire, eventually):
+    """Paths agree with directories that the other client moved, replaced and moved a file into.
+
+    The file is older than the look that did not find its name: only the name is new.
+    """
+    for directory in ("moved", "replaced", "new", "into"):
+        a.mkdir(directory)
+        a.write_file(f"{directory}/f", directory.encode())
+    for directory in ("moved", "replaced"):
+        assert b.exists(f"{directory}/f")
+    assert not b.exists("into/g")
+    with crossed_wire(a, "change"):
+        a.rename("moved", "elsewhere")
+        a.rename("replaced", "old")
+        a.rename("new", "replaced")
+        a.rename("into/f", "into/g")
+    with crossed_wire(b, "query"):
+        eventually(lambda: not b.exists("moved/f"), "that the other client moved a directory")
+        eventually(lambda: b.can_open("into/g"), "the file that the other client moved to an absent name")
+        eventually(lambda: b.read_file("replaced/f") == b"new", "the directory that took another's name")

@@ -216,3 +216,27 @@ def test_second_open_revalidates_data_cached_by_the_first(a, b, crossed_wire):
         a.write_file("f", b"later", O_CREAT)
     b.close(fd)
     assert b.read_file("f") == b"later"
+
+
+@pytest.mark.case(
+    "SHR-CTO-20", kills=("two-zeroes-unseen",), section="RFC 7530 10.3.1; POSIX.1-2024 truncate()"
+)
+def test_open_reads_zeroes_where_data_was_cut_off(a, b, crossed_wire):
+    """A file that was cut and extended to its old size has zeroes behind the cut."""
+    a.write_file("f", b"x" * 9000)
+    assert b.read_file("f") == b"x" * 9000
+    with crossed_wire(a, "change"):
+        a.truncate("f", 100)
+        a.truncate("f", 9000)
+    assert b.read_file("f") == b"x" * 100 + bytes(8900)
+
+
+@pytest.mark.case("SHR-CTO-21", kills=("two-data-by-name",), section="RFC 7530 10.3.1; POSIX.1-2024 link()")
+def test_open_of_each_link_reads_data_written_through_the_other(a, b, crossed_wire):
+    a.write_file("f", b"first")
+    a.link("f", "g")
+    assert b.read_file("f") == b.read_file("g") == b"first"
+    with crossed_wire(a, "write"):
+        a.write_file("g", b"later", O_CREAT)
+    assert b.read_file("f") == b"later"
+    assert b.read_file("g") == b"later"

@@ -147,3 +147,34 @@ def test_created_tree_is_accessible_at_once(a, b, crossed_wire):
     with crossed_wire(b, "query"):
         assert b.read_file("d/e/f") == b"deep"
     assert b.listdir("d") == ["e"]
+
+
+@pytest.mark.case(
+    "SHR-DIR-11",
+    section="RFC 7530 10.6; POSIX.1-2024 open(), O_CREAT",
+    kills=("two-directory-time-old",),
+)
+def test_new_file_marks_the_directory_for_the_other_client(a, b, crossed_wire, eventually):
+    """The directory's time of modification is another one after the other client made a file in it."""
+    a.mkdir("d")
+    a.utime("d", 10**18, 10**18)
+    before = b.stat("d").mtime_ns
+    with crossed_wire(a, "change"):
+        a.write_file("d/f", b"")
+    if a.stat("d").mtime_ns == before:
+        pytest.skip("the client that made the file sees no new time of the directory itself")
+    eventually(lambda: b.stat("d").mtime_ns != before, "the new time of the directory")
+
+
+@pytest.mark.case(
+    "SHR-DIR-12", section="RFC 7530 10.6; POSIX.1-2024 mkdir()", kills=("two-directory-links-old",)
+)
+def test_new_directory_is_counted_in_the_links_of_its_parent(a, b, crossed_wire, eventually):
+    a.mkdir("d")
+    before = b.stat("d").nlink
+    with crossed_wire(a, "change"):
+        a.mkdir("d/e")
+    after = a.stat("d").nlink
+    if after == before:
+        pytest.skip("the links of a directory do not count its directories here")
+    eventually(lambda: b.stat("d").nlink == after, "the new count of links of the directory")

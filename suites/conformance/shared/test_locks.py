@@ -324,3 +324,41 @@ def test_locks_may_be_mandatory(a, b, fds, crossed_wire, observe):
         observe("mandatory: a range locked for writing cannot be read by others")
     else:
         observe("advisory: a client without a lock may read")
+
+
+@pytest.mark.case("SHR-LOCK-29", section="RFC 7530 16.11; fcntl(2) F_GETLK", kills=("getlk-wrong-kind",))
+def test_getlk_reports_a_read_lock_as_one(a, b, fds, crossed_wire):
+    """F_GETLK returns F_RDLCK if the lock that conflicts with a write lock is a read lock."""
+    with crossed_wire(a, "lock"):
+        a.lock(fds[0], F_RDLCK, 5, 20)
+    with crossed_wire(b, "lock"):
+        found = b.get_conflicting_lock(fds[1], F_WRLCK, 0, 100)
+    assert found is not None, "F_GETLK finds no lock"
+    assert found[0] == F_RDLCK
+
+
+@pytest.mark.case("SHR-LOCK-30", section="RFC 7530 9.4; fcntl(2) F_SETLKW", kills=("lock-part-wakes-none",))
+def test_waiting_lock_is_granted_although_the_holder_has_another(a, b, fds, crossed_wire, visibility_timeout):
+    """Of two locks of one client, the one that the other waits for is released."""
+    a.lock(fds[0], F_WRLCK, 0, 10)
+    with crossed_wire(a, "lock"):
+        a.lock(fds[0], F_WRLCK, 20, 10)
+    waiting = b.wait_for_lock(fds[1], F_WRLCK, 20, 10, deadline=2 * visibility_timeout)
+    assert not waiting.done(within=0.5), "granted while the other was held"
+    a.lock(fds[0], F_UNLCK, 20, 10)
+    assert waiting.done(within=visibility_timeout), "not granted when the other was released"
+    waiting.result()
+    assert not b.try_lock(fds[1], F_WRLCK, 0, 10), "the lock that was kept is lost"
+
+
+@pytest.mark.case(
+    "SHR-LOCK-31", section="RFC 7530 9.3, 9.4; fcntl(2) F_SETLKW", kills=("lock-downgrade-wakes-none",)
+)
+def test_waiting_read_lock_is_granted_after_the_downgrade(a, b, fds, crossed_wire, visibility_timeout):
+    with crossed_wire(a, "lock"):
+        a.lock(fds[0], F_WRLCK, 0, 10)
+    waiting = b.wait_for_lock(fds[1], F_RDLCK, 0, 10, deadline=2 * visibility_timeout)
+    assert not waiting.done(within=0.5), "granted while the other was held for writing"
+    a.lock(fds[0], F_RDLCK, 0, 10)
+    assert waiting.done(within=visibility_timeout), "not granted when the other was downgraded"
+    waiting.result()

@@ -21,7 +21,7 @@ pytestmark = [
 DATA = b"still here" * 1000
 
 
-@pytest.mark.case("SHR-UNLINK-01", kills=("unlinked-open-stale",))
+@pytest.mark.case("SHR-UNLINK-01", kills=("unlinked-open-stale", "unlinked-writes-lost"))
 def test_unlinked_open_file_can_be_read_and_written(a, b, crossed_wire):
     a.write_file("f", DATA)
     fd = a.open("f", O_RDWR)
@@ -32,6 +32,7 @@ def test_unlinked_open_file_can_be_read_and_written(a, b, crossed_wire):
         assert a.pread(fd, len(DATA)) == DATA
     a.pwrite(fd, b"written")
     a.fsync(fd)
+    a.evict(fd)
     assert a.pread(fd, 7) == b"written"
     with pytest.raises(FileNotFoundError):
         b.open("f")

@@ -259,6 +259,29 @@ def test_a_class_that_is_not_defined_is_an_invalid_class(file, kind, info_class)
     expect(file.query(info_class, kind=kind), SmbStatus.INVALID_INFO_CLASS)
 
 
+OTHER_USE = (SmbStatus.INVALID_INFO_CLASS, SmbStatus.INVALID_PARAMETER, SmbStatus.NOT_SUPPORTED)
+"""What a class is refused with that is not for this use, or that a file system does not have at all."""
+
+
+@pytest.mark.parametrize(
+    "info_class",
+    [
+        *(
+            case(f"SMB-INFO-SET-ONLY-{named(one)}", one, kills=REFUSED)
+            for one in (FileInfo.RENAME, FileInfo.LINK, FileInfo.VALID_DATA_LENGTH)
+        ),
+        *(
+            case(f"SMB-INFO-SET-ONLY-{named(one)}", one, no_mutant_reason="smbd breaks this rule itself")
+            for one in (FileInfo.DISPOSITION, FileInfo.ALLOCATION, FileInfo.END_OF_FILE)
+        ),
+    ],
+)
+@pytest.mark.case(section="MS-FSCC 2.4")
+def test_a_class_that_is_set_alone_is_not_queried(file, info_class):
+    """The server refuses a query of a class whose only use is to be set."""
+    expect(file.query(info_class), *OTHER_USE)
+
+
 @pytest.mark.parametrize(
     "info_class",
     [
@@ -401,6 +424,63 @@ def test_a_time_is_set_and_zero_leaves_the_others(tree, path, position):
     assert after[2 - position] == before[2 - position]
 
 
+TIMES = {"CREATION": 0, "WRITE": 2}
+"""Positions in FileBasicInformation of the times that a SET_INFO does not change by itself."""
+OLD_TIME = 0x01D0_0000_0000_0000 - 0x01D0_0000_0000_0000 % 10_000_000
+"""A time in 2014, of whole seconds of 100 ns units (chosen)."""
+
+
+def basic(position: int, value: int) -> bytes:
+    """Return FileBasicInformation in which one time is ``value`` and all else is left as it is."""
+    times = [0, 0, 0, 0]
+    times[position] = value
+    return struct.pack("<4qII", *times, 0, 0)
+
+
+@SETS
+@pytest.mark.parametrize(
+    ("position", "value"),
+    [
+        case(f"SMB-SET-TIME-{name}{value}", position, value, kills=("special-times-stored",))
+        for name, position in TIMES.items()
+        for value in (-1, -2)
+    ],
+)
+@pytest.mark.case(section="MS-FSCC 2.4.7")
+def test_a_special_time_is_not_stored(file, position, value):
+    """-1 and -2 are about later operations: they are no times, and change none."""
+    expect(file.set(FileInfo.BASIC, basic(position, OLD_TIME)))
+    expect(file.set(FileInfo.BASIC, basic(position, value)))
+    assert info(file, FileInfo.BASIC, "QQQ")[position] == OLD_TIME
+
+
+@SETS
+@pytest.mark.parametrize(
+    "position",
+    [case(f"SMB-SET-TIME-{name}-3", position) for name, position in TIMES.items()],
+)
+@pytest.mark.case(section="MS-FSA 2.1.5.15.2", no_mutant_reason="smbd breaks this rule itself")
+def test_a_time_below_the_special_ones_is_an_invalid_parameter(file, position):
+    expect(file.set(FileInfo.BASIC, basic(position, -3)), SmbStatus.INVALID_PARAMETER)
+
+
+@SETS
+@pytest.mark.case(
+    "SMB-SET-TIME-STAYS", section="MS-FSCC 2.4.7", no_mutant_reason="smbd breaks this rule itself"
+)
+def test_a_write_does_not_change_a_time_that_is_to_stay(tree, written):
+    """After a LastWriteTime of -1 the server changes it in no later operation on the same open."""
+    name = written()
+    first = tree.open(name)
+    expect(first.set(FileInfo.BASIC, basic(2, OLD_TIME)))
+    expect(first.close())
+    file = tree.open(name)
+    expect(file.set(FileInfo.BASIC, basic(2, -1)))
+    expect(file.write(b"written"))
+    expect(file.flush())
+    assert info(file, FileInfo.BASIC, "QQQ")[2] == OLD_TIME
+
+
 @SETS
 @pytest.mark.case("SMB-SET-DIRECTORY", no_mutant_reason="smbd breaks this rule itself")
 def test_a_file_does_not_become_a_directory(file):
@@ -412,6 +492,32 @@ def test_a_file_does_not_become_a_directory(file):
 @pytest.mark.case("SMB-SET-UNKNOWN", kills=("accepts-set-info", "status-set-info"), level="SHOULD")
 def test_a_class_that_is_not_defined_is_not_set(file):
     expect(file.set(200, bytes(8)), SmbStatus.INVALID_INFO_CLASS, SmbStatus.NOT_SUPPORTED)
+
+
+@pytest.mark.parametrize(
+    ("info_class", "size"),
+    [
+        case(f"SMB-SET-QUERY-ONLY-{named(one)}", one, size, kills=NOT_SET)
+        for one, size in {
+            FileInfo.STANDARD: 24,
+            FileInfo.INTERNAL: 8,
+            FileInfo.EA: 4,
+            FileInfo.ACCESS: 4,
+            FileInfo.ALIGNMENT: 4,
+            FileInfo.ALL: 104,
+            FileInfo.STREAM: 24,
+            FileInfo.COMPRESSION: 16,
+            FileInfo.NETWORK_OPEN: 56,
+            FileInfo.ATTRIBUTE_TAG: 8,
+        }.items()
+    ],
+)
+@pytest.mark.case(section="MS-FSCC 2.4")
+def test_a_class_that_is_queried_alone_is_not_set(file, info_class, size):
+    """The server refuses to set a class whose only use is to be queried, and the file remains."""
+    before = expect(file.query(FileInfo.STANDARD)).buffer
+    expect(file.set(info_class, bytes(size)), *OTHER_USE)
+    assert expect(file.query(FileInfo.STANDARD)).buffer == before
 
 
 # Security descriptors
