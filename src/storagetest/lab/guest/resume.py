@@ -42,7 +42,7 @@ def write_files(files: dict[str, str]) -> None:
 
 
 def restart_sshd() -> None:
-    """Make the SSH server read its new host key; return when it listens (sshd(8): SIGHUP executes it again)."""
+    """Make the SSH server read its new host key (SIGHUP, sshd(8)); return when it listens."""
     process = int(PID_FILE.read_text())
     PID_FILE.unlink()
     os.kill(process, signal.SIGHUP)

@@ -76,7 +76,10 @@ echo 1048576 >/proc/fs/nfsd/max_block_size # the default depends on the memory s
 mkdir -p /var/lib/nfs/rpc_pipefs /var/lib/nfs/nfsdcld
 mount -t rpc_pipefs rpc_pipefs /var/lib/nfs/rpc_pipefs
 # With a write-ahead log, which SQLite remembers, the record of a client takes 11 ms in emulation, and not 17.
-python3 -c 'import sqlite3; sqlite3.connect("/var/lib/nfs/nfsdcld/main.sqlite").execute("pragma journal_mode=wal")'
+python3 - <<'EOF'
+import sqlite3
+sqlite3.connect("/var/lib/nfs/nfsdcld/main.sqlite").execute("pragma journal_mode=wal")
+EOF
 nfsdcld
 exportfs -r
 rpc.statd --no-notify
