@@ -2,6 +2,7 @@
 
 import nvme_tcp_capsule_mutants  # noqa: F401  # importing files them
 import nvme_tcp_command_mutants  # noqa: F401
+import nvme_tcp_controller_mutants  # noqa: F401
 import nvme_tcp_depth_mutants  # noqa: F401
 import nvme_tcp_edge_mutants  # noqa: F401
 import nvme_tcp_event_mutants  # noqa: F401
