@@ -28,7 +28,7 @@ from iscsi_thin_unit import (
     descriptor_sense,
 )
 
-from storagetest.wire.iscsi.codes import NO_TAG, AsyncEvent, LogoutResult, TaskFunction, TaskResult
+from storagetest.wire.iscsi.codes import NO_TAG, AsyncEvent, LogoutResult, Stage, TaskFunction, TaskResult
 from storagetest.wire.iscsi.connection import NEED_DATA, PduReceiver, ReceivedPdu
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.keys import KEYS, format_text, negotiated_reply, parse_text
@@ -211,9 +211,10 @@ class Connection:
         self.max_recv = int(dict(offered).get("MaxRecvDataSegmentLength", "8192"))
         if ("SessionType", "Discovery") not in offered:
             replies.append(("TargetPortalGroupTag", "1"))
+        final = pdu.transit and pdu.nsg == Stage.FULL_FEATURE
         self.send(
             LoginResponse(
-                itt=pdu.itt, isid=pdu.isid, tsih=1, transit=pdu.transit, csg=pdu.csg, nsg=pdu.nsg,
+                itt=pdu.itt, isid=pdu.isid, tsih=int(final), transit=pdu.transit, csg=pdu.csg, nsg=pdu.nsg,
                 data=format_text(replies),
             )
         )  # fmt: skip

@@ -5,6 +5,7 @@ import iscsi_data_mutants  # noqa: F401
 import iscsi_edge_mutants  # noqa: F401
 import iscsi_event_mutants  # noqa: F401
 import iscsi_family_mutants  # noqa: F401
+import iscsi_identity_mutants  # noqa: F401
 import iscsi_login_mutants  # noqa: F401
 import iscsi_optional_mutants  # noqa: F401
 import iscsi_pdu_mutants  # noqa: F401
