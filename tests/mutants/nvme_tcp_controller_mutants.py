@@ -1,4 +1,4 @@
-"""Broken rules of what belongs to one controller, and for how long.
+"""Broken rules of how long the value of a feature lasts.
 
 The rules, from the text (NVM Express Base 2.3), before any case:
 
@@ -26,7 +26,7 @@ SHN = 0xC000
 # Features over a reset (4.4)
 
 
-def _follows(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+def follows(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
     """Remember the values that were set, and what was done to CC."""
     if isinstance(got.pdu, CapsuleCmd):
         command, memory = Command.decode(got.pdu.sqe), through.memory
@@ -57,7 +57,7 @@ def _was_reset(through: ProxyConnection, least: int = 1) -> bool:
 
 
 def _add_kept(row: str, *fids: int, when: Callable[[ProxyConnection], bool] = _was_reset) -> None:
-    add(row, lambda: ProxyConnection(of_host=_follows, of_target=_keeps(*fids, when=when)))
+    add(row, lambda: ProxyConnection(of_host=follows, of_target=_keeps(*fids, when=when)))
 
 
 for _fid, _name in {
@@ -81,7 +81,7 @@ _add_kept(
 
 def _clears_others(seen: set[object]) -> ProxyConnection:
     def of_host(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
-        _follows(through, got)
+        follows(through, got)
         if through.memory.get("resets"):
             seen.add("reset")
         return None
