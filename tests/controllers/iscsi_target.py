@@ -52,13 +52,15 @@ from storagetest.wire.iscsi.pdu import (
     TextRequest,
     TextResponse,
 )
-from storagetest.wire.scsi.codes import SenseKey
+from storagetest.wire.scsi.codes import Asc, SenseKey
 from storagetest.wire.scsi.sense import fixed_sense
 
 IQN = "iqn.2024-01.org.example:sound"
 NAA = bytes.fromhex("6001405500000000a000000000000001")
 BLOCKS = 4096
 WINDOW = 32
+SP = 0x01
+"""Save pages: a bit of byte 1 of MODE SELECT (SPC-4)."""
 RESET = 0x2903
 """BUS DEVICE RESET FUNCTION OCCURRED (SPC-4)."""
 ALLOCATION = {0x12: slice(3, 5), 0x03: slice(4, 5), MODE_SENSE_6: slice(4, 5), SERVICE_IN_16: slice(10, 14)}
@@ -243,6 +245,9 @@ class Connection:
         lba, blocks = struct.unpack_from(">xxQI" if opcode in (0x88, 0x8A) else ">xxIxH", pdu.cdb)
         if opcode in (0x2A, 0x8A):
             self.receive(pdu, blocks * size, lba * size)
+            return
+        if self.thin is not None and opcode == MODE_SELECT_6 and pdu.cdb[1] & SP:
+            self.fail(pdu, ScsiError(SenseKey.ILLEGAL_REQUEST, Asc.INVALID_FIELD_IN_CDB))
             return
         if self.thin is not None and opcode in (MODE_SELECT_6, UNMAP):
             length = pdu.cdb[4] if opcode == MODE_SELECT_6 else int.from_bytes(pdu.cdb[7:9], "big")

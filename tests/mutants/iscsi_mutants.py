@@ -7,6 +7,7 @@ import iscsi_event_mutants  # noqa: F401
 import iscsi_family_mutants  # noqa: F401
 import iscsi_identity_mutants  # noqa: F401
 import iscsi_login_mutants  # noqa: F401
+import iscsi_mode_mutants  # noqa: F401
 import iscsi_optional_mutants  # noqa: F401
 import iscsi_pdu_mutants  # noqa: F401
 import iscsi_portal_mutants  # noqa: F401
