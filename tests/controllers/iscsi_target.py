@@ -59,8 +59,6 @@ IQN = "iqn.2024-01.org.example:sound"
 NAA = bytes.fromhex("6001405500000000a000000000000001")
 BLOCKS = 4096
 WINDOW = 32
-SP = 0x01
-"""Save pages: a bit of byte 1 of MODE SELECT (SPC-4)."""
 RESET = 0x2903
 """BUS DEVICE RESET FUNCTION OCCURRED (SPC-4)."""
 ALLOCATION = {0x12: slice(3, 5), 0x03: slice(4, 5), MODE_SENSE_6: slice(4, 5), SERVICE_IN_16: slice(10, 14)}
@@ -246,7 +244,7 @@ class Connection:
         if opcode in (0x2A, 0x8A):
             self.receive(pdu, blocks * size, lba * size)
             return
-        if self.thin is not None and opcode == MODE_SELECT_6 and pdu.cdb[1] & SP:
+        if self.thin is not None and opcode in (MODE_SELECT_6, UNMAP) and pdu.cdb[1] & 1:  # SP, ANCHOR
             self.fail(pdu, ScsiError(SenseKey.ILLEGAL_REQUEST, Asc.INVALID_FIELD_IN_CDB))
             return
         if self.thin is not None and opcode in (MODE_SELECT_6, UNMAP):
