@@ -125,7 +125,7 @@ class Controller:
             Property.CSTS: (4, self.csts),
         }
         size, value = values.get(command.cdw11, (0, 0))
-        if size != (8 if command.cdw10 & 7 else 4):
+        if command.cdw10 & 7 > 1 or size != (8 if command.cdw10 & 7 else 4):
             raise CommandFailed(StatusCode.INVALID_FIELD)
         return Answer(result=value)
 
