@@ -28,7 +28,7 @@ from iscsi_thin_unit import (
     descriptor_sense,
 )
 
-from storagetest.wire.iscsi.codes import NO_TAG, AsyncEvent, LogoutResult, TaskFunction, TaskResult
+from storagetest.wire.iscsi.codes import NO_TAG, AsyncEvent, LogoutResult, Stage, TaskFunction, TaskResult
 from storagetest.wire.iscsi.connection import NEED_DATA, PduReceiver, ReceivedPdu
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.keys import KEYS, format_text, negotiated_reply, parse_text
@@ -52,7 +52,7 @@ from storagetest.wire.iscsi.pdu import (
     TextRequest,
     TextResponse,
 )
-from storagetest.wire.scsi.codes import SenseKey
+from storagetest.wire.scsi.codes import Asc, SenseKey
 from storagetest.wire.scsi.sense import fixed_sense
 
 IQN = "iqn.2024-01.org.example:sound"
@@ -211,9 +211,10 @@ class Connection:
         self.max_recv = int(dict(offered).get("MaxRecvDataSegmentLength", "8192"))
         if ("SessionType", "Discovery") not in offered:
             replies.append(("TargetPortalGroupTag", "1"))
+        final = pdu.transit and pdu.nsg == Stage.FULL_FEATURE
         self.send(
             LoginResponse(
-                itt=pdu.itt, isid=pdu.isid, tsih=1, transit=pdu.transit, csg=pdu.csg, nsg=pdu.nsg,
+                itt=pdu.itt, isid=pdu.isid, tsih=int(final), transit=pdu.transit, csg=pdu.csg, nsg=pdu.nsg,
                 data=format_text(replies),
             )
         )  # fmt: skip
@@ -242,6 +243,9 @@ class Connection:
         lba, blocks = struct.unpack_from(">xxQI" if opcode in (0x88, 0x8A) else ">xxIxH", pdu.cdb)
         if opcode in (0x2A, 0x8A):
             self.receive(pdu, blocks * size, lba * size)
+            return
+        if self.thin is not None and opcode in (MODE_SELECT_6, UNMAP) and pdu.cdb[1] & 1:  # SP, ANCHOR
+            self.fail(pdu, ScsiError(SenseKey.ILLEGAL_REQUEST, Asc.INVALID_FIELD_IN_CDB))
             return
         if self.thin is not None and opcode in (MODE_SELECT_6, UNMAP):
             length = pdu.cdb[4] if opcode == MODE_SELECT_6 else int.from_bytes(pdu.cdb[7:9], "big")

@@ -69,8 +69,10 @@ class ThinUnit:
 
     def mode_sense(self, cdb: bytes) -> bytes:
         """MODE SENSE(6): the Control mode page. D_SENSE can be changed and is not saved."""
-        if cdb[2] & 0x3F not in (0x0A, 0x3F) or cdb[2] >> 6 == 3:
+        if cdb[2] & 0x3F not in (0x0A, 0x3F):
             raise ScsiError(SenseKey.ILLEGAL_REQUEST, Asc.INVALID_FIELD_IN_CDB)
+        if cdb[2] >> 6 == 3:
+            raise ScsiError(SenseKey.ILLEGAL_REQUEST, Asc.SAVING_PARAMETERS_NOT_SUPPORTED)
         flags = {0: D_SENSE * self.d_sense, 1: D_SENSE, 2: 0}[cdb[2] >> 6]
         page = bytes((0x0A, 0x0A, flags)) + bytes(9)
         return bytes((3 + len(page), 0, 0, 0)) + page

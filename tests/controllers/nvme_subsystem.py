@@ -73,7 +73,7 @@ class Controller:
     queues: set[int] = field(default_factory=set)
     cc: int = 0
     csts: int = 0
-    events_wanted: int = 0
+    features: dict[int, int] = field(default_factory=dict)  # current values that are not the default ones
     port: int = 0
     notify: list[Callable[[int], bool]] = field(default_factory=list)
     notices: list[tuple[int, int]] = field(default_factory=list)
@@ -125,7 +125,7 @@ class Controller:
             Property.CSTS: (4, self.csts),
         }
         size, value = values.get(command.cdw11, (0, 0))
-        if size != (8 if command.cdw10 & 7 else 4):
+        if command.cdw10 & 7 > 1 or size != (8 if command.cdw10 & 7 else 4):
             raise CommandFailed(StatusCode.INVALID_FIELD)
         return Answer(result=value)
 
@@ -137,6 +137,10 @@ class Controller:
             self.csts = 1
         elif was & 1 and not self.cc & 1:
             self.csts = 0
+            self.features.clear()  # none is saveable, so each has its default value again (4.4)
+            self.masks.clear()
+            self.kato = _CHANGEABLE[Feature.KATO]
+            self.alive()
             self.reported.clear()
             self.end_io_queues()
             for forget in self.resets:
@@ -288,15 +292,12 @@ class Controller:
     def _get_features(self, command: Command) -> Answer:
         fid, select = command.cdw10 & 0xFF, command.cdw10 >> 8 & 7
         values = {
-            Feature.ARBITRATION: 0,
             Feature.POWER_MANAGEMENT: 0,
             Feature.NUMBER_OF_QUEUES: (self.traits.max_qid - 1) * 0x10001,
-            Feature.ASYNC_EVENT: self.events_wanted,
+            Feature.VOLATILE_WRITE_CACHE: 0,
+            **_SETTABLE,
+            **self.features,
             Feature.KATO: self.kato,
-            6: 0,  # Volatile Write Cache
-            4: 0x157,
-            5: 0,
-            10: 0,
         }
         if fid == Feature.HOST_IDENTIFIER:
             if not command.cdw11 & 1:
@@ -314,7 +315,7 @@ class Controller:
             return Answer(result=4 * changeable)
         if select and changeable:  # the default value, which is the saved one of a feature that is not saved
             return Answer(result=_CHANGEABLE[fid])
-        return Answer(result=values[fid])  # type: ignore[index]
+        return Answer(result=values[fid])
 
     def _set_features(self, command: Command) -> Answer:
         fid, value = command.cdw10 & 0xFF, command.cdw11
@@ -326,8 +327,8 @@ class Controller:
             if self.hangups:  # there are I/O queues
                 raise CommandFailed(StatusCode.COMMAND_SEQUENCE_ERROR)
             return Answer(result=(self.traits.max_qid - 1) * 0x10001)
-        if fid == Feature.ASYNC_EVENT:
-            self.events_wanted = value
+        if fid in _SETTABLE:
+            self.features[fid] = value
         elif fid == Feature.KATO:
             if not value:
                 raise CommandFailed(StatusCode.KEEP_ALIVE_INVALID)  # 3.9.1
@@ -475,7 +476,16 @@ class Controller:
         return Answer()
 
 
-_CHANGEABLE = {Feature.ASYNC_EVENT: 0, Feature.KATO: 120_000, Feature.NUMBER_OF_QUEUES: 0}
+_SETTABLE: dict[int, int] = {
+    Feature.ARBITRATION: 0,
+    Feature.TEMPERATURE_THRESHOLD: 0x157,
+    Feature.ERROR_RECOVERY: 0,
+    Feature.WRITE_ATOMICITY: 0,
+    Feature.ASYNC_EVENT: 0,
+}
+"""Features that are a number and nothing more here, and their default values."""
+
+_CHANGEABLE = {**_SETTABLE, Feature.KATO: 120_000, Feature.NUMBER_OF_QUEUES: 0}
 """Features that Set Features changes, and their default values; none is saveable."""
 
 _ADMIN_OPCODES = (

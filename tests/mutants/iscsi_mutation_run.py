@@ -69,7 +69,8 @@ def mutation_run() -> MutationRun:
         modules={
             "chap": "test_chap.py",
             "unsolicited": "test_sessions.py",
-            "thin": "test_scsi_optional.py test_sense_formats.py",
+            "thin": "test_scsi_optional.py test_sense_formats.py test_scsi_mode_masks.py "
+            "test_scsi_provisioning.py",
         },
         options=("-m", "not slow"),
     )

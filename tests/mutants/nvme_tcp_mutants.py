@@ -2,12 +2,15 @@
 
 import nvme_tcp_capsule_mutants  # noqa: F401  # importing files them
 import nvme_tcp_command_mutants  # noqa: F401
+import nvme_tcp_controller_mutants  # noqa: F401
 import nvme_tcp_depth_mutants  # noqa: F401
 import nvme_tcp_edge_mutants  # noqa: F401
 import nvme_tcp_event_mutants  # noqa: F401
 import nvme_tcp_family_mutants  # noqa: F401
 import nvme_tcp_later_mutants  # noqa: F401
 import nvme_tcp_optional_mutants  # noqa: F401
+import nvme_tcp_pair_mutants  # noqa: F401
+import nvme_tcp_property_mutants  # noqa: F401
 import nvme_tcp_rare_mutants  # noqa: F401
 import nvme_tcp_repeated_mutants  # noqa: F401
 import nvme_tcp_reservation_mutants  # noqa: F401

@@ -55,6 +55,7 @@ SKIPPED = {
         "NVB-RW-04",
         "NVB-RW-07",
         "NVB-ZEROES-NLB",
+        "NVF-PAIR-CONNECT",
         "NVT-AFTER-END-02",
         "NVT-C2H-08",
         "NVT-CQE-SQHD-EACH",

@@ -225,7 +225,7 @@ def test_a_miscompare_names_its_offset_anywhere_in_the_block(unit, scratch):
 # MODE SELECT
 
 
-def _current(unit: LogicalUnit, page: int, *, control: int = 0) -> bytes:
+def current_page(unit: LogicalUnit, page: int, *, control: int = 0) -> bytes:
     """Return the header and the page as MODE SELECT(6) takes them; skip if the page is not there.
 
     ``control`` is PC: the current values, or a mask of the changeable ones (1).
@@ -238,7 +238,7 @@ def _current(unit: LogicalUnit, page: int, *, control: int = 0) -> bytes:
     return bytes(4) + bytes((answer.data[4] & 0x7F,)) + answer.data[5 : 4 + size]
 
 
-def _select(unit: LogicalUnit, data: bytes) -> ScsiResult:
+def mode_select(unit: LogicalUnit, data: bytes) -> ScsiResult:
     answer = unit.run(c.MODE_SELECT_6, data=data, pf=1, allocation=len(data))
     if answer.unsupported:
         pytest.skip("MODE SELECT(6) is not supported")
@@ -258,16 +258,16 @@ BITS = {
 @pytest.mark.case("SCS-MSEL-01", section="SPC-4 MODE SELECT(6)", kills=("mode-select-refused",))
 @pytest.mark.usefixtures("scratch")
 def test_mode_select_of_the_current_values_changes_nothing(unit):
-    before = _current(unit, CACHING)
-    answer = _select(unit, before)
+    before = current_page(unit, CACHING)
+    answer = mode_select(unit, before)
     assert answer.good, f"{answer}: {before.hex()} are the current values"
-    assert _current(unit, CACHING) == before, f"{answer}: the page has changed"
+    assert current_page(unit, CACHING) == before, f"{answer}: the page has changed"
 
 
 @pytest.mark.case("SCS-MSEL-02", section="SPC-4 MODE SELECT(6)", kills=("mode-select-zero",))
 @pytest.mark.usefixtures("scratch")
 def test_mode_select_without_a_parameter_list_is_no_error(unit):
-    answer = _select(unit, b"")
+    answer = mode_select(unit, b"")
     assert answer.good, answer
 
 
@@ -276,22 +276,22 @@ def test_mode_select_without_a_parameter_list_is_no_error(unit):
 )
 @pytest.mark.usefixtures("scratch")
 def test_mode_select_of_a_value_that_is_not_changeable_is_refused(unit):
-    before = _current(unit, CACHING)
+    before = current_page(unit, CACHING)
     mask = unit.run(c.MODE_SENSE_6, read=255, page=CACHING, page_control=1, dbd=1, allocation=255)
     if not mask.good or len(mask.data) < 8 or mask.data[7] or mask.data[6] & 0x01:
         pytest.skip(f"no mask of changeable values, or these are changeable: {mask}")
     wrong = bytearray(before)
     wrong[6] ^= 0x01  # RCD
-    answer = _select(unit, bytes(wrong))
+    answer = mode_select(unit, bytes(wrong))
     refusals = (Asc.INVALID_FIELD_IN_PARAMETER_LIST, Asc.INVALID_FIELD_IN_CDB)
     assert answer.check(SenseKey.ILLEGAL_REQUEST, *refusals), f"{answer}; RCD is not changeable"
-    assert _current(unit, CACHING) == before, f"{answer}, but the page has changed"
+    assert current_page(unit, CACHING) == before, f"{answer}, but the page has changed"
 
 
-def _selectable(unit: LogicalUnit, page: int) -> bytes:
+def selectable_page(unit: LogicalUnit, page: int) -> bytes:
     """Return the current values of a page; skip if MODE SELECT without SP takes none (SPC-4, SP)."""
-    before = _current(unit, page)
-    answer = _select(unit, before)
+    before = current_page(unit, page)
+    answer = mode_select(unit, before)
     if not answer.good:
         pytest.skip(f"MODE SELECT of the current values is refused: {answer}")
     return before
@@ -302,7 +302,7 @@ def selected(unit, scratch) -> tuple[int, bytes]:  # noqa: ARG001  # mode pages 
     """Return the code and the current values of the Caching mode page, or of the Control mode page."""
     there = unit.run(c.MODE_SENSE_6, read=255, page=CACHING, dbd=1, allocation=255)
     page = CACHING if there.good else CONTROL
-    return page, _selectable(unit, page)
+    return page, selectable_page(unit, page)
 
 
 @pytest.mark.case(
@@ -315,11 +315,11 @@ def test_mode_select_of_a_list_that_is_cut_is_refused(unit, selected):
     """A list that ends within the header or within a page is of a wrong length, and changes nothing."""
     page, before = selected
     for size in (2, 5, len(before) - 1):
-        answer = _select(unit, before[:size])
+        answer = mode_select(unit, before[:size])
         assert answer.check(SenseKey.ILLEGAL_REQUEST, Asc.PARAMETER_LIST_LENGTH_ERROR), (
             f"{answer}: the list has {size} of {len(before)} bytes"
         )
-        assert _current(unit, page) == before, f"{answer}, but the page has changed"
+        assert current_page(unit, page) == before, f"{answer}, but the page has changed"
 
 
 @pytest.mark.case(
@@ -333,12 +333,12 @@ def test_mode_select_of_a_page_of_another_length_is_refused(unit, selected):
     """The length is that of MODE SENSE for the same page; a longer page changes nothing."""
     page, before = selected
     longer = before[:5] + bytes((before[5] + 2,)) + before[6:] + bytes(2)
-    answer = _select(unit, longer)
+    answer = mode_select(unit, longer)
     refusals = (Asc.INVALID_FIELD_IN_PARAMETER_LIST, Asc.PARAMETER_LIST_LENGTH_ERROR)
     assert answer.check(SenseKey.ILLEGAL_REQUEST, *refusals), (
         f"{answer}: PAGE LENGTH is {longer[5]}; that of MODE SENSE is {before[5]}"
     )
-    assert _current(unit, page) == before, f"{answer}, but the page has changed"
+    assert current_page(unit, page) == before, f"{answer}, but the page has changed"
 
 
 @pytest.mark.parametrize(
@@ -356,7 +356,7 @@ def test_mode_select_of_a_page_of_another_length_is_refused(unit, selected):
 @pytest.mark.usefixtures("scratch")
 def test_each_bit_that_is_not_changeable_stays(unit, page):
     """What the mask of MODE SENSE has as 0 is refused if its value is another than the current one."""
-    before, mask = _selectable(unit, page), _current(unit, page, control=1)
+    before, mask = selectable_page(unit, page), current_page(unit, page, control=1)
     if len(mask) != len(before):
         pytest.skip(f"the mask of changeable values has {len(mask)} bytes, the page {len(before)}")
     fixed = [
@@ -369,14 +369,14 @@ def test_each_bit_that_is_not_changeable_stays(unit, page):
         for at, bit in fixed:
             wrong = bytearray(before)
             wrong[at] ^= bit
-            answer = _select(unit, bytes(wrong))
+            answer = mode_select(unit, bytes(wrong))
             where = f"bit {bit:02x}h of byte {at - 4} of page {page:02x}h is not changeable"
             refusals = (Asc.INVALID_FIELD_IN_PARAMETER_LIST, Asc.INVALID_FIELD_IN_CDB)
             assert answer.check(SenseKey.ILLEGAL_REQUEST, *refusals), f"{answer}; {where}"
-            assert _current(unit, page) == before, f"{answer}, but the page has changed; {where}"
+            assert current_page(unit, page) == before, f"{answer}, but the page has changed; {where}"
     finally:
-        if _current(unit, page) != before:
-            _select(unit, before)
+        if current_page(unit, page) != before:
+            mode_select(unit, before)
 
 
 # What a reservation allows to all

@@ -192,19 +192,6 @@ def test_the_block_limits_page_has_its_length(unit, facts):
     decode_block_limits(page)
 
 
-@pytest.mark.case(
-    "SCS-VPD-08",
-    section="SBC-3 Logical Block Provisioning",
-    no_mutant_reason="it compares two facts that are asked once, on a connection that no mutant touches",
-)
-@pytest.mark.usefixtures("unit")
-def test_a_thin_unit_reports_it_in_both_fields(facts):
-    if facts.provisioning is None:
-        pytest.skip("no Logical Block Provisioning page")
-    offers = facts.provisioning.unmap or facts.provisioning.write_same_unmap
-    assert not offers or facts.capacity.provisioned_thin, "LBPU or LBPWS without LBPME"
-
-
 @pytest.mark.case("SCS-VPD-09", section="SPC-4 Unit Serial Number", kills=("serial-binary",))
 def test_the_serial_number_is_printable(unit, facts):
     if 0x80 not in facts.pages:

@@ -29,10 +29,10 @@ ALL_NAMESPACES = 0xFFFFFFFF
 MANDATORY = {
     Feature.ARBITRATION: "Base 3.1.3.6",
     Feature.POWER_MANAGEMENT: "Base 3.1.3.6",
-    0x04: "Base 3.1.3.6",  # Temperature Threshold
-    0x05: "NVM 4.1.3",  # Error Recovery
+    Feature.TEMPERATURE_THRESHOLD: "Base 3.1.3.6",
+    Feature.ERROR_RECOVERY: "NVM 4.1.3",
     Feature.NUMBER_OF_QUEUES: "Base 3.1.3.6",
-    0x0A: "NVM 4.1.3",  # Write Atomicity Normal
+    Feature.WRITE_ATOMICITY: "NVM 4.1.3",
     Feature.ASYNC_EVENT: "Base 3.1.3.6",
     Feature.KATO: "Base 3.1.3.6",
 }

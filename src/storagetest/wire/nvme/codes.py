@@ -111,8 +111,10 @@ class Feature(IntEnum):
     ARBITRATION = 0x01  # 5.2.26.1.1
     POWER_MANAGEMENT = 0x02  # 5.2.26.1.2
     TEMPERATURE_THRESHOLD = 0x04  # 5.2.26.1.3
+    ERROR_RECOVERY = 0x05  # NVM 4.1.3.2
     VOLATILE_WRITE_CACHE = 0x06  # 5.2.26.1.4
     NUMBER_OF_QUEUES = 0x07  # 5.2.26.2.1
+    WRITE_ATOMICITY = 0x0A  # Write Atomicity Normal, NVM 4.1.3.4
     ASYNC_EVENT = 0x0B  # 5.2.26.1.5
     KATO = 0x0F  # 5.2.26.1.8
     HOST_IDENTIFIER = 0x81  # 5.2.26.1.32
