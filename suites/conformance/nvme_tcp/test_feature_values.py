@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 from storagetest.wire.nvme import admin
-from storagetest.wire.nvme.codes import Feature, status_name
+from storagetest.wire.nvme.codes import Feature, StatusCode, status_name
 from storagetest.wire.nvme_tcp import ControllerSession
 from storagetest.wire.nvme_tcp.harness import Harness
 
@@ -69,9 +69,16 @@ def _other(session: ControllerSession, fid: int, first: int) -> int:
     return first ^ 1  # AB of Arbitration, DN of Write Atomicity Normal
 
 
+def need_feature(session: ControllerSession, fid: int, *, nsid: int = 0) -> None:
+    """Skip if the controller does not have a feature; whether it must is the claim of NVA-FEAT-01H and others."""
+    if session.admin.run(admin.get_features(fid, nsid=nsid)).status == StatusCode.INVALID_FIELD:
+        pytest.skip(f"Get Features {fid:02x}h ends with Invalid Field: the controller does not have it")
+
+
 def set_feature(session: ControllerSession, fid: int) -> SetFeature:
     """Set a feature to another value than it has; skip if the controller does not let it be changed."""
     nsid = session.namespaces()[0] if fid in PER_NAMESPACE else 0
+    need_feature(session, fid, nsid=nsid)
     probe = SetFeature(session, fid, nsid, 0, 0)
     first = probe.read()
     made = SetFeature(session, fid, nsid, first, _other(session, fid, first))

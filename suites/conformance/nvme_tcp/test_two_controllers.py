@@ -15,6 +15,8 @@ from storagetest.wire.nvme_tcp import ControllerSession, Queue
 from storagetest.wire.nvme_tcp.harness import Harness, Scratch, read_blocks, refused, write_blocks
 from storagetest.wire.nvme_tcp.session import connect_queue
 
+from .test_feature_values import need_feature
+
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 6.3")]
 
 Pair = tuple[ControllerSession, ControllerSession]
@@ -94,6 +96,7 @@ def _change(session: ControllerSession, fid: int, first: int) -> int:
 def test_a_feature_of_one_controller_is_not_the_others(pair: Pair, fid: int) -> None:
     """The scope of the feature is a controller. Each one sets it in turn."""
     changed = 0
+    need_feature(pair[0], fid)
     for this, other in (pair, pair[::-1]):
         before, others = _value(this, fid), _value(other, fid)
         changed += this.admin.run(admin.set_features(fid, _change(this, fid, before))).ok
