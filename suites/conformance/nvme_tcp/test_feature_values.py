@@ -70,7 +70,7 @@ def _other(session: ControllerSession, fid: int, first: int) -> int:
 
 
 def need_feature(session: ControllerSession, fid: int, *, nsid: int = 0) -> None:
-    """Skip if the controller does not have a feature; whether it must is the claim of NVA-FEAT-01H and others."""
+    """Skip if the controller does not have a feature, which NVA-FEAT-01H and others may require."""
     if session.admin.run(admin.get_features(fid, nsid=nsid)).status == StatusCode.INVALID_FIELD:
         pytest.skip(f"Get Features {fid:02x}h ends with Invalid Field: the controller does not have it")
 
