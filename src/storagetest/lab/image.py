@@ -24,13 +24,14 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from storagetest.errors import LabError
-from storagetest.lab import apt_sources
+from storagetest.lab import apt_sources, fio_libraries
 from storagetest.lab.initramfs import File, archive, load_order, normalised
 from storagetest.lab.paths import cache_root
 from storagetest.lab.subprocess_util import die_with_parent, require, run, tail
@@ -63,6 +64,7 @@ _UNPACK = (
     '&& dpkg-deb --extract {package}_*.deb "$1" && rm {package}_*.deb'
 )
 
+_FIO_LIBRARIES = shlex.join([sys.executable, "-Wignore:::runpy", "-m", fio_libraries.__name__]) + ' "$1"'
 
 _BASE_PACKAGES = (
     *("linux-image-cloud-amd64", "kmod", "busybox-static", "iproute2", "util-linux", "procps"),
@@ -98,7 +100,7 @@ class Recipe:
             packages=tuple(sorted({*_BASE_PACKAGES, *packages})),
             excludes=_EXCLUDES,
             early_modules=("virtio_pci", "virtio_blk", "squashfs", "overlay", "virtio_net"),
-            version=3,
+            version=4,
             unpacked=tuple(sorted(set(unpacked))),
         )
 
@@ -152,7 +154,7 @@ def build(recipe: Recipe, progress: Callable[[str], None] = print) -> Image:
     if image := find(recipe):
         return image
     namespaces = ["newuidmap"] if os.geteuid() else []  # mmdebstrap needs it without root
-    require(["mmdebstrap", "mksquashfs", "unsquashfs", *namespaces])
+    require(["mmdebstrap", "mksquashfs", "unsquashfs", *fio_libraries.TOOLS, *namespaces])
     with _one_builder(progress):
         if image := find(recipe):
             return image
@@ -190,6 +192,7 @@ def mmdebstrap_argv(recipe: Recipe, sources: list[str]) -> list[str]:
         "--dpkgopt=force-unsafe-io",
         *(f"--customize-hook={_UNPACK.format(package=package)}" for package in recipe.unpacked),
         f'--customize-hook=chroot "$1" python3 -c {shlex.quote(_MODULES)}',
+        *([f"--customize-hook={_FIO_LIBRARIES}"] if "fio" in recipe.packages else []),
         recipe.suite,
         "-",
         *sources,

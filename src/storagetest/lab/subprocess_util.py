@@ -23,11 +23,14 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 # Tool -> Debian package.
 _PACKAGES = {
+    "as": "binutils",
     "depmod": "kmod",
+    "ld": "binutils",
     "mksquashfs": "squashfs-tools",
     "unsquashfs": "squashfs-tools",
     "mmdebstrap": "mmdebstrap",
     "newuidmap": "uidmap",
+    "readelf": "binutils",
     "qemu-system-x86_64": "qemu-system-x86",
     "ssh": "openssh-client",
     "ssh-keygen": "openssh-client",

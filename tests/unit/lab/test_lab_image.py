@@ -148,7 +148,7 @@ def test_an_interrupted_build_leaves_no_image(cache, fake, tmp_path, number):
 
 def test_missing_tools_are_an_error_with_their_packages(cache, monkeypatch, tmp_path):
     monkeypatch.setattr("shutil.which", lambda *_, **__: None)
-    with pytest.raises(LabError, match="apt-get install mmdebstrap squashfs-tools"):
+    with pytest.raises(LabError, match="apt-get install binutils mmdebstrap squashfs-tools"):
         build()
 
 
