@@ -85,6 +85,11 @@ class Boot:
     overlay: str | None
     kvm: bool
 
+    @property
+    def disks(self) -> tuple[str, ...]:
+        """Return the paths of the disks that all machines read."""
+        return (self.rootfs,) if self.overlay is None else (self.rootfs, self.overlay)
+
 
 @dataclass(frozen=True, slots=True)
 class MachineFiles:
@@ -185,9 +190,8 @@ def _command_line() -> str:
 
 
 def _disks(boot: Boot) -> list[str]:
-    disks = [boot.rootfs] if boot.overlay is None else [boot.rootfs, boot.overlay]
     found = []
-    for number, path in enumerate(disks):
+    for number, path in enumerate(boot.disks):
         # Not O_DIRECT: all machines share the image in the host's page cache.
         found += [
             "-drive",

@@ -79,8 +79,15 @@ class LabSnapshot:
 
 
 def key_of(machines: Sequence[qemu.Machine], boot: qemu.Boot, qemu_version: str) -> str:
-    """Return the name of the snapshot of these machines."""
+    """Return the name of the snapshot of these machines.
+
+    It depends on when the disks were built: an image that is built again may have other blocks where the
+    memory of a machine remembers its files.
+    """
     digest = hashlib.sha256(qemu_version.encode())
+    for disk in boot.disks:
+        status = Path(disk).stat()
+        digest.update(f"{status.st_size} {status.st_mtime_ns}\0".encode())
     for machine in machines:
         argv = qemu.argv(machine, boot, machines, resume=qemu.MachineFiles("memory", "state"))
         digest.update(json.dumps(argv).encode())

@@ -12,8 +12,6 @@ from storagetest.lab import guest_files, qemu, roles, snapshots
 from storagetest.lab.fault_injection import FaultableVm
 from storagetest.lab.services import client
 
-BOOT = qemu.Boot("/images/1/vmlinuz", "/images/1/rootfs", None, kvm=False)
-
 
 @pytest.fixture(autouse=True)
 def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
@@ -27,8 +25,11 @@ def machines(role: str = "kernel", clients: int = 1) -> list[qemu.Machine]:
     return qemu.machines(loaded.memory, loaded.services, clients, 512, (client.SERVICE,))
 
 
-def key(*, boot: qemu.Boot = BOOT, version: str = "7.2", **lab: object) -> str:
-    return snapshots.key_of(machines(**lab), boot, version)  # type: ignore[arg-type]
+@pytest.fixture
+def boot(tmp_path: Path) -> qemu.Boot:
+    for name in ("rootfs", "another", "overlay"):
+        Path(tmp_path, name).touch()
+    return qemu.Boot("/images/1/vmlinuz", str(tmp_path / "rootfs"), None, kvm=False)
 
 
 def saved(name: str = "0123456789ab") -> snapshots.LabSnapshot:
@@ -39,19 +40,27 @@ def saved(name: str = "0123456789ab") -> snapshots.LabSnapshot:
         return snapshots.save(snapshot, Path("lab"), ["appliance"], name)
 
 
-def test_the_key_depends_on_what_the_state_of_the_machines_depends_on(monkeypatch):
+def test_the_key_depends_on_what_the_state_of_the_machines_depends_on(monkeypatch, boot, tmp_path):
+    def key(version: str = "7.2", *, start: qemu.Boot = boot, **lab: object) -> str:
+        return snapshots.key_of(machines(**lab), start, version)  # type: ignore[arg-type]
+
     assert key() == key(), "passwords and keys are not in it"
     keys = [
         key(),
         key(clients=2),
         key(role="userspace"),
         key(version="8.0"),
-        key(boot=replace(BOOT, rootfs="/images/2/rootfs")),
-        key(boot=replace(BOOT, overlay="/overlays/1")),
-        key(boot=replace(BOOT, kvm=True)),
+        key(start=replace(boot, rootfs=str(tmp_path / "another"))),
+        key(start=replace(boot, overlay=str(tmp_path / "overlay"))),
+        key(start=replace(boot, kvm=True)),
     ]
     monkeypatch.setattr(guest_files, "_script", lambda name: b"another boot script")
-    assert len({*keys, key()}) == 8
+    keys.append(key())
+    os.utime(boot.rootfs, ns=(1, 1))
+    keys.append(key())
+    Path(boot.rootfs).write_bytes(b"built again")
+    os.utime(boot.rootfs, ns=(1, 1))
+    assert len({*keys, key()}) == 10
 
 
 def test_a_saved_snapshot_is_found_and_its_temporary_directory_is_gone(cache):
