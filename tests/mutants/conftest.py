@@ -28,9 +28,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--mutants",
         choices=("all", "changed"),
         default="all",
-        help="changed: those that a change since the last proof reaches, and a seeded quarter of the others",
+        help="changed: those that a change since the last proof reaches, and a seeded tenth of the others",
     )
-    parser.addoption("--mutants-seed", metavar="SEED", help="selects the quarter (default: the commit)")
+    parser.addoption("--mutants-seed", metavar="SEED", help="selects the tenth (default: the commit)")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
