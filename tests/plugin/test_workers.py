@@ -25,7 +25,7 @@ def log(event, name):
 
 def body(directory, name):
     log("begin", name)
-    for number in range(300):
+    for number in range(40):
         os.mkdir(directory / str(number))
     log("end", name)
 
