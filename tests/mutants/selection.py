@@ -3,9 +3,8 @@ a part of the others, which differs from commit to commit.
 
 The last proof is that of ``tests/evidence.json``. A change to a test module of a suite or to a file of
 mutants reaches the mutants whose names are in it. A table of requirements reaches none: no verdict depends on
-it. A deleted file, and a change to anything else in the module's ``DEPENDS_ON``, reaches all of its mutants. If
-the commit of the last proof is not known, every
-mutant is tried.
+it. A deleted file, and a change to anything else in the module's ``DEPENDS_ON``, reaches all of its mutants.
+If the commit of the last proof is not known, every mutant is tried.
 """
 
 import json

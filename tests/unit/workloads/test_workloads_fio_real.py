@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shlex
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from measured_loads import assert_filled, measured, needs_fio
 
 from storagetest.errors import ClientLacks, WorkloadError
+from storagetest.hosts import LocalHost
 from storagetest.measure.run import METRICS
 from storagetest.protocols.base import Attachment, AttachmentKind
 from storagetest.workloads._fio import base
@@ -272,11 +272,8 @@ def test_allocated_blocks_are_asked_of_the_server(tmp_path, asks, blocks):
     cached = "echo 1048576 2048 512" if asks else "echo 'unrecognized option' >&2; exit 1"
     stat.write_text(f"#!/bin/sh\ncase $1 in --cached=never) {cached};; *) echo 1048576 8 512;; esac\n")
     stat.chmod(0o755)
-    script = ["sh", "-c", base._ALLOCATED, "allocated", "file"]
-    done = subprocess.run(
-        script, env={"PATH": f"{tmp_path}:{os.environ['PATH']}"}, capture_output=True, timeout=60, check=True
-    )
-    assert done.stdout.split() == [b"1048576", b"%d" % blocks, b"512"]
+    with LocalHost(environment={"PATH": f"{tmp_path}:{os.environ['PATH']}"}) as client:
+        assert base._ask_server(client, "file") == (1048576, blocks, 512)
 
 
 def test_a_filled_file_of_another_size_is_an_error(directory):

@@ -23,6 +23,7 @@ from storagetest.counters._transferred_bytes import transferred_between
 from storagetest.counters.base import rate_between
 from storagetest.counters.nic import Nic, traffic
 from storagetest.errors import WorkloadError
+from storagetest.hosts.base import Host
 from storagetest.measure.bottleneck import Utilisation
 from storagetest.measure.cache import Cache, why_cache_state_unproven
 from storagetest.measure.run import METRICS, Metric, Sample
@@ -58,13 +59,6 @@ for at do
     tr -d '\\000' | wc -c)
   [ "$bytes" -gt 0 ] || echo "$at"
 done
-"""
-
-
-# $1: the file. Its size and its blocks, asked of the server: SMB's client answers with those at its creation
-# for a second. coreutils before 8.31 cannot ask.
-_ALLOCATED = """
-stat --cached=never --format='%s %b %B' "$1" 2>/dev/null || stat --format='%s %b %B' "$1"
 """
 
 
@@ -422,9 +416,7 @@ def _check_filled(attachment: Attachment, filename: str, size: int, *, direct: b
     random, so a place that reads as zeros is a hole.
     """
     client = attachment.client
-    script = ["sh", "-c", _ALLOCATED, "storagetest-allocated", filename]
-    output = client.run(script, deadline=SLACK).stdout
-    length, blocks, unit = (int(word) for word in output.split())
+    length, blocks, unit = _ask_server(client, filename)
     if length == size and blocks * unit >= size * SHARE_OF_FREE:
         return
     places = random.Random(size)  # noqa: S311  # a sample
@@ -438,3 +430,16 @@ def _check_filled(attachment: Attachment, filename: str, size: int, *, direct: b
             f"{length} bytes long with {blocks * unit} allocated; {len(holes)} of {_SAMPLES} places in it "
             "read as zeros: holes would be measured, not data"
         )
+
+
+def _ask_server(client: Host, filename: str) -> tuple[int, int, int]:
+    """Return size, number of blocks and bytes of a block, as the server knows them.
+
+    SMB's client answers with those at the file's creation for a second. coreutils before 8.31 cannot ask.
+    """
+    wanted = ["--format=%s %b %B", filename]
+    done = client.run(["stat", "--cached=never", *wanted], deadline=SLACK, check=False)
+    if not done.ok:
+        done = client.run(["stat", *wanted], deadline=SLACK)
+    length, blocks, unit = (int(word) for word in done.stdout.split())
+    return length, blocks, unit
