@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from ganesha import EXPORT, Ganesha, ganesha
@@ -21,7 +22,7 @@ from storagetest.wire.nfs4.attributes import (
     numbers_of,
 )
 from storagetest.wire.nfs4.callbacks import CallbackListener, Callbacks, lying
-from storagetest.wire.nfs4.client import Nfs4Client, ok, refused
+from storagetest.wire.nfs4.client import Done, Nfs4Client, ok, refused
 from storagetest.wire.nfs4.harness import (
     Nfs4Endpoint,
     Nfs4Harness,
@@ -53,6 +54,7 @@ from storagetest.wire.nfs4.types import (
     CB_SEQUENCE4args,
     DESTROY_SESSION4args,
     fattr4,
+    nfs_argop4,
     nfs_cb_argop4,
     nfs_cb_opnum4,
     nfs_lock_type4,
@@ -220,6 +222,27 @@ def test_a_shared_arranger_is_one_client_until_it_fails(bench: Nfs4Harness) -> N
             ok(done)
             another.rpc.link.abort()
             ok(shared.execute(second, 2, lambda: [PUTROOTFH])[1])
+
+
+@pytest.mark.parametrize("minor", [0, 1])
+def test_operations_executed_in_part_are_made_anew(bench: Nfs4Harness, monkeypatch, minor: int) -> None:
+    """In grace a server may execute CREATE and refuse SETATTR; the name is taken then."""
+    client, asked = bench.client(minor), list[str]()
+
+    def operations() -> tuple[nfs_argop4, ...]:
+        asked.append(f"name-{len(asked)}")
+        return (PUTROOTFH, lookup(asked[-1].encode()))
+
+    answered = client._once
+
+    def in_grace_at_first(*arguments: Any) -> Done:
+        done = answered(*arguments)
+        late = replace(done.result, status=nfsstat4.NFS4ERR_GRACE)
+        return replace(done, result=late) if len(asked) < 3 else done
+
+    monkeypatch.setattr(client, "_once", in_grace_at_first)
+    refused(client.compound_anew(operations), nfsstat4.NFS4ERR_NOENT)
+    assert asked == ["name-0", "name-1", "name-2"]
 
 
 def test_refusals_name_the_operations(bench: Nfs4Harness) -> None:

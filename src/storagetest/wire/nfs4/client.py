@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -195,6 +195,18 @@ class Nfs4Client:
         while True:
             done = self._once(ops, tag, slot, cache)
             if not retry or done.status not in _LATER or time.monotonic() > until:
+                return done
+            time.sleep(_PAUSE)
+
+    def compound_anew(self, operations: Callable[[], Sequence[nfs_argop4]]) -> Done:
+        """Execute ``operations()``; execute new ones while they end with NFS4ERR_DELAY or NFS4ERR_GRACE.
+
+        For operations of which a part may have been executed: the name that CREATE made is taken now.
+        """
+        until = time.monotonic() + self.rpc.deadline
+        while True:
+            done = self.compound(*operations(), retry=False)
+            if done.status not in _LATER or time.monotonic() > until:
                 return done
             time.sleep(_PAUSE)
 

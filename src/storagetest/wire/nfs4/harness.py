@@ -209,13 +209,13 @@ class SharedArranger:
         """
         if self._client is not None:
             bench.adopt(self._client, _ARRANGES)
-            if (done := _execute(self._client, operations())) is not None:
+            if (done := _execute(self._client, operations)) is not None:
                 return self._client, done
         self.close()
         self._own = Nfs4Harness(bench.endpoint, bench.note)
         self._client = self._own.arranger(minor)
         bench.judge(self._client.rpc)
-        return self._client, self._client.compound(*operations())
+        return self._client, self._client.compound_anew(operations)
 
     def close(self) -> None:
         """Dispose of the client."""
@@ -230,13 +230,13 @@ class SharedArranger:
         self.close()
 
 
-def _execute(client: Nfs4Client, operations: Sequence[nfs_argop4]) -> Done | None:
+def _execute(client: Nfs4Client, operations: Callable[[], Sequence[nfs_argop4]]) -> Done | None:
     """Return the reply of a server that knows the client and has answered all that it was sent."""
     deadline, client.rpc.deadline = client.rpc.deadline, min(client.rpc.deadline, _ANSWERS)
     try:
         if not client.minor:
             ok(client.renew())
-        done = client.compound(*operations)
+        done = client.compound_anew(operations)
     except (RemoteProtocolError, AssertionError):
         return None
     client.rpc.deadline = deadline
