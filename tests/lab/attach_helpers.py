@@ -46,10 +46,18 @@ class RecordingHost(SshHost):
         self.before: Callable[[Sequence[str]], None] = lambda argv: None
         """Called with each command line before it is executed."""
 
+    def run(self, argv, **more):
+        if self.shortcut is not None:
+            self._record(argv)
+        return super().run(argv, **more)
+
     def _execute(self, argv, **more):
+        self._record(argv)
+        return super()._execute(argv, **more)
+
+    def _record(self, argv: Sequence[str]) -> None:
         self.commands.append(" ".join(argv))
         self.before(argv)
-        return super()._execute(argv, **more)
 
     def left(self) -> list[str]:
         """Return leftovers of an attach: mounts, files, sessions, records, controllers, journal entries."""

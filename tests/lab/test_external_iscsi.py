@@ -39,6 +39,7 @@ def run(lab: Lab, where: Path, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("program")
 def test_a_few_of_its_tests_pass_skip_and_fail_as_known(lab: Lab, tmp_path: Path) -> None:
     output = run(lab, tmp_path, "-k", SOME)

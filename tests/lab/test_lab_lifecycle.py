@@ -256,6 +256,7 @@ def fake_qemu(tmp_path, monkeypatch) -> Callable[[str], None]:
     return install
 
 
+@pytest.mark.slow
 def test_a_machine_that_hangs_at_its_start_is_started_once_more(tmp_path, fake_qemu):
     hung = tmp_path / "hung"
     fake_qemu(f"*'-name client1 '*) [ -e {hung} ] || {{ touch {hung}; exec sleep 600; }}")
@@ -271,6 +272,7 @@ def test_a_machine_that_hangs_at_its_start_is_started_once_more(tmp_path, fake_q
     ssh(lab, "client1", "bash", "-c", "</dev/tcp/10.77.0.1/22")
 
 
+@pytest.mark.slow
 def test_a_machine_that_gets_no_processor_is_waited_for():
     """It is stopped for longer than the boot timeout, and is silent on the clock alone."""
     messages: list[str] = []
