@@ -149,6 +149,7 @@ def test_created_tree_is_accessible_at_once(a, b, crossed_wire):
     assert b.listdir("d") == ["e"]
 
 
+@pytest.mark.slow
 @pytest.mark.case(
     "SHR-DIR-11",
     section="RFC 7530 10.6; POSIX.1-2024 open(), O_CREAT",
@@ -166,6 +167,7 @@ def test_new_file_marks_the_directory_for_the_other_client(a, b, crossed_wire, e
     eventually(lambda: b.stat("d").mtime_ns != before, "the new time of the directory")
 
 
+@pytest.mark.slow
 @pytest.mark.case(
     "SHR-DIR-12", section="RFC 7530 10.6; POSIX.1-2024 mkdir()", kills=("two-directory-links-old",)
 )

@@ -88,6 +88,7 @@ def test_rename_moves_the_file_for_the_other_client(a, b, crossed_wire):
         b.open("old")
 
 
+@pytest.mark.slow
 @pytest.mark.case(
     "SHR-RENAME-04", kills=("open-finds-the-old-file", "rename-old-stays", "two-other-link-gone")
 )
