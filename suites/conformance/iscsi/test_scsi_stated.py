@@ -262,9 +262,11 @@ def test_write_same_with_anchor_and_without_unmap_is_refused(unit, facts, scratc
 def other_unit(two, connections, portal) -> tuple[LogicalUnit, LogicalUnit, LogicalUnit]:
     """Return the unit through two nexuses, and another unit through the second; skip if there is none."""
     first, second = two
-    luns = [lun for lun in decode_luns(first.luns().good_data()) if lun not in (flat_lun(portal.lun), 0)]
+    listed = first.luns()
+    found = decode_luns(listed.data) if listed.good else ()
+    luns = [lun for lun in found if lun not in (flat_lun(portal.lun), 0)]
     if not luns:
-        pytest.skip("the target has no other logical unit than that of the cases and LUN 0")
+        pytest.skip(f"{listed}: no logical unit but that of the cases and LUN 0")
     link: Initiator = connections.login("o")
     link.lun = luns[0]
     other = LogicalUnit(link, block_size=first.block_size)
