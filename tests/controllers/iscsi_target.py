@@ -185,6 +185,8 @@ class Connection:
             case NopOut():
                 pass
             case TextRequest():
+                declared = dict(parse_text(pdu.data)).get("MaxRecvDataSegmentLength")
+                self.max_recv = int(declared or self.max_recv)
                 self.respond(TextResponse(itt=pdu.itt))
             case ScsiCommand():
                 self.command(pdu)
@@ -274,7 +276,8 @@ class Connection:
     ) -> None:
         """Begin a command with data-out."""
         write = self.writes[pdu.itt] = Write(pdu, bytearray(size), size, at, execute)
-        write.data[: len(pdu.data)], write.asked = pdu.data, len(pdu.data)
+        immediate = pdu.data[:size]
+        write.data[: len(immediate)], write.asked = immediate, len(immediate)
         if not pdu.final:  # the rest of the first burst follows, unsolicited (4.2.5.2)
             write.asked, write.outstanding = min(self.first_burst, write.size), True
         self.go_on(write)
@@ -377,7 +380,8 @@ class Connection:
         except ScsiError as error:
             self.fail(write.command, error)
         else:
-            self.respond(ScsiResponse(itt=write.command.itt))
+            rest = write.command.expected_length - write.size
+            self.respond(ScsiResponse(itt=write.command.itt, underflow=rest > 0, residual=max(rest, 0)))
 
     # Task management: the response waits for the data that were asked for (4.2.3.3)
 

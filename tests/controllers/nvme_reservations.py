@@ -128,7 +128,8 @@ def _notify_host(by: Controller, namespace: Namespace, host: bytes, kind: int) -
     for controller in by.subsystem.controllers.values():
         masked = controller.masks.get(namespace.nsid, 0) >> kind & 1
         if controller.hostid == host and not masked and not controller.discovery:
-            controller.notices.append((kind, namespace.nsid))
+            controller.noticed += 1
+            controller.notices.append((controller.noticed, kind, namespace.nsid))
             event = 6 | 0 << 8 | LogPage.RESERVATION_NOTIFICATION << 16
             any(send(event) for send in list(controller.notify))
 
@@ -137,8 +138,11 @@ def notice(controller: Controller, *, clear: bool) -> bytes:
     """Return the Reservation Notification log page; ``clear`` removes its entry."""
     if not controller.notices:
         return bytes(64)
-    kind, nsid = controller.notices.pop(0) if clear else controller.notices[0]
-    return struct.pack("<QBBxxI", 1, kind, len(controller.notices), nsid).ljust(64, b"\0")
+    count, kind, nsid = controller.notices[0]
+    left = len(controller.notices) - 1
+    if clear:
+        controller.notices.pop(0)
+    return struct.pack("<QBBxxI", count, kind, left, nsid).ljust(64, b"\0")
 
 
 def _report(namespace: Namespace, controller: Controller, command: Command) -> bytes:

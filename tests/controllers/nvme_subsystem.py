@@ -33,6 +33,7 @@ from storagetest.wire.nvme.fabrics import DISCOVERY_NQN, ConnectData
 
 NN = 4  # NSIDs 1 and 2 are there, 3 and 4 are inactive
 AERL = 3
+ELPE = 15
 IO_EVENT = 6
 """Asynchronous Event Type: I/O Command specific status (5.2.2)."""
 
@@ -76,7 +77,10 @@ class Controller:
     features: dict[int, int] = field(default_factory=dict)  # current values that are not the default ones
     port: int = 0
     notify: list[Callable[[int], bool]] = field(default_factory=list)
-    notices: list[tuple[int, int]] = field(default_factory=list)
+    notices: list[tuple[int, int, int]] = field(default_factory=list)  # count, type, NSID
+    noticed: int = 0
+    errors: list[bytes] = field(default_factory=list)  # entries of the error log, the newest one first
+    failed: int = 0
     masks: dict[int, int] = field(default_factory=dict)
     resets: list[Callable[[], None]] = field(default_factory=list)  # of the queues that outlive a reset
     hangups: dict[int, Callable[[], None]] = field(default_factory=dict)  # of the I/O queues, by QID
@@ -114,6 +118,13 @@ class Controller:
         """Without its admin queue, or after a reset, a controller has no I/O queues (3.3.1, 3.7.2)."""
         for hangup in list(self.hangups.values()):
             hangup()
+
+    def log_error(self, qid: int, command: Command, status: int) -> None:
+        """Add an entry to the Error Information log page (5.2.12.1.2)."""
+        self.failed += 1
+        lba = command.cdw10 | command.cdw11 << 32 if qid else 0
+        entry = struct.pack("<QHHHHQI", self.failed, qid, command.cid, status << 1, 0xFFFF, lba, command.nsid)
+        self.errors = [entry.ljust(64, b"\0"), *self.errors[:ELPE]]
 
     # Fabrics (6)
 
@@ -225,7 +236,7 @@ class Controller:
         put(77, "BHI", self.traits.mdts, self.cntlid, 0x00020000)
         put(92, "II", 0 if self.discovery else 0x100, 1)
         raw[111] = 2 if self.discovery else 1
-        put(258, "BBBB", 3, AERL, 2, 0b110)  # ACL, AERL, FRMW, LPA: effects log, extended data
+        put(258, "BBBBB", 3, AERL, 2, 0b110, ELPE)  # ACL, AERL, FRMW, LPA: effects log, extended data
         put(320, "H", 1)  # KAS: units of 100 ms
         put(512, "BBH", 0x66, 0x44, self.traits.mqes + 1)
         if not self.discovery:
@@ -247,8 +258,10 @@ class Controller:
         page, rae = command.cdw10 & 0xFF, command.cdw10 >> 15 & 1
         pages: dict[int, Callable[[], bytes]] = {
             LogPage.SUPPORTED: lambda: b"".join(struct.pack("<I", one in pages) for one in range(256)),
-            LogPage.ERROR: lambda: bytes(64),
-            LogPage.SMART: lambda: bytes([0, 0x2C, 1, 100, 10]).ljust(512, b"\0"),
+            LogPage.ERROR: lambda: b"".join(self.errors).ljust(64 * (ELPE + 1), b"\0"),
+            LogPage.SMART: lambda: (
+                bytes([0, 0x2C, 1, 100, 10]).ljust(176, b"\0") + struct.pack("<Q328x", self.failed)
+            ),
             LogPage.FIRMWARE_SLOT: lambda: b"\1".ljust(8, b"\0") + b"1".ljust(8) + bytes(496),
             LogPage.CHANGED_NAMESPACES: lambda: bytes(4096),
             LogPage.EFFECTS: self._effects,

@@ -348,6 +348,8 @@ class Connection:
             self._complete(Cqe(command.cid, result=answer.result))
 
     def _refuse(self, command: Command, refused: CommandFailed) -> None:
+        if self.controller is not None and self.qid is not None:
+            self.controller.log_error(self.qid, command, refused.status)
         self._complete(Cqe(command.cid, refused.status, refused.result, dnr=refused.dnr))
 
     def _complete(self, cqe: Cqe) -> None:

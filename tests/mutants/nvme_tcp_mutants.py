@@ -13,6 +13,7 @@ import nvme_tcp_pair_mutants  # noqa: F401
 import nvme_tcp_property_mutants  # noqa: F401
 import nvme_tcp_rare_mutants  # noqa: F401
 import nvme_tcp_repeated_mutants  # noqa: F401
+import nvme_tcp_reported_mutants  # noqa: F401
 import nvme_tcp_reservation_mutants  # noqa: F401
 import nvme_tcp_reservation_state_mutants  # noqa: F401
 import nvme_tcp_reset_mutants  # noqa: F401
