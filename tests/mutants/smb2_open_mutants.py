@@ -1,4 +1,4 @@
-"""Broken rules of what an open states of a file that another open changes, and of hidden files."""
+"""Broken rules of what an open states of a file that another open changes, of hidden files and compounds."""
 
 # ruff: noqa: E501  # a mutant is a row of a table
 
@@ -9,8 +9,16 @@ import struct
 from smb2_proxy_connection import SmbProxyConnection, context_at, mutant, put, requests
 
 from storagetest.wire.smb2 import contexts as c
-from storagetest.wire.smb2.codes import Disposition, FileInfo, InfoType, SmbAttribute, SmbCommand
-from storagetest.wire.smb2.message import SmbMessage
+from storagetest.wire.smb2.codes import (
+    Disposition,
+    FileInfo,
+    Flags,
+    InfoType,
+    SmbAttribute,
+    SmbCommand,
+    SmbStatus,
+)
+from storagetest.wire.smb2.message import SmbMessage, response
 
 GENERIC = 0xF2000000
 """MAXIMUM_ALLOWED and the generic rights of an access mask (MS-SMB2 2.2.13.1)."""
@@ -78,3 +86,18 @@ def maximal_is_granted(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
     if asked is None or not at or asked["access"] & GENERIC:
         return message.raw
     return put(message.raw, at + 4, struct.pack("<I", asked["access"]))
+
+
+@mutant(
+    "compound-later-closed | MS-SMB2 3.3.5.2.7.2 | the fourth and later related requests of a compound have no file"
+)
+def compound_later_closed(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    before = 0
+    while (asked := talk.asked.get(message["message_id"] - before)) and asked.flags & Flags.RELATED:
+        before += 1
+    if before < 3 or message.is_error or message.status:
+        return message.raw
+    kept = ("credit_charge", "credits", "message_id", "session_id", "tree_id", "next_command", "header_flags")
+    refused = response(SmbCommand(message.command), status=SmbStatus.FILE_CLOSED)
+    data = refused.override(**{name: message.header[name] for name in kept}).data
+    return data.ljust(message.header["next_command"], b"\0")[: message.header["next_command"] or None]
