@@ -93,3 +93,15 @@ def unlock_of_connection(talk: ProxyConnection, call: Call) -> Any:
     elif talk.shared.get(key, talk) is not talk:
         return put(call.argument, "alock.oh", b"another owner")
     return call.argument
+
+
+@mutant(
+    "unchecked-mode-truncates | RFC 1813 3.3.8 | an UNCHECKED CREATE that sets a mode and no size cuts the file",
+    "CREATE",
+    part="request",
+)
+def unchecked_mode_truncates(talk: ProxyConnection, call: Call) -> Any:
+    how = call.argument.how
+    if how.mode != createmode3.UNCHECKED or how.value.size is not None or how.value.mode is None:
+        return call.argument
+    return put(call.argument, "how.value.size", 0)
