@@ -2,6 +2,7 @@
 
 import nfs3_after_mutants  # noqa: F401
 import nfs3_attribute_mutants  # noqa: F401
+import nfs3_connection_mutants  # noqa: F401
 import nfs3_data_mutants  # noqa: F401
 import nfs3_directory_mutants  # noqa: F401
 import nfs3_fresh_mutants  # noqa: F401

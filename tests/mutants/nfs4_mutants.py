@@ -10,6 +10,7 @@ import nfs4_lease_mutants
 import nfs4_lock_mutants
 import nfs4_name_mutants
 import nfs4_open_mutants
+import nfs4_owner_mutants
 import nfs4_restart_mutants
 import nfs4_sequence_mutants
 import nfs4_session_mutants
@@ -44,6 +45,7 @@ __all__ = [
     "nfs4_lock_mutants",
     "nfs4_name_mutants",
     "nfs4_open_mutants",
+    "nfs4_owner_mutants",
     "nfs4_restart_mutants",
     "nfs4_sequence_mutants",
     "nfs4_session_mutants",

@@ -227,6 +227,7 @@ import smb2_caching_mutants  # noqa: E402
 import smb2_data_mutants  # noqa: E402
 import smb2_fresh_mutants  # noqa: E402
 import smb2_kit_mutants  # noqa: E402
+import smb2_open_mutants  # noqa: E402
 import smb2_pipe_mutants  # noqa: E402
 import smb2_posix_mutants  # noqa: E402
 import smb2_sequence_mutants  # noqa: E402
@@ -241,6 +242,7 @@ __all__ = [
     "smb2_data_mutants",
     "smb2_fresh_mutants",
     "smb2_kit_mutants",
+    "smb2_open_mutants",
     "smb2_pipe_mutants",
     "smb2_posix_mutants",
     "smb2_sequence_mutants",

@@ -186,6 +186,15 @@ def test_a_file_is_created_with_its_mode(nfs: Nfs3Client, here) -> None:
     assert here.nfs.attributes(here.nfs.find(here.handle, b"new")).mode & 0o777 == 0o640
 
 
+@pytest.mark.case("NF3-CREATE-UNCHECKED-KEEPS", section=CREATE, kills=("unchecked-mode-truncates",))
+def test_an_unchecked_create_that_sets_a_mode_keeps_the_data(nfs: Nfs3Client, here) -> None:
+    file = here.file(data=b"abc")
+    ok(nfs.create(here.handle, b"file", mode=createmode3.UNCHECKED, new=attributes(mode=0o600)))
+    assert ok(here.nfs.read(file, 0, 10)).data == b"abc", (
+        "an UNCHECKED CREATE without a size has cut the file"
+    )
+
+
 @pytest.mark.case("NF3-CREATE-UNCHECKED", section=CREATE, kills=("create-unchecked",))
 def test_an_unchecked_create_of_a_name_that_exists_succeeds(nfs: Nfs3Client, here) -> None:
     file = here.file(data=b"abc")

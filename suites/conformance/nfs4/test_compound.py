@@ -55,6 +55,8 @@ def test_a_compound_without_operations_has_no_results(bench, version, observe):
         "ASCII": b"storagetest",
         "ODD": b"12345",
         "UTF8": "Größe".encode(),
+        "65": b"x" * 65,
+        "130": b"x" * 130,
     },
 )
 def test_the_tag_is_returned_as_it_was_sent(nfs, what):

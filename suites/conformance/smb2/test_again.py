@@ -20,6 +20,7 @@ from storagetest.suites.conformance.smb2.support import (
     resume_key,
 )
 from storagetest.wire.smb2 import contexts as c
+from storagetest.wire.smb2.client import create_request
 from storagetest.wire.smb2.codes import (
     NO_FILE,
     RESTART_SCANS,
@@ -170,6 +171,30 @@ def test_each_response_of_a_signed_compound_is_signed(bench, endpoint, path, sig
         parts = [reads[0], *(one.override(file_id=NO_FILE) if related else one for one in reads[1:])]
         for at, mid in enumerate(tree.send(*parts, related=related)):
             assert expect(tree.receive(mid)).buffer == b"0123456789"[at : 2 * at + 1]
+
+
+@pytest.mark.parametrize(
+    "count",
+    [case(f"SMB-COMP-LATER-{count}", count, kills=("compound-later-closed",)) for count in (2, 3, 6)],
+)
+@pytest.mark.case(section="MS-SMB2 3.3.5.2.7.2")
+def test_every_later_request_of_a_compound_uses_the_file_of_the_first(tree, path, count):
+    """A related request uses the FileId of the one before it, at any place of the compound."""
+    reads = [
+        request(SmbCommand.READ, length=2, offset=at, file_id=NO_FILE, padding=80) for at in range(count)
+    ]
+    mids = tree.send(
+        create_request(path),
+        request(SmbCommand.WRITE, b"0123456789", file_id=NO_FILE),
+        *reads,
+        request(SmbCommand.FLUSH, file_id=NO_FILE),
+        request(SmbCommand.CLOSE, file_id=NO_FILE),
+        related=True,
+    )
+    done = [expect(tree.receive(mid)) for mid in mids]
+    assert [one.buffer for one in done[2:-2]] == [b"0123456789"[at : at + 2] for at in range(count)]
+    message = tree.call(request(SmbCommand.READ, length=1, file_id=bytes(done[0]["file_id"])))
+    expect(message, SmbStatus.FILE_CLOSED)
 
 
 # Asynchronous responses
