@@ -14,6 +14,7 @@ for _area in (
     "detail",
     "directory",
     "fresh",
+    "held",
     "kept",
     "later",
     "lock",

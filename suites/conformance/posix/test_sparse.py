@@ -87,6 +87,56 @@ def test_seek_data_finds_cached_data(client_dir):
         assert os.lseek(descriptor, 2 * MIB, os.SEEK_HOLE) >= 2 * MIB + 4096
 
 
+@pytest.mark.case("PSX-SEEK-INSIDE", kills=("seek-hole-leaves-hole", "seek-data-late-in-hole"))
+def test_positions_inside_holes_and_data_agree_with_their_borders(client_dir):
+    """SEEK_HOLE inside a hole, and SEEK_DATA inside data, find the offset itself; else the next border.
+
+    Past the last data, SEEK_HOLE may return the file's size instead.
+    """
+    size = 5 * MIB
+    with open_fd(client_dir / "f", os.O_CREAT | os.O_RDWR) as descriptor:
+        os.ftruncate(descriptor, size)
+        for start in (MIB, 3 * MIB):
+            os.pwrite(descriptor, pattern_bytes(MIB // 2), start)
+        os.fsync(descriptor)
+        parts, at = [], 0
+        while at < size:
+            data = next_data(descriptor, at)
+            end = size if data is None else os.lseek(descriptor, data, os.SEEK_HOLE)
+            parts.append((at, size if data is None else data, end))
+            at = end
+        for hole, data, end in parts:
+            for at in inside(hole, data):
+                found = os.lseek(descriptor, at, os.SEEK_HOLE)
+                assert found == at or found == data == size, (
+                    f"SEEK_HOLE at {at}, in a hole from {hole} to {data}, finds {found}"
+                )
+                found = next_data(descriptor, at)
+                assert found == (None if data == size else data), (
+                    f"SEEK_DATA at {at}, in a hole from {hole} to {data}, finds {found}"
+                )
+            for at in inside(data, end):
+                found = os.lseek(descriptor, at, os.SEEK_HOLE), os.lseek(descriptor, at, os.SEEK_DATA)
+                assert found == (end, at), (
+                    f"SEEK_HOLE and SEEK_DATA at {at}, in data from {data} to {end}, find {found}"
+                )
+
+
+def inside(start, end):
+    """Return positions from ``start`` to the one before ``end``."""
+    return sorted({start, start + 1, (start + end) // 2, end - 1}) if start + 1 < end else []
+
+
+def next_data(descriptor, offset):
+    """Return where SEEK_DATA leads, or None if there are no data at or behind ``offset``."""
+    try:
+        return os.lseek(descriptor, offset, os.SEEK_DATA)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        return None
+
+
 @pytest.mark.case(
     "PSX-SPARSE-BLOCKS", section="POSIX.1-2024 <sys/stat.h>", level="MAY", kills=("blocks-full",)
 )
