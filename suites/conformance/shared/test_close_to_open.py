@@ -240,3 +240,18 @@ def test_open_of_each_link_reads_data_written_through_the_other(a, b, crossed_wi
         a.write_file("g", b"later", O_CREAT)
     assert b.read_file("f") == b"later"
     assert b.read_file("g") == b"later"
+
+
+@pytest.mark.case("SHR-CTO-22", kills=("two-same-mtime-old",), section="RFC 7530 10.3.1, 5.8.1.4")
+def test_open_reads_data_whose_time_of_modification_was_set_back(a, b, crossed_wire):
+    """New data of the same size and mtime as the cached data: only the change attribute or ctime differs."""
+    a.write_file("f", b"first" * 100)
+    a.utime("f", 10**18, 10**18)
+    fd = b.open("f")
+    assert b.pread(fd, 1000) == b"first" * 100
+    a.call("wait", 0.02)  # the file times have a resolution of some ms
+    with crossed_wire(a, "change"):
+        a.write_file("f", b"other" * 100, O_CREAT)
+        a.utime("f", 10**18, 10**18)
+    b.close(fd)
+    assert b.read_file("f") == b"other" * 100
