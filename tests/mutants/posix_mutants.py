@@ -31,6 +31,7 @@ for _area in (
     "refused",
     "rewritten",
     "size",
+    "stale",
     "tree",
     "unseen",
     "xattr",

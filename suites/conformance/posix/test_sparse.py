@@ -122,6 +122,29 @@ def test_positions_inside_holes_and_data_agree_with_their_borders(client_dir):
                 )
 
 
+@pytest.mark.case("PSX-SEEK-CHANGED", kills=("seek-map-of-first-look",))
+def test_positions_are_those_of_the_file_of_now(client_dir):
+    """A descriptor that has looked for data and holes before finds what was written and cut off since."""
+    path = client_dir / "f"
+    with open_fd(path, os.O_CREAT | os.O_RDWR) as descriptor, open_fd(path, os.O_RDONLY) as reader:
+        os.ftruncate(descriptor, 4 * MIB)
+        descriptors = {"the descriptor that writes": descriptor, "another descriptor": reader}
+        for one in descriptors.values():
+            next_data(one, 0), next_data(one, 2 * MIB), os.lseek(one, 2 * MIB, os.SEEK_HOLE)
+        os.pwrite(descriptor, pattern_bytes(PAGE), 2 * MIB)
+        for name, one in descriptors.items():
+            found = next_data(one, 0)
+            assert found is not None, f"{name} finds no data after a write"
+            assert found <= 2 * MIB, f"{name} finds data at {found}, after a write at {2 * MIB}"
+            assert next_data(one, 2 * MIB) == 2 * MIB, f"{name} does not find the data of a write"
+            hole = os.lseek(one, 2 * MIB, os.SEEK_HOLE)
+            assert hole >= 2 * MIB + PAGE, f"{name} finds a hole at {hole}, in the data of a write"
+        os.ftruncate(descriptor, MIB)
+        for one in descriptors.values():
+            assert_errno(errno.ENXIO, os.lseek, one, 2 * MIB, os.SEEK_DATA)
+            assert os.lseek(one, 0, os.SEEK_HOLE) <= MIB
+
+
 def inside(start, end):
     """Return positions from ``start`` to the one before ``end``."""
     return sorted({start, start + 1, (start + end) // 2, end - 1}) if start + 1 < end else []
