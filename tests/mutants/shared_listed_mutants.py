@@ -50,6 +50,23 @@ class TwoSameMtimeOld(Kept):
         return super().write(call, node, handle, offset, data)
 
 
+@apart(
+    "two-holes-old | lseek() SEEK_DATA | positions of data and holes are those that this client found first"
+)
+class TwoHolesOld(Kept):
+    def lseek(self, call: Call, node: int, handle: int, offset: int, whence: int) -> int:
+        known: dict[tuple[int, ...], int | OSError] = self.__dict__.setdefault("known", {})
+        if (node, offset, whence) not in known:
+            try:
+                known[node, offset, whence] = super().lseek(call, node, handle, offset, whence)
+            except OSError as error:
+                known[node, offset, whence] = error
+        found = known[node, offset, whence]
+        if isinstance(found, OSError):
+            raise OSError(found.errno, "lseek")
+        return found
+
+
 class _Named(Kept):
     """Honest; it knows the first name of each directory."""
 
