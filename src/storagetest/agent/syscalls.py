@@ -113,9 +113,15 @@ class Syscalls:
 
     def open(self, name: str, flags: int, mode: int = 0o666) -> int:
         """open(2); returns the descriptor."""
-        descriptor = os.open(self._path(name), flags, mode)
-        self._open.add(descriptor)
-        return descriptor
+        return self._noted(os.open(self._path(name), flags, mode))
+
+    def open_at(self, directory: int, name: str, flags: int, mode: int = 0o666) -> int:
+        """openat(2): ``name`` is relative to an open directory; returns the descriptor."""
+        return self._noted(os.open(name, flags, mode, dir_fd=directory))
+
+    def dup(self, descriptor: int) -> int:
+        """dup(2); returns the new descriptor."""
+        return self._noted(os.dup(descriptor))
 
     def close(self, descriptor: int) -> None:
         """close(2)."""
@@ -171,6 +177,14 @@ class Syscalls:
     def listdir(self, name: str = ".") -> list[str]:
         """Read a whole directory (open, getdents, close); sorted, without ``.`` and ``..``."""
         return sorted(os.listdir(self._path(name)))
+
+    def scan(self, name: str = ".") -> list[list[Any]]:
+        """Read a whole directory like :meth:`listdir`; return name, d_ino and type of each entry.
+
+        Where d_type is DT_UNKNOWN (readdir(3)), the type is that of lstat(2).
+        """
+        with os.scandir(self._path(name)) as entries:
+            return sorted([entry.name, entry.inode(), _type(entry)] for entry in entries)
 
     def utime(self, name: str, access: int, modification: int) -> None:
         """utimensat(2), in nanoseconds since the epoch."""
@@ -257,6 +271,19 @@ class Syscalls:
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
+
+    def _noted(self, descriptor: int) -> int:
+        """Note a new descriptor for :meth:`close_all`, and return it."""
+        self._open.add(descriptor)
+        return descriptor
+
+
+def _type(entry: os.DirEntry[str]) -> str:
+    if entry.is_symlink():
+        return "symbolic link"
+    if entry.is_dir(follow_symlinks=False):
+        return "directory"
+    return "file" if entry.is_file(follow_symlinks=False) else "other"
 
 
 def _stat_fields(result: os.stat_result) -> dict[str, int]:

@@ -183,6 +183,14 @@ class SyscallSession:
         """open(2)."""
         return int(self.call("open", name, flags, mode))
 
+    def open_at(self, directory: int, name: str, flags: int = os.O_RDONLY, mode: int = 0o666) -> int:
+        """openat(2): ``name`` is relative to the open directory ``directory``."""
+        return int(self.call("open_at", directory, name, flags, mode))
+
+    def dup(self, fd: int) -> int:
+        """dup(2)."""
+        return int(self.call("dup", fd))
+
     def close(self, fd: int) -> None:
         """close(2)."""
         self.call("close", fd)
@@ -262,6 +270,13 @@ class SyscallSession:
     def listdir(self, name: str = ".") -> list[str]:
         """Return all names in a directory, sorted."""
         return list(self.call("listdir", name))
+
+    def list_entries(self, name: str = ".") -> dict[str, tuple[int, str]]:
+        """Return d_ino and type of each entry of a directory (readdir(3)).
+
+        The types are "file", "directory", "symbolic link" and "other".
+        """
+        return {entry: (inode, kind) for entry, inode, kind in self.call("scan", name)}
 
     def chmod(self, name: str, mode: int) -> None:
         """chmod(2)."""

@@ -160,6 +160,17 @@ def test_new_file_inherits_the_default_acl(client_dir):
     assert_errno(errno.ENODATA, os.getxattr, client_dir / "d" / "f", DEFAULT)
 
 
+@pytest.mark.case("PSX-ACL-DEFAULT-FIFO", section=default, kills=("acl-not-inherited-by-fifo",))
+def test_new_fifo_inherits_the_default_acl(client_dir):
+    """A new object of any type but a symbolic link inherits the default ACL, limited by its mode."""
+    (client_dir / "d").mkdir()
+    set_acl(client_dir / "d", *BASE, kind=DEFAULT)
+    os.mkfifo(client_dir / "d" / "fifo", 0o640)
+    entries = decode_acl(os.getxattr(client_dir / "d" / "fifo", ACCESS))
+    assert ("user", 4, READER) in entries
+    assert ("mask", 4, NO_ID) in entries
+
+
 @pytest.mark.case("PSX-ACL-DEFAULT-UMASK", section=default)
 def test_default_acl_replaces_the_umask(client_dir):
     """If a default ACL exists, the file creation mask is ignored."""

@@ -96,6 +96,46 @@ def test_each_new_file_of_a_name_is_empty(client_dir):
 
 
 @pytest.mark.case(
+    "PSX-AGAIN-ATTRIBUTES",
+    section="POSIX.1-2024 open(): O_CREAT; xattr(7): DESCRIPTION",
+    kills=("name-again-has-old-mode", "name-again-has-old-attributes", "name-again-has-old-times"),
+)
+def test_new_file_has_no_attributes_of_the_last_one_of_its_name(client_dir):
+    """Mode, times and extended attributes are those of the creation, after a removal and after a rename."""
+    os.umask(0)
+    path = client_dir / "f"
+    removals = {
+        "unlink()": lambda: os.unlink(path),
+        "rename()": lambda: os.rename(path, client_dir / "moved"),
+        "rename() and unlink()": lambda: (os.rename(path, client_dir / "g"), os.unlink(client_dir / "g")),
+    }
+    for what, remove in removals.items():
+        make_file(path, b"old", 0o604)
+        has_attributes = set_user_attribute(path)
+        os.utime(path, ns=(10**18, 10**18))
+        remove()
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o640))
+        found = os.stat(path)
+        assert found.st_mode & 0o7777 == 0o640, f"mode {found.st_mode & 0o7777:o} of a new file after {what}"
+        assert found.st_mtime_ns != 10**18, f"mtime of a new file after {what} is that of the old file"
+        if has_attributes:
+            names = [name for name in os.listxattr(path) if name.startswith("user.")]
+            assert not names, f"attributes of a new file after {what}: {names}"
+        os.unlink(path)
+
+
+def set_user_attribute(path):
+    """Set one; return whether the file system has any."""
+    try:
+        os.setxattr(path, "user.old", b"old")
+    except OSError as error:
+        if error.errno != errno.EOPNOTSUPP:
+            raise
+        return False
+    return True
+
+
+@pytest.mark.case(
     "PSX-AGAIN-DIRECTORY",
     section="POSIX.1-2024 mkdir(): DESCRIPTION",
     kills=("directory-again-has-old-mode",),

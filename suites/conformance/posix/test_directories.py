@@ -10,6 +10,7 @@ import stat
 import pytest
 
 from storagetest.agent.testlib import assert_errno, record_observation, skip
+from storagetest.agent.testlib.libc import RENAME_EXCHANGE, renameat2
 from storagetest.agent.testlib.tmpfiles import longest_name, make_file, open_fd
 
 pytestmark = [
@@ -177,6 +178,12 @@ def test_d_ino_is_the_files_serial_number(client_dir):
     assert len(found) == 20
 
 
+def dot_dot(path):
+    """Return d_ino of dot-dot."""
+    with Stream(path) as stream:
+        return stream.read_inodes().get("..")
+
+
 @pytest.mark.case(
     "PSX-DIR-DOTDOT-MOVED",
     section="POSIX.1-2024 <dirent.h>, rename()",
@@ -188,10 +195,6 @@ def test_dot_dot_of_a_moved_directory_is_its_new_parent(client_dir):
     for name in ("one", "two", "one/moved"):
         (client_dir / name).mkdir()
 
-    def dot_dot(path):
-        with Stream(path) as stream:
-            return stream.read_inodes().get("..")
-
     if dot_dot(client_dir / "one/moved") != os.stat(client_dir / "one").st_ino:
         skip("dot-dot is not listed with the parent's serial number, also without a move")
     for old, new in (("one", "two"), ("two", "one")):
@@ -201,6 +204,27 @@ def test_dot_dot_of_a_moved_directory_is_its_new_parent(client_dir):
             f"d_ino of dot-dot is {found} after a move from {old} to {new}; {new} is {parent}, "
             f"{old} is {os.stat(client_dir / old).st_ino}"
         )
+
+
+@pytest.mark.case(
+    "PSX-DIR-DOTDOT-EXCHANGED",
+    section="POSIX.1-2024 readdir(): d_ino; rename(2): RENAME_EXCHANGE",
+    kills=("exchanged-directory-old-parent",),
+)
+def test_dot_dot_of_exchanged_directories_is_their_new_parent(client_dir):
+    """d_ino of dot-dot is the new parent's file serial number, for both of two directories."""
+    for name in ("one", "two", "one/first", "two/second"):
+        (client_dir / name).mkdir()
+    for name in ("one/first", "two/second"):
+        if dot_dot(client_dir / name) != os.stat((client_dir / name).parent).st_ino:
+            skip("dot-dot is not listed with the parent's serial number, also without a move")
+    for time in (1, 2):
+        renameat2(client_dir / "one/first", client_dir / "two/second", RENAME_EXCHANGE)
+        for name in ("one/first", "two/second"):
+            found, parent = dot_dot(client_dir / name), os.stat((client_dir / name).parent).st_ino
+            assert found == parent, (
+                f"d_ino of dot-dot in {name} is {found} after exchange {time}; its parent is {parent}"
+            )
 
 
 @pytest.mark.case("PSX-DIR-REMOVED", kills=("readdir-stale",))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from contextlib import ExitStack
 
 import pytest
 
@@ -99,6 +100,42 @@ def test_removed_open_file_has_no_links(client_dir):
     with open_fd(make_file(client_dir / "f", b"x")) as descriptor:
         os.unlink(client_dir / "f")
         assert os.fstat(descriptor).st_nlink == 0
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param(
+            "unlink",
+            id="removed",
+            marks=pytest.mark.case("PSX-UNLINK-OPEN-INODE", kills=("unlinked-inode-reused",)),
+        ),
+        pytest.param(
+            "rename",
+            id="replaced",
+            marks=pytest.mark.case("PSX-RENAME-OPEN-INODE", kills=("replaced-inode-reused",)),
+        ),
+    ],
+)
+@pytest.mark.case(section="POSIX.1-2024 <sys/stat.h>: st_ino")
+def test_new_files_have_other_numbers_than_open_files_without_a_name(client_dir, call):
+    """st_ino and st_dev identify a file: one that is open, and was removed or replaced, keeps its number."""
+    with ExitStack() as opened:
+        held = {}
+        for number in range(8):
+            path = make_file(client_dir / f"f{number}", b"x")
+            descriptor = opened.enter_context(open_fd(path, os.O_RDONLY))
+            held[descriptor] = os.fstat(descriptor).st_ino
+            if call == "unlink":
+                os.unlink(path)
+            else:
+                os.rename(make_file(client_dir / "new", b"y"), path)
+        assert {descriptor: os.fstat(descriptor).st_ino for descriptor in held} == held
+        made = [make_file(client_dir / f"g{number}", b"z") for number in range(12)]
+        made += client_dir.glob("f?")
+        numbers = [*held.values(), *(os.stat(path).st_ino for path in made if path.exists())]
+        same = sorted({inode for inode in numbers if numbers.count(inode) > 1})
+        assert not same, f"two files have one number, and one of them is open without a name: {same}"
 
 
 @pytest.mark.case("PSX-UNLINK-OPEN-EMPTY", section=rmdir, kills=("unlinked-open-stale",))

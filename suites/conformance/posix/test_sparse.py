@@ -87,6 +87,79 @@ def test_seek_data_finds_cached_data(client_dir):
         assert os.lseek(descriptor, 2 * MIB, os.SEEK_HOLE) >= 2 * MIB + 4096
 
 
+@pytest.mark.case("PSX-SEEK-INSIDE", kills=("seek-hole-leaves-hole", "seek-data-late-in-hole"))
+def test_positions_inside_holes_and_data_agree_with_their_borders(client_dir):
+    """SEEK_HOLE inside a hole, and SEEK_DATA inside data, find the offset itself; else the next border.
+
+    Past the last data, SEEK_HOLE may return the file's size instead.
+    """
+    size = 5 * MIB
+    with open_fd(client_dir / "f", os.O_CREAT | os.O_RDWR) as descriptor:
+        os.ftruncate(descriptor, size)
+        for start in (MIB, 3 * MIB):
+            os.pwrite(descriptor, pattern_bytes(MIB // 2), start)
+        os.fsync(descriptor)
+        parts, at = [], 0
+        while at < size:
+            data = next_data(descriptor, at)
+            end = size if data is None else os.lseek(descriptor, data, os.SEEK_HOLE)
+            parts.append((at, size if data is None else data, end))
+            at = end
+        for hole, data, end in parts:
+            for at in inside(hole, data):
+                found = os.lseek(descriptor, at, os.SEEK_HOLE)
+                assert found == at or found == data == size, (
+                    f"SEEK_HOLE at {at}, in a hole from {hole} to {data}, finds {found}"
+                )
+                found = next_data(descriptor, at)
+                assert found == (None if data == size else data), (
+                    f"SEEK_DATA at {at}, in a hole from {hole} to {data}, finds {found}"
+                )
+            for at in inside(data, end):
+                found = os.lseek(descriptor, at, os.SEEK_HOLE), os.lseek(descriptor, at, os.SEEK_DATA)
+                assert found == (end, at), (
+                    f"SEEK_HOLE and SEEK_DATA at {at}, in data from {data} to {end}, find {found}"
+                )
+
+
+@pytest.mark.case("PSX-SEEK-CHANGED", kills=("seek-map-of-first-look",))
+def test_positions_are_those_of_the_file_of_now(client_dir):
+    """A descriptor that has looked for data and holes before finds what was written and cut off since."""
+    path = client_dir / "f"
+    with open_fd(path, os.O_CREAT | os.O_RDWR) as descriptor, open_fd(path, os.O_RDONLY) as reader:
+        os.ftruncate(descriptor, 4 * MIB)
+        descriptors = {"the descriptor that writes": descriptor, "another descriptor": reader}
+        for one in descriptors.values():
+            next_data(one, 0), next_data(one, 2 * MIB), os.lseek(one, 2 * MIB, os.SEEK_HOLE)
+        os.pwrite(descriptor, pattern_bytes(PAGE), 2 * MIB)
+        for name, one in descriptors.items():
+            found = next_data(one, 0)
+            assert found is not None, f"{name} finds no data after a write"
+            assert found <= 2 * MIB, f"{name} finds data at {found}, after a write at {2 * MIB}"
+            assert next_data(one, 2 * MIB) == 2 * MIB, f"{name} does not find the data of a write"
+            hole = os.lseek(one, 2 * MIB, os.SEEK_HOLE)
+            assert hole >= 2 * MIB + PAGE, f"{name} finds a hole at {hole}, in the data of a write"
+        os.ftruncate(descriptor, MIB)
+        for one in descriptors.values():
+            assert_errno(errno.ENXIO, os.lseek, one, 2 * MIB, os.SEEK_DATA)
+            assert os.lseek(one, 0, os.SEEK_HOLE) <= MIB
+
+
+def inside(start, end):
+    """Return positions from ``start`` to the one before ``end``."""
+    return sorted({start, start + 1, (start + end) // 2, end - 1}) if start + 1 < end else []
+
+
+def next_data(descriptor, offset):
+    """Return where SEEK_DATA leads, or None if there are no data at or behind ``offset``."""
+    try:
+        return os.lseek(descriptor, offset, os.SEEK_DATA)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        return None
+
+
 @pytest.mark.case(
     "PSX-SPARSE-BLOCKS", section="POSIX.1-2024 <sys/stat.h>", level="MAY", kills=("blocks-full",)
 )

@@ -7,7 +7,8 @@ that cached data are revalidated after an OPEN, and that modified data are flush
 
 from __future__ import annotations
 
-from os import O_APPEND, O_CREAT, O_RDWR, O_WRONLY
+from errno import ENXIO
+from os import O_APPEND, O_CREAT, O_RDWR, O_WRONLY, SEEK_DATA, SEEK_HOLE
 
 import pytest
 
@@ -240,3 +241,51 @@ def test_open_of_each_link_reads_data_written_through_the_other(a, b, crossed_wi
         a.write_file("g", b"later", O_CREAT)
     assert b.read_file("f") == b"later"
     assert b.read_file("g") == b"later"
+
+
+@pytest.mark.case("SHR-CTO-22", kills=("two-same-mtime-old",), section="RFC 7530 10.3.1, 5.8.1.4")
+def test_open_reads_data_whose_time_of_modification_was_set_back(a, b, crossed_wire):
+    """New data of the same size and mtime as the cached data: only the change attribute or ctime differs."""
+    a.write_file("f", b"first" * 100)
+    a.utime("f", 10**18, 10**18)
+    fd = b.open("f")
+    assert b.pread(fd, 1000) == b"first" * 100
+    a.call("wait", 0.02)  # the file times have a resolution of some ms
+    with crossed_wire(a, "change"):
+        a.write_file("f", b"other" * 100, O_CREAT)
+        a.utime("f", 10**18, 10**18)
+    b.close(fd)
+    assert b.read_file("f") == b"other" * 100
+
+
+@pytest.mark.case(
+    "SHR-CTO-23", kills=("two-holes-old",), section="RFC 7530 10.3.1; POSIX.1-2024 lseek(): SEEK_DATA"
+)
+def test_open_finds_data_where_there_was_a_hole(a, b, crossed_wire):
+    """SEEK_DATA and SEEK_HOLE of a client that has looked before find what the other has written since."""
+    a.write_file("f", b"")
+    a.truncate("f", 1 << 22)
+    fd = b.open("f")
+    before = [_position(b, fd, 0, SEEK_DATA), _position(b, fd, 1 << 21, SEEK_HOLE)]
+    b.close(fd)
+    writer = a.open("f", O_RDWR)
+    with crossed_wire(a, "write"):
+        a.pwrite(writer, b"x" * 65_536, 1 << 21)
+        a.close(writer)
+    fd = b.open("f")
+    data, hole = _position(b, fd, 0, SEEK_DATA), _position(b, fd, 1 << 21, SEEK_HOLE)
+    assert data is not None, f"no data are found after a write; positions before: {before}"
+    assert data <= 1 << 21, f"data at {data} are found, after a write at {1 << 21}"
+    assert (hole or 0) >= (1 << 21) + 65_536, (
+        f"a hole is found at {hole}, in 65536 bytes that were written at {1 << 21}"
+    )
+
+
+def _position(session, fd: int, offset: int, whence: int) -> int | None:
+    """Return where lseek() leads, or None if there are no such data (ENXIO)."""
+    try:
+        return int(session.call("seek", fd, offset, whence))
+    except OSError as error:
+        if error.errno != ENXIO:
+            raise
+        return None

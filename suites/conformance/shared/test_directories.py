@@ -180,3 +180,57 @@ def test_new_directory_is_counted_in_the_links_of_its_parent(a, b, crossed_wire,
     if after == before:
         pytest.skip("the links of a directory do not count its directories here")
     eventually(lambda: b.stat("d").nlink == after, "the new count of links of the directory")
+
+
+@pytest.mark.case(
+    "SHR-DIR-13",
+    section="POSIX.1-2024 readdir(): d_ino; RFC 7530 10.9",
+    kills=("two-listed-inode-old",),
+)
+def test_listing_has_the_inode_numbers_of_the_files_of_now(a, b, crossed_wire, eventually):
+    """A name is listed with the inode number of the file that the other client has put there."""
+    a.mkdir("d")
+    for name in ("replaced", "first", "second", "kept"):
+        a.write_file(f"d/{name}", b"old")
+    a.write_file("new", b"new")
+    before = _listed_and_found(b)
+    if before[0] != before[1]:
+        pytest.skip("this client lists other inode numbers than stat() has: PSX-DIR-INODES")
+    with crossed_wire(a, "change"):
+        a.rename("new", "d/replaced")
+        for old, name in (("first", "third"), ("second", "first"), ("third", "second")):
+            a.rename(f"d/{old}", f"d/{name}")
+    b.mkdir("d/of-b")  # the reply shows that others have changed the directory, too
+    assert b.read_file("d/replaced") == b"new"
+    eventually(lambda: len(set(_listed_and_found(b))) == 1, "the inode numbers of three names that changed")
+
+
+def _listed_and_found(session) -> tuple[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]]:
+    """Return the inode numbers of a directory's entries, as readdir() and as stat() have them."""
+    listed = tuple((name, inode) for name, (inode, _) in sorted(session.list_entries("d").items()))
+    return listed, tuple((name, session.stat(f"d/{name}").ino) for name, _ in listed)
+
+
+@pytest.mark.case(
+    "SHR-DIR-14",
+    section="POSIX.1-2024 posix_getdents(): d_type; RFC 7530 10.9",
+    kills=("two-listed-type-old",),
+)
+def test_listing_has_the_types_of_the_files_of_now(a, b, crossed_wire, eventually):
+    """A name is listed with the type of the file that the other client has put there."""
+    a.mkdir("d")
+    a.write_file("d/first", b"a file")
+    a.mkdir("d/second")
+    assert _types(b) == {"first": "file", "second": "directory"}
+    with crossed_wire(a, "change"):
+        a.unlink("d/first")
+        a.rmdir("d/second")
+        a.mkdir("d/first")
+        a.write_file("d/second", b"a file")
+    b.mkdir("d/third")  # as above
+    now = {"first": "directory", "second": "file", "third": "directory"}
+    eventually(lambda: _types(b) == now, "the types of two names that changed")
+
+
+def _types(session) -> dict[str, str]:
+    return {name: kind for name, (_, kind) in session.list_entries("d").items()}

@@ -362,3 +362,17 @@ def test_waiting_read_lock_is_granted_after_the_downgrade(a, b, fds, crossed_wir
     a.lock(fds[0], F_RDLCK, 0, 10)
     assert waiting.done(within=visibility_timeout), "not granted when the other was downgraded"
     waiting.result()
+
+
+@pytest.mark.case(
+    "SHR-LOCK-32", section="fcntl(2), open file description locks", kills=("ofd-lock-any-close-unlocks",)
+)
+def test_close_of_another_descriptor_keeps_a_description_lock(a, b, fds, crossed_wire):
+    """An open file description lock ends with its own description, and not with another one of the file."""
+    with crossed_wire(a, "lock"):
+        a.call("ofd_lock", fds[0], F_WRLCK, 0, 10, False)
+    a.close(a.open("f"))
+    assert not b.try_lock(fds[1], F_WRLCK, 0, 10), "a lock is granted that another client holds"
+    a.close(fds[0])
+    with crossed_wire(b, "lock"):
+        assert b.try_lock(fds[1], F_WRLCK, 0, 10)

@@ -77,3 +77,15 @@ def test_flock_may_conflict_with_a_byte_range_lock(a, b, fds, crossed_wire, obse
     observe(
         "flock and fcntl locks exclude each other" if conflicts else "flock and fcntl locks are independent"
     )
+
+
+@pytest.mark.case("SHR-FLOCK-08", kills=("flock-first-close-unlocks",))
+def test_close_of_a_duplicate_keeps_the_lock(a, b, fds, crossed_wire):
+    """The lock is one of the open file description: the last of its descriptors releases it."""
+    with crossed_wire(a, "lock"):
+        a.flock(fds[0], LOCK_EX)
+    a.close(a.dup(fds[0]))
+    assert not b.try_flock(fds[1], LOCK_EX), "a lock is granted that another client holds"
+    a.close(fds[0])
+    with crossed_wire(b, "lock"):
+        assert b.try_flock(fds[1], LOCK_EX)

@@ -1,0 +1,115 @@
+"""Locks are of the file: names that come and go release none, and neither does a close by another process."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+
+import pytest
+
+from storagetest.agent.testlib import call_in_subprocess
+from storagetest.agent.testlib.tmpfiles import hard_link, make_file, open_fd
+
+pytestmark = [
+    pytest.mark.needs("filesystem", "locks"),
+    pytest.mark.case(level="MUST", builds_on=("PSX-DATA-NEW-FILE", "PSX-LOCK-WRITE-WRITE")),
+]
+
+F_OFD_SETLK = 37
+"""<linux/fcntl.h>"""
+_FLOCK = struct.Struct("hhqqi4x")
+"""struct flock of 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid (fcntl(2))."""
+
+
+def lock(descriptor: int, kind: str) -> None:
+    """Lock the whole file for writing; EAGAIN or EACCES if another has a lock."""
+    if kind == "flock":
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return
+    request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    fcntl.fcntl(descriptor, F_OFD_SETLK if kind == "ofd" else fcntl.F_SETLK, request)
+
+
+def is_locked(descriptor: int, kind: str) -> bool:
+    """Whether another process is refused this lock, through another open file description."""
+
+    def attempt() -> bool:
+        try:
+            lock(descriptor, kind)
+        except OSError as error:
+            assert error.errno in (errno.EAGAIN, errno.EACCES), error
+            return True
+        return False
+
+    return call_in_subprocess(attempt)
+
+
+def each_kind(name: str, section: str, **kills: tuple[str, ...]):
+    """Run a case for locks of fcntl(), of open file descriptions, and of flock()."""
+    sections = {"record": "POSIX.1-2024 fcntl(): F_SETLK", "ofd": "fcntl(2): OFD locks", "flock": "flock(2)"}
+    return pytest.mark.parametrize("kind", [
+        pytest.param(kind, id=kind, marks=pytest.mark.case(
+            f"PSX-LOCK-{name}-{kind.upper()}", section=f"{source}; {section}", kills=kills.get(kind, ())
+        ))
+        for kind, source in sections.items()
+    ])  # fmt: skip
+
+
+@each_kind(
+    "RENAMED",
+    "POSIX.1-2024 rename(): DESCRIPTION",
+    record=("rename-loses-locks",),
+    ofd=("rename-loses-locks",),
+    flock=("rename-loses-locks",),
+)
+def test_lock_stays_when_the_file_is_renamed(client_dir, kind):
+    """The file is renamed, moved to another directory, and over another file."""
+    (client_dir / "d").mkdir()
+    with open_fd(make_file(client_dir / "f", bytes(10))) as holder, open_fd(client_dir / "f") as other:
+        lock(holder, kind)
+        assert is_locked(other, kind)
+        make_file(client_dir / "d" / "over")
+        for old, new in (("f", "g"), ("g", "d/g"), ("d/g", "d/over")):
+            os.rename(client_dir / old, client_dir / new)
+            assert is_locked(other, kind), f"rename() of {old} to {new} releases the lock"
+
+
+@each_kind(
+    "LINKED",
+    "POSIX.1-2024 link(), unlink(): DESCRIPTION",
+    record=("unlink-loses-locks",),
+    ofd=("unlink-loses-locks",),
+    flock=("unlink-loses-locks",),
+)
+def test_lock_stays_when_names_are_made_and_removed(client_dir, kind):
+    """The file gets a second name, and loses the first, which another file then has."""
+    with open_fd(make_file(client_dir / "f", bytes(10))) as holder, open_fd(client_dir / "f") as other:
+        lock(holder, kind)
+        hard_link(client_dir / "f", client_dir / "g")
+        assert is_locked(other, kind), "link() releases the lock"
+        os.unlink(client_dir / "f")
+        assert is_locked(other, kind), "unlink() of one of two names releases the lock"
+        make_file(client_dir / "f", bytes(10))
+        with open_fd(client_dir / "f") as namesake:
+            assert not is_locked(namesake, kind), "the lock is one of the name, and not of the file"
+            assert is_locked(other, kind), "a new file of the name releases the lock"
+
+
+@pytest.mark.case(
+    "PSX-LOCK-CHILD-CLOSE",
+    section="POSIX.1-2024 fcntl(), fork(): DESCRIPTION",
+    kills=("child-close-unlocks",),
+)
+def test_close_by_a_child_releases_no_lock_of_its_parent(client_dir):
+    """A close removes the locks that the closing process has: a child has none of its parent's."""
+    with open_fd(make_file(client_dir / "f", bytes(10))) as holder, open_fd(client_dir / "f") as other:
+        lock(holder, "record")
+
+        def close_all() -> None:
+            for descriptor in (holder, other, os.open(client_dir / "f", os.O_RDWR)):
+                os.close(descriptor)
+
+        call_in_subprocess(close_all)
+        assert is_locked(other, "record"), "close() by a child process releases the lock"
