@@ -30,9 +30,9 @@ def test_names_are_found_through_a_directory_that_the_other_client_moved(a, b, c
         a.rename("d", "moved")
         a.mkdir("d")
         a.write_file("d/f", b"of the second")
-    with crossed_wire(b, "query"):
-        assert b.read(b.open_at(directory, "f"), 20) == b"of the first"
-    b.close(b.open_at(directory, "made", MAKE))
+    assert b.read(b.open_at(directory, "f"), 20) == b"of the first"
+    with crossed_wire(b, "change"):
+        b.close(b.open_at(directory, "made", MAKE))
     assert a.listdir("moved") == ["f", "made"]
     assert a.listdir("d") == ["f"]
 

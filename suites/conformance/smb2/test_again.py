@@ -286,7 +286,7 @@ ZEROED = ("reconnect-size-zero",)
 @pytest.mark.parametrize(
     ("version", "dialect"),
     [
-        case("SMB-RECONNECT-ANSWER-V1", 1, Dialect.SMB_2_1, kills=ZEROED, section="MS-SMB2 3.3.5.9.7"),
+        case("SMB-RECONNECT-ANSWER-V1", 1, Dialect.SMB_3_0, kills=ZEROED, section="MS-SMB2 3.3.5.9.7"),
         case("SMB-RECONNECT-ANSWER-V2", 2, Dialect.SMB_3_1_1, kills=ZEROED, section="MS-SMB2 3.3.5.9.12"),
     ],
 )
