@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from storagetest.suites.conformance.smb2.support import case
+from storagetest.suites.conformance.smb2.test_after_changes import CHANGES
 from storagetest.wire.smb2 import contexts as c
 from storagetest.wire.smb2.client import SmbFile, Tree
 from storagetest.wire.smb2.codes import Access, Disposition, FileInfo, SmbAttribute, SmbStatus
@@ -18,13 +19,6 @@ pytestmark = [pytest.mark.needs("smb-wire"), pytest.mark.case(level="MUST", sect
 HIDDEN, SYSTEM = SmbAttribute.HIDDEN, SmbAttribute.SYSTEM
 POSTQUERY = 1
 """SMB2_CLOSE_FLAG_POSTQUERY_ATTRIB (2.2.15)."""
-
-CHANGES: dict[str, Callable[[SmbFile], int]] = {
-    "WRITE": lambda file: expect(file.write(b"more", 3000)) and 3004,
-    "GROW": lambda file: expect(file.set_size(70_000)) and 70_000,
-    "SHRINK": lambda file: expect(file.set_size(5)) and 5,
-}
-"""Changes of a file; each returns its size."""
 
 
 @pytest.mark.parametrize(
