@@ -191,21 +191,22 @@ class Nfs4Client:
         self, *ops: nfs_argop4, tag: bytes = b"", slot: int = 0, cache: bool = False, retry: bool = True
     ) -> Done:
         """Execute the operations, with SEQUENCE before them if there is a session."""
-        until = time.monotonic() + self.rpc.deadline
-        while True:
-            done = self._once(ops, tag, slot, cache)
-            if not retry or done.status not in _LATER or time.monotonic() > until:
-                return done
-            time.sleep(_PAUSE)
+        if not retry:
+            return self._once(ops, tag, slot, cache)
+        return self._repeated(lambda: self._once(ops, tag, slot, cache))
 
     def compound_anew(self, operations: Callable[[], Sequence[nfs_argop4]]) -> Done:
         """Execute ``operations()``; execute new ones while they end with NFS4ERR_DELAY or NFS4ERR_GRACE.
 
         For operations of which a part may have been executed: the name that CREATE made is taken now.
         """
+        return self._repeated(lambda: self.compound(*operations(), retry=False))
+
+    def _repeated(self, execute: Callable[[], Done]) -> Done:
+        """Execute again while the answer is NFS4ERR_DELAY or NFS4ERR_GRACE, until the deadline."""
         until = time.monotonic() + self.rpc.deadline
         while True:
-            done = self.compound(*operations(), retry=False)
+            done = execute()
             if done.status not in _LATER or time.monotonic() > until:
                 return done
             time.sleep(_PAUSE)
