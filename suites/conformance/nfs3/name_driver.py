@@ -27,6 +27,7 @@ class Nfs3Names:
         self.nfs = nfs
         self.handles: dict[int, nfs_fh3] = {ROOT: root}
         self.files: dict[int, int] = {ROOT: nfs.attributes(root).fileid}
+        self.renamed = 0
         self.plus = nfs.readdirplus(root).status != nfsstat3.NFS3ERR_NOTSUPP
 
     def features(self) -> list[Feature]:
@@ -92,6 +93,7 @@ class Nfs3Names:
         result = self.nfs.rename(
             self.handles[step.directory], step.name.encode(), self.handles[to], new.encode()
         )
+        self.renamed += result.status == nfsstat3.NFS3_OK
         return self._outcome(result)
 
     def remove(self, step: NameStep) -> Outcome:

@@ -186,11 +186,11 @@ def test_a_file_is_created_with_its_mode(nfs: Nfs3Client, here) -> None:
     assert here.nfs.attributes(here.nfs.find(here.handle, b"new")).mode & 0o777 == 0o640
 
 
+# No sentence requires it: "should be created without checking for the existence of a duplicate file".
 @pytest.mark.case(
     "NF3-CREATE-UNCHECKED-KEEPS", section=CREATE, level="SHOULD", kills=("unchecked-mode-truncates",)
 )
 def test_an_unchecked_create_that_sets_a_mode_keeps_the_data(nfs: Nfs3Client, here) -> None:
-    """3.3.8 has only "should be created without checking for the existence of a duplicate file"."""
     file = here.file(data=b"abc")
     ok(nfs.create(here.handle, b"file", mode=createmode3.UNCHECKED, new=attributes(mode=0o600)))
     again = here.nfs.find(here.handle, b"file")
