@@ -91,6 +91,7 @@ class Choices:
     serial: bool = False  # while a write waits for its data, nothing else is served
     burst: int = 262144  # bytes of one R2T
     closes_last: bool = False  # after a logout, when the initiator has closed
+    mirrors: bool = False  # a segment length that is declared later is its own, too, and a larger PDU ends it
     unsolicited: bool = False  # InitialR2T is No, and ImmediateData Yes
     answers_aborted: bool = False  # not legal: an aborted write ends with GOOD after the task's response
     block_size: int = 512
@@ -124,6 +125,7 @@ class Connection:
     stat_sn: int = 1
     exp_cmd_sn: int = 1
     max_recv: int = 8192
+    own_recv: int = 262144
     first_burst: int = 65536
     max_burst: int = 262144
     writes: dict[int, Write] = field(default_factory=dict)
@@ -139,7 +141,7 @@ class Connection:
             if isinstance(event, ReceivedPdu):
                 self.waiting.append(event.pdu)
                 while (pdu := self.next_served()) is not None:
-                    if not self.handle(pdu):
+                    if len(pdu.data) > self.own_recv or not self.handle(pdu):
                         return
             elif event is NEED_DATA:
                 data = self.sock.recv(65536)
@@ -185,9 +187,7 @@ class Connection:
             case NopOut():
                 pass
             case TextRequest():
-                declared = dict(parse_text(pdu.data)).get("MaxRecvDataSegmentLength")
-                self.max_recv = int(declared or self.max_recv)
-                self.respond(TextResponse(itt=pdu.itt))
+                self.text(pdu)
             case ScsiCommand():
                 self.command(pdu)
             case DataOut():
@@ -220,6 +220,15 @@ class Connection:
                 data=format_text(replies),
             )
         )  # fmt: skip
+
+    def text(self, pdu: TextRequest) -> None:
+        declared = dict(parse_text(pdu.data)).get("MaxRecvDataSegmentLength")
+        self.max_recv = int(declared or self.max_recv)
+        own = []
+        if declared and self.choices.mirrors:
+            self.own_recv = int(declared)
+            own = [("MaxRecvDataSegmentLength", declared)]
+        self.respond(TextResponse(itt=pdu.itt, data=format_text(own)))
 
     def logout(self, pdu: LogoutRequest) -> bool:
         result = LogoutResult.SUCCESS

@@ -9,10 +9,10 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from nfs3_mutation_run import mutation_run as ganesha_run
-from nfs3_proxy_connection import Call, Nfs3Mutant, ProxyConnection, put
+from nfs3_proxy_connection import Call, Nfs3Mutant, ProxyConnection, put, with_status
 from nfs3_rules import OK
 
-from storagetest.wire.nfs3.types import diropargs3, nfs_fh3, nfstime3
+from storagetest.wire.nfs3.types import createmode3, diropargs3, nfs_fh3, nfsstat3, nfstime3
 
 CASES = {
     "stale-after-rename": ("NF3-RENAME-01", "NF3-RENAME-HANDLE", "NF3-GETATTR-STABLE"),
@@ -23,6 +23,9 @@ CASES = {
         "NF3-BEFORE-SETATTR",
         "NF3-SETATTR-GUARD-AGAIN",
     ),
+    "no-readdirplus": ("NF3-READDIRPLUS-REMOVED-PAGE", "NF3-SEQUENCE-NAMES"),
+    "create-without-size": ("NF3-CREATE-UNCHECKED-SIZE-1", "NF3-CREATE-GUARDED-SIZE-1"),
+    "unchecked-is-new": ("NF3-CREATE-UNCHECKED-KEEPS", "NF3-CREATE-UNCHECKED", "NF3-CREATE-TRUNCATES"),
 }
 
 
@@ -100,6 +103,26 @@ def _exactly(talk: ProxyConnection, call: Call) -> Any:
     return replace(call.argument, guard=exact) if matches else call.argument
 
 
+def _no_readdirplus(talk: ProxyConnection, call: Call, result: Any) -> Any:
+    """READDIRPLUS is not supported (3.3.17)."""
+    return with_status(result, nfsstat3.NFS3ERR_NOTSUPP)
+
+
+def _without_size(talk: ProxyConnection, call: Call, result: Any) -> Any:
+    """A size other than 0 is an "unsupported argument" of CREATE (2.6)."""
+    how = call.argument.how
+    sized = how.mode != createmode3.EXCLUSIVE and how.value.size
+    return with_status(result, nfsstat3.NFS3ERR_INVAL) if sized and result.status == OK else result
+
+
+def _made_anew(talk: ProxyConnection, call: Call) -> Any:
+    """An UNCHECKED CREATE makes the file "without checking for the existence of a duplicate file" (3.3.8)."""
+    how = call.argument.how
+    if how.mode != createmode3.UNCHECKED or how.value.size is not None:
+        return call.argument
+    return put(call.argument, "how.value.size", 0)
+
+
 LEGAL = {
     one.name: one
     for one in (
@@ -128,6 +151,28 @@ LEGAL = {
             (),
             reply=_seconds,
             request=_exactly,
+            everywhere=True,
+        ),
+        Nfs3Mutant(
+            "no-readdirplus",
+            "RFC 1813 3.3.17",
+            "READDIRPLUS is not supported",
+            ("READDIRPLUS",),
+            reply=_no_readdirplus,
+        ),
+        Nfs3Mutant(
+            "create-without-size",
+            "RFC 1813 2.6",
+            "CREATE of a file with a size is not supported",
+            ("CREATE",),
+            reply=_without_size,
+        ),
+        Nfs3Mutant(
+            "unchecked-is-new",
+            "RFC 1813 3.3.8",
+            "an UNCHECKED CREATE of a name that exists makes an empty file",
+            ("CREATE",),
+            request=_made_anew,
             everywhere=True,
         ),
     )

@@ -24,6 +24,7 @@ LEGAL = {
     "serial": Choices(serial=True),
     "small-bursts": Choices(burst=512),
     "closes-last": Choices(closes_last=True),
+    "mirrors": Choices(mirrors=True),
     **{f"async-{event.name.lower()}": Choices(event=event) for event in EVENTS},
 }
 CASES = (
@@ -34,6 +35,8 @@ CASES = (
     "test_data.py::test_two_writes_whose_data_are_interleaved_are_both_right",
     "test_long.py::test_reads_and_pings_during_a_write_disturb_nothing",
     "test_data_in.py::test_data_in_comes_in_order_and_is_what_was_written",
+    "test_full_feature.py::test_data_in_keep_to_a_segment_length_that_was_declared_later",
+    "test_full_feature.py::test_ping_data_keep_to_a_segment_length_that_was_declared_later",
 )
 INCOMPLETE = {
     "ISC-LOGOUT-08",  # the sessions of this target have no TSIH of their own

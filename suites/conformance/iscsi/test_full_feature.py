@@ -6,13 +6,14 @@ RFC 7143 4.2.2.1 (CmdSN), 13.12 (MaxRecvDataSegmentLength, which may be declared
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from storagetest.wire.iscsi.codes import TaskFunction
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.initiator import Initiator
-from storagetest.wire.iscsi.keys import NOT_UNDERSTOOD, REJECT, Pairs, parse_text
+from storagetest.wire.iscsi.keys import NOT_UNDERSTOOD, REJECT, Pairs, numeric, parse_text
 from storagetest.wire.iscsi.pdu import (
     LogoutRequest,
     NopOut,
@@ -122,6 +123,8 @@ def declared_later(connections, scratch) -> Initiator:
     value = dict(parse_text(replies[0].data)).get("MaxRecvDataSegmentLength", "")
     if value in (REJECT, NOT_UNDERSTOOD, "Irrelevant"):
         pytest.skip(f"MaxRecvDataSegmentLength in full feature phase is answered {value}")
+    if declared := numeric(value):  # the target's own, for what it receives from now on
+        session.parameters = session.validator.parameters = replace(session.parameters, max_send=declared)
     return session
 
 
@@ -139,7 +142,10 @@ def test_data_in_keep_to_a_segment_length_that_was_declared_later(declared_later
 
 @pytest.mark.case("ISC-SEGMENT-PING", section="RFC 7143 13.12, 11.18.3", kills=("segment-of-login",))
 def test_ping_data_keep_to_a_segment_length_that_was_declared_later(declared_later):
-    data = bytes(number % 251 for number in range(3 * SMALL))
+    size = min(3 * SMALL, declared_later.parameters.max_send)
+    if size <= SMALL:
+        pytest.skip(f"the target declares a MaxRecvDataSegmentLength of {size} in its answer")
+    data = bytes(number % 251 for number in range(size))
     echoed = declared_later.ping(data).data
     assert echoed == data[: len(echoed)], "not the data of the ping"
     assert len(echoed) <= SMALL, (

@@ -177,7 +177,12 @@ def test_a_residual_is_counted_at_every_size(connections, facts, scratch):
 def test_every_data_in_of_a_long_read_has_its_digests(connections, scratch, segment):
     """Three reads of 24 blocks in small segments; the initiator checks both digests of every PDU."""
     session = with_digests(
-        connections, header="yes", data="yes", MaxRecvDataSegmentLength=segment, MaxBurstLength="4096"
+        connections,
+        header="yes",
+        data="yes",
+        MaxRecvDataSegmentLength=segment,
+        MaxBurstLength="4096",
+        FirstBurstLength="4096",
     )
     unit = LogicalUnit(session, block_size=scratch.block_size)
     for turn in range(3):

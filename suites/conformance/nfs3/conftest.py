@@ -25,7 +25,7 @@ from storagetest.wire.nfs3.client import Nfs3Client, attributes, ok
 from storagetest.wire.nfs3.harness import OTHER_UID, Nfs3Endpoint, Nfs3Export, Nfs3Harness, clean_up, look
 from storagetest.wire.nfs3.locks import LockOwner
 from storagetest.wire.nfs3.nlm import NLM4_VERS, nlm4_stats
-from storagetest.wire.nfs3.types import FSINFO3resok, createmode3, nfs_fh3, nfsstat3, sattr3
+from storagetest.wire.nfs3.types import FSF3_CANSETTIME, FSINFO3resok, createmode3, nfs_fh3, nfsstat3, sattr3
 from storagetest.wire.rpc import RpcConnection, RpcError
 from storagetest.wire.rpc.describe import make_decoder
 from storagetest.wire.rpc.types import accept_stat, auth_flavor
@@ -120,6 +120,13 @@ def root(about: Look[Nfs3Export]) -> nfs_fh3:
 def limits(about: Look[Nfs3Export]) -> FSINFO3resok:
     """Return the result of FSINFO of the root."""
     return about.get().limits
+
+
+@pytest.fixture
+def sets_times(limits: FSINFO3resok) -> None:
+    """Skip unless the server states that SETATTR sets times (RFC 1813 3.3.19)."""
+    if not limits.properties & FSF3_CANSETTIME:
+        pytest.skip("the server sets no times (FSINFO, FSF3_CANSETTIME)")
 
 
 @pytest.fixture

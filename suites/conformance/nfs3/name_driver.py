@@ -27,6 +27,8 @@ class Nfs3Names:
         self.nfs = nfs
         self.handles: dict[int, nfs_fh3] = {ROOT: root}
         self.files: dict[int, int] = {ROOT: nfs.attributes(root).fileid}
+        self.renamed = 0
+        self.plus = nfs.readdirplus(root).status != nfsstat3.NFS3ERR_NOTSUPP
 
     def features(self) -> list[Feature]:
         """Return the optional properties of the file system (3.3.20, 3.3.10, 3.3.15)."""
@@ -91,6 +93,7 @@ class Nfs3Names:
         result = self.nfs.rename(
             self.handles[step.directory], step.name.encode(), self.handles[to], new.encode()
         )
+        self.renamed += result.status == nfsstat3.NFS3_OK
         return self._outcome(result)
 
     def remove(self, step: NameStep) -> Outcome:
@@ -117,8 +120,10 @@ class Nfs3Names:
         return text.decode()
 
     def list(self, step: NameStep, pages: int) -> list[str]:
-        """READDIR or READDIRPLUS (3.3.16, 3.3.17), in pages of several sizes."""
-        return self._list(self.handles[step.directory], COUNTS[pages % len(COUNTS)], plus=bool(pages & 4))
+        """READDIR, or READDIRPLUS if there is one (3.3.16, 3.3.17), in pages of several sizes."""
+        return self._list(
+            self.handles[step.directory], COUNTS[pages % len(COUNTS)], plus=self.plus and bool(pages & 4)
+        )
 
     def _list(self, where: nfs_fh3, count: int, *, plus: bool = False) -> list[str]:
         found: list[str] = []

@@ -227,6 +227,7 @@ KILLED: dict[str, tuple[str, ...]] = {
             marks=pytest.mark.case(
                 f"NF3-BEFORE-{name}",
                 kills=KILLED.get(name, ("before-is-after",)),
+                builds_on=("NF3-LINK-01",) if name == "LINK" else (),
             ),
         )
         for name in CHANGES

@@ -153,6 +153,7 @@ def test_the_size_of_a_directory_cannot_be_set(nfs: Nfs3Client, here, observe) -
 
 
 @pytest.mark.case("NF3-SETATTR-MTIME", section="RFC 1813 3.3.2", kills=("setattr-mtime",))
+@pytest.mark.usefixtures("sets_times")
 def test_the_modification_time_is_set(nfs: Nfs3Client, here) -> None:
     file = here.file()
     ok(nfs.setattr(file, attributes(mtime=THEN)))
@@ -160,6 +161,7 @@ def test_the_modification_time_is_set(nfs: Nfs3Client, here) -> None:
 
 
 @pytest.mark.case("NF3-SETATTR-ATIME", section="RFC 1813 3.3.2", kills=("setattr-atime",))
+@pytest.mark.usefixtures("sets_times")
 def test_the_access_time_is_set(nfs: Nfs3Client, here) -> None:
     file = here.file()
     ok(nfs.setattr(file, attributes(atime=THEN)))
@@ -167,6 +169,7 @@ def test_the_access_time_is_set(nfs: Nfs3Client, here) -> None:
 
 
 @pytest.mark.case("NF3-SETATTR-NOW", section="RFC 1813 2.6", kills=("setattr-server-time",))
+@pytest.mark.usefixtures("sets_times")
 def test_the_time_of_the_server_is_set(nfs: Nfs3Client, here) -> None:
     file = here.file()
     ok(here.nfs.setattr(file, attributes(mtime=THEN)))
@@ -176,6 +179,7 @@ def test_the_time_of_the_server_is_set(nfs: Nfs3Client, here) -> None:
 
 
 @pytest.mark.case("NF3-SETATTR-ONLY", section="RFC 1813 3.3.2", kills=("setattr-others",))
+@pytest.mark.usefixtures("sets_times")
 def test_attributes_that_are_not_named_stay(nfs: Nfs3Client, here) -> None:
     file = here.file(data=b"abc", new=attributes(mode=0o640))
     before = here.nfs.attributes(file)

@@ -273,6 +273,7 @@ def test_the_write_verifier_is_the_same_for_all_writes(nfs: Nfs3Client, here) ->
 
 
 @pytest.mark.case("NF3-WRITE-MTIME", section="RFC 1813 2.6", kills=("write-mtime",))
+@pytest.mark.usefixtures("sets_times")
 def test_a_write_sets_the_modification_time(nfs: Nfs3Client, here) -> None:
     file = here.file()
     ok(here.nfs.setattr(file, attributes(mtime=nfstime3(1_000_000_000, 0))))

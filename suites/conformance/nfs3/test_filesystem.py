@@ -67,6 +67,7 @@ def test_symbolic_links_work_as_is_stated(nfs: Nfs3Client, here, root) -> None:
 
 
 @pytest.mark.case("NF3-FSINFO-TIME", section=FSINFO, kills=("fsinfo-delta",))
+@pytest.mark.usefixtures("sets_times")
 def test_the_server_keeps_times_as_exactly_as_is_stated(nfs: Nfs3Client, here, root) -> None:
     delta = ok(nfs.fsinfo(root)).time_delta
     step = delta.seconds * 1_000_000_000 + delta.nseconds

@@ -12,7 +12,8 @@ from storagetest.suites.conformance.nfs3.attribute_driver import SECOND, Nfs3Att
 from storagetest.suites.conformance.nfs3.data_driver import Nfs3Data
 from storagetest.suites.conformance.nfs3.lock_driver import NlmLocks
 from storagetest.suites.conformance.nfs3.name_driver import Nfs3Names
-from storagetest.wire.nfs3.client import Nfs3Client
+from storagetest.wire.nfs3.client import Nfs3Client, attributes, ok
+from storagetest.wire.nfs3.types import nfs_fh3, nfsstat3
 from storagetest.wire.sequences.attributes import attribute_steps, run_attributes
 from storagetest.wire.sequences.data import FILES, data_steps, run_data
 from storagetest.wire.sequences.names import name_steps, run_names
@@ -67,13 +68,19 @@ NAMES = 55
         "names-lower-case",
         "symlink-one-fault",
     ),
+    builds_on=("NF3-LINK-01",),
 )
 def test_names_are_those_that_the_calls_left(nfs: Nfs3Client, here) -> None:
     """LOOKUP, READDIR, READLINK and nlink are what CREATE, MKDIR, LINK, RENAME and REMOVE have left."""
     driver = Nfs3Names(nfs, here.directory(b"names"))
     features = driver.features()
     driver = Nfs3Names(nfs, here.directory(b"tree"))
-    run_names(driver, name_steps(5, NAMES, features), 5)
+    try:
+        run_names(driver, name_steps(5, NAMES, features), 5)
+    except AssertionError as error:
+        if driver.renamed and nfsstat3.NFS3ERR_STALE.name in str(error):
+            pytest.skip(f"a handle is stale after a RENAME, which it may be (3.3.14): {error}")
+        raise
 
 
 LOCKS = 40
@@ -99,15 +106,28 @@ ATTRIBUTES = 44
 """Calls of SETATTR in a sequence (chosen): each pair of attributes comes twice."""
 
 
+def kept_modes(nfs: Nfs3Client, file: nfs_fh3) -> list[int]:
+    """Return the modes whose upper bits the server keeps (SHOULD: NF3-SETATTR-MODE-FILE-4755)."""
+    kept = []
+    for mode in MODES:
+        ok(nfs.setattr(file, attributes(mode=mode)))
+        if mode <= 0o777 or nfs.attributes(file).mode & 0o7777 == mode:
+            kept.append(mode)
+    return kept
+
+
 @pytest.mark.case(
-    "NF3-SEQUENCE-ATTRIBUTES", section="RFC 1813 3.3.2", kills=("times-swapped", "mode-with-size-lost")
+    "NF3-SEQUENCE-ATTRIBUTES",
+    section="RFC 1813 3.3.2",
+    kills=("times-swapped", "mode-with-size-lost"),
+    builds_on=("NF3-SETATTR-ATIME", "NF3-SETATTR-MTIME"),
 )
-@pytest.mark.usefixtures("superuser")
+@pytest.mark.usefixtures("superuser", "sets_times")
 def test_attributes_are_those_that_the_calls_left(nfs: Nfs3Client, here, limits) -> None:
     """GETATTR returns what SETATTR of single attributes, pairs and all has left."""
     step = max(1, limits.time_delta.seconds * SECOND + limits.time_delta.nseconds)
     times = [at // step * step for at in TIMES]
-    domains = {"mode": MODES, "size": SIZES, "atime": times, "mtime": times}
+    domains = {"mode": kept_modes(nfs, here.file(b"look")), "size": SIZES, "atime": times, "mtime": times}
     driver = Nfs3Attributes(nfs, [here.file(b"one"), here.file(b"two")])
     steps = attribute_steps(8, ATTRIBUTES, domains, {"size": ("atime", "mtime")})
     run_attributes(driver, steps, 8)

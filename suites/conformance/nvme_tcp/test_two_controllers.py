@@ -147,7 +147,12 @@ def test_abort_of_one_controller_is_not_of_the_others_commands(pair: Pair) -> No
     )
 
 
-@pytest.mark.case("NVF-PAIR-CONNECT", section="Base 3.3.2.3", kills=("pair-connect-moves",))
+@pytest.mark.case(
+    "NVF-PAIR-CONNECT",
+    section="Base 3.3.2.3",
+    kills=("pair-connect-moves",),
+    builds_on=("NVF-CONNECT-10",),
+)
 def test_an_io_queue_of_one_controller_is_not_connected_to_the_other(pair: Pair) -> None:
     """A queue exists on its connection: a Connect there that names the other controller fails."""
     queue = pair[0].io_queue(qid=1)
