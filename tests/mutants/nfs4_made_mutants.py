@@ -146,7 +146,7 @@ def setattr_size_denied_ok(talk: Nfs4ProxyConnection, argument: Any, result: Any
     return replace(result, status=OK, attrsset=argument.obj_attributes.attrmask)
 
 
-@mutant("denied-owner-cut | RFC 8881 9.1 | a denial has the owner's first byte alone", "LOCK", "LOCKT")
+@mutant("denied-owner-cut | RFC 8881 9.1.1 | a denial has the owner's first byte alone", "LOCK", "LOCKT")
 def denied_owner_cut(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> Any:
     if of(result) != nfsstat4.NFS4ERR_DENIED:
         return result

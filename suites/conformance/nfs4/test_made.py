@@ -176,7 +176,7 @@ OWNERS = {"NUL": b"a\0b", "FIRST": b"\0ab", "LAST": b"ab\0", "BYTES": bytes(rang
 """Names of lock owners, which are opaque, of up to 1024 bytes (NFS4_OPAQUE_LIMIT)."""
 
 
-@rule("OWNER-BYTES", "9.1.1", "9.1", over=OWNERS, kills=("denied-owner-cut",))
+@rule("OWNER-BYTES", "9.1.1", "9.1.1", over=OWNERS, kills=("denied-owner-cut",))
 def test_each_byte_of_a_lock_owner_counts(nfs, here, owner, what):
     here.file(data=b"0123456789")
     file = owner.open(here.handle, b"file")
