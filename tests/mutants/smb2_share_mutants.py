@@ -61,6 +61,21 @@ def _without_sessions(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
 MUTANTS["logoff-all"].request = _without_sessions
 
 
+@mutant(
+    "close-basic-of-open | MS-SMB2 3.3.5.10 | CLOSE states the attributes and the time of creation that the open stated"
+)
+def close_basic_of_open(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    if message.is_error or message.status:
+        return message.raw
+    if message.command == SmbCommand.CREATE:
+        talk.shared[message["file_id"]] = message["attributes"], message["creation_time"]
+    asked = talk.asked.get(message["message_id"])
+    if message.command != SmbCommand.CLOSE or asked is None or not message["flags"] & 1:
+        return message.raw
+    attributes, created = talk.shared.get(asked["file_id"], (message["attributes"], message["creation_time"]))
+    return message.encoded().override(attributes=attributes, creation_time=created).data
+
+
 def _volume(name: str, number: FsInfo, at: int, words: str) -> None:
     """A mutant that counts in a field of four bytes at ``at`` of a file system class."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 
 from storagetest.suites.conformance.smb2.support import case
@@ -9,8 +11,10 @@ from storagetest.wire.smb2.client import SmbFile, Tree
 from storagetest.wire.smb2.codes import (
     Access,
     Disposition,
+    FileInfo,
     FsInfo,
     InfoType,
+    SmbAttribute,
     SmbShare,
     SmbStatus,
 )
@@ -102,6 +106,52 @@ def test_a_log_off_leaves_the_other_sessions_of_its_connection(
     assert expect(file.read(10)).buffer == b"0123456789"
     expect(file.close())
     expect(tree.open(name, disposition=Disposition.OPEN).close())
+
+
+# What CLOSE states
+
+POSTQUERY = 1
+"""SMB2_CLOSE_FLAG_POSTQUERY_ATTRIB (2.2.15)."""
+
+THEN = 130_000_000_000_000_000
+"""A time in 2012 (MS-DTYP 2.3.3)."""
+
+BASIC = {
+    "ATTRIBUTES": (0, SmbAttribute.HIDDEN),
+    "CREATED": (THEN, 0),
+}
+"""CreationTime and FileAttributes that are set; 0 leaves one as it is (MS-FSCC 2.4.7)."""
+
+
+@pytest.mark.parametrize(
+    ("new", "is_own"),
+    [
+        case(
+            f"SMB-CLOSE-BASIC-{name}-{'OWN' if is_own else 'OTHER'}",
+            new,
+            is_own,
+            kills=("close-basic-of-open",),
+        )
+        for name, new in BASIC.items()
+        for is_own in (True, False)
+    ],
+)
+@pytest.mark.case(section="MS-SMB2 2.2.16, 3.3.5.10")
+def test_a_close_states_what_was_set_since_the_open(
+    tree: Tree, other: Tree, written, new: tuple[int, int], is_own: bool
+) -> None:
+    """The attributes are queried when the open is closed, and are those of the file."""
+    name = written()
+    file = tree.open(name, disposition=Disposition.OPEN)
+    by = file if is_own else other.open(name, disposition=Disposition.OPEN)
+    created, attributes = new
+    expect(by.set(FileInfo.BASIC, struct.pack("<QQQQII", created, 0, 0, 0, attributes, 0)))
+    stated = struct.unpack_from("<QQQQI", expect(file.query(FileInfo.BASIC)).buffer)
+    closed = expect(file.close(flags=POSTQUERY))
+    found = tuple(int(closed[one]) for one in ("creation_time", "last_write_time", "attributes"))
+    assert found == (stated[0], stated[2], stated[4]), "CLOSE states other than a query just before it"
+    if not is_own:
+        expect(by.close())
 
 
 # The volume
