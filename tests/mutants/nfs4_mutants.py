@@ -8,6 +8,7 @@ import nfs4_fresh_mutants
 import nfs4_io_mutants
 import nfs4_lease_mutants
 import nfs4_lock_mutants
+import nfs4_made_mutants
 import nfs4_name_mutants
 import nfs4_open_mutants
 import nfs4_owner_mutants
@@ -43,6 +44,7 @@ __all__ = [
     "nfs4_io_mutants",
     "nfs4_lease_mutants",
     "nfs4_lock_mutants",
+    "nfs4_made_mutants",
     "nfs4_name_mutants",
     "nfs4_open_mutants",
     "nfs4_owner_mutants",

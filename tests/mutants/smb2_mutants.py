@@ -231,6 +231,7 @@ import smb2_open_mutants  # noqa: E402
 import smb2_pipe_mutants  # noqa: E402
 import smb2_posix_mutants  # noqa: E402
 import smb2_sequence_mutants  # noqa: E402
+import smb2_share_mutants  # noqa: E402
 import smb2_state_mutants  # noqa: E402
 import smb2_stated_mutants  # noqa: E402
 import smb2_unseen_mutants  # noqa: E402
@@ -246,6 +247,7 @@ __all__ = [
     "smb2_pipe_mutants",
     "smb2_posix_mutants",
     "smb2_sequence_mutants",
+    "smb2_share_mutants",
     "smb2_state_mutants",
     "smb2_stated_mutants",
     "smb2_unseen_mutants",

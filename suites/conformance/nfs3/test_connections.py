@@ -8,11 +8,23 @@ from dataclasses import replace
 import pytest
 
 from storagetest.suites.conformance.nfs3.conftest import Arranged
-from storagetest.wire.nfs3.client import Nfs3Client, ok
+from storagetest.wire.nfs3.client import Nfs3Client, attributes, ok
 from storagetest.wire.nfs3.harness import Nfs3Harness
 from storagetest.wire.nfs3.locks import LockOwner
 from storagetest.wire.nfs3.nlm import NLM4_VERS, nlm4_stats
-from storagetest.wire.nfs3.types import createmode3, nfs_fh3, nfsstat3, stable_how
+from storagetest.wire.nfs3.types import (
+    CREATE3args,
+    MKDIR3args,
+    REMOVE3args,
+    RMDIR3args,
+    createhow3,
+    createmode3,
+    diropargs3,
+    nfs_fh3,
+    nfsstat3,
+    stable_how,
+)
+from storagetest.wire.rpc.client import next_xid
 
 pytestmark = [pytest.mark.needs("nfs3-wire"), pytest.mark.case(level="MUST", section="RFC 1813 3.3.7")]
 
@@ -53,6 +65,40 @@ def test_an_exclusive_create_is_repeated_on_another_connection(
     for _ in range(2):
         ok(bench.client().create(here.handle, b"new", mode=createmode3.EXCLUSIVE, verifier=VERIFIER))
         assert here.nfs.attributes(here.nfs.find(here.handle, b"new")).fileid == fileid, "it is another file"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param(call, marks=pytest.mark.case(f"NF3-XID-{call}", kills=("xid-of-all-connections",)))
+        for call in ("CREATE", "MKDIR", "REMOVE", "RMDIR")
+    ],
+)
+@pytest.mark.case(section="RFC 5531 9, RFC 1813 4.5")
+def test_the_xid_of_another_connection_is_that_of_another_call(
+    bench: Nfs3Harness, here: Arranged, call: str
+) -> None:
+    """An xid belongs to one client; a call with other arguments on another connection is executed."""
+    names = (b"first", b"second")
+    makes = call in ("CREATE", "MKDIR")
+    if not makes:
+        for name in names:
+            here.file(name) if call == "REMOVE" else here.directory(name)
+    xid = next_xid()
+    for name in names:
+        place = diropargs3(here.handle, name)
+        argument = {
+            "CREATE": CREATE3args(place, createhow3(createmode3.GUARDED, attributes(mode=0o644))),
+            "MKDIR": MKDIR3args(place, attributes(mode=0o755)),
+            "REMOVE": REMOVE3args(place),
+            "RMDIR": RMDIR3args(place),
+        }[call]
+        rpc = bench.rpc(name=name.decode())
+        sent = rpc.send(rpc.procedure(call), rpc.encode(call, argument, xid=xid))
+        ok(rpc.receive(sent).result)
+        found = here.nfs.lookup(here.handle, name).status
+        wanted = nfsstat3.NFS3_OK if makes else nfsstat3.NFS3ERR_NOENT
+        assert found == wanted, f"{call} of the {name.decode()} connection succeeds, and is not executed"
 
 
 # Directories

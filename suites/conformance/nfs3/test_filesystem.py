@@ -27,6 +27,15 @@ def test_free_files_are_within_the_total(nfs: Nfs3Client, root) -> None:
     assert found.ffiles <= found.tfiles
 
 
+@pytest.mark.case("NF3-FSSTAT-AVAILABLE", kills=("fsstat-available-more",))
+def test_no_more_is_available_than_is_free(nfs: Nfs3Client, root, here) -> None:
+    """What is available to the caller (abytes, afiles) is a part of what is free (3.3.18)."""
+    for handle in (root, here.file()):
+        found = ok(nfs.fsstat(handle))
+        assert found.abytes <= found.fbytes, f"{found.abytes} bytes are available, and {found.fbytes} free"
+        assert found.afiles <= found.ffiles, f"{found.afiles} files are available, and {found.ffiles} free"
+
+
 @pytest.mark.case("NF3-FSSTAT-STALE", kills=GONE)
 def test_the_file_system_of_a_removed_file_is_stale(nfs: Nfs3Client, here) -> None:
     file = here.file()

@@ -13,7 +13,7 @@ from storagetest.wire.nfs3.client import ok
 from storagetest.wire.nfs3.harness import Nfs3Harness
 from storagetest.wire.nfs3.locks import END, LockCallbacks, LockOwner
 from storagetest.wire.nfs3.mount import MOUNT_V3
-from storagetest.wire.nfs3.nlm import fsh4_access, fsh4_mode, nlm4_stats
+from storagetest.wire.nfs3.nlm import fsh4_access, fsh4_mode, nlm4_stats, nlm4_testargs
 from storagetest.wire.nfs3.types import nfs_fh3
 from storagetest.wire.rpc import RpcConnection, RpcError
 from storagetest.wire.rpc.types import accept_stat
@@ -213,6 +213,28 @@ def test_locks_of_two_files_are_apart(owners: Owners, here, file) -> None:
 @pytest.mark.case("NLM-LOCK-COOKIE", section=PROCEDURES, kills=("nlm-cookie",))
 def test_the_cookie_of_a_result_is_that_of_the_call(owners: Owners, file) -> None:
     granted(owners().lock(file))
+
+
+@pytest.mark.parametrize(
+    "length",
+    [
+        pytest.param(length, marks=pytest.mark.case(f"NLM-COOKIE-{length}", kills=(kill,)))
+        for length, kill in (
+            (1, "nlm-cookie-padded"),
+            (5, "nlm-cookie-padded"),
+            (9, "nlm-cookie-cut"),
+            (17, "nlm-cookie-cut"),
+            (32, "nlm-cookie-cut"),
+        )
+    ],
+)
+@pytest.mark.case(section=PROCEDURES)
+def test_a_cookie_of_every_length_comes_back_whole(owners: Owners, file, length: int) -> None:
+    """Cookies are opaque, and the client's; servers of today take up to 32 bytes."""
+    owner, cookie = owners(), bytes(range(7, 7 + length))
+    argument = nlm4_testargs(cookie, exclusive=True, alock=owner.region(file, 0, 10))
+    found = owner.rpc.call("TEST", argument)
+    assert found.cookie == cookie, f"the cookie of TEST is {found.cookie!r}, and {cookie!r} was sent"
 
 
 @pytest.mark.case("NLM-NM-LOCK", section=PROCEDURES, kills=("nlm-lock-granted",))
