@@ -74,7 +74,16 @@ SKIPPED = {
         "NVT-TWO-WRITES",
     },
     "large-capsules": set(),
-    "no-options": {"NVA-FEAT-CAPABLE", "NVA-ID-DESC-02", "NVB-NS-ALTERNATE", "NVB-NS-OWN"},
+    "no-options": {
+        "NVA-FEAT-CAPABLE",
+        "NVA-ID-DESC-02",
+        "NVB-NS-ALTERNATE",
+        "NVB-NS-OWN",
+        "NVB-WRAP-COMPARE",
+        "NVB-WRAP-UNC",
+        "NVB-WRAP-VERIFY",
+        "NVB-WRAP-ZEROES",
+    },
 }
 """The cases that a sound controller cannot be asked, because they need more than it announces."""
 

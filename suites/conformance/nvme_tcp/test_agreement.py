@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from storagetest.wire.nvme import admin, io
-from storagetest.wire.nvme.codes import Admin, Cns, Io, LogPage, StatusCode, status_name
+from storagetest.wire.nvme.codes import ONCS_BITS, Admin, Cns, Io, LogPage, StatusCode, status_name
 from storagetest.wire.nvme.command import Command
 from storagetest.wire.nvme.structures import descriptors
 from storagetest.wire.nvme_tcp import ControllerSession, Queue
@@ -89,6 +89,21 @@ def test_the_effects_log_lists_every_mandatory_command(session: ControllerSessio
     for at, opcodes in ((0, mandatory), (1024, (Io.FLUSH, Io.WRITE, Io.READ))):
         missing = [opcode.name for opcode in opcodes if not done.data[at + 4 * opcode] & 1]
         assert not missing, f"5.2.12.1.6: CSUPP is 0 of {', '.join(missing)}, which every controller supports"
+
+
+@pytest.mark.case("NVA-LOG-EFFECTS-OPTIONAL", section="Base 5.2.12.1.6", kills=("log-effects-optional",))
+def test_the_effects_log_lists_every_optional_command_of_oncs(session: ControllerSession) -> None:
+    """CSUPP is 1 of a command that is supported, and ONCS has a bit for each optional one."""
+    done = session.admin.run(admin.get_log_page(LogPage.EFFECTS, 4096), reads=4096)
+    if not done.ok:
+        pytest.skip(f"no Commands Supported and Effects log page: {status_name(done.status)}")
+    oncs = session.controller["oncs"]
+    missing = [
+        opcode.name
+        for opcode, bit in ONCS_BITS.items()
+        if oncs >> bit & 1 and not done.data[1024 + 4 * opcode] & 1
+    ]
+    assert not missing, f"5.2.12.1.6: CSUPP is 0 of {', '.join(missing)}, which ONCS {oncs:#x} announces"
 
 
 EFFECTS_RESERVED = 0x3FE0

@@ -285,3 +285,30 @@ def test_a_masked_notification_is_not_sent(hosts: tuple[ReservingHost, Reserving
         allowed(first.release(Rtype.WRITE_EXCLUSIVE, CLEAR))
         kind, _ = _notice(second)
     assert kind == 0, f"5.2.26.1.33: every notification is masked, but the log page has type {kind}h"
+
+
+@pytest.mark.case(
+    "NVR-NOTICE-MASK-OTHER",
+    section="Base 5.2.26.1.33",
+    kills=("notice-mask-of-other",),
+    builds_on=("NVR-NOTICE-CLEAR",),
+)
+def test_the_mask_of_a_namespace_masks_no_other(hosts: tuple[ReservingHost, ReservingHost]) -> None:
+    first, second = hosts
+    others = [nsid for nsid in second.session.namespaces() if nsid != second.nsid]
+    if not others:
+        pytest.skip("the host has one namespace")
+    for nsid in others:
+        done = second.session.admin.run(
+            admin.set_features(Feature.RESERVATION_NOTIFICATION_MASK, MASK_ALL, nsid=nsid)
+        )
+        if not done.ok:
+            pytest.skip(f"namespace {nsid} has no mask: {status_name(done.status)}")
+    hold(first, Rtype.WRITE_EXCLUSIVE)
+    allowed(second.register())
+    allowed(first.release(Rtype.WRITE_EXCLUSIVE, CLEAR))
+    kind, nsid = _notice(second)
+    assert (kind, nsid) == (RESERVATION_PREEMPTED, second.nsid), (
+        f"5.2.26.1.33: the masks of namespaces {others} are set, and the log page has type {kind}h of "
+        f"namespace {nsid} after Clear of namespace {second.nsid}"
+    )

@@ -87,6 +87,22 @@ def test_nothing_is_aborted_in_a_queue_that_does_not_exist(session: ControllerSe
 
 
 @pytest.mark.case(
+    "NVA-ABORT-TWICE", section="Base 5.2.1.2", kills=("abort-of-aborted",), builds_on=("NVA-ABORT-01",)
+)
+def test_a_command_is_aborted_once(session: ControllerSession) -> None:
+    """The first Abort may abort an event request; the second one finds no such command."""
+    cid = session.admin.submit(admin.async_event())
+    first = session.admin.run(admin.abort(sqid=0, cid=cid))
+    if not first.ok or first.cqe.dw0 & 1:
+        pytest.skip("Abort does not abort an event request (NVA-ABORT-02)")
+    refused(session.admin.wait(cid), StatusCode.ABORTED_BY_REQUEST)
+    for turn in (2, 3):
+        done = session.admin.run(admin.abort(sqid=0, cid=cid))
+        assert done.ok, f"5.2.1: Abort itself succeeds, not {status_name(done.status)}"
+        assert done.cqe.dw0 & 1, f"5.2.1.2: Abort {turn} states that it aborted a command that had ended"
+
+
+@pytest.mark.case(
     "NVA-ID-LIST-FFFFFFFE", section="Base 5.2.13.2.2", level="SHOULD", kills=("namespace-list-any",)
 )
 def test_no_list_of_namespaces_begins_after_fffffffeh(session: ControllerSession) -> None:
