@@ -25,6 +25,7 @@ for _area in (
     "name",
     "open",
     "pair",
+    "queue",
     "permission",
     "range",
     "rare",

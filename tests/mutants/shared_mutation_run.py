@@ -4,8 +4,8 @@ This module is the plugin of those pytests. Two syscall sessions on this machine
 one mount of :mod:`fuse_mount`, or each in its own. ``crossed_wire`` accepts all, because no request crosses a
 network.
 
-- Every case runs on correct file systems: on one mount with locks and, unless the case locks, on a mount per
-  client.
+- Every case runs on correct file systems: on one mount with locks, and on a mount per client whose locks are
+  kept below both.
 - With ``coherent`` the correct file systems are lustre_server, with the controls of a server and an lfs, and
   lustre_groups, with group locks.
 - A case that names a mutant (``kills=``) runs on it, and kills it if the case fails.
@@ -37,7 +37,7 @@ from storagetest.plugin.fixtures.two_clients import ClientSide, SyscallSessionPo
 from storagetest.runner.syscall_session import SyscallSession
 
 SUITE = ROOT / "suites" / "conformance" / "shared"
-SHARED_MOUNT, SEPARATE_MOUNTS = "fuse_locks:Locking", "fuse_passthrough:PassThrough"
+SHARED_MOUNT, SEPARATE_MOUNTS = "fuse_locks:Locking", "fuse_locks_below:LocksBelow"
 HONEST = {"together": (SHARED_MOUNT, False, ""), "apart": (SEPARATE_MOUNTS, True, "")}
 """The correct file systems: files, whether each client has its own mount, and a pattern of the modules."""
 COHERENT = {
@@ -214,8 +214,7 @@ class _LocalClients:
         cases = [item for item in cases if re.match(modules, item.path.name)]
         with self._mounted(files, apart=apart):
             for item in cases:
-                if not (apart and _locks(item)):
-                    self._honest.append({**self._run(item), "target": name})
+                self._honest.append({**self._run(item), "target": name})
 
     def _run_mutant(self, name: str, cases: dict[pytest.Item, Any]) -> None:
         killers = {item: case for item, case in cases.items() if name in case.kills}
@@ -247,10 +246,3 @@ class _LocalClients:
         teardown = [str(report.longrepr) for report in reports if report.when == "teardown" and report.failed]
         record: dict[str, Any] = records[-1] if records else {"outcome": "error", "message": "no record"}
         return {**record, "message": record.get("message", "") + "".join(teardown)[-300:]}
-
-
-def _locks(item: pytest.Item) -> bool:
-    """Whether the source of a case uses locks: separate mounts have separate lock tables."""
-    source = Path(item.path).read_text(encoding="utf-8")
-    body = source[source.index(f"def {item.originalname}(") :]  # type: ignore[attr-defined]  # a function's
-    return "lock" in body.split("\n@pytest", 1)[0]

@@ -28,6 +28,7 @@ _PROGRAM_SECONDS = 15.0
 """Timeout in seconds for the end of a program whose stdin is closed (chosen)."""
 
 _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    "copy_file_range": os.copy_file_range,
     "evict": fsutil.evict_page_cache,
     "fallocate": os.posix_fallocate,
     "flock": fcntl.flock,

@@ -362,3 +362,30 @@ def test_attributes_are_those_that_the_calls_left(client_dir):
         steps[number % len(steps)]()
         sequence.compare()
     os.close(sequence.descriptor)
+
+
+@pytest.mark.case(
+    "PSX-DIR-RENAMED-OPEN",
+    section="POSIX.1-2024 opendir(), rename(): DESCRIPTION",
+    kills=("renamed-open-directory-empty",),
+)
+def test_open_directory_is_listed_after_it_was_renamed(client_dir):
+    """The descriptor is of the directory, whatever it is called: twice renamed, it has its entries."""
+    (client_dir / "d").mkdir()
+    for name in ("one", "two"):
+        make_file(client_dir / "d" / name)
+    descriptor = os.open(client_dir / "d", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for old, new in (("d", "e"), ("e", "d")):
+            try:
+                os.rename(client_dir / old, client_dir / new)
+            except OSError as error:
+                skip(f"an open directory cannot be renamed here: {error}")
+            make_file(client_dir / new / f"in-{new}")
+            wanted = sorted(os.listdir(client_dir / new))
+            assert f"in-{new}" in wanted
+            assert sorted(os.listdir(descriptor)) == wanted, (
+                f"the open directory, renamed from {old} to {new}"
+            )
+    finally:
+        os.close(descriptor)

@@ -6,10 +6,13 @@ import errno
 import fcntl
 import os
 import struct
+from contextlib import suppress
 
 import pytest
 
-from storagetest.agent.testlib import call_in_subprocess
+from storagetest.agent.testlib import call_in_subprocess, skip
+from storagetest.agent.testlib.libc import RENAME_EXCHANGE, renameat2
+from storagetest.agent.testlib.outcomes import CannotRun
 from storagetest.agent.testlib.tmpfiles import hard_link, make_file, open_fd
 
 pytestmark = [
@@ -95,6 +98,32 @@ def test_lock_stays_when_names_are_made_and_removed(client_dir, kind):
         with open_fd(client_dir / "f") as namesake:
             assert not is_locked(namesake, kind), "the lock is one of the name, and not of the file"
             assert is_locked(other, kind), "a new file of the name releases the lock"
+
+
+@each_kind(
+    "MOVED",
+    "POSIX.1-2024 rename(): DESCRIPTION; rename(2): RENAME_EXCHANGE",
+    record=("lock-lost-at-directory-rename", "lock-exchanged-by-name"),
+    ofd=("lock-lost-at-directory-rename", "lock-exchanged-by-name"),
+    flock=("lock-lost-at-directory-rename", "lock-exchanged-by-name"),
+)
+def test_lock_stays_when_its_directory_is_renamed_or_its_name_exchanged(client_dir, kind):
+    """A lock is of the file: no change of names above it or with another file moves or releases it."""
+    (client_dir / "d").mkdir()
+    for name in ("f", "g"):
+        make_file(client_dir / "d" / name, bytes(10))
+    with open_fd(client_dir / "d" / "f") as holder, open_fd(client_dir / "d" / "f") as other:
+        with open_fd(client_dir / "d" / "g") as neighbour:
+            lock(holder, kind)
+            with suppress(CannotRun):
+                renameat2(client_dir / "d" / "f", client_dir / "d" / "g", RENAME_EXCHANGE)
+            assert is_locked(other, kind), "RENAME_EXCHANGE releases the lock"
+            assert not is_locked(neighbour, kind), "the lock is one of the name, and not of the file"
+        try:
+            os.rename(client_dir / "d", client_dir / "e")
+        except OSError as error:
+            skip(f"a directory with open files cannot be renamed here: {error}")
+        assert is_locked(other, kind), "rename() of the directory releases the lock"
 
 
 @pytest.mark.case(

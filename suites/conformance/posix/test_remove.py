@@ -165,6 +165,30 @@ def test_unlink_updates_the_times_of_directory_and_file(client_dir):
     assert os.stat(client_dir / "kept").st_mtime_ns == file.st_mtime_ns
 
 
+@pytest.mark.case("PSX-UNLINK-KINDS-TIMES", kills=("unlink-of-link-leaves-times",))
+def test_unlink_of_a_file_of_each_kind_updates_the_directory(client_dir):
+    """The parent's mtime and ctime are marked, by a symbolic link, a FIFO and a second link, too."""
+    at = client_dir / "d"
+    at.mkdir()
+    make_file(client_dir / "f")
+    for kind, make in (
+        ("file", make_file),
+        ("symbolic link", lambda path: os.symlink("absent", path)),
+        ("FIFO", os.mkfifo),
+        ("second link", lambda path: os.link(client_dir / "f", path)),
+    ):
+        try:
+            make(at / "x")
+        except OSError:
+            continue  # the file system has none
+        before = os.stat(at)
+        wait_clock_tick(client_dir)
+        os.unlink(at / "x")
+        after = os.stat(at)
+        assert after.st_mtime_ns > before.st_mtime_ns, f"unlink() of a {kind} leaves the parent's mtime"
+        assert after.st_ctime_ns > before.st_ctime_ns, f"unlink() of a {kind} leaves the parent's ctime"
+
+
 @pytest.mark.case("PSX-UNLINK-AGAIN", kills=("unlink-not-done",))
 def test_removed_name_can_be_reused(client_dir):
     """A removed name is free: a new file of that name is a different file."""

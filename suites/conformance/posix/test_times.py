@@ -149,6 +149,16 @@ def test_times_of_a_link_are_set_separately(client_dir):
     assert times(client_dir / "f")[1] == before[1]
 
 
+@pytest.mark.case("PSX-UTIMENS-LINK-NANOSECONDS", kills=("symlink-times-in-seconds",))
+def test_times_of_a_link_are_as_exact_as_those_of_a_file(client_dir):
+    """The times are set to the specified ones, rounded to what the file system supports: of a link, too."""
+    wanted = (SOME_DAY + 123_456_789, SOME_DAY + 987_654_321)
+    os.utime(make_file(client_dir / "f"), ns=wanted)
+    os.symlink("absent", client_dir / "link")
+    os.utime(client_dir / "link", ns=wanted, follow_symlinks=False)
+    assert times(client_dir / "link")[1] == times(client_dir / "f")[1]
+
+
 @pytest.mark.case("PSX-UTIMENS-DIRECTORY")
 def test_times_of_a_directory_can_be_set(client_dir):
     """utimensat() accepts a directory."""

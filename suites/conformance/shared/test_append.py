@@ -91,3 +91,22 @@ def test_concurrent_appends_without_a_lock_may_lose_records(a, b, race, crossed_
     wanted = {_record(client, number) for client in "ab" for number in range(RECORDS)}
     retained = wanted.intersection(data.splitlines(keepends=True))
     observe("all records were kept" if retained == wanted else "records were lost")
+
+
+@pytest.mark.parametrize("size", [
+    pytest.param(10, id="cut", marks=pytest.mark.case("SHR-APPEND-05", kills=("two-append-behind-the-cut",))),
+    pytest.param(5000, id="grown", marks=pytest.mark.case("SHR-APPEND-06", kills=("two-append-at-own-end",))),
+])  # fmt: skip
+@pytest.mark.case(section="POSIX.1-2024 write(), truncate(); RFC 7530 10.3.1", kills=())
+def test_append_is_made_at_the_end_that_the_other_client_has_set(a, b, crossed_wire, size):
+    """A client that appended, and opens the file again, appends where truncate() of the other ended it."""
+    b.write_file("f", b"x" * 100)
+    b.write_file("f", _record("b", 1), O_APPEND)
+    with crossed_wire(a, "change"):
+        a.truncate("f", size)
+    with crossed_wire(b, "write"):
+        b.write_file("f", _record("b", 2), O_APPEND)
+    data = a.read_file("f")
+    assert len(data) == size + 8, f"{len(data)} bytes after an append of 8 bytes to {size}"
+    assert data[size:] == _record("b", 2)
+    assert data[:10] == b"x" * 10

@@ -7,6 +7,8 @@ boundary is maintained"); mount.cifs(8), actimeo (1 s).
 
 from __future__ import annotations
 
+from os import O_APPEND, O_RDWR
+
 import pytest
 
 from storagetest.errors import DeadlineExceeded
@@ -164,3 +166,85 @@ def test_cached_names_of_directories_expire(a, b, crossed_wire, eventually):
         eventually(lambda: not b.exists("moved/f"), "that the other client moved a directory")
         eventually(lambda: b.can_open("into/g"), "the file that the other client moved to an absent name")
         eventually(lambda: b.read_file("replaced/f") == b"new", "the directory that took another's name")
+
+
+@pytest.mark.case("SHR-ATTR-10", kills=("two-writer-own-mtime",))
+def test_both_clients_have_the_same_attributes_after_the_close(a, b, crossed_wire, eventually):
+    """Who wrote the file reports no size and no times of its own once the file is closed."""
+    for data in (b"first", b"second, and longer"):
+        with crossed_wire(a, "write"):
+            a.write_file("f", data)
+        eventually(lambda: _described(b) == _described(a), "the attributes that the other client reports")
+
+
+def _described(session) -> tuple[int, ...]:
+    """Return what fstat() has of a file after an open."""
+    fd = session.open("f")
+    found = session.fstat(fd)
+    session.close(fd)
+    return found.ino, found.mode, found.nlink, found.size, found.mtime_ns, found.ctime_ns
+
+
+@pytest.mark.case("SHR-ATTR-11", section="xattr(7); RFC 8276 8.4.3", kills=("two-xattr-names-old",))
+def test_new_names_of_extended_attributes_are_listed(a, b, crossed_wire, eventually):
+    """listxattr() shows the names that the other client has set and removed."""
+    a.write_file("f", b"data")
+    try:
+        a.call("setxattr", "f", "user.first", b"1")
+    except OSError as error:
+        pytest.skip(f"files have no extended attributes here: {error}")
+    assert _names(b) == {"user.first"}
+    with crossed_wire(a, "change"):
+        a.call("setxattr", "f", "user.second", b"2")
+        a.call("removexattr", "f", "user.first")
+    eventually(lambda: _names(b) == {"user.second"}, "the names that the other client set and removed")
+
+
+def _names(session) -> set[str]:
+    """Return the names of a file's user attributes after an open."""
+    session.close(session.open("f"))
+    return {name for name in session.call("listxattr", "f") if name.startswith("user.")}
+
+
+@pytest.mark.case(
+    "SHR-ATTR-12", section="POSIX.1-2024 ftruncate(); RFC 7530 10.3.1", kills=("two-known-size-not-set",)
+)
+def test_size_that_a_client_knew_can_be_set_again(a, b, crossed_wire):
+    """ftruncate() to the size that the file had cuts what the other client has appended since."""
+    a.write_file("f", b"x" * 100)
+    assert b.stat("f").size == 100
+    with crossed_wire(a, "write"):
+        a.write_file("f", b"y" * 400, O_APPEND)
+    fd = b.open("f", O_RDWR)
+    with crossed_wire(b, "change"):
+        b.ftruncate(fd, 100)
+        b.close(fd)
+    assert a.read_file("f") == b"x" * 100
+
+
+@pytest.mark.case("SHR-ATTR-13", section="POSIX.1-2024 chmod()", kills=("two-known-mode-not-set",))
+def test_mode_that_a_client_knew_can_be_set_again(a, b, crossed_wire, eventually):
+    """chmod() to the mode that the file had is carried out after the other client gave it another."""
+    a.write_file("f", b"x")
+    a.chmod("f", 0o644)
+    before = b.stat("f").mode
+    with crossed_wire(a, "change"):
+        a.chmod("f", 0o600)
+    if a.stat("f").mode == before:
+        pytest.skip("the mode of a file cannot be changed here")
+    with crossed_wire(b, "change"):
+        b.chmod("f", 0o644)
+    eventually(lambda: _described(a)[1] == before, "the mode that the client set again")
+
+
+@pytest.mark.case("SHR-ATTR-14", section="POSIX.1-2024 futimens()", kills=("two-known-times-not-set",))
+def test_times_that_a_client_knew_can_be_set_again(a, b, crossed_wire, eventually):
+    """utimensat() to the times that the file had is carried out after the other client set others."""
+    a.write_file("f", b"x")
+    a.utime("f", 10**18, 10**18)
+    assert b.stat("f").mtime_ns == 10**18
+    with crossed_wire(a, "change"):
+        a.utime("f", 2 * 10**17, 2 * 10**17)
+    with crossed_wire(b, "change"):
+        b.utime("f", 10**18, 10**18)
+    eventually(lambda: _described(a)[4] == 10**18, "the time that the client set again")

@@ -234,3 +234,39 @@ def test_listing_has_the_types_of_the_files_of_now(a, b, crossed_wire, eventuall
 
 def _types(session) -> dict[str, str]:
     return {name: kind for name, (_, kind) in session.list_entries("d").items()}
+
+
+@pytest.mark.slow
+@pytest.mark.case(
+    "SHR-DIR-15",
+    section="RFC 7530 10.8, 10.9; nfs(5)",
+    kills=("two-listing-of-the-name", "two-old-directory"),
+)
+def test_new_directory_of_a_known_name_has_its_own_listing(a, b, crossed_wire, eventually):
+    """A directory that was listed is renamed, and another is made in its place: each has its own entries."""
+    a.mkdir("d")
+    for name in ("one", "two"):
+        a.write_file(f"d/{name}", b"")
+    assert b.listdir("d") == ["one", "two"]
+    with crossed_wire(a, "change"):
+        a.rename("d", "e")
+        a.mkdir("d")
+        a.write_file("d/three", b"")
+    with crossed_wire(b, "query"):
+        eventually(lambda: b.listdir("e") == ["one", "two"], "the entries of the renamed directory")
+        eventually(lambda: b.listdir("d") == ["three"], "the entry of the new directory")
+
+
+@pytest.mark.slow
+@pytest.mark.case(
+    "SHR-DIR-16", section="RFC 7530 10.6; POSIX.1-2024 chmod()", kills=("two-directory-mode-old",)
+)
+def test_new_mode_of_a_directory_is_seen(a, b, crossed_wire, eventually):
+    a.mkdir("d", 0o755)
+    before = b.stat("d").mode
+    with crossed_wire(a, "change"):
+        a.chmod("d", 0o711)
+    after = a.stat("d").mode
+    if after == before:
+        pytest.skip("the mode of a directory cannot be changed here")
+    eventually(lambda: b.stat("d").mode == after, "the mode that the other client gave the directory")

@@ -9,7 +9,8 @@ The clients go through the names from opposite ends, so that they collide in eve
 
 from __future__ import annotations
 
-from os import O_CREAT, O_EXCL, O_WRONLY
+from errno import ENODATA
+from os import O_CREAT, O_EXCL, O_WRONLY, XATTR_CREATE
 
 import pytest
 
@@ -179,3 +180,49 @@ def _created(session, name: str) -> bool:
     except FileExistsError:
         return False
     return True
+
+
+@pytest.mark.case(
+    "SHR-ELECT-12", section="POSIX.1-2024 symlink() [EEXIST]", kills=("two-symlink-over-unseen",)
+)
+def test_symbolic_link_name_cached_as_absent_is_not_created_twice(a, b, crossed_wire):
+    """symlink() fails with EEXIST, although the client has cached that the name is absent."""
+    assert not b.exists("f")
+    with crossed_wire(a, "change"):
+        a.write_file("f", b"mine")
+    with crossed_wire(b, "change"), pytest.raises(FileExistsError):
+        b.symlink("elsewhere", "f")
+    assert a.read_file("f") == b"mine"
+
+
+@pytest.mark.case("SHR-ELECT-13", section="POSIX.1-2024 link() [EEXIST]", kills=("two-link-over-unseen",))
+def test_link_name_cached_as_absent_is_not_created_twice(a, b, crossed_wire):
+    """link() fails with EEXIST, although the client has cached that the name is absent."""
+    b.write_file("of-b", b"of b")
+    assert not b.exists("f")
+    with crossed_wire(a, "change"):
+        a.write_file("f", b"mine")
+    with crossed_wire(b, "change"), pytest.raises(FileExistsError):
+        b.link("of-b", "f")
+    assert a.read_file("f") == b"mine"
+
+
+@pytest.mark.case(
+    "SHR-ELECT-14", section="setxattr(2) XATTR_CREATE; RFC 8276 8.4.2", kills=("two-xattr-over-unseen",)
+)
+def test_attribute_cached_as_absent_is_not_created_twice(a, b, crossed_wire):
+    """XATTR_CREATE fails with EEXIST, although the client has cached that there is no such attribute."""
+    a.write_file("f", b"data")
+    with pytest.raises(OSError, match=r"No data|not supported") as error:
+        b.call("getxattr", "f", "user.elected")
+    if error.value.errno != ENODATA:
+        pytest.skip(f"files have no extended attributes here: {error.value}")
+    with crossed_wire(a, "change"):
+        a.call("setxattr", "f", "user.elected", b"a", XATTR_CREATE)
+    try:
+        b.call("setxattr", "f", "user.elected", b"b", XATTR_CREATE)
+    except FileExistsError:
+        pass
+    else:
+        raise AssertionError("XATTR_CREATE replaces the attribute that the other client has made")
+    assert bytes(a.call("getxattr", "f", "user.elected")) == b"a"

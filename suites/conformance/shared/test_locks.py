@@ -376,3 +376,76 @@ def test_close_of_another_descriptor_keeps_a_description_lock(a, b, fds, crossed
     a.close(fds[0])
     with crossed_wire(b, "lock"):
         assert b.try_lock(fds[1], F_WRLCK, 0, 10)
+
+
+@pytest.mark.parametrize(("start", "length"), [
+    pytest.param(5, 20, id="end", marks=pytest.mark.case("SHR-LOCK-33")),
+    pytest.param((1 << 33) + 5, 0, id="no-end", marks=pytest.mark.case("SHR-LOCK-34")),
+])  # fmt: skip
+@pytest.mark.case(section="RFC 7530 16.11; fcntl(2) F_GETLK", kills=("getlk-cuts-to-the-request",))
+def test_getlk_of_a_part_describes_the_whole_lock(a, b, fds, crossed_wire, start, length):
+    """F_GETLK of one byte returns start and length of the lock; a lock without an end has length 0."""
+    with crossed_wire(a, "lock"):
+        a.lock(fds[0], F_WRLCK, start, length)
+    with crossed_wire(b, "lock"):
+        assert b.get_conflicting_lock(fds[1], F_RDLCK, start + 7, 1) == (F_WRLCK, start, length)
+
+
+@pytest.mark.parametrize("size", [
+    pytest.param(7, id="cut", marks=pytest.mark.case("SHR-LOCK-35", kills=("two-lock-keeps-larger-size",))),
+    pytest.param(9000, id="grown", marks=pytest.mark.case("SHR-LOCK-36", kills=("two-lock-keeps-old-end",))),
+])  # fmt: skip
+@pytest.mark.case(section="RFC 7530 10.3.2; nfs(5), Using file locks with NFS", kills=())
+def test_lock_makes_the_size_visible_that_the_last_holder_set(a, b, fds, crossed_wire, size):
+    """Under the lock, fstat() and a read through an open file agree with ftruncate() under the last lock."""
+    assert b.pread(fds[1], 200) == bytes(100)
+    assert b.fstat(fds[1]).size == 100
+    with crossed_wire(a, "lock"):
+        a.lock(fds[0], F_WRLCK)
+    a.ftruncate(fds[0], size)
+    a.lock(fds[0], F_UNLCK)
+    with crossed_wire(b, "lock"):
+        b.lock(fds[1], F_RDLCK)
+    assert b.fstat(fds[1]).size == size
+    assert b.pread(fds[1], 10_000) == bytes(size)
+
+
+@pytest.mark.case("SHR-LOCK-37", section="RFC 7530 16.12; fcntl(2)", kills=("unlock-frees-shared-of-others",))
+def test_unlock_of_a_read_lock_keeps_that_of_the_other_client(a, b, fds, crossed_wire):
+    with crossed_wire(a, "lock"):
+        a.lock(fds[0], F_RDLCK, 0, 10)
+    with crossed_wire(b, "lock"):
+        b.lock(fds[1], F_RDLCK, 0, 10)
+    with crossed_wire(a, "lock"):
+        a.lock(fds[0], F_UNLCK, 0, 10)
+    assert not a.try_lock(fds[0], F_WRLCK, 0, 10), "the other client's read lock is lost"
+
+
+@pytest.mark.case("SHR-LOCK-38", section="fcntl(2), close(2)", kills=("close-unlocks-other-files",))
+def test_close_of_one_file_keeps_the_locks_of_another(a, b, fds, crossed_wire):
+    a.write_file("g", bytes(100))
+    other = a.open("g", O_RDWR)
+    with crossed_wire(a, "lock"):
+        a.lock(fds[0], F_WRLCK, 0, 10)
+    with crossed_wire(a, "lock"):
+        a.lock(other, F_WRLCK, 0, 10)
+    a.close(other)
+    assert not b.try_lock(fds[1], F_WRLCK, 0, 10), "the lock of a file that is still open is lost"
+
+
+@pytest.mark.case(
+    "SHR-LOCK-39", section="POSIX.1-2024 fcntl(), rename(): DESCRIPTION", kills=("lock-follows-the-name",)
+)
+def test_file_that_takes_the_name_of_a_locked_one_is_not_locked(a, b, fds, crossed_wire):
+    """A lock is one of the file, which another client has replaced, and not of its name."""
+    with crossed_wire(a, "lock"):
+        a.lock(fds[0], F_WRLCK, 0, 10)
+    b.close(fds[1])
+    b.write_file("new", bytes(100))
+    try:
+        b.rename("new", "f")
+    except OSError as error:
+        pytest.skip(f"a file that is open cannot be replaced here: {error}")
+    replaced = b.open("f", O_RDWR)
+    with crossed_wire(b, "lock"):
+        assert b.try_lock(replaced, F_WRLCK, 0, 10), "the new file of the name is locked"

@@ -1,0 +1,87 @@
+"""Waiting for locks: a request that waits holds up no other one that conflicts with no held lock."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+
+import pytest
+
+from storagetest.agent.testlib import SubprocessCall, call_in_subprocess
+from storagetest.agent.testlib.tmpfiles import make_file, open_fd
+
+pytestmark = [
+    pytest.mark.needs("filesystem", "locks"),
+    pytest.mark.case(level="MUST", builds_on=("PSX-DATA-NEW-FILE", "PSX-LOCK-WRITE-WRITE")),
+]
+
+READ, WRITE, FREE = fcntl.F_RDLCK, fcntl.F_WRLCK, fcntl.F_UNLCK
+_FLOCK = struct.Struct("hhqqi4x")
+"""struct flock of 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid (fcntl(2))."""
+
+
+def lock(descriptor: int, kind: int, start: int, *, waits: bool = False) -> None:
+    """Lock 10 bytes from ``start`` on."""
+    command = fcntl.F_SETLKW if waits else fcntl.F_SETLK
+    fcntl.fcntl(descriptor, command, _FLOCK.pack(kind, os.SEEK_SET, start, 10, 0))
+
+
+def waiter(path, kind: int, start: int) -> SubprocessCall:
+    """Start a process that waits for a lock, and ends when it has it."""
+
+    def wait() -> str:
+        with open_fd(path) as descriptor:
+            lock(descriptor, kind, start, waits=True)
+        return "granted"
+
+    return SubprocessCall(wait, [])
+
+
+@pytest.mark.case(
+    "PSX-LOCK-QUEUE-READER",
+    section="POSIX.1-2024 fcntl(): DESCRIPTION (F_RDLCK)",
+    kills=("lock-reader-behind-waiter",),
+)
+def test_read_lock_is_granted_while_a_writer_waits(client_dir):
+    """When a shared lock is set, other processes shall be able to set shared locks: a writer may wait."""
+    path = make_file(client_dir / "f", bytes(100))
+
+    def attempt() -> bool:
+        with open_fd(path) as descriptor:
+            try:
+                lock(descriptor, READ, 0)
+            except OSError as error:
+                assert error.errno in (errno.EAGAIN, errno.EACCES), error
+                return False
+            return True
+
+    with open_fd(path) as holder:
+        lock(holder, READ, 0)
+        writer = waiter(path, WRITE, 0)
+        assert not writer.ended(within=0.3)
+        granted = call_in_subprocess(attempt)
+        lock(holder, FREE, 0)
+        assert writer.result(within=12) == "granted"
+    assert granted, "a shared lock is refused, where only a shared one is held"
+
+
+@pytest.mark.case(
+    "PSX-LOCK-QUEUE-RANGES", section="POSIX.1-2024 fcntl(): F_SETLKW", kills=("lock-queue-in-order",)
+)
+def test_waiter_of_a_free_range_passes_one_that_must_wait(client_dir):
+    """F_SETLKW waits until the request can be satisfied, whatever an earlier request waits for."""
+    path = make_file(client_dir / "f", bytes(100))
+    with open_fd(path) as holder:
+        for start in (0, 20):
+            lock(holder, WRITE, start)
+        first = waiter(path, WRITE, 0)
+        assert not first.ended(within=0.3)
+        second = waiter(path, WRITE, 20)
+        assert not second.ended(within=0.3)
+        lock(holder, FREE, 20)
+        assert second.result(within=12) == "granted"
+        assert not first.ended(within=0)
+        lock(holder, FREE, 0)
+        assert first.result(within=12) == "granted"
