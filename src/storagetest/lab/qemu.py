@@ -182,9 +182,9 @@ def _memory(machine: Machine, save: MachineFiles | None, resume: MachineFiles | 
 
 
 def _command_line() -> str:
-    # Mitigations and KASLR have no use in a lab and cost boot time under emulation. norandmaps: with a program
-    # at a new address in each process, the emulator translates its code again; a fork and exec took four times
-    # as long.
+    # Mitigations and KASLR have no use in a lab and cost boot time under emulation. norandmaps: if a program
+    # has another address in each process, the emulator translates its code each time; a fork and exec took
+    # four times as long.
     return (
         "console=ttyS0 quiet panic=5 net.ifnames=0 mitigations=off nokaslr norandmaps random.trust_cpu=on "
         "tsc=reliable audit=0 apparmor=0"

@@ -4,8 +4,8 @@
 2. write the data set (once for each attachment);
 3. if the profile requires it, measure rounds until the target reaches steady state;
 4. measure ``repeats`` times while counters are sampled (:mod:`storagetest.runner.sampling`). Cold loads run
-   without a ramp, and page caches are dropped before each repeat. If the first repeat shows that a gate's
-   percentile would have too few I/Os, the repeats begin again and are longer, all of the same length;
+   without a ramp, and page caches are dropped before each repeat. If the repeats so far show that a gate's
+   percentile would have too few I/Os, they begin again, once, and are longer, all of the same length;
 5. measure the load's ceiling on this client if a repeat kept the client so busy that it may be the limit
    (once for each client and load);
 6. judge. While a gate is undecided, more repeats may decide it and ``max_repeats`` is not reached, measure
@@ -419,15 +419,15 @@ def run_measurement(
     with measurement:
         measurement.prepare()
         measurement.reach_steady_state()
-        at_start = measurement.repeats == 0 and measurement.is_timed
+        may_lengthen = measurement.repeats == 0 and measurement.is_timed
         while not measurement.not_steady and measurement.repeats < max(1, repeats):
             measurement.measure(repeats)
-            if at_start:
-                at_start = False
+            if may_lengthen:
                 factor, reason = longer_repeats(
                     measurement.run, gates, repeats=repeats, max_repeats=max_repeats
                 )
                 if factor > 1:
+                    may_lengthen = False
                     measurement.lengthen(factor, reason)
         run = measurement.run
         verdicts = _judge(run, gates, confidence, plan, references or {})
