@@ -132,7 +132,8 @@ def test_new_files_have_other_numbers_than_open_files_without_a_name(client_dir,
                 os.rename(make_file(client_dir / "new", b"y"), path)
         assert {descriptor: os.fstat(descriptor).st_ino for descriptor in held} == held
         made = [make_file(client_dir / f"g{number}", b"z") for number in range(12)]
-        made += client_dir.glob("f?")
+        if call == "rename":  # a removed name that is still there is judged elsewhere
+            made += client_dir.glob("f?")
         numbers = [*held.values(), *(os.stat(path).st_ino for path in made if path.exists())]
         same = sorted({inode for inode in numbers if numbers.count(inode) > 1})
         assert not same, f"two files have one number, and one of them is open without a name: {same}"

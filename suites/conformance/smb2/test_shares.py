@@ -145,7 +145,10 @@ def test_a_close_states_what_was_set_since_the_open(
     file = tree.open(name, disposition=Disposition.OPEN)
     by = file if is_own else other.open(name, disposition=Disposition.OPEN)
     created, attributes = new
-    expect(by.set(FileInfo.BASIC, struct.pack("<QQQQII", created, 0, 0, 0, attributes, 0)))
+    done = by.set(FileInfo.BASIC, struct.pack("<QQQQII", created, 0, 0, 0, attributes, 0))
+    if done.status == SmbStatus.NOT_SUPPORTED:
+        pytest.skip("the file system of the share does not keep these attributes")
+    expect(done)
     stated = struct.unpack_from("<QQQQI", expect(file.query(FileInfo.BASIC)).buffer)
     closed = expect(file.close(flags=POSTQUERY))
     found = tuple(int(closed[one]) for one in ("creation_time", "last_write_time", "attributes"))
