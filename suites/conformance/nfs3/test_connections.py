@@ -74,7 +74,7 @@ def test_an_exclusive_create_is_repeated_on_another_connection(
         for call in ("CREATE", "MKDIR", "REMOVE", "RMDIR")
     ],
 )
-@pytest.mark.case(section="RFC 5531 9, RFC 1813 4.5")
+@pytest.mark.case(section="RFC 5531 9, RFC 1813 4.5", level="SHOULD")
 def test_the_xid_of_another_connection_is_that_of_another_call(
     bench: Nfs3Harness, here: Arranged, call: str
 ) -> None:
