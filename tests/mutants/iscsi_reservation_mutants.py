@@ -78,6 +78,26 @@ missing_attention("release-attention", 0x2A04, "a RELEASE sets no unit attention
 missing_attention("clear-attention", 0x2A03, "a CLEAR sets no unit attention")
 missing_attention("preempt-attention", 0x2A05, "a PREEMPT sets no unit attention")
 
+_RESERVE, _RELEASE, _CLEAR = 1, 2, 3
+"""Service actions of PERSISTENT RESERVE OUT (SPC-4)."""
+
+
+@mutant(
+    "clear-free-attention | SPC-4 reservations, unit attention | a CLEAR of registrations sets no attention"
+)
+def clear_free_attention(talk: ProxyConnection, pdu: Pdu) -> Pdu:
+    block, shared = talk.cdb(pdu), talk.shared
+    if attention(pdu):
+        is_free = shared.get("cleared-free") and decode_sense(pdu.sense).asc == 0x2A03  # type: ignore[attr-defined]
+        return good(pdu) if is_free else pdu
+    if ends(pdu) and block[0] == 0x5F and pdu.status == 0:  # type: ignore[attr-defined]
+        action = block[1] & 0x1F
+        if action == _CLEAR:
+            shared["cleared-free"] = not shared.get("held")
+        if action in (_RESERVE, _RELEASE, _CLEAR):
+            shared["held"] = action == _RESERVE
+    return pdu
+
 
 def pr_in(name: str, action: int, description: str, change: Any) -> None:
     @mutant(f"{name} | SPC-4 PERSISTENT RESERVE IN | {description}")

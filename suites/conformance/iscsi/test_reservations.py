@@ -247,12 +247,25 @@ def test_clear_removes_every_registration_and_the_reservation(unreserved):
     assert not a.reservation().held
 
 
-@pytest.mark.case(
-    "SCS-PR-14", section="SPC-4 CLEAR, unit attention", kills=("clear-attention",), builds_on=RESERVING
+@pytest.mark.parametrize(
+    "held",
+    [
+        pytest.param(True, marks=pytest.mark.case("SCS-PR-14", kills=("clear-attention",))),
+        pytest.param(
+            False,
+            marks=pytest.mark.case("SCS-PR-CLEAR-FREE", kills=("clear-attention", "clear-free-attention")),
+        ),
+    ],
+    ids=["reserved", "not-reserved"],
 )
-def test_clear_notifies_the_others_that_reservations_were_preempted(unreserved):
+@pytest.mark.case(section="SPC-4 CLEAR, unit attention", builds_on=RESERVING)
+def test_clear_notifies_the_others_that_reservations_were_preempted(unreserved, held):
+    """Every other registered nexus gets the attention, also if there was no reservation to release."""
     a, b = unreserved
-    reserved(a, PrType.WRITE_EXCLUSIVE)
+    if held:
+        reserved(a, PrType.WRITE_EXCLUSIVE)
+    else:
+        assert a.register(KEY_A).good
     assert b.register(KEY_B).good
     assert b.reserve_out(PrOut.CLEAR, key=KEY_B).good
     answer = a.test_unit_ready()
