@@ -128,6 +128,8 @@ _SHORT = dict(zip(HOWS, ("KEPT", "SERVER", "CLIENT"), strict=True))
                 if set(hows) == {time_how.SET_TO_SERVER_TIME, time_how.SET_TO_CLIENT_TIME}
                 else ("setattr-server-time",)
                 if hows[1] == time_how.SET_TO_SERVER_TIME
+                else ("setattr-server-atime",)
+                if hows[0] == time_how.SET_TO_SERVER_TIME and hows[1] == time_how.DONT_CHANGE
                 else ("setattr-mtime",)
                 if hows[1] == time_how.SET_TO_CLIENT_TIME
                 else ("setattr-atime",),
