@@ -40,17 +40,40 @@ class Held:
         )
 
 
-class Locking(PassThrough):
-    """An honest pass-through that keeps the locks."""
+class UnlocksAtClose(PassThrough):
+    """What is the same wherever the locks are kept: a close gives up what its owner held."""
 
     init = Init(POSIX_LOCKS | FLOCK_LOCKS)
 
     def __init__(self, below: Path) -> None:
         super().__init__(below)
-        self.held: list[Held] = []
-        self.waiting: list[tuple[int, Held]] = []
         self.through: dict[int, set[int]] = {}
         """Open file → the owners of locks that were asked through it."""
+
+    def flush(self, call: Call, node: int, handle: int, owner: int) -> None:
+        self.give_up(node, owner, whole=False)
+        super().flush(call, node, handle, owner)
+
+    def release(self, call: Call, node: int, handle: int, owner: int, *, flock: bool) -> None:
+        if flock:
+            self.give_up(node, owner, whole=True)
+        # The last close: the kernel sends no other request for open file description locks (F_OFD_SETLK).
+        for one in self.through.pop(handle, ()):
+            self.give_up(node, one, whole=False)
+        super().release(call, node, handle, owner, flock=flock)
+
+    def give_up(self, node: int, owner: int, *, whole: bool) -> None:
+        """Give up what ``owner`` holds: a close."""
+        raise NotImplementedError
+
+
+class Locking(UnlocksAtClose):
+    """An honest pass-through that keeps the locks."""
+
+    def __init__(self, below: Path) -> None:
+        super().__init__(below)
+        self.held: list[Held] = []
+        self.waiting: list[tuple[int, Held]] = []
 
     def conflict(self, asked: Held) -> Held | None:
         """Return a lock that conflicts."""
@@ -139,18 +162,5 @@ class Locking(PassThrough):
             self.waiting.remove(one)
             self.answer(unique, errno.EINTR)
 
-    def flush(self, call: Call, node: int, handle: int, owner: int) -> None:
-        self.give_up(node, owner, whole=False)
-        super().flush(call, node, handle, owner)
-
-    def release(self, call: Call, node: int, handle: int, owner: int, *, flock: bool) -> None:
-        if flock:
-            self.give_up(node, owner, whole=True)
-        # The last close: the kernel sends no other request for open file description locks (F_OFD_SETLK).
-        for one in self.through.pop(handle, ()):
-            self.give_up(node, one, whole=False)
-        super().release(call, node, handle, owner, flock=flock)
-
     def give_up(self, node: int, owner: int, *, whole: bool) -> None:
-        """Give up what ``owner`` holds: a close."""
         self.put(Held(node, owner, 0, LAST, FREE, 0, whole))

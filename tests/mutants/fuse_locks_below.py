@@ -17,9 +17,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from fuse_locks import FREE, LAST, READ, Held
-from fuse_passthrough import PassThrough
-from fuse_protocol import FLOCK_LOCKS, POSIX_LOCKS, Call, Init, Later
+from fuse_locks import FREE, LAST, READ, Held, UnlocksAtClose
+from fuse_protocol import Call, Later
 
 _FLOCK = struct.Struct("@hhqqi0q")
 """struct flock of a 64-bit machine (fcntl(2)): type, whence, start, length, pid."""
@@ -32,16 +31,13 @@ Owner = tuple[int, int, bool]
 """Node, owner, and whether the lock is one of flock(2)."""
 
 
-class LocksBelow(PassThrough):
+class LocksBelow(UnlocksAtClose):
     """An honest pass-through whose locks are those of the file below."""
-
-    init = Init(POSIX_LOCKS | FLOCK_LOCKS)
 
     def __init__(self, below: Path) -> None:
         super().__init__(below)
         self._files: dict[Owner, int] = {}
         self._waiting: dict[int, Held] = {}
-        self._through: dict[int, set[int]] = {}
         self._one_at_a_time = threading.Lock()
         self._asks_again: threading.Thread | None = None
 
@@ -49,7 +45,7 @@ class LocksBelow(PassThrough):
         self, call: Call, node: int, owner: int, start: int, end: int, kind: int, pid: int,
         *, waits: bool, whole: bool,
     ) -> None:  # fmt: skip
-        self._through.setdefault(call.handle, set()).add(owner)
+        self.through.setdefault(call.handle, set()).add(owner)
         asked = Held(node, owner, 0 if whole else start, LAST if whole else end, kind, pid, whole)
         with self._one_at_a_time:
             if self.put(asked) or (not waits and self._put_later(asked)):
@@ -120,19 +116,7 @@ class LocksBelow(PassThrough):
             if self._waiting.pop(unique, None) is not None:
                 self.answer(unique, errno.EINTR)
 
-    def flush(self, call: Call, node: int, handle: int, owner: int) -> None:
-        self.give_up(node, owner, whole=False)
-        super().flush(call, node, handle, owner)
-
-    def release(self, call: Call, node: int, handle: int, owner: int, *, flock: bool) -> None:
-        if flock:
-            self.give_up(node, owner, whole=True)
-        for one in self._through.pop(handle, ()):
-            self.give_up(node, one, whole=False)
-        super().release(call, node, handle, owner, flock=flock)
-
     def give_up(self, node: int, owner: int, *, whole: bool) -> None:
-        """Give up what ``owner`` holds: a close."""
         with self._one_at_a_time:
             file = self._files.pop((node, owner, whole), None)
             if file is not None:

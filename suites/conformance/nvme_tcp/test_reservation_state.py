@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
 from storagetest.wire.nvme import admin, io
 from storagetest.wire.nvme.codes import Feature, LogPage, Rtype, StatusCode, status_name
+from storagetest.wire.nvme_tcp import CommandResult
 from storagetest.wire.nvme_tcp.harness import Harness, refused
 from storagetest.wire.nvme_tcp.reservation_harness import (
     CLEAR,
@@ -259,16 +259,22 @@ def test_a_notification_is_read_once(hosts: tuple[ReservingHost, ReservingHost])
     assert kind == 0, f"5.2.12.1.35: the one notification was read, but the log page has type {kind}h again"
 
 
+def _set_mask(host: ReservingHost, nsid: int, mask: int) -> CommandResult:
+    """Set the mask: for this controller, or for all, because the mask can be the namespace's."""
+    command = admin.set_features(Feature.RESERVATION_NOTIFICATION_MASK, mask, nsid=nsid)
+    return host.session.admin.run(command)
+
+
 @contextmanager
-def _masked(host: ReservingHost) -> Iterator[None]:
-    """Mask every notification: for this controller, or for all, because the mask can be the namespace's."""
-    set_mask = functools.partial(admin.set_features, Feature.RESERVATION_NOTIFICATION_MASK, nsid=host.nsid)
-    done = host.session.admin.run(set_mask(MASK_ALL))
+def _masked(host: ReservingHost, nsid: int) -> Iterator[None]:
+    """Mask every notification of a namespace; afterwards none."""
+    done = _set_mask(host, nsid, MASK_ALL)
     assert done.ok, f"5.2.26.1.33: the mask is not set: {status_name(done.status)}"
     try:
         yield
     finally:
-        host.session.admin.run(set_mask(0))
+        done = _set_mask(host, nsid, 0)
+        assert done.ok, f"5.2.26.1.33: the mask is not cleared: {status_name(done.status)}"
 
 
 @pytest.mark.case(
@@ -279,7 +285,7 @@ def _masked(host: ReservingHost) -> Iterator[None]:
 )
 def test_a_masked_notification_is_not_sent(hosts: tuple[ReservingHost, ReservingHost]) -> None:
     first, second = hosts
-    with _masked(second):
+    with _masked(second, second.nsid):
         hold(first, Rtype.WRITE_EXCLUSIVE)
         allowed(second.register())
         allowed(first.release(Rtype.WRITE_EXCLUSIVE, CLEAR))
@@ -299,15 +305,16 @@ def test_the_mask_of_a_namespace_masks_no_other(hosts: tuple[ReservingHost, Rese
     if not others:
         pytest.skip("the host has one namespace")
     for nsid in others:
-        done = second.session.admin.run(
-            admin.set_features(Feature.RESERVATION_NOTIFICATION_MASK, MASK_ALL, nsid=nsid)
-        )
+        done = _set_mask(second, nsid, 0)
         if not done.ok:
             pytest.skip(f"namespace {nsid} has no mask: {status_name(done.status)}")
-    hold(first, Rtype.WRITE_EXCLUSIVE)
-    allowed(second.register())
-    allowed(first.release(Rtype.WRITE_EXCLUSIVE, CLEAR))
-    kind, nsid = _notice(second)
+    with ExitStack() as masks:
+        for nsid in others:
+            masks.enter_context(_masked(second, nsid))
+        hold(first, Rtype.WRITE_EXCLUSIVE)
+        allowed(second.register())
+        allowed(first.release(Rtype.WRITE_EXCLUSIVE, CLEAR))
+        kind, nsid = _notice(second)
     assert (kind, nsid) == (RESERVATION_PREEMPTED, second.nsid), (
         f"5.2.26.1.33: the masks of namespaces {others} are set, and the log page has type {kind}h of "
         f"namespace {nsid} after Clear of namespace {second.nsid}"
