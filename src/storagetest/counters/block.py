@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import ClassVar
 
@@ -48,7 +49,8 @@ class Block(BlockSource):
         return readings
 
 
-def device_readings(device: str, text: str) -> dict[str, Reading]:
+@lru_cache(maxsize=256)  # most devices of a host are idle: the same text in each sample
+def device_readings(device: str, text: str) -> Mapping[str, Reading]:
     """Return the readings in a ``stat`` file; none if it is truncated."""
     columns = leading_integers(text.split())
     if len(columns) < 11:

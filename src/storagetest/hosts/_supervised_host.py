@@ -39,7 +39,7 @@ from storagetest.hosts._output import (
 )
 from storagetest.hosts._run_mark import MARK, MARKED, REAP, REAP_FROM_OUTSIDE, new_token
 from storagetest.hosts.base import Completed, Host, failed, format_command
-from storagetest.hosts.fast_exec import MAX_STDIN, collect_output
+from storagetest.hosts.fast_exec import MAX_STDIN, Readings, Surroundings, collect_output
 from storagetest.hosts.interactive import Channel, ChannelLost, ChannelTimeout, InteractiveProcess
 
 GRACE = 2.0
@@ -139,10 +139,29 @@ class SupervisedHost(Host):
         has its own timeout.
         """
         ended, task = self._run(argv, deadline=deadline, stdin=stdin, env=env, on_line=on_line)
-        done = Completed(self.name, tuple(argv), ended.status, task.out.text, task.err.text, ended.seconds)
+        done = self._completed(argv, ended, task)
         if check and not done.ok:
             raise failed(done)
         return done
+
+    def run_measured(
+        self, argv: Sequence[str], *, deadline: float, surroundings: Surroundings
+    ) -> tuple[Completed, Readings] | None:
+        """Run ``argv`` by :attr:`Host.shortcut`; see :meth:`Host.run_measured`."""
+        task = self._task(argv, deadline)
+        self._kill_orphans()
+        if self.shortcut is None:
+            return None
+        channel = self.shortcut.start_measured(
+            argv, env={MARK: task.token}, deadline=deadline, surroundings=surroundings
+        )
+        if channel is None:
+            return None
+        ended = self._collect(argv, task, channel)
+        readings = channel.readings()
+        if readings is None:
+            raise HostError(f"{self.name}: `{task.command}` ended without its counters")
+        return self._completed(argv, ended, task), readings
 
     @contextmanager
     def interactive_exec(
@@ -213,30 +232,53 @@ class SupervisedHost(Host):
         env: Mapping[str, str] | None = None,
         on_line: Callable[[str], None] | None = None,
     ) -> tuple[ExitInfo, _Task]:
+        task = self._task(argv, deadline, stdin, on_line)
+        self._kill_orphans()
+        channel = self._start_fast(argv, task, env or {})
+        if channel is not None:
+            return self._collect(argv, task, channel), task
+        with self._session_slot(deadline):
+            supervised_argv = supervised(argv, task.token, deadline, env or {})
+            streams = {"out": task.out, "err": task.err}
+            limit = deadline + MARGIN
+            ended = self._run_watched(
+                partial(self._execute, supervised_argv, stdin=task.stdin, limit=limit, **streams), task
+            )
+        self._check_end(argv, ended, task)
+        return ended, task
+
+    def _task(
+        self,
+        argv: Sequence[str],
+        deadline: float,
+        stdin: bytes = b"",
+        on_line: Callable[[str], None] | None = None,
+    ) -> _Task:
         if not argv:
             raise HostError(f"{self.name}: the command is empty")
         task = _Task(format_command(argv), deadline, stdin, OutputBuffer(on_line), OutputBuffer())
         if deadline <= 0:
             raise DeadlineExceeded(f"{self.name}: `{task.command}` was not started: its deadline is over")
-        self._kill_orphans()
-        limit = deadline + MARGIN
-        channel = self._start_fast(argv, task, env or {})
-        if channel is not None:
-            ended = self._run_watched(
-                partial(collect_output, channel, out=task.out, err=task.err, limit=limit), task
-            )
-        else:
-            with self._session_slot(deadline):
-                supervised_argv = supervised(argv, task.token, deadline, env or {})
-                streams = {"out": task.out, "err": task.err}
-                ended = self._run_watched(
-                    partial(self._execute, supervised_argv, stdin=task.stdin, limit=limit, **streams), task
-                )
-        if ended.status in _TIMED_OUT and ended.seconds >= deadline * _CLOCK_TOLERANCE:
+        return task
+
+    def _collect(self, argv: Sequence[str], task: _Task, channel: Channel) -> ExitInfo:
+        """Wait for a command that :attr:`Host.shortcut` has started."""
+        limit = task.deadline + MARGIN
+        ended = self._run_watched(
+            partial(collect_output, channel, out=task.out, err=task.err, limit=limit), task
+        )
+        self._check_end(argv, ended, task)
+        return ended
+
+    def _check_end(self, argv: Sequence[str], ended: ExitInfo, task: _Task) -> None:
+        """Raise if the command passed its deadline or could not be started."""
+        if ended.status in _TIMED_OUT and ended.seconds >= task.deadline * _CLOCK_TOLERANCE:
             # The supervisor stops after some tries, and a fork server kills only the process group.
             raise self._late(task, self._killed(task.token))
         self._must_have_started(argv[0], ended.status, task.err.text)
-        return ended, task
+
+    def _completed(self, argv: Sequence[str], ended: ExitInfo, task: _Task) -> Completed:
+        return Completed(self.name, tuple(argv), ended.status, task.out.text, task.err.text, ended.seconds)
 
     def _start_fast(self, argv: Sequence[str], task: _Task, env: Mapping[str, str]) -> Channel | None:
         """Start a task by :attr:`Host.shortcut`; None if there is none or its stdin is too large."""

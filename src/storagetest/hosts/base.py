@@ -21,7 +21,7 @@ from typing import Any, Protocol, TypeVar
 
 from storagetest.errors import HostError
 from storagetest.hosts._output import last_lines
-from storagetest.hosts.fast_exec import FastExec
+from storagetest.hosts.fast_exec import FastExec, Readings, Surroundings
 from storagetest.hosts.interactive import InteractiveProcess
 
 
@@ -97,6 +97,15 @@ class Host(ABC):
         ``on_line`` is called with each line of stdout as it arrives. With ``check`` an exit status other than
         0 raises :class:`HostError`; a command that is not installed always raises it.
         Raises :class:`DeadlineExceeded` after ``deadline`` seconds.
+        """
+
+    @abstractmethod
+    def run_measured(
+        self, argv: Sequence[str], *, deadline: float, surroundings: Surroundings
+    ) -> tuple[Completed, Readings] | None:
+        """Run ``argv`` as :meth:`run` does, without ``check``, and read ``surroundings`` around it.
+
+        Returns None, and nothing is run, without a :attr:`shortcut`.
         """
 
     @abstractmethod

@@ -11,13 +11,17 @@ Rules:
    found.
 2. If the process cannot start the command, :meth:`FastExec.start` returns None before anything is started,
    and the host uses its own transport.
+3. A measured command starts in an empty directory in memory, which is removed when it has ended. Counters are
+   read immediately before and after it, and the files that it leaves there.
 """
 
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from typing import Protocol
 
 from storagetest.hosts._output import ConnectionLost, DeadlinePassed, ExitInfo, OutputBuffer, check_limit
@@ -25,6 +29,36 @@ from storagetest.hosts.interactive import Channel, ChannelLost, ChannelTimeout
 
 MAX_STDIN = 1 << 20
 """Limit of a command's stdin in bytes, because other commands wait for the same channel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What is read around a measured command.
+
+    ``counters`` are globs of files that are read before and after it, ``files`` names of files that it may
+    leave in its working directory.
+    """
+
+    counters: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """Counters (path → text) before and after a command, its files, and its seconds by the host's clock."""
+
+    seconds: float
+    before: Mapping[str, str]
+    after: Mapping[str, str]
+    files: Mapping[str, str]
+
+
+class MeasuredChannel(Channel):
+    """The channel of a measured command."""
+
+    @abstractmethod
+    def readings(self) -> Readings | None:
+        """Return what was read when the command has ended; None if it could not be started."""
 
 
 class FastExec(Protocol):
@@ -38,6 +72,11 @@ class FastExec(Protocol):
         After ``deadline`` seconds it gets SIGTERM and then SIGKILL; its status is then that of timeout(1).
         Closing the channel does not end it. Returns None if nothing can be started now.
         """
+
+    def start_measured(
+        self, argv: Sequence[str], *, env: Mapping[str, str], deadline: float, surroundings: Surroundings
+    ) -> MeasuredChannel | None:
+        """Start ``argv`` as :meth:`start` does, without stdin, and read ``surroundings``."""
 
     def is_silent(self) -> None:
         """Mark the host as silent: it gets no request until it sends a message."""

@@ -140,13 +140,12 @@ BODIES = {
 }
 """Bodies of cases use paths and records and may start programs, so their helpers may import these modules."""
 EXCEPTIONS = {
-    ("subprocess", "run_program.py"),
     ("subprocess", "undo.py"),
     ("subprocess", "sample_counters.py"),
     ("subprocess", "syscalls.py"),
     ("tempfile", "sample_counters.py"),
 }
-"""run_program starts a program; the others import it only when they start one."""
+"""They import it only when they start a program."""
 
 
 def archive_of(program: bytes) -> dict[str, bytes]:

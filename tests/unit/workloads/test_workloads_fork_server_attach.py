@@ -5,20 +5,21 @@ import os
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from processes import parent_of, wait_until_gone
+from processes import wait_until_gone
 
 from storagetest.counters.cpu import parse_stat
 from storagetest.errors import DeadlineExceeded, HostError, NotInstalled, WorkloadError
 from storagetest.hosts import Host, LocalHost
+from storagetest.hosts.base import Completed
+from storagetest.hosts.fast_exec import Readings, Surroundings
 from storagetest.polling import wait_until
 from storagetest.workloads._agent.fork_server import AgentChannel, ForkServer
-from storagetest.workloads._agent.program import ProgramResult, run_program
 from storagetest.workloads._agent.run import open_agent_session, run_agent, terminate_agent
 from storagetest.workloads._fio.job import FioJob
 from storagetest.workloads._fio.run import run_fio
@@ -43,12 +44,21 @@ def leftover_directories() -> set[str]:
 def sleeper(pid_file: Path) -> tuple[str, ...]:
     """Return a command with a child that leaves its session and writes its process id to ``pid_file``."""
     child = f'python3 -c "{SLEEPER}" {pid_file}'
-    return "sh", "-c", f"{child} & echo $PPID > {pid_file}.parent; pwd > {pid_file}.cwd; sleep 600"
+    return "sh", "-c", f"{child} & pwd > {pid_file}.cwd; echo $PPID > {pid_file}.parent; sleep 600"
 
 
-def run(host: Host, *argv: str, deadline: float = 30.0, **more: tuple[str, ...]) -> ProgramResult | None:
-    host.expensive_exec = True
-    return run_program(host, argv, deadline=deadline, **more)
+def measure(
+    host: Host, *argv: str, deadline: float = 30.0, **surroundings: tuple[str, ...]
+) -> tuple[Completed, Readings]:
+    """Run a measured command by the fork server."""
+    assert host.resource(ForkServer).available()
+    measured = host.run_measured(argv, deadline=deadline, surroundings=Surroundings(**surroundings))
+    assert measured is not None
+    return measured
+
+
+def run(host: Host, *argv: str, deadline: float = 30.0) -> Completed:
+    return measure(host, *argv, deadline=deadline)[0]
 
 
 def pid_in(path: Path) -> int:
@@ -59,26 +69,52 @@ def test_output_counters_and_files_of_a_command_are_returned(host: Host, tmp_pat
     counter = tmp_path / "counter"
     counter.write_text("1\n")
     script = f"echo output; echo error >&2; echo 2 > {counter}; echo left > a.log; pwd > cwd; exit 3"
-    result = run(host, "sh", "-c", script, count=(f"{tmp_path}/count*",), files=("a.log", "cwd", "no.log"))
-    assert (result.status, result.out, result.err) == (3, "output\n", "error\n")
-    assert (result.before, result.after) == ({str(counter): "1\n"}, {str(counter): "2\n"})
-    directory = result.files["cwd"].strip()
-    assert result.files == {"a.log": "left\n", "cwd": f"{directory}\n"}
+    done, read = measure(
+        host,
+        "sh",
+        "-c",
+        script,
+        counters=(f"{tmp_path}/count*", "/nowhere/*/stat"),
+        files=("a.log", "cwd", "no.log"),
+    )
+    assert (done.status, done.stdout, done.stderr) == (3, "output\n", "error\n")
+    assert (read.before, read.after) == ({str(counter): "1\n"}, {str(counter): "2\n"})
+    directory = read.files["cwd"].strip()
+    assert read.files == {"a.log": "left\n", "cwd": f"{directory}\n"}
     assert not Path(directory).exists()
+    assert run(host, "pwd").stdout.strip() not in {directory, str(Path.cwd())}
+
+
+def test_the_next_command_does_not_start_in_the_directory_of_a_measured_one(host: Host) -> None:
+    measured = run(host, "pwd").stdout
+    assert host.run(["pwd"], deadline=10.0).stdout == f"{Path.cwd()}\n" != measured
 
 
 def test_the_status_after_a_signal_is_that_of_a_shell(host: Host) -> None:
     assert run(host, "sh", "-c", "kill -KILL $$").status == 128 + signal.SIGKILL
 
 
-def test_a_missing_program_has_no_result(host: Host) -> None:
-    assert run(host, "storagetest-no-such-program") is None
+def test_a_missing_program_is_not_installed(host: Host) -> None:
+    with pytest.raises(NotInstalled, match="`storagetest-no-such-program` is not installed"):
+        run(host, "storagetest-no-such-program")
+
+
+def test_a_measured_command_is_not_run_without_a_fork_server(host: Host, tmp_path: Path) -> None:
+    surroundings = Surroundings()
+    made = ["touch", str(tmp_path / "made")]
+    assert host.run_measured(made, deadline=10.0, surroundings=surroundings) is None
+    assert not (tmp_path / "made").exists()
 
 
 def ancestors(host: Host) -> tuple[int, int]:
     """Return the process ids of an agent and of the fork server."""
-    pids = run(host, "sh", "-c", "echo $PPID; cut -d' ' -f4 /proc/$PPID/stat").out.split()
-    return int(pids[0]), int(pids[1])
+    host.expensive_exec = True
+    request = {"command": "start_barrier", "path": "its barrier"}
+    with open_agent_session(host, request, deadline=60) as session:
+        session.read_line(20)
+        server = parent_of_a_command(host)
+        agents = Path(f"/proc/{server}/task/{server}/children").read_text().split()
+    return int(agents[0]), server
 
 
 def test_one_fork_server_forks_all_agents(host: Host) -> None:
@@ -91,7 +127,7 @@ def test_a_program_past_its_deadline_is_killed_with_its_children(host: Host, tmp
     with pytest.raises(DeadlineExceeded, match=r"localhost: `sh -c .*did not end within 2 s and was killed"):
         run(host, *sleeper(tmp_path / "pid"), deadline=2.0)
     wait_until_gone(pid_in(tmp_path / "pid"))
-    assert run(host, "echo", "on").out == "on\n"
+    assert run(host, "echo", "on").stdout == "on\n"
 
 
 def test_an_interrupt_ends_the_program_on_the_client(
@@ -108,39 +144,33 @@ def test_an_interrupt_ends_the_program_on_the_client(
         with pytest.raises(KeyboardInterrupt):
             run(host, *sleeper(tmp_path / "pid"))
     wait_until_gone(pid_in(tmp_path / "pid"))
-    assert run(host, "echo", "on").out == "on\n"
+    assert run(host, "echo", "on").stdout == "on\n"
 
 
-def kill_when_it_sleeps(tmp_path: Path, victim: Callable[[int], int]) -> None:
-    """When the sleeper runs, send SIGKILL to the process that ``victim`` returns for the agent's id."""
-    pid_in(tmp_path / "pid")
-    os.kill(victim(pid_in(tmp_path / "pid.parent")), signal.SIGKILL)
+def test_a_measured_command_ends_when_the_fork_server_is_killed(host: Host, tmp_path: Path) -> None:
+    def kill_when_it_sleeps() -> None:
+        pid_in(tmp_path / "pid")
+        os.kill(pid_in(tmp_path / "pid.parent"), signal.SIGKILL)
 
-
-def test_the_agents_end_when_the_fork_server_is_killed(host: Host, tmp_path: Path) -> None:
-    with (
-        ThreadPoolExecutor() as threads,
-        pytest.raises(HostError, match=r"the agent was lost: .*ended unexpectedly"),
-    ):
-        threads.submit(kill_when_it_sleeps, tmp_path, parent_of)
+    with ThreadPoolExecutor() as threads, pytest.raises(HostError, match=r"its fork server ended .* 137"):
+        threads.submit(kill_when_it_sleeps)
         run(host, *sleeper(tmp_path / "pid"))
+    assert run(host, "echo", "on").stdout == "on\n"  # by a new fork server
     wait_until_gone(pid_in(tmp_path / "pid"))
-    assert run(host, "echo", "on").out == "on\n"  # by a new fork server
     shutil.rmtree(Path((tmp_path / "pid.cwd").read_text().strip()), ignore_errors=True)  # a SIGKILL leaves it
 
 
-def test_the_fork_server_survives_when_an_agent_is_killed(host: Host, tmp_path: Path) -> None:
-    fork_server = ancestors(host)[1]
-    with (
-        ThreadPoolExecutor() as threads,
-        pytest.raises(WorkloadError, match="ended without a result: it was killed"),
-    ):
-        threads.submit(kill_when_it_sleeps, tmp_path, lambda agent: agent)
-        run(host, *sleeper(tmp_path / "pid"))
-    assert ancestors(host)[1] == fork_server
-    shutil.rmtree(Path((tmp_path / "pid.cwd").read_text().strip()))
-    host.close()
-    wait_until_gone(pid_in(tmp_path / "pid"))  # the agent's child ends with the fork server
+def test_the_fork_server_survives_when_an_agent_is_killed(host: Host) -> None:
+    host.expensive_exec = True
+    request = {"command": "start_barrier", "path": "its barrier"}
+    with pytest.raises(HostError), open_agent_session(host, request, deadline=60) as session:
+        directory = json.loads(session.read_line(20))["directory"]
+        server = parent_of_a_command(host)
+        for agent in Path(f"/proc/{server}/task/{server}/children").read_text().split():
+            os.kill(int(agent), signal.SIGKILL)
+        session.read_line(20)
+    assert parent_of_a_command(host) == server
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 def test_agents_run_concurrently(host: Host, tmp_path: Path) -> None:
@@ -153,7 +183,9 @@ def test_agents_run_concurrently(host: Host, tmp_path: Path) -> None:
 
 
 def test_large_output_is_complete(host: Host) -> None:
-    assert run(host, "sh", "-c", "yes 0123456789abcde | head -n 400000").out == "0123456789abcde\n" * 400_000
+    assert (
+        run(host, "sh", "-c", "yes 0123456789abcde | head -n 400000").stdout == "0123456789abcde\n" * 400_000
+    )
 
 
 def test_an_interactive_agent_runs_with_other_agents(host: Host) -> None:
@@ -162,7 +194,7 @@ def test_an_interactive_agent_runs_with_other_agents(host: Host) -> None:
     with open_agent_session(host, request, deadline=60) as session:
         directory = Path(json.loads(session.read_line(20))["directory"])
         assert directory.is_dir()
-        assert run(host, "echo", "concurrent").out == "concurrent\n"
+        assert run(host, "echo", "concurrent").stdout == "concurrent\n"
     assert not directory.exists()
 
 
@@ -170,7 +202,7 @@ def test_an_invalid_request_is_an_error(host: Host) -> None:
     host.expensive_exec = True
     with pytest.raises(WorkloadError, match="unknown command 'nonsense'"):
         run_agent(host, {"command": "nonsense", "path": "nothing"}, deadline=10)
-    assert run(host, "echo", "on").out == "on\n"
+    assert run(host, "echo", "on").stdout == "on\n"
 
 
 def test_the_fork_server_ends_with_the_host(tmp_path: Path) -> None:
@@ -184,7 +216,7 @@ def test_a_host_that_is_closed_does_not_wait_for_its_program(tmp_path: Path) -> 
         with LocalHost() as host:
             waiting = threads.submit(run, host, *sleeper(tmp_path / "pid"), deadline=600.0)
             pid = pid_in(tmp_path / "pid")
-        assert isinstance(waiting.exception(60), HostError | WorkloadError)
+        assert waiting.result(60).status == 128 + signal.SIGTERM
     wait_until_gone(pid)
 
 
@@ -279,7 +311,9 @@ def test_fio_measures_the_same_with_the_fork_server(host: Host, tmp_path: Path, 
 
 def test_missing_fio_is_an_error_with_the_fork_server(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     host.expensive_exec = True
-    monkeypatch.setattr("storagetest.workloads._fio.run.run_program", lambda *_, **__: None)
+    monkeypatch.setattr(
+        host, "run_measured", Mock(side_effect=NotInstalled("localhost: `fio` is not installed"))
+    )
     job = FioJob(name="load", filename="/dev/null", size=4096, rw="read", block_size=4096)
     with pytest.raises(Exception, match="fio is missing: install the package fio"):
         run_fio(host, job, deadline=10.0)

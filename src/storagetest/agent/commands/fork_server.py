@@ -8,7 +8,8 @@ The request has only a deadline, for the whole process. Then each line of stdin 
 
 - ``n``, ``agent`` (the request of any other command), ``deadline`` (s): start an agent, number ``n``;
 - ``n``, ``program`` (an argv), ``env`` (additional variables), ``stdin`` (all of it, in base64), ``deadline``
-  (s): start a program, number ``n``, in its own session;
+  (s): start a program, number ``n``, in its own session. With ``counters`` and ``files`` it is measured: see
+  :class:`~storagetest.agent.program_surroundings.ProgramSurroundings`;
 - ``n``, ``write``: a text for its stdin;
 - ``n``, ``end``: close its stdin. If the agent does not end within :data:`_EOF_TIMEOUT` seconds it gets
   SIGTERM, and :data:`_GRACE` seconds later SIGKILL. The same happens at its deadline, which is extended while
@@ -21,9 +22,9 @@ The request has only a deadline, for the whole process. Then each line of stdin 
 An agent's output is forwarded line by line, each line after its number and a space. A program's output is
 bytes: after its number and a space there is ``o`` or ``e`` (stdout, stderr), a space, and base64. When either
 has ended there is a progress message: ``ended``, its number, with ``status`` (128 + the signal's number, if a
-signal ended it; 124 if a program passed its deadline; 127 or 126 if a program cannot be started) and
-``stderr`` (the end of an agent's stderr). The fork server also ends at the end of stdin, and all agents and
-programs with it.
+signal ended it; 124 if a program passed its deadline; 127 or 126 if a program cannot be started),
+``stderr`` (the end of an agent's stderr) and, of a measured program, ``readings``. The fork server also ends
+at the end of stdin, and all agents and programs with it.
 """
 
 from __future__ import annotations
@@ -36,13 +37,14 @@ import signal
 import time
 import traceback
 from collections.abc import Generator, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 from storagetest.agent import fsutil
 from storagetest.agent.command_context import CLEANUP_LIMIT, CLEANUP_MESSAGE, CLEANUP_STALL, CommandContext
 from storagetest.agent.dispatch import load_command, run_request
 from storagetest.agent.process_markers import kill_marked
+from storagetest.agent.program_surroundings import ProgramSurroundings
 from storagetest.agent.worker_pool import load_prctl, set_parent_death_signal
 
 _EOF_TIMEOUT = 0.5
@@ -157,13 +159,24 @@ class _AgentProcess:
 
 
 class _ChildProgram(_AgentProcess):
-    """A program: it gets its whole input at the start; its output is bytes. ``mark`` marks its processes."""
+    """A program: it gets its whole input at the start; its output is bytes. ``mark`` marks its processes.
+
+    ``surroundings`` are those of a measured program.
+    """
 
     def __init__(
-        self, number: int, pid: int, until: float, streams: tuple[int, int, int], stdin: bytes, mark: str
+        self,
+        number: int,
+        pid: int,
+        until: float,
+        streams: tuple[int, int, int],
+        *,
+        stdin: bytes,
+        mark: str,
+        surroundings: ProgramSurroundings | None,
     ) -> None:
         super().__init__(number, pid, until, streams)
-        self.mark = mark
+        self.mark, self._surroundings = mark, surroundings
         self.input += stdin
         self.ending = True
         self.write()
@@ -176,7 +189,13 @@ class _ChildProgram(_AgentProcess):
 
     def ended(self, status: int) -> dict[str, Any]:
         """See :meth:`_AgentProcess.ended`; the status is that of timeout(1) if it passed its deadline."""
-        return {**super().ended(status), **({"status": _LATE} if self.late else {})}
+        end = {**super().ended(status), **({"status": _LATE} if self.late else {})}
+        return end if self._surroundings is None else {**end, "readings": self._surroundings.readings()}
+
+    def close(self) -> None:
+        super().close()
+        if self._surroundings is not None:
+            self._surroundings.remove()
 
 
 class _ForkServer:
@@ -215,6 +234,7 @@ class _ForkServer:
                     self._update(agent)
                 if agent.until == _NEVER:  # killed; one that hangs in the kernel is left to the supervisor
                     self._agents.pop(agent.number, None)
+                    agent.close()
         # Killed processes may have left children.
         for mark in [*marks, *([os.environ[_MARK]] if _MARK in os.environ else [])]:
             kill_marked(_MARK, mark)
@@ -287,8 +307,9 @@ class _ForkServer:
             agent.write()
         if pid:
             self._agents.pop(agent.number)
+            ended = agent.ended(status)
             agent.close()
-            self._context.progress(ended=agent.number, **agent.ended(status))
+            self._context.progress(ended=agent.number, **ended)
         elif time.monotonic() >= agent.until:
             agent.late = True
             agent.signal_next()
@@ -309,15 +330,21 @@ class _ForkServer:
         argv, env = request["program"], {**os.environ, **request["env"]}
         until = time.monotonic() + request["deadline"]
         child_ends, parent_ends = _pipes()
+        streams = [(os.POSIX_SPAWN_DUP2, end, stream) for stream, end in enumerate(child_ends)]
+        measured = None
         try:
-            pid = os.posix_spawn(
-                _find_program(argv[0], env), argv, env, setsid=True,
-                file_actions=[(os.POSIX_SPAWN_DUP2, end, stream) for stream, end in enumerate(child_ends)],
-                setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],  # ignored by Python
-            )  # fmt: skip
+            if "counters" in request:
+                measured = ProgramSurroundings(request["counters"], request["files"])
+            with measured.as_working_directory() if measured else nullcontext():
+                pid = os.posix_spawn(
+                    _find_program(argv[0], env), argv, env, setsid=True, file_actions=streams,
+                    setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],  # ignored by Python
+                )  # fmt: skip
         except OSError as error:
             for descriptor in parent_ends:
                 os.close(descriptor)
+            if measured is not None:
+                measured.remove()
             status = _UNKNOWN if isinstance(error, FileNotFoundError) else _NO_PROGRAM
             self._context.progress(ended=number, status=status, stderr=f"env: {argv[0]}: {error.strerror}")
             return
@@ -325,7 +352,9 @@ class _ForkServer:
             for descriptor in child_ends:
                 os.close(descriptor)
         stdin = base64.b64decode(request["stdin"])
-        self._agents[number] = _ChildProgram(number, pid, until, parent_ends, stdin, env.get(_MARK, ""))
+        self._agents[number] = _ChildProgram(
+            number, pid, until, parent_ends, stdin=stdin, mark=env.get(_MARK, ""), surroundings=measured
+        )
 
     def _run_agent(
         self, request: dict[str, Any], parent: int, streams: tuple[int, ...], parents: tuple[int, ...]

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import base64
 import fnmatch
-import glob
 import json
 import os
 import select
@@ -33,6 +32,7 @@ import time
 import zlib
 from typing import TYPE_CHECKING, Any
 
+from storagetest.agent import counter_files
 from storagetest.agent.command_context import CommandContext
 
 if TYPE_CHECKING:
@@ -43,7 +43,6 @@ _MEMORY_LIMIT = 24 << 20
 """Bytes of compressed samples: some hours at one a second."""
 
 _BEFORE_DEADLINE = 5.0
-_CHUNK = 1 << 16
 _COMMAND_TIMEOUT = 10.0
 _OUTPUT_LIMIT = 1 << 20
 _LIVE_LIMIT = 16 << 20
@@ -166,7 +165,7 @@ class _SampleBuffer:
     def read(self, now: float) -> None:
         """Read all files and store the changed ones."""
         if self.count % _GLOB_EVERY == 0:
-            self._paths = [path for pattern in self._globs for path in _matches(pattern)]
+            self._paths = counter_files.expand(self._globs)
         changed: dict[str, Any] = {}
         for command in self._commands:
             command.poll(now)
@@ -185,7 +184,7 @@ class _SampleBuffer:
             self._size += len(piece)
 
     def _read_file(self, path: str) -> bytes | None:
-        text = _content(path)
+        text = counter_files.content(path)
         return _keep_lines(text, self._starts.get(path)) if text else text
 
     def finish(self) -> str:
@@ -223,24 +222,3 @@ def _encoded(lines: dict[str, list[str]]) -> dict[str, tuple[bytes, ...]]:
 def _keep_lines(text: bytes, starts: tuple[bytes, ...] | None) -> bytes:
     """Return the lines that begin with one of ``starts``; all lines without ``starts``."""
     return b"\n".join(line for line in text.split(b"\n") if line.startswith(starts)) if starts else text
-
-
-def _matches(pattern: str) -> list[str]:
-    return sorted(glob.glob(pattern)) if "*" in pattern else [pattern]
-
-
-def _content(path: str) -> bytes | None:
-    """Return the file's contents; None if it does not exist or cannot be read."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    except OSError:
-        return None
-    try:
-        chunks = []
-        while chunk := os.read(descriptor, _CHUNK):
-            chunks.append(chunk)
-        return b"".join(chunks)
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)

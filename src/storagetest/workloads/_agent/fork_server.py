@@ -20,11 +20,13 @@ import json
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import asdict
 from typing import Any, TypeVar
 
 from storagetest.agent.bundle import ARGV, message
 from storagetest.errors import DeadlineExceeded, HostError, NotInstalled, StoragetestError
 from storagetest.hosts.base import Host
+from storagetest.hosts.fast_exec import MeasuredChannel, Readings, Surroundings
 from storagetest.hosts.interactive import Channel, ChannelLost, ChannelTimeout, InteractiveProcess
 
 _LIFETIME = 12 * 3600.0
@@ -53,10 +55,10 @@ class AgentChannel(Channel):
             self._stdout.append(line)
             self._news.notify_all()
 
-    def on_exit(self, status: int, stderr: str) -> None:
-        """Take the agent's exit status and stderr."""
+    def on_exit(self, ended: Mapping[str, Any]) -> None:
+        """Take the message about the agent's end, with its ``status`` and ``stderr``."""
         with self._news:
-            self._status, self._stderr = status, stderr
+            self._status, self._stderr = ended["status"], ended["stderr"]
             self._news.notify_all()
 
     def on_lost(self, reason: str) -> None:
@@ -115,12 +117,13 @@ class AgentChannel(Channel):
                 raise ChannelLost(self._lost)
 
 
-class ProgramChannel(AgentChannel):
+class ProgramChannel(AgentChannel, MeasuredChannel):
     """The controller's end of a command's streams, byte for byte. Closing it does not end the command."""
 
     def __init__(self, server: ForkServer, number: int) -> None:
         super().__init__(server, number)
         self._stderr_chunks: list[bytes] = []
+        self._readings: Readings | None = None
 
     def on_output(self, line: bytes) -> None:
         """Take output of the command, on stdout or stderr."""
@@ -129,11 +132,17 @@ class ProgramChannel(AgentChannel):
             (self._stdout if stream == b"o" else self._stderr_chunks).append(base64.b64decode(data))
             self._news.notify_all()
 
-    def on_exit(self, status: int, stderr: str) -> None:
-        """Take the command's exit status."""
+    def on_exit(self, ended: Mapping[str, Any]) -> None:
+        """Take the command's exit status, and the ``readings`` of a measured one."""
         with self._news:
-            self._stderr_chunks.append(stderr.encode())
-        super().on_exit(status, "")
+            self._stderr_chunks.append(ended["stderr"].encode())
+            if "readings" in ended:
+                self._readings = Readings(**ended["readings"])
+        super().on_exit({**ended, "stderr": ""})
+
+    def readings(self) -> Readings | None:
+        """See :meth:`MeasuredChannel.readings`."""
+        return self._readings
 
     def on_lost(self, reason: str) -> None:
         """Take the reason why the command is lost; its first line suffices."""
@@ -192,13 +201,29 @@ class ForkServer:
         self, argv: Sequence[str], *, env: Mapping[str, str], stdin: bytes, deadline: float
     ) -> ProgramChannel | None:
         """Start a command if the fork server runs: see :meth:`FastExec.start`."""
+        return self._start_command(argv, env, stdin, deadline, {})
+
+    def start_measured(
+        self, argv: Sequence[str], *, env: Mapping[str, str], deadline: float, surroundings: Surroundings
+    ) -> ProgramChannel | None:
+        """Start a measured command if the fork server runs: see :meth:`FastExec.start_measured`."""
+        return self._start_command(argv, env, b"", deadline, asdict(surroundings))
+
+    def _start_command(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        stdin: bytes,
+        deadline: float,
+        more: Mapping[str, Any],
+    ) -> ProgramChannel | None:
         if self._process is None or self._silent:
             return None
         started = self._new(ProgramChannel)
         text = base64.b64encode(stdin).decode()
         order = {"program": list(argv), "env": dict(env), "stdin": text, "deadline": deadline}
         try:
-            self.send_line({"n": started.number, **order})
+            self.send_line({"n": started.number, **order, **more})
         except StoragetestError:  # it cannot have begun: no whole line has come there
             started.close()
             return None
@@ -307,7 +332,7 @@ class ForkServer:
                 self._term_condition.notify_all()
         channel = self._channels.get(reply.get("ended", 0))
         if channel is not None:
-            channel.on_exit(reply["status"], reply["stderr"])
+            channel.on_exit(reply)
 
     def _lose_channels(self, process: InteractiveProcess | None, reason: str) -> None:
         """Note that ``process`` has ended, and with it all agents."""

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 
 from storagetest.counters import snapshot
 from storagetest.counters.cpu import CpuUsage
-from storagetest.errors import ClientLacks, DeadlineExceeded, HostError, WorkloadError
+from storagetest.errors import ClientLacks, DeadlineExceeded, HostError, NotInstalled, WorkloadError
 from storagetest.hosts.base import Completed, Host
+from storagetest.hosts.fast_exec import Surroundings
 from storagetest.measure.series import Series
-from storagetest.workloads._agent.program import run_program
 from storagetest.workloads._agent.run import has_fork_server
 from storagetest.workloads._fio import latency_intervals
 from storagetest.workloads._fio.job import FIRST, LOG, FioJob, argv
@@ -165,9 +165,10 @@ def run_command(
     script does, except for the preload, ``tidy`` and the start barrier.
     """
     try:
-        if quickly and has_fork_server(client):
-            done = _by_agent(client, command, deadline, wanted)
-        else:
+        done = (
+            _run_measured(client, command, deadline, wanted) if quickly and has_fork_server(client) else None
+        )
+        if done is None:
             script = ["sh", "-c", _SCRIPT, "storagetest-fio", *preload, wanted, tidy, *command]
             done = client.run(script, deadline=deadline, check=False)
     except DeadlineExceeded as error:
@@ -178,20 +179,22 @@ def run_command(
     return _read(client.name, command, expected, done, (log_interval, histogram_interval), cooldown)
 
 
-def _by_agent(client: Host, command: tuple[str, ...], deadline: float, wanted: str) -> Completed:
-    """Run fio by the fork server; return the output that the script would print."""
-    ran = run_program(
-        client,
-        command,
-        deadline=deadline,
-        count=snapshot.globs() if "counters" in wanted else (),
-        files=_LOGS.split() if "files" in wanted else (),
+def _run_measured(client: Host, command: tuple[str, ...], deadline: float, wanted: str) -> Completed | None:
+    """Run fio by the fork server; return the output that the script would print. None: it has been lost."""
+    surroundings = Surroundings(
+        counters=snapshot.globs() if "counters" in wanted else (),
+        files=tuple(_LOGS.split()) if "files" in wanted else (),
     )
-    if ran is None:
+    try:
+        measured = client.run_measured(command, deadline=deadline, surroundings=surroundings)
+    except NotInstalled:
         return Completed(client.name, command, 0, f"{_MISSING}\n", "", 0.0)
-    before, after = snapshot.format_output(ran.before), snapshot.format_output({**ran.after, **ran.files})
-    output = f"{_BEFORE}\n{before}0.00\n{_FIO}\n{ran.out}\n{_AFTER}\n{ran.seconds:.2f}\n{after}"
-    return Completed(client.name, command, ran.status, output, ran.err, ran.seconds)
+    if measured is None:
+        return None
+    done, read = measured
+    before, after = snapshot.format_output(read.before), snapshot.format_output({**read.after, **read.files})
+    output = f"{_BEFORE}\n{before}0.00\n{_FIO}\n{done.stdout}\n{_AFTER}\n{read.seconds:.2f}\n{after}"
+    return replace(done, stdout=output)
 
 
 def check_engine(client: Host, engine: str) -> None:
