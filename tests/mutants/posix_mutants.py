@@ -15,6 +15,7 @@ for _area in (
     "directory",
     "exchanged",
     "fresh",
+    "full",
     "held",
     "kept",
     "later",

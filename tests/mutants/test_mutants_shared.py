@@ -8,7 +8,7 @@ import fuse_mount
 import mutation_run
 import pytest
 from mutation_run import ROOT, Outcomes
-from shared_believed_mutants import MUTANTS
+from shared_known_mutants import MUTANTS
 from shared_mutation_run import run
 
 NOT_HERE = fuse_mount.why_not()

@@ -111,6 +111,24 @@ def test_large_write_is_stored_completely(client_dir):
 
 
 @pytest.mark.case(
+    "PSX-LARGE-APPEND-LONG",
+    section="POSIX.1-2024 open(): O_APPEND",
+    kills=("append-of-128k-cut",),
+)
+def test_long_appends_are_stored_completely(client_dir):
+    """Each write with O_APPEND is at the end of the file, with all its bytes: from one byte to MiB."""
+    path, wanted = make_file(client_dir / "f", b"begin"), bytearray(b"begin")
+    with open_fd(path, os.O_WRONLY | os.O_APPEND) as descriptor:
+        for size in (1, 4096, 65_537, 128 * KIB, 128 * KIB + 1, 300_003, 2 * MIB + 9, 3):
+            data = pattern_bytes(size)[::-1]
+            assert os.write(descriptor, data) == size
+            wanted += data
+            found = path.read_bytes()
+            assert len(found) == len(wanted), f"after an append of {size} bytes"
+            assert found == wanted, f"an append of {size} bytes is stored wrongly"
+
+
+@pytest.mark.case(
     "PSX-LARGE-OVERWRITE",
     section="POSIX.1-2024 write(): DESCRIPTION",
     kills=("large-overwrite-lost", "zeros-of-128k-skipped"),

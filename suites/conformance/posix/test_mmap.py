@@ -140,6 +140,28 @@ def test_mapping_is_valid_after_unlink(client_dir):
     mapped.close()
 
 
+@pytest.mark.case("PSX-MMAP-UNLINKED-WRITE", kills=("mapped-unlinked-lost",))
+def test_file_without_a_name_is_written_through_a_mapping(client_dir):
+    """What is stored through a mapping is in the file, also after its name was removed or replaced."""
+    for how in ("removed", "replaced"):
+        path = make_file(client_dir / how, pattern_bytes(20 * PAGE))
+        wanted = bytearray(pattern_bytes(20 * PAGE))
+        with open_fd(path) as descriptor:
+            with mmap.mmap(descriptor, 20 * PAGE) as mapped:
+                if how == "removed":
+                    os.unlink(path)
+                else:
+                    os.rename(make_file(client_dir / "new", b"another file"), path)
+                for start in (7, 9 * PAGE + 7, 19 * PAGE + 7):
+                    mapped[start : start + 5] = wanted[start : start + 5] = b"store"
+                mapped.flush()
+            os.fsync(descriptor)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            assert os.pread(descriptor, 21 * PAGE, 0) == wanted, f"a file whose name was {how}"
+        if how == "replaced":
+            assert path.read_bytes() == b"another file"
+
+
 @pytest.mark.case("PSX-MMAP-EACCES", section="POSIX.1-2024 mmap(): ERRORS")
 def test_mapping_requires_a_matching_open_mode(client_dir):
     """[EACCES] The descriptor is not open for reading or, for PROT_WRITE and MAP_SHARED, for writing."""

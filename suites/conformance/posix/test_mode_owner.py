@@ -113,6 +113,20 @@ def test_set_group_id_is_cleared_for_a_foreign_group(client_dir):
     assert mode_of(client_dir / "f") == 0o755
 
 
+@pytest.mark.case("PSX-CHMOD-SETGID-MEMBER", section=chmod, kills=("setgid-refused-to-member",))
+def test_set_group_id_is_set_by_a_member_of_the_group(client_dir):
+    """S_ISGID stays if the file's group is the effective or a supplementary one of the process."""
+    for name, group, groups in (
+        ("effective", USER, (USER, USER)),
+        ("supplementary", USER + 1, (USER, USER, USER + 1)),
+    ):
+        make_file(client_dir / name)
+        os.chown(client_dir / name, USER, group)
+        with run_as_user(*groups):
+            os.chmod(client_dir / name, 0o2755)
+        assert mode_of(client_dir / name) == 0o2755, f"the file's group is the {name} one of the process"
+
+
 @pytest.mark.case("PSX-CHMOD-STICKY-FILE", section=chmod_errors, level="MAY", kills=("chmod-ignored",))
 def test_sticky_bit_of_a_file_without_privilege(client_dir):
     """An implementation may refuse or ignore S_ISVTX on a file of an unprivileged process; Linux sets it."""

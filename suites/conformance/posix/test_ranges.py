@@ -171,6 +171,24 @@ def test_hole_ends_where_it_was_asked_to(client_dir):
 
 
 @pytest.mark.case(
+    "PSX-PUNCH-WHOLE",
+    section="fallocate(2): Deallocating file space",
+    kills=("punch-whole-file-empties",),
+)
+def test_hole_over_the_whole_file_leaves_its_size(client_dir):
+    """With FALLOC_FL_KEEP_SIZE the size stays, also if no data are left: up to the end and beyond it."""
+    for size in (1, PAGE, MIB + 17):
+        for length in (size, 2 * size + 5 * PAGE):
+            path = make_file(client_dir / f"{size}-{length}", pattern_bytes(size))
+            with open_fd(path) as descriptor:
+                fallocate(descriptor, FALLOC_PUNCH_HOLE | FALLOC_KEEP_SIZE, 0, length)
+                assert_contents(path, bytes(size), f"a hole of {length} bytes over all of it")
+                os.pwrite(descriptor, b"again", 0)
+                wanted = b"again" + bytes(size)[5:]
+                assert_contents(path, wanted, f"a write into a hole of {length} bytes over all of it")
+
+
+@pytest.mark.case(
     "PSX-ALLOCATE-APPEND",
     section="fallocate(2): FALLOC_FL_KEEP_SIZE; open(2): O_APPEND",
     kills=("allocation-sets-size-at-append",),

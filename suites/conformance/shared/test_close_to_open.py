@@ -289,3 +289,23 @@ def _position(session, fd: int, offset: int, whence: int) -> int | None:
         if error.errno != ENXIO:
             raise
         return None
+
+
+@pytest.mark.case(
+    "SHR-CTO-24", section="RFC 7530 10.3.1, 10.7; nfs(5)", kills=("two-mapped-close-keeps-back",)
+)
+def test_open_reads_data_that_were_mapped_and_not_synchronized(a, b, crossed_wire):
+    """The close writes back what was stored through a mapping, without an msync(): far into the file, too."""
+    size = 40 * 4096
+    a.write_file("f", bytes(size))
+    assert b.read_file("f") == bytes(size)
+    fd = a.open("f", O_RDWR)
+    number = a.call("map", fd, size)
+    wanted = bytearray(size)
+    with crossed_wire(a, "write"):
+        for offset in (10, 4094, 20 * 4096, size - 6):
+            a.call("poke", number, offset, b"stored")
+            wanted[offset : offset + 6] = b"stored"
+        a.call("unmap", number)
+        a.close(fd)
+    assert b.read_file("f") == bytes(wanted)

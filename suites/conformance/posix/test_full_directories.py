@@ -1,0 +1,83 @@
+"""Directories of many entries over their lives: renamed, moved, emptied and filled again; their numbers."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from storagetest.agent.testlib.tmpfiles import open_fd
+
+pytestmark = [
+    pytest.mark.needs("filesystem"),
+    pytest.mark.case(
+        level="MUST", builds_on=("PSX-DATA-NEW-FILE",), section="POSIX.1-2024 readdir(): DESCRIPTION"
+    ),
+]
+
+MANY = 700
+"""Entries: more than a reply of a server has, and than a small table (chosen)."""
+
+
+def fill(directory, prefix):
+    """Make ``MANY`` empty files; return their names, sorted."""
+    names = [f"{prefix}-{number:04}" for number in range(MANY)]
+    with open_fd(directory, os.O_RDONLY) as place:
+        for name in names:
+            os.mknod(name, dir_fd=place)
+    return names
+
+
+def assert_listed(directory, names, when):
+    """Assert that a listing has each of ``names`` once, and no other."""
+    found = os.listdir(directory)
+    lost, strange = set(names).difference(found), set(found).difference(names)
+    assert not lost, f"{len(lost)} of {len(names)} names are not listed {when}, as {min(lost)}"
+    assert not strange, f"{len(strange)} names are listed that do not exist {when}, as {min(strange)}"
+    assert len(found) == len(names), f"{len(found) - len(names)} names are listed twice {when}"
+
+
+@pytest.mark.exclusive
+@pytest.mark.case(
+    "PSX-FULL-DIRECTORY-LIFE",
+    section="POSIX.1-2024 readdir(), rename(): DESCRIPTION",
+    kills=("directory-renamed-lists-500", "directory-refilled-loses"),
+)
+def test_large_directory_is_listed_at_each_point_of_its_life(client_dir):
+    """Each entry is returned once: after a rename, a move, and when the directory was emptied and filled."""
+    (client_dir / "other").mkdir()
+    (client_dir / "d").mkdir()
+    names = fill(client_dir / "d", "first")
+    assert_listed(client_dir / "d", names, "in a new directory")
+    os.rename(client_dir / "d", client_dir / "renamed")
+    assert_listed(client_dir / "renamed", names, "after its rename")
+    moved = client_dir / "other" / "moved"
+    os.rename(client_dir / "renamed", moved)
+    assert_listed(moved, names, "after a move to another directory")
+    for name in names:
+        os.unlink(moved / name)
+    assert_listed(moved, [], "after all were removed")
+    names = fill(moved, "second")
+    assert_listed(moved, names, "when the emptied directory was filled again")
+    os.rename(moved, client_dir / "d")
+    assert_listed(client_dir / "d", names, "after it was moved back")
+
+
+@pytest.mark.exclusive
+@pytest.mark.case(
+    "PSX-FULL-DIRECTORY-NUMBERS",
+    section="POSIX.1-2024 <sys/stat.h>: st_ino",
+    kills=("inode-number-twice", "readdir-ino-wrong"),
+)
+def test_serial_numbers_of_many_files_are_distinct(client_dir):
+    """st_ino and st_dev identify the file: of each of many files that exist together, as its d_ino."""
+    (client_dir / "d").mkdir()
+    fill(client_dir / "d", "file")
+    with os.scandir(client_dir / "d") as entries:
+        listed = {entry.name: entry.inode() for entry in entries}
+    numbers: dict[tuple[int, int], str] = {}
+    for name, number in listed.items():
+        one = os.stat(client_dir / "d" / name)
+        assert number == one.st_ino, f"{name}: d_ino is {number}, and st_ino {one.st_ino}"
+        other = numbers.setdefault((one.st_dev, one.st_ino), name)
+        assert other == name, f"{other} and {name} have the same number, {one.st_ino}"

@@ -1,0 +1,146 @@
+"""Mutants between two clients: what a client once knew of names and of many files; open and locked files."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from functools import partial
+from pathlib import Path
+
+from fuse_locks import Locking
+from fuse_protocol import Call, Created, Later
+from posix_rules import asked_by
+from posix_rules import mutant as enter
+from shared_believed_mutants import MUTANTS as BELIEVED
+from shared_later_mutants import Kept
+
+MUTANTS = dict(BELIEVED)
+apart = partial(enter, table=MUTANTS, apart=True)
+together = partial(enter, table=MUTANTS)
+
+FEW = 200
+"""Files whose data are read again."""
+SHORT_WAIT = 3.0
+"""Seconds after which a wait for a lock is given up."""
+
+Name = tuple[int, bytes]
+
+
+@apart(
+    "two-made-known-refused | open() O_EXCL, RFC 7530 10.8 | EEXIST for a name that this client made before"
+)
+class TwoMadeKnownRefused(Kept):
+    def note(self, parent: int, name: bytes) -> None:
+        made: set[Name] = self.__dict__.setdefault("made", set())
+        if (parent, name) in made:
+            raise FileExistsError(errno.EEXIST, "made before")
+        made.add((parent, name))
+
+    def create(self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int) -> Created:
+        if flags & os.O_EXCL:
+            self.note(parent, name)
+        return super().create(call, parent, name, flags, mode, umask)
+
+    def mkdir(self, call: Call, parent: int, name: bytes, mode: int, umask: int) -> int:
+        self.note(parent, name)
+        return super().mkdir(call, parent, name, mode, umask)
+
+    def symlink(self, call: Call, parent: int, name: bytes, target: bytes) -> int:
+        self.note(parent, name)
+        return super().symlink(call, parent, name, target)
+
+    def link(self, call: Call, old: int, parent: int, name: bytes) -> int:
+        self.note(parent, name)
+        return super().link(call, old, parent, name)
+
+
+@apart("two-unlink-known-absent | unlink(), RFC 7530 10.8 | ENOENT for a name that was absent before")
+class TwoUnlinkKnownAbsent(Kept):
+    def lookup(self, call: Call, parent: int, name: bytes) -> int:
+        absent: set[Name] = self.__dict__.setdefault("absent", set())
+        if (parent, name) in absent and asked_by(call, "unlink"):
+            raise FileNotFoundError(errno.ENOENT, "lookup")
+        try:
+            node = super().lookup(call, parent, name)
+        except FileNotFoundError:
+            absent.add((parent, name))
+            raise
+        absent.discard((parent, name))
+        return node
+
+
+@apart("two-absent-in-replaced-directory | RFC 7530 10.8 | an absent name stays so in a replaced directory")
+class TwoAbsentInReplacedDirectory(Kept):
+    def lookup(self, call: Call, parent: int, name: bytes) -> int:
+        absent: dict[tuple[str, bytes], int] = self.__dict__.setdefault("absent", {})
+        key = str(Path(self.nodes[parent].path).readlink()), name
+        if absent.get(key, parent) != parent:
+            raise FileNotFoundError(errno.ENOENT, "lookup")
+        try:
+            return super().lookup(call, parent, name)
+        except FileNotFoundError:
+            absent.setdefault(key, parent)
+            raise
+
+
+@apart("two-stale-past-200 | RFC 7530 10.3.1 | of more than 200 files the later ones are not read again")
+class TwoStalePast200(Kept):
+    def read(self, call: Call, node: int, handle: int, offset: int, size: int) -> bytes:
+        places: dict[int, int] = self.__dict__.setdefault("places", {})
+        known: dict[tuple[int, int, int], bytes] = self.__dict__.setdefault("known", {})
+        data = super().read(call, node, handle, offset, size)
+        if not data or places.setdefault(node, len(places)) < FEW:
+            return data
+        return known.setdefault((node, offset, size), data)
+
+
+@apart("two-write-after-chmod-refused | chmod(), write() | is refused when the file has no write bit")
+class TwoWriteAfterChmodRefused(Kept):
+    def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
+        if not os.fstat(handle).st_mode & 0o222:
+            raise PermissionError(errno.EACCES, "write")
+        return super().write(call, node, handle, offset, data)
+
+
+@together("two-lock-lost-at-chmod | fcntl(), chmod() | the locks of a file end when another changes its mode")
+class TwoLockLostAtChmod(Locking):
+    def chmod(self, call: Call, node: int, mode: int) -> None:
+        super().chmod(call, node, mode)
+        self.held = [one for one in self.held if one.node != node]
+        self.grant()
+
+
+@together("two-wait-gives-up | fcntl() F_SETLKW, RFC 7530 9.4 | a wait for a lock ends after 3 s")
+class TwoWaitGivesUp(Locking):
+    def setlk(
+        self, call: Call, node: int, owner: int, start: int, end: int, kind: int, pid: int,
+        *, waits: bool, whole: bool,
+    ) -> None:  # fmt: skip
+        try:
+            super().setlk(call, node, owner, start, end, kind, pid, waits=waits, whole=whole)
+        except Later:
+            threading.Thread(target=self._end_wait, args=(call.unique,), daemon=True).start()
+            raise
+
+    def _end_wait(self, unique: int) -> None:
+        time.sleep(SHORT_WAIT)
+        for one in [one for one in self.waiting if one[0] == unique]:
+            self.waiting.remove(one)
+            self.answer(unique, errno.EAGAIN)
+
+
+@apart("two-mapped-close-keeps-back | RFC 7530 10.3.1, 10.7 | mapped data is sent by fsync() alone")
+class TwoMappedCloseKeepsBack(Kept):
+    def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
+        if not call.from_cache:
+            return super().write(call, node, handle, offset, data)
+        back: dict[int, list[tuple[int, bytes]]] = self.__dict__.setdefault("back", {})
+        back.setdefault(handle, []).append((offset, data))
+        return len(data)
+
+    def fsync(self, call: Call, node: int, handle: int, *, data_only: bool) -> None:
+        for offset, data in self.__dict__.setdefault("back", {}).pop(handle, ()):
+            os.pwrite(handle, data, offset)
+        super().fsync(call, node, handle, data_only=data_only)
