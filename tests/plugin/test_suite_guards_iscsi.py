@@ -187,6 +187,21 @@ def test_reservations_that_are_refused_are_one_red_line(
     result.stdout.fnmatch_lines(["SCS-PR-36 on disk failed: * that build on it were not judged"])
 
 
+def test_sense_data_that_never_come_are_one_red_line(
+    run_on_target, target: Target, monkeypatch: pytest.MonkeyPatch
+):
+    """Each command that the target refuses ends in CHECK CONDITION with an empty data segment."""
+    monkeypatch.setattr(
+        Connection, "fail", lambda self, pdu, _error: self.respond(ScsiResponse(itt=pdu.itt, status=2))
+    )
+    disk = {"protocol": "iscsi", "port": target.port, "iqn": IQN, "erase": f"naa.{NAA.hex()}"}
+    result, outcomes = run_on_target(
+        disk, str(SUITE / "test_scsi_blocks.py"), "-k", "compare or unmap or same"
+    )
+    assert len(red(outcomes)) == 1
+    result.stdout.fnmatch_lines(["*CHECK CONDITION comes without sense data*"])
+
+
 class ClosedDoor:
     """Logins number ``begin`` to ``end`` of a target are dropped, or refused with a status."""
 

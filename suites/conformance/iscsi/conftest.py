@@ -44,7 +44,7 @@ from storagetest.wire.scsi.data import (
     implementation,
     wwids,
 )
-from storagetest.wire.scsi.logical_unit import LogicalUnit
+from storagetest.wire.scsi.logical_unit import LogicalUnit, NoSenseData
 from storagetest.wire.scsi.undo import undo_reservations
 from storagetest.wire.tcp import PeerClosed, RecordedConnection
 
@@ -57,6 +57,9 @@ BRIEF = 1.0
 
 FIRST, BLOCKS = 64, 2048
 """The blocks that the cases overwrite: the first one, and their number (chosen)."""
+
+NO_SENSE = "CHECK CONDITION comes without sense data (SAM-5 5.13, RFC 7143 11.4.7.2)"
+"""A fault that nearly every case on refused commands would report."""
 
 T = TypeVar("T")
 
@@ -389,12 +392,16 @@ def pytest_runtest_makereport(
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
     """Skip a case whose connection the target closed as it had announced (RFC 7143 11.9.1).
 
-    A case whose own claims hold fails if a PDU that it received broke a rule that holds always.
+    A case whose own claims hold fails if a PDU that it received broke a rule that holds always. Sense data
+    that are missing are the failure of the first case that needs them; the later ones are not judged.
     """
     try:
         result = yield
     except AnnouncedClose as announced:
         pytest.skip(f"the target ended the connection, as it may: {announced}")
+    except NoSenseData as fault:
+        fail_on_faults(pyfuncitem, (NO_SENSE,))
+        pytest.skip(f"not judged: {fault}, which an earlier case reports")
     made = pyfuncitem.funcargs.get("connections")
     if isinstance(made, Connections):
         fail_on_faults(pyfuncitem, made.faults)

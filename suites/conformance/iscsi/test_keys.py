@@ -189,6 +189,13 @@ def test_no_key_is_answered_twice(session):
     assert sorted(set(names)) == sorted(names)
 
 
+@pytest.mark.case("ISC-KEY-SENDER", section="RFC 7143 13", kills=("initiator-key-sent",))
+def test_the_target_sends_no_key_of_the_initiator(session):
+    """Section 13 has the senders of each key; that of these is the initiator."""
+    sent = {name for name, _ in session.replied} & {"InitiatorName", "InitiatorAlias", "SessionType"}
+    assert not sent, f"the target has sent {', '.join(sorted(sent))}, whose sender is the initiator"
+
+
 @pytest.mark.case("ISC-KEY-48", section="RFC 7143 6.2.1", no_mutant_reason="LIO breaks this rule itself")
 def test_a_list_with_unknown_words_is_answered_with_the_first_that_is_known(negotiate):
     answers = negotiate(HeaderDigest="X-storagetest,None")

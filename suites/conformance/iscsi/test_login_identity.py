@@ -1,4 +1,4 @@
-"""ISID and TSIH of every response of a login, however many exchanges it takes (RFC 7143 11.13)."""
+"""ISID, TSIH and Version-max of every response of a login of any number of exchanges (RFC 7143 11.13)."""
 
 from __future__ import annotations
 
@@ -66,14 +66,17 @@ def logged_in(connections, portal, shape: str, kind: str) -> list[LoginResponse]
     return received
 
 
-def shapes(claim: str, level: str, *kills: str) -> pytest.MarkDecorator:
-    """Return the parameters of a claim: each type of session by each shape of login."""
+def shapes(claim: str, level: str, *kills: str, one: bool = True) -> pytest.MarkDecorator:
+    """Return the parameters of a claim: each type of session by each shape of login.
+
+    Without ``one``, only logins of several exchanges.
+    """
     made = []
     for kind, names in (
         ("NORMAL", ("STAGES", "STEPS", "CONTINUED")),
         ("DISCOVERY", ("ONE", "STAGES", "STEPS")),
     ):
-        for shape in names:
+        for shape in (name for name in names if one or name != "ONE"):
             killed = [
                 kill
                 for kill in kills
@@ -102,3 +105,10 @@ def test_a_new_session_gets_its_tsih_in_the_last_response(logged_in) -> None:
     assert not any(found[:-1]), (
         f"the TSIH is returned in the final response only; those of this login have TSIH {found}"
     )
+
+
+@pytest.mark.case(section="RFC 7143 11.13.1")
+@shapes("VERSION", "MUST", "login-version-max", one=False)
+def test_each_response_of_a_login_has_the_same_version_max(logged_in) -> None:
+    found = [response.version_max for response in logged_in]
+    assert len(set(found)) == 1, f"the Version-max of the responses of one login are {found}"

@@ -18,6 +18,7 @@ from storagetest.wire.iscsi.pdu import (
 )
 from storagetest.wire.scsi.cdb import INQUIRY, TEST_UNIT_READY, WRITE_10, cdb
 from storagetest.wire.scsi.codes import Asc, SenseKey
+from storagetest.wire.scsi.data import decode_luns
 from storagetest.wire.scsi.logical_unit import LogicalUnit
 
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 7143 11.2", level="MUST")]
@@ -249,6 +250,27 @@ def test_a_reserved_task_attribute_is_refused(session, observe):
 def test_a_command_to_a_logical_unit_that_is_not_there_is_not_executed(session):
     answer = LogicalUnit.result(session.command(READY, lun=flat_lun(0x2FF)), "TEST UNIT READY to LUN 767")
     assert answer.check(SenseKey.ILLEGAL_REQUEST, Asc.LOGICAL_UNIT_NOT_SUPPORTED), answer
+
+
+@pytest.mark.case(
+    "ISC-PDU-LUN",
+    section="RFC 7143 11.2.1.7, SAM-5 4.7",
+    kills=("lun-of-two-bytes",),
+    builds_on=("ISC-PDU-21",),
+)
+def test_a_lun_is_all_of_its_bytes(session):
+    """With another level below it, the LUN of the unit is that of no unit that is listed."""
+    listed = LogicalUnit(session).luns()
+    if not listed.good:
+        pytest.skip(f"{listed}: the units are not listed")
+    for below in (0x0001_0000_0000, 0x0001_0000, 0x0001):
+        other = session.lun | below
+        if other in decode_luns(listed.data):
+            continue
+        answer = LogicalUnit.result(session.command(READY, lun=other), f"TEST UNIT READY to LUN {other:016x}")
+        assert answer.check(SenseKey.ILLEGAL_REQUEST, Asc.LOGICAL_UNIT_NOT_SUPPORTED), (
+            f"{answer}: REPORT LUNS does not list it"
+        )
 
 
 @pytest.mark.case("ISC-PDU-22", section="RFC 7143 11.2.1.7, SPC-4 INQUIRY", no_mutant_reason=LIO_DEVIATES)

@@ -112,7 +112,7 @@ def test_a_login_that_fails_reinstates_nothing(connections, session, portal):
     "ISC-REINST-05",
     section="SPC-4 persistent reservations, RFC 7143 6.3.5",
     kills=("registration-ends-with-session",),
-    builds_on=RESERVING,
+    builds_on=(*RESERVING, "SCS-PR-22"),
 )
 def test_a_registration_outlives_the_reinstatement_of_its_session(unreserved, connections, facts):
     """A registration belongs to the I_T nexus: the loss of the nexus, and its return, leave it."""

@@ -210,7 +210,9 @@ def test_a_unit_reserved_with_reserve_6_is_the_reservers_alone_until_released(no
     claim(b.write(scratch.lba, scratch.pattern(1)), allowed=True)
 
 
-@pytest.mark.case("SCS-R6-02", section="SPC-2 RESERVE(6)", kills=("release-ignored",), builds_on=())
+@pytest.mark.case(
+    "SCS-R6-02", section="SPC-2 RESERVE(6)", level="SHOULD", kills=("release-ignored",), builds_on=()
+)
 def test_a_unit_reserved_with_reserve_6_is_free_when_the_session_ends(not_reserved, scratch):
     a, b = not_reserved
     answer = a.run(c.RESERVE_6)

@@ -253,7 +253,11 @@ def test_clear_removes_every_registration_and_the_reservation(unreserved):
         pytest.param(True, marks=pytest.mark.case("SCS-PR-14", kills=("clear-attention",))),
         pytest.param(
             False,
-            marks=pytest.mark.case("SCS-PR-CLEAR-FREE", kills=("clear-attention", "clear-free-attention")),
+            marks=pytest.mark.case(
+                "SCS-PR-CLEAR-FREE",
+                kills=("clear-attention", "clear-free-attention"),
+                builds_on=(*RESERVING, "SCS-PR-14"),
+            ),
         ),
     ],
     ids=["reserved", "not-reserved"],

@@ -68,7 +68,12 @@ def test_all_logical_units_are_at_least_those_without_the_well_known_ones(unit):
     assert not missing, f"SELECT REPORT 02h lists all logical units, but not {sorted(map(hex, missing))}"
 
 
-@pytest.mark.case("SCS-LUN-07", section="SPC-4 REPORT LUNS", no_mutant_reason="LIO breaks this rule itself")
+@pytest.mark.case(
+    "SCS-LUN-07",
+    section="SPC-4 REPORT LUNS",
+    no_mutant_reason="LIO breaks this rule itself",
+    builds_on=("SCS-LUN-05",),
+)
 def test_the_well_known_logical_units_are_no_others(unit):
     answer = unit.luns(select=1)
     if invalid(answer):
@@ -129,7 +134,12 @@ def test_bit_31_of_an_address_counts(unit, facts, scratch, command):
 # UNMAP
 
 
-@pytest.mark.case("SCS-UNMAP-09", section="SBC-3 UNMAP", kills=("unmap-across-end-begins",))
+@pytest.mark.case(
+    "SCS-UNMAP-09",
+    section="SBC-3 UNMAP",
+    kills=("unmap-across-end-begins",),
+    builds_on=("SCS-UNMAP-03",),
+)
 def test_unmap_across_the_end_unmaps_nothing(unit, facts, scratch):
     if facts.provisioning is None or not facts.provisioning.unmap:
         pytest.skip("UNMAP is not supported (LBPU is 0)")
@@ -141,7 +151,9 @@ def test_unmap_across_the_end_unmaps_nothing(unit, facts, scratch):
     assert unit.read(last).data == data, f"{answer}, but the last block was unmapped"
 
 
-@pytest.mark.case("SCS-UNMAP-10", section="SBC-3 UNMAP", kills=("unmap-far-good",))
+@pytest.mark.case(
+    "SCS-UNMAP-10", section="SBC-3 UNMAP", kills=("unmap-far-good",), builds_on=("SCS-UNMAP-03",)
+)
 def test_unmap_far_past_the_end_is_out_of_range(unit, facts, scratch):
     if facts.provisioning is None or not facts.provisioning.unmap:
         pytest.skip("UNMAP is not supported (LBPU is 0)")
@@ -351,7 +363,7 @@ def test_mode_select_of_a_page_of_another_length_is_refused(unit, selected):
 @pytest.mark.case(
     section="SPC-4 MODE SELECT(6), changeable values",
     kills=("mode-select-second",),
-    builds_on=("SCS-MSEL-01",),
+    builds_on=("SCS-MSEL-01", "SCS-MSEL-03"),
 )
 @pytest.mark.usefixtures("scratch")
 def test_each_bit_that_is_not_changeable_stays(unit, page):

@@ -76,7 +76,7 @@ def test_each_bit_that_is_changeable_is_changed(unit, page):
 @pytest.mark.case(
     section="SPC-4 MODE SELECT(6), changeable values",
     kills=("mode-select-second", "mode-select-any"),
-    builds_on=("SCS-MSEL-01",),
+    builds_on=("SCS-MSEL-01", "SCS-MSEL-03"),
 )
 @pytest.mark.usefixtures("scratch")
 def test_each_field_that_is_not_changeable_stays(unit, page):

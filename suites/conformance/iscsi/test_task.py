@@ -160,16 +160,24 @@ def test_a_reset_is_reported_to_each_of_the_other_initiators(two, connections):
         assert answer.check(SenseKey.UNIT_ATTENTION), f"{answer}; another initiator got a unit attention"
 
 
-@pytest.mark.case("ISC-TMF-08", section="SAM-5 5.14, SPC-4 INQUIRY", kills=("attention-on-inquiry",))
+@pytest.mark.case(
+    "ISC-TMF-08",
+    section="SAM-5 5.14, SPC-4 INQUIRY",
+    kills=("attention-cleared-by-inquiry", "attention-on-inquiry"),
+    builds_on=("SCS-UA-AGAIN",),
+)
 def test_inquiry_and_report_luns_neither_report_nor_clear_a_unit_attention(two):
+    """A first reset shows whether the target reports one; INQUIRY and REPORT LUNS follow the second."""
     first, second = two
+    first.runner.task(TaskFunction.LOGICAL_UNIT_RESET)
+    if second.test_unit_ready().good:
+        pytest.skip("the target reports no unit attention for a reset (ISC-TMF-06)")
+    second.clear_attentions()
     first.runner.task(TaskFunction.LOGICAL_UNIT_RESET)
     assert second.inquiry().good
     assert second.luns().good
     answer = second.test_unit_ready()
-    if answer.good:
-        pytest.skip("the target reports no unit attention for a reset (ISC-TMF-06)")
-    assert answer.check(SenseKey.UNIT_ATTENTION), answer
+    assert answer.check(SenseKey.UNIT_ATTENTION), f"{answer}: a reset, INQUIRY and REPORT LUNS came before"
 
 
 @pytest.mark.parametrize(

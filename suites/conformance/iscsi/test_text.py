@@ -104,7 +104,12 @@ def test_a_discovery_session_is_logged_out_like_any_other(discovery):
     assert discovery.logout().response == LogoutResult.SUCCESS
 
 
-@pytest.mark.case("ISC-DISC-10", section="RFC 7143 4.3, 13.21", kills=("logout-recovery",))
+@pytest.mark.case(
+    "ISC-DISC-10",
+    section="RFC 7143 4.3, 13.21",
+    kills=("logout-recovery",),
+    builds_on=("ISC-LOGOUT-04",),
+)
 def test_a_discovery_session_is_only_closed_as_a_session(discovery, observe):
     discovery.send(LogoutRequest(reason=LogoutReason.RECOVERY, cid=5))
     answer = discovery.receive()

@@ -85,6 +85,10 @@ class ScsiResult:
     __repr__ = __str__
 
 
+class NoSenseData(RemoteProtocolError):
+    """CHECK CONDITION came without sense data (SAM-5 5.13)."""
+
+
 class LogicalUnit:
     """One logical unit through one I_T nexus. Commands that transfer blocks use ``block_size``."""
 
@@ -101,7 +105,7 @@ class LogicalUnit:
     def result(done: CommandCompletion, asked: str) -> ScsiResult:
         """Read a completion; CHECK CONDITION without sense data is the target's fault (SAM-5 5.13)."""
         if done.status == ScsiStatus.CHECK_CONDITION and not done.sense:
-            raise RemoteProtocolError(f"{asked}: CHECK CONDITION without sense data")
+            raise NoSenseData(f"{asked}: CHECK CONDITION without sense data")
         sense = decode_sense(done.sense) if done.sense else None
         return ScsiResult(asked, done.status, sense, done.data)
 
