@@ -125,7 +125,7 @@ def _is_of_attributes(message: SmbMessage, command: SmbCommand) -> bool:
     return is_file and message["info_class"] == FileInfo.FULL_EA
 
 
-@requests("ea-not-set | MS-FSA 2.1.5.15.6 | extended attributes are set the first time only")
+@requests("ea-not-set | MS-FSA 2.1.5.15.5 | extended attributes are set the first time only")
 def ea_not_set(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
     if not _is_of_attributes(message, SmbCommand.SET_INFO):
         return message.raw

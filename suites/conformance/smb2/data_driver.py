@@ -60,7 +60,7 @@ class Smb2Data:
         return data, None
 
     def resize(self, file: int, size: int) -> None:
-        """SET_INFO of FileEndOfFileInformation (MS-FSA 2.1.5.15.5)."""
+        """SET_INFO of FileEndOfFileInformation (MS-FSA 2.1.5.15.4)."""
         expect(self.files[file].set_size(size))
 
     def flush(self, file: int) -> None:

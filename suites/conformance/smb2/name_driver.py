@@ -93,7 +93,7 @@ class Smb2Names:
         return outcome
 
     def rename(self, step: NameStep) -> Outcome:
-        """SET_INFO of FileRenameInformation (MS-FSA 2.1.5.15.12) with ReplaceIfExists for files."""
+        """SET_INFO of FileRenameInformation (MS-FSA 2.1.5.15.11) with ReplaceIfExists for files."""
         to, new = step.to
         done = self.tree.create(
             self._path(step.directory, step.name),

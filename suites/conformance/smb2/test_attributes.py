@@ -1,4 +1,4 @@
-"""Extended attributes, quota, and security descriptors that are set (MS-FSCC 2.4.16, MS-FSA 2.1.5.15.6)."""
+"""Extended attributes, quota, and security descriptors that are set (MS-FSCC 2.4.16, MS-FSA 2.1.5.15.5)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from storagetest.wire.smb2.codes import (
 from storagetest.wire.smb2.harness import expect
 from storagetest.wire.smb2.information import attribute_list, attribute_names, attributes_of
 
-pytestmark = [pytest.mark.needs("smb-wire"), pytest.mark.case(section="MS-FSA 2.1.5.15.6", level="MUST")]
+pytestmark = [pytest.mark.needs("smb-wire"), pytest.mark.case(section="MS-FSA 2.1.5.15.5", level="MUST")]
 
 NONE_HERE = (SmbStatus.EAS_NOT_SUPPORTED, SmbStatus.NOT_SUPPORTED, SmbStatus.INVALID_DEVICE_REQUEST)
 ONE, TWO = ("STORAGETEST1", b"first value"), ("STORAGETEST2", b"\0\1\2")
