@@ -11,11 +11,16 @@ import struct
 
 from smb2_proxy_connection import SmbProxyConnection, mutant, put, requests
 
-from storagetest.wire.smb2.codes import FileInfo, InfoType, Options, SmbAttribute, SmbCommand, SmbStatus
+from storagetest.wire.smb2.codes import (
+    FileInfo,
+    FsInfo,
+    InfoType,
+    Options,
+    SmbAttribute,
+    SmbCommand,
+    SmbStatus,
+)
 from storagetest.wire.smb2.message import SmbMessage, response
-
-_SINGLE = 2
-"""SMB2_RETURN_SINGLE_ENTRY (2.2.33)."""
 
 
 def _is(message: SmbMessage | None, command: SmbCommand, number: FileInfo) -> bool:
@@ -92,13 +97,29 @@ def dos_wildcards_literal(talk: SmbProxyConnection, message: SmbMessage) -> byte
     return put(message.raw, message["buffer_offset"], literal.encode("utf-16-le"))
 
 
-@requests(
-    "single-entry-first-only | MS-SMB2 3.3.5.18 | SMB2_RETURN_SINGLE_ENTRY counts in the first query of an open alone"
+@mutant(
+    "file-system-name-length-cut | MS-FSA 2.1.5.13.5 | FileSystemNameLength of a name that is cut is what is returned of it"
 )
-def single_entry_first_only(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
-    if message.command != SmbCommand.QUERY_DIRECTORY or not message["flags"] & _SINGLE:
+def file_system_name_length_cut(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    asked = talk.asked.get(message["message_id"])
+    if (
+        asked is None
+        or message.command != SmbCommand.QUERY_INFO
+        or message.status != SmbStatus.BUFFER_OVERFLOW
+    ):
         return message.raw
-    first = talk.shared.setdefault(message["file_id"], message["message_id"])
-    if first == message["message_id"]:
+    if (asked["info_type"], asked["info_class"]) != (InfoType.FILESYSTEM, FsInfo.ATTRIBUTE):
         return message.raw
-    return message.encoded().override(flags=message["flags"] & ~_SINGLE).data
+    return put(message.raw, message["buffer_offset"] + 8, struct.pack("<I", len(message.buffer) - 12))
+
+
+_ALL_LINKS = 56
+"""Where NumberOfLinks is in FileAllInformation, behind FileBasicInformation (MS-FSCC 2.4.2)."""
+
+
+@mutant("all-links-one | MS-FSCC 2.4.2 | FileAllInformation states one link")
+def all_links_one(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    asked = talk.asked.get(message["message_id"])
+    if not _succeeds(message) or not _is(asked, SmbCommand.QUERY_INFO, FileInfo.ALL):
+        return message.raw
+    return put(message.raw, message["buffer_offset"] + _ALL_LINKS, struct.pack("<I", 1))

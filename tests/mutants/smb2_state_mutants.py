@@ -132,7 +132,7 @@ def ea_not_set(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
     return _as_position(message)
 
 
-@mutant("ea-value-other | MS-FSCC 2.4.16 | extended attributes have other values")
+@mutant("ea-value-other | MS-FSCC 2.4.15 | extended attributes have other values")
 def ea_value_other(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
     asked = talk.asked.get(message["message_id"])
     is_it = message.command == SmbCommand.QUERY_INFO and not message.status and asked is not None

@@ -87,6 +87,6 @@ class Smb2Data:
         return file.ioctl(Fsctl.SET_ZERO_DATA, struct.pack("<QQ", offset, offset + count))
 
     def size(self, file: int) -> int:
-        """Return EndOfFile of FileStandardInformation (MS-FSCC 2.4.47)."""
+        """Return EndOfFile of FileStandardInformation (MS-FSCC 2.4.45)."""
         data = expect(self.files[file].query(FileInfo.STANDARD)).buffer
         return int.from_bytes(data[8:16], "little")

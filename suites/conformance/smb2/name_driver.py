@@ -152,7 +152,7 @@ class Smb2Names:
         return outcome, same
 
     def links(self, step: NameStep) -> int:
-        """Return NumberOfLinks of FileStandardInformation (MS-FSCC 2.4.47)."""
+        """Return NumberOfLinks of FileStandardInformation (MS-FSCC 2.4.45)."""
         path = self._path(step.directory, step.name)
         file = self.tree.open(path, access=Access.READ_ATTRIBUTES, disposition=Disposition.OPEN, options=0)
         data = expect(file.query(FileInfo.STANDARD)).buffer

@@ -193,15 +193,6 @@ def test_single_entries_are_every_name_once(opened):
     assert names(listing(opened, flags=RETURN_SINGLE_ENTRY)) == EVERYTHING
 
 
-@pytest.mark.case("SMB-LIST-SINGLE-EACH", kills=("single-entry-first-only",))
-def test_each_query_for_a_single_entry_returns_one(opened):
-    """The flag is that of each request, not of the first one alone (3.3.5.18)."""
-    for number in range(3):
-        message = expect(opened.list(FileInfo.NAMES, flags=RETURN_SINGLE_ENTRY))
-        found = directory_entries(message.buffer, FileInfo.NAMES)
-        assert len(found) == 1, f"query {number + 1} for a single entry returned {len(found)}"
-
-
 @pytest.mark.case("SMB-LIST-RESTART", kills=("restart-ignored",))
 def test_a_restart_begins_at_the_first_name(opened):
     listing(opened)

@@ -153,6 +153,19 @@ def test_a_link_takes_the_place_of_a_file_on_request(tree: Tree, path: str) -> N
     assert content(tree, path) == b"linked"
 
 
+@pytest.mark.case("SMB-ALL-LINKS", section="MS-FSCC 2.4.2", kills=("all-links-one",))
+def test_all_information_counts_the_links(tree: Tree, path: str) -> None:
+    """FileAllInformation has FileStandardInformation in it, with NumberOfLinks as that class has it."""
+    file = filled(tree, path, b"linked")
+    status = link(file, f"{path}-second", replace=False)
+    assert status == SmbStatus.SUCCESS, f"the link ends in {SmbStatus.name_of(status)}"
+    second = tree.open(f"{path}-second", disposition=Disposition.OPEN)
+    for opened in (file, second):
+        (standard,) = struct.unpack_from("<I", expect(opened.query(FileInfo.STANDARD)).buffer, 16)
+        (every,) = struct.unpack_from("<I", expect(opened.query(FileInfo.ALL)).buffer, 56)
+        assert (standard, every) == (2, 2), f"the classes count {standard} and {every} links of 2"
+
+
 def names_in(tree: Tree, directory: str, pattern: str = "*") -> list[str]:
     """Return the names that match; of a pattern that none matches, an empty list."""
     opened = open_directory(tree, directory)
