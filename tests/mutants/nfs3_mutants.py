@@ -14,6 +14,7 @@ import nfs3_rpc_mutants  # noqa: F401
 import nfs3_sequence_mutants  # noqa: F401
 import nfs3_stated_mutants  # noqa: F401
 import nfs3_unseen_mutants  # noqa: F401
+import nfs3_whole_mutants  # noqa: F401
 from nfs3_proxy_connection import MUTANTS as ALL
 
 MUTANTS = {name: one for name, one in ALL.items() if one.kind is None}

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from nfs4_proxy_connection import Nfs4ProxyConnection, field_of, mutant, wrong_error
+from nfs4_proxy_connection import Nfs4ProxyConnection, field_of, mutant, of, put, wrong_error
 
-from storagetest.wire.nfs4.types import COMPOUND4args, nfs_opnum4, stable_how4
+from storagetest.wire.nfs4.types import COMPOUND4args, nfs_opnum4, nfsstat4, stable_how4
 
 
 def argument(row: str, operation: nfs_opnum4, new: Callable[[Any], Any]) -> None:
@@ -63,3 +63,15 @@ field_of(
 wrong_error(
     "write-openmode | 18.32.3 | WRITE through a read-only open ends with another error", "WRITE", "OPENMODE"
 )
+
+
+@mutant(
+    "verifier-of-client | 18.32.3 | the write verifier differs from connection to connection",
+    "WRITE",
+    "COMMIT",
+)
+def verifier_of_client(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> Any:
+    if of(result) != nfsstat4.NFS4_OK:
+        return result
+    number = talk.shared.setdefault(str(id(talk)), len(talk.shared))
+    return put(result, "value.writeverf", lambda known: bytes([known[0] ^ number]) + known[1:])

@@ -345,3 +345,33 @@ def keeps_state(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> Any:
     ):
         return replace(result, status=OK)
     return result
+
+
+def _opens(arguments: COMPOUND4args, change: Callable[[Any], Any]) -> COMPOUND4args:
+    """Return the arguments with ``change`` of those of each OPEN."""
+    out = tuple(
+        replace(one, value=change(one.value)) if opname(one) == "OPEN" else one for one in arguments.argarray
+    )
+    return replace(arguments, argarray=out)
+
+
+@mutant("claim-fh-denies-nothing | 9.7 | an OPEN by CLAIM_FH denies nothing", "OPEN", part="request")
+def claim_fh_denies_nothing(talk: Nfs4ProxyConnection, arguments: COMPOUND4args) -> COMPOUND4args:
+    by_handle = open_claim_type4.CLAIM_FH
+    return _opens(arguments, lambda one: replace(one, share_deny=0) if one.claim.claim == by_handle else one)
+
+
+_WANTS = (types.OPEN4_SHARE_ACCESS_WANT_READ_DELEG, types.OPEN4_SHARE_ACCESS_WANT_ANY_DELEG)
+
+
+@mutant(
+    "want-counts-as-access | 18.16.3 | an OPEN that wants a delegation has access to write",
+    "OPEN",
+    part="request",
+)
+def want_counts_as_access(talk: Nfs4ProxyConnection, arguments: COMPOUND4args) -> COMPOUND4args:
+    def more(one: Any) -> Any:
+        wants = one.share_access & types.OPEN4_SHARE_ACCESS_WANT_DELEG_MASK in _WANTS
+        return put(one, "share_access", one.share_access | types.OPEN4_SHARE_ACCESS_WRITE) if wants else one
+
+    return _opens(arguments, more)

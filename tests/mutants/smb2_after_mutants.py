@@ -129,7 +129,7 @@ def sparse_set_ignored(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
     return put(message.raw, message["buffer_offset"], b"\1")
 
 
-@mutant("stream-end-of-file | MS-FSCC 2.4.47 | EndOfFile of a stream is that of the file")
+@mutant("stream-end-of-file | MS-FSCC 2.4.45 | EndOfFile of a stream is that of the file")
 def stream_end_of_file(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
     asked = talk.asked.get(message["message_id"])
     if message.command == SmbCommand.CREATE and not message.is_error and asked is not None:
@@ -146,7 +146,7 @@ def stream_end_of_file(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
     return message.raw
 
 
-@mutant("links-of-first-look | MS-FSCC 2.4.47 | NumberOfLinks of an open is what it was at the first look")
+@mutant("links-of-first-look | MS-FSCC 2.4.45 | NumberOfLinks of an open is what it was at the first look")
 def links_of_first_look(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
     asked = _about(talk, message, FileInfo.STANDARD)
     if asked is None:

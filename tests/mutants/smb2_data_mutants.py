@@ -155,9 +155,9 @@ def _as_position(message: SmbMessage) -> bytes:
 _set_info(
     "size-not-set | MS-FSA 2.1.5.15.4 | the end of a file is not set", FileInfo.END_OF_FILE, _as_position
 )
-_set_info("rename-ignored | MS-FSA 2.1.5.15.12 | a rename changes nothing", FileInfo.RENAME, _as_position)
+_set_info("rename-ignored | MS-FSA 2.1.5.15.11 | a rename changes nothing", FileInfo.RENAME, _as_position)
 _set_info(
-    "rename-replaces | MS-FSA 2.1.5.15.12 | a rename replaces a file without the flag",
+    "rename-replaces | MS-FSA 2.1.5.15.11 | a rename replaces a file without the flag",
     FileInfo.RENAME,
     lambda message: put(message.raw, message["buffer_offset"], b"\1"),
 )

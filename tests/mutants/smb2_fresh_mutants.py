@@ -68,7 +68,7 @@ def _information(message: SmbMessage, asked: SmbMessage | None, number: FileInfo
     )
 
 
-@mutant("delete-pending-never | MS-FSCC 2.4.47 | DeletePending is never set")
+@mutant("delete-pending-never | MS-FSCC 2.4.45 | DeletePending is never set")
 def delete_pending_never(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
     if not _information(message, talk.asked.get(message["message_id"]), FileInfo.STANDARD):
         return message.raw
@@ -111,7 +111,7 @@ def maximal_access_second(talk: SmbProxyConnection, message: SmbMessage) -> byte
 
 
 @mutant(
-    "network-open-size-sticks | MS-FSCC 2.4.31 | the size in FileNetworkOpenInformation stays as it was first"
+    "network-open-size-sticks | MS-FSCC 2.4.33 | the size in FileNetworkOpenInformation stays as it was first"
 )
 def network_open_size_sticks(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
     asked = talk.asked.get(message["message_id"])

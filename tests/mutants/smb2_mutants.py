@@ -230,6 +230,7 @@ import smb2_kit_mutants  # noqa: E402
 import smb2_open_mutants  # noqa: E402
 import smb2_pipe_mutants  # noqa: E402
 import smb2_posix_mutants  # noqa: E402
+import smb2_second_mutants  # noqa: E402
 import smb2_sequence_mutants  # noqa: E402
 import smb2_share_mutants  # noqa: E402
 import smb2_state_mutants  # noqa: E402
@@ -246,6 +247,7 @@ __all__ = [
     "smb2_open_mutants",
     "smb2_pipe_mutants",
     "smb2_posix_mutants",
+    "smb2_second_mutants",
     "smb2_sequence_mutants",
     "smb2_share_mutants",
     "smb2_state_mutants",

@@ -47,7 +47,7 @@ def close_size_of_own(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
 
 
 @mutant(
-    "delete-pending-of-open | MS-FSCC 2.4.47 | DeletePending is TRUE only by the open that requested the deletion"
+    "delete-pending-of-open | MS-FSCC 2.4.45 | DeletePending is TRUE only by the open that requested the deletion"
 )
 def delete_pending_of_open(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
     asked, own = talk.asked.get(message["message_id"]), talk.shared.setdefault("requested", set())

@@ -46,7 +46,7 @@ def read_odd_far_even(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
 
 
 @mutant(
-    "shrunk-data-returns | MS-FSA 2.1.5.15.5 | a file that was made shorter and longer has a byte of its old data"
+    "shrunk-data-returns | MS-FSA 2.1.5.15.4 | a file that was made shorter and longer has a byte of its old data"
 )
 def shrunk_data_returns(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
     asked = _asked(talk, message)

@@ -125,14 +125,14 @@ def _is_of_attributes(message: SmbMessage, command: SmbCommand) -> bool:
     return is_file and message["info_class"] == FileInfo.FULL_EA
 
 
-@requests("ea-not-set | MS-FSA 2.1.5.15.6 | extended attributes are set the first time only")
+@requests("ea-not-set | MS-FSA 2.1.5.15.5 | extended attributes are set the first time only")
 def ea_not_set(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
     if not _is_of_attributes(message, SmbCommand.SET_INFO):
         return message.raw
     return _as_position(message)
 
 
-@mutant("ea-value-other | MS-FSCC 2.4.16 | extended attributes have other values")
+@mutant("ea-value-other | MS-FSCC 2.4.15 | extended attributes have other values")
 def ea_value_other(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
     asked = talk.asked.get(message["message_id"])
     is_it = message.command == SmbCommand.QUERY_INFO and not message.status and asked is not None

@@ -59,7 +59,7 @@ sets(
     change_time=0,
 )
 _information(
-    "network-open-hidden | MS-FSCC 2.4.31 | FileNetworkOpenInformation has the attribute HIDDEN",
+    "network-open-hidden | MS-FSCC 2.4.33 | FileNetworkOpenInformation has the attribute HIDDEN",
     InfoType.FILE,
     FileInfo.NETWORK_OPEN,
     lambda data: put(data, 48, bytes([data[48] | 2])),

@@ -110,6 +110,19 @@ def test_the_verifier_of_commit_is_that_of_write(file):
     assert ok(file.on(commit()))["COMMIT"].writeverf == written
 
 
+@rule("WRITE-VERIFIER-CLIENTS", "16.36.4", "18.32.3", kills=("verifier-of-client",))
+def test_the_write_verifier_is_the_same_for_all_clients(file, here, bench, version):
+    """The verifier is unchanged during a single instance of the server, for every client."""
+    here.file(b"second")
+    other = StateOwner(bench.client(version)).open(here.handle, b"second")
+    found = {
+        ok(one.on(write(one.stateid, 0, b"data", stable_how4.UNSTABLE4)))["WRITE"].writeverf
+        for one in (file, other, file)
+    }
+    other.close()
+    assert len(found) == 1, f"two clients of one server have {len(found)} verifiers"
+
+
 @rule("WRITE-ZERO", "16.36.4", "18.32.3", kills=("write-count",))
 def test_write_of_zero_bytes_changes_nothing(file, here):
     assert ok(file.on(write(file.stateid, 20000, b"")))["WRITE"].count == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from storagetest.suites.conformance.nfs4.minors import rule
@@ -31,9 +33,12 @@ from storagetest.wire.nfs4.types import (
     OPEN4_RESULT_CONFIRM,
     OPEN4_SHARE_ACCESS_BOTH,
     OPEN4_SHARE_ACCESS_READ,
+    OPEN4_SHARE_ACCESS_WANT_ANY_DELEG,
+    OPEN4_SHARE_ACCESS_WANT_READ_DELEG,
     OPEN4_SHARE_ACCESS_WRITE,
     OPEN4_SHARE_DENY_BOTH,
     OPEN4_SHARE_DENY_READ,
+    OPEN4_SHARE_DENY_WRITE,
     nfs_ftype4,
     nfsstat4,
     open_delegation_type4,
@@ -374,6 +379,43 @@ def test_an_open_denies_those_of_another_client(bench, nfs, here, version):
     refused(other.try_open(here.handle, b"file", access=READ), nfsstat4.NFS4ERR_SHARE_DENIED)
     held.close()
     StateOwner(bench.client(version)).open(here.handle, b"file", access=READ).close()
+
+
+DENIED = {"READ": (OPEN4_SHARE_DENY_READ, READ, WRITE), "WRITE": (OPEN4_SHARE_DENY_WRITE, WRITE, READ)}
+"""What is denied, an access that conflicts, and one that does not."""
+
+
+@rule("CLAIM-FH-DENY", "", "9.7", kills=("claim-fh-denies-nothing",), over=DENIED, after=("CLAIM-FH",))
+def test_what_an_open_by_handle_denies_is_denied(nfs, here, owner, what):
+    """A share reservation is that of an OPEN, whether it names the file or has its handle."""
+    deny, conflicting, free = what
+    handle = here.file()
+    held = owner.open(handle, b"", access=BOTH, deny=deny, claim=CLAIM_FH)
+    for where, name, claim in ((here.handle, b"file", None), (handle, b"", CLAIM_FH)):
+        done = StateOwner(nfs).try_open(where, name, access=conflicting, claim=claim)
+        refused(done, nfsstat4.NFS4ERR_SHARE_DENIED)
+    StateOwner(nfs).open(here.handle, b"file", access=free).close()
+    held.close()
+    StateOwner(nfs).open(here.handle, b"file", access=conflicting).close()
+
+
+WANTED = {"READ": OPEN4_SHARE_ACCESS_WANT_READ_DELEG, "ANY": OPEN4_SHARE_ACCESS_WANT_ANY_DELEG}
+
+
+@rule("OPEN-WANT", "", "18.16.3", kills=("want-counts-as-access",), over=WANTED)
+def test_what_an_open_wants_is_no_part_of_its_access(nfs, here, owner, what):
+    """The flags of a wanted delegation are a hint: the access is what is left without them."""
+    here.file()
+    opening = owner.open_op(b"file", access=READ)
+    wanting = replace(opening, value=replace(opening.value, share_access=READ | what))
+    file = owner.opened(ok(nfs.compound(putfh(here.handle), wanting, GETFH)))
+    other = StateOwner(nfs)
+    other.open(here.handle, b"file", access=READ, deny=OPEN4_SHARE_DENY_WRITE).close()
+    refused(
+        other.try_open(here.handle, b"file", access=READ, deny=OPEN4_SHARE_DENY_READ),
+        nfsstat4.NFS4ERR_SHARE_DENIED,
+    )
+    file.close()
 
 
 @rule("SHARE-SELF", "16.16", "18.16.3", kills=("share-ignored", "share-error"))

@@ -60,7 +60,7 @@ class Smb2Data:
         return data, None
 
     def resize(self, file: int, size: int) -> None:
-        """SET_INFO of FileEndOfFileInformation (MS-FSA 2.1.5.15.5)."""
+        """SET_INFO of FileEndOfFileInformation (MS-FSA 2.1.5.15.4)."""
         expect(self.files[file].set_size(size))
 
     def flush(self, file: int) -> None:
@@ -87,6 +87,6 @@ class Smb2Data:
         return file.ioctl(Fsctl.SET_ZERO_DATA, struct.pack("<QQ", offset, offset + count))
 
     def size(self, file: int) -> int:
-        """Return EndOfFile of FileStandardInformation (MS-FSCC 2.4.47)."""
+        """Return EndOfFile of FileStandardInformation (MS-FSCC 2.4.45)."""
         data = expect(self.files[file].query(FileInfo.STANDARD)).buffer
         return int.from_bytes(data[8:16], "little")

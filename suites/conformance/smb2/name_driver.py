@@ -93,7 +93,7 @@ class Smb2Names:
         return outcome
 
     def rename(self, step: NameStep) -> Outcome:
-        """SET_INFO of FileRenameInformation (MS-FSA 2.1.5.15.12) with ReplaceIfExists for files."""
+        """SET_INFO of FileRenameInformation (MS-FSA 2.1.5.15.11) with ReplaceIfExists for files."""
         to, new = step.to
         done = self.tree.create(
             self._path(step.directory, step.name),
@@ -152,7 +152,7 @@ class Smb2Names:
         return outcome, same
 
     def links(self, step: NameStep) -> int:
-        """Return NumberOfLinks of FileStandardInformation (MS-FSCC 2.4.47)."""
+        """Return NumberOfLinks of FileStandardInformation (MS-FSCC 2.4.45)."""
         path = self._path(step.directory, step.name)
         file = self.tree.open(path, access=Access.READ_ATTRIBUTES, disposition=Disposition.OPEN, options=0)
         data = expect(file.query(FileInfo.STANDARD)).buffer

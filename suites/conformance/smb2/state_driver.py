@@ -74,7 +74,7 @@ class Smb2Attributes:
         expect(self.files[file].set(FileInfo.BASIC, data))
 
     def get(self, file: int) -> dict[str, int]:
-        """QUERY_INFO of FileNetworkOpenInformation (MS-FSCC 2.4.31)."""
+        """QUERY_INFO of FileNetworkOpenInformation (MS-FSCC 2.4.33)."""
         data = expect(self.files[file].query(FileInfo.NETWORK_OPEN)).buffer
         created, accessed, written, _, _, size, attributes = struct.unpack_from("<QQQQQQI", data)
         return {

@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.needs("smb-wire"), pytest.mark.case(level="MUST", sect
 
 
 def standard(file: SmbFile) -> tuple[int, int]:
-    """Return EndOfFile and NumberOfLinks of FileStandardInformation (MS-FSCC 2.4.47)."""
+    """Return EndOfFile and NumberOfLinks of FileStandardInformation (MS-FSCC 2.4.45)."""
     _, end, links = struct.unpack_from("<QQI", expect(file.query(FileInfo.STANDARD)).buffer)
     return end, links
 
@@ -252,7 +252,7 @@ STREAMS = 0x00040000
 """FILE_NAMED_STREAMS of the file system's attributes (MS-FSCC 2.5.1)."""
 
 
-@pytest.mark.case("SMB-STREAM-SIZE", section="MS-FSCC 2.1.5.3, 2.4.47", kills=("stream-end-of-file",))
+@pytest.mark.case("SMB-STREAM-SIZE", section="MS-FSCC 2.1.5.3, 2.4.45", kills=("stream-end-of-file",))
 def test_a_stream_has_its_own_size(tree, path):
     """EndOfFile of each open of a stream is that of the stream, after each change of it."""
     file = tree.open(path)
@@ -343,7 +343,7 @@ def test_all_operations_agree_on_the_case_of_letters(tree, directory, observe, n
     assert {one.name for one in listed} == {".", "..", name}
 
 
-@pytest.mark.case("SMB-LINKS-EACH", section="MS-FSCC 2.4.47", kills=("links-of-first-look",))
+@pytest.mark.case("SMB-LINKS-EACH", section="MS-FSCC 2.4.45", kills=("links-of-first-look",))
 def test_each_link_and_each_removal_is_counted_once(tree, directory):
     """NumberOfLinks of an open that stays, and of a new one by each name that is left."""
     first = tree.open(f"{directory}\\first")

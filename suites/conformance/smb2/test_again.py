@@ -419,7 +419,7 @@ def test_an_allocation_below_the_end_of_the_file_cuts_it(tree, directory, alloca
     assert struct.unpack_from("<QQ", expect(file.query(FileInfo.STANDARD)).buffer)[1] == size
 
 
-@pytest.mark.case("SMB-SIZE-EVERYWHERE", section="MS-FSCC 2.4.31", kills=("network-open-size-sticks",))
+@pytest.mark.case("SMB-SIZE-EVERYWHERE", section="MS-FSCC 2.4.33", kills=("network-open-size-sticks",))
 def test_every_class_states_the_size_after_each_change(tree, directory):
     file = tree.open(f"{directory}\\file")
     for change, size in ((lambda: file.write(bytes(100)), 100), (lambda: file.set_size(40), 40)):

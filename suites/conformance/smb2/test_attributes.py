@@ -1,4 +1,4 @@
-"""Extended attributes, quota, and security descriptors that are set (MS-FSCC 2.4.16, MS-FSA 2.1.5.15.6)."""
+"""Extended attributes, quota, and security descriptors that are set (MS-FSCC 2.4.15, MS-FSA 2.1.5.15.5)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from storagetest.wire.smb2.codes import (
 from storagetest.wire.smb2.harness import expect
 from storagetest.wire.smb2.information import attribute_list, attribute_names, attributes_of
 
-pytestmark = [pytest.mark.needs("smb-wire"), pytest.mark.case(section="MS-FSA 2.1.5.15.6", level="MUST")]
+pytestmark = [pytest.mark.needs("smb-wire"), pytest.mark.case(section="MS-FSA 2.1.5.15.5", level="MUST")]
 
 NONE_HERE = (SmbStatus.EAS_NOT_SUPPORTED, SmbStatus.NOT_SUPPORTED, SmbStatus.INVALID_DEVICE_REQUEST)
 ONE, TWO = ("STORAGETEST1", b"first value"), ("STORAGETEST2", b"\0\1\2")
@@ -50,7 +50,7 @@ def test_an_attribute_is_read_as_it_was_set(file):
     assert found(file) == dict([ONE])
 
 
-@pytest.mark.case("SMB-EA-TWO", section="MS-FSCC 2.4.16", kills=("ea-not-set", "ea-value-other"))
+@pytest.mark.case("SMB-EA-TWO", section="MS-FSCC 2.4.15", kills=("ea-not-set", "ea-value-other"))
 def test_several_attributes_are_read_at_multiples_of_four(file):
     expect(file.set(FileInfo.FULL_EA, attribute_list([TWO])))
     assert found(file) == dict([ONE, TWO])  # attributes_of checks the alignment
@@ -90,7 +90,7 @@ def test_attributes_are_set_by_create(tree, path):
 
 
 @pytest.mark.case(
-    "SMB-EA-LIST", section="MS-SMB2 2.2.37, MS-FSCC 2.4.16.1", no_mutant_reason="smbd breaks this rule itself"
+    "SMB-EA-LIST", section="MS-SMB2 2.2.37, MS-FSCC 2.4.15.1", no_mutant_reason="smbd breaks this rule itself"
 )
 def test_only_the_attributes_of_the_list_are_returned(file):
     expect(file.set(FileInfo.FULL_EA, attribute_list([TWO])))

@@ -235,7 +235,7 @@ def test_a_locked_range_is_read_by_its_owner(tree, written):
 
 
 @LOCKS
-@pytest.mark.case("SMB-LOCK-18", section="MS-FSA 2.1.5.8", kills=("accepts-lock", "status-lock"))
+@pytest.mark.case("SMB-LOCK-18", section="MS-FSA 2.1.5.9", kills=("accepts-lock", "status-lock"))
 def test_a_part_of_a_range_is_not_unlocked(tree, written):
     file = tree.open(written())
     expect(file.lock((0, 5, NOW)))

@@ -20,7 +20,7 @@ from storagetest.wire.smb2.codes import (
 )
 from storagetest.wire.smb2.harness import expect, make_directory
 
-pytestmark = [pytest.mark.needs("smb-wire"), pytest.mark.case(section="MS-FSA 2.1.5.15.12", level="MUST")]
+pytestmark = [pytest.mark.needs("smb-wire"), pytest.mark.case(section="MS-FSA 2.1.5.15.11", level="MUST")]
 
 NOT_SET = ("accepts-set-info", "status-set-info")
 GONE = (SmbStatus.OBJECT_NAME_NOT_FOUND,)
@@ -218,7 +218,7 @@ def test_delete_on_close_waits_for_the_last_open(tree, path):
     expect(tree.create(path, disposition=Disposition.OPEN), *GONE)
 
 
-@pytest.mark.case("SMB-LINK-01", section="MS-FSA 2.1.5.15.7", kills=("info-value-other",))
+@pytest.mark.case("SMB-LINK-01", section="MS-FSA 2.1.5.15.6", kills=("info-value-other",))
 def test_a_link_is_the_same_file(tree, file, path):
     name = f"{path}-link".encode("utf-16-le")
     message = file.set(FileInfo.LINK, (struct.pack("<B7xQI", 0, 0, len(name)) + name).ljust(24, b"\0"))

@@ -56,14 +56,14 @@ def of_message(message: SmbMessage) -> Stated:
 
 
 def of_network_open(file: SmbFile) -> Stated:
-    """Return what FileNetworkOpenInformation states (MS-FSCC 2.4.31)."""
+    """Return what FileNetworkOpenInformation states (MS-FSCC 2.4.33)."""
     data = expect(file.query(FileInfo.NETWORK_OPEN)).buffer
     created, _, written, changed, allocated, end, attributes = struct.unpack_from("<QQQQQQI", data)
     return Stated(created, written, changed, allocated, end, attributes)
 
 
 def of_basic(file: SmbFile) -> Stated:
-    """Return what FileBasicInformation and FileStandardInformation state (MS-FSCC 2.4.7, 2.4.47)."""
+    """Return what FileBasicInformation and FileStandardInformation state (MS-FSCC 2.4.7, 2.4.45)."""
     created, _, written, changed, attributes = struct.unpack_from(
         "<QQQQI", expect(file.query(FileInfo.BASIC)).buffer
     )

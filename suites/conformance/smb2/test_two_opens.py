@@ -48,7 +48,7 @@ def test_a_close_states_the_size_that_another_open_left(
         case("SMB-ALL-PENDING-OTHER", FileInfo.ALL, 60, kills=("delete-pending-of-open",)),
     ],
 )
-@pytest.mark.case(section="MS-FSCC 2.4.47")
+@pytest.mark.case(section="MS-FSCC 2.4.45")
 def test_a_deletion_is_pending_for_every_open_of_the_file(
     tree: Tree, other: Tree, written: Callable[..., str], info_class: FileInfo, at: int
 ) -> None:

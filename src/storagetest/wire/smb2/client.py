@@ -341,7 +341,7 @@ class SmbFile:
         )
 
     def rename(self, path: str, *, replace: bool = False) -> SmbMessage:
-        """Return the response to a rename (MS-FSCC 2.4.42.2); ``path`` is relative to the share."""
+        """Return the response to a rename (MS-FSCC 2.4.41.2); ``path`` is relative to the share."""
         name = path.encode("utf-16-le")
         data = struct.pack("<B7xQI", replace, 0, len(name)) + name
         return self.set(FileInfo.RENAME, data.ljust(24, b"\0"))

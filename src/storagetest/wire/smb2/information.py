@@ -148,7 +148,7 @@ def decode_symlink_error(message: SmbMessage, dialect: int) -> SymlinkError:
 
 
 def attribute_list(attributes: Iterable[tuple[str, bytes]]) -> bytes:
-    """Return FILE_FULL_EA_INFORMATION of names and values (MS-FSCC 2.4.16)."""
+    """Return FILE_FULL_EA_INFORMATION of names and values (MS-FSCC 2.4.15)."""
     return _linked(
         struct.pack("<BBH", 0, len(name), len(value)) + name.encode("ascii") + b"\0" + value
         for name, value in attributes
@@ -156,7 +156,7 @@ def attribute_list(attributes: Iterable[tuple[str, bytes]]) -> bytes:
 
 
 def attribute_names(names: Iterable[str]) -> bytes:
-    """Return FILE_GET_EA_INFORMATION of names (MS-FSCC 2.4.16.1)."""
+    """Return FILE_GET_EA_INFORMATION of names (MS-FSCC 2.4.15.1)."""
     return _linked(bytes([len(name)]) + name.encode("ascii") + b"\0" for name in names)
 
 
@@ -179,7 +179,7 @@ def attributes_of(data: bytes) -> dict[str, bytes]:
         length, size = (data[5], data[6] | data[7] << 8) if len(data) > 8 else (len(data), 0)
         if 9 + length + size > (step or len(data)) or step > len(data) or step % 4:
             raise RemoteProtocolError(
-                f"SMB2: an extended attribute is not whole, or not at a multiple of 4 (MS-FSCC 2.4.16): "
+                f"SMB2: an extended attribute is not whole, or not at a multiple of 4 (MS-FSCC 2.4.15): "
                 f"{hex_short(data)}"
             )
         name = data[8 : 8 + length].decode("ascii", "replace")

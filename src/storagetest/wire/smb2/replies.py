@@ -393,7 +393,7 @@ def _standard(asked: SmbMessage, message: SmbMessage) -> _Broken:
         return
     links, pending = struct.unpack_from("<IB", message.buffer, 16)
     if not links and not pending:
-        yield "MS-FSCC 2.4.47", "a file that is not to be deleted has no link"
+        yield "MS-FSCC 2.4.45", "a file that is not to be deleted has no link"
 
 
 _RULES: Mapping[SmbCommand, Callable[[SmbMessage, SmbMessage], _Broken]] = {

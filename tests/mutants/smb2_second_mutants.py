@@ -1,0 +1,125 @@
+"""Broken rules of MS-FSA, MS-FSCC and MS-SMB2 that act with a second handle, name, query or pattern.
+
+They are of a list that was written from the text before a look for their cases.
+"""
+
+# ruff: noqa: E501  # a mutant is a row of a table
+
+from __future__ import annotations
+
+import struct
+
+from smb2_proxy_connection import SmbProxyConnection, mutant, put, requests
+
+from storagetest.wire.smb2.codes import (
+    FileInfo,
+    FsInfo,
+    InfoType,
+    Options,
+    SmbAttribute,
+    SmbCommand,
+    SmbStatus,
+)
+from storagetest.wire.smb2.message import SmbMessage, response
+
+
+def _is(message: SmbMessage | None, command: SmbCommand, number: FileInfo) -> bool:
+    """Whether the request is QUERY_INFO or SET_INFO of a class of a file."""
+    if message is None or message.command != command:
+        return False
+    return bool(message["info_type"] == InfoType.FILE and message["info_class"] == number)
+
+
+def _succeeds(message: SmbMessage) -> bool:
+    return not message.is_error and not message.status
+
+
+@requests(
+    "directory-shares-ignored | MS-FSA 2.1.5.1.2.2 | the share mode of an open of a directory is ignored"
+)
+def directory_shares_ignored(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    if message.command != SmbCommand.CREATE or not message["options"] & Options.DIRECTORY_FILE:
+        return message.raw
+    return message.encoded().override(share=7).data
+
+
+@mutant("position-of-all | MS-FSCC 2.4.39 | all opens of a connection have one position")
+def position_of_all(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    asked = talk.asked.get(message["message_id"])
+    if asked is None or not _succeeds(message):
+        return message.raw
+    if _is(asked, SmbCommand.SET_INFO, FileInfo.POSITION):
+        talk.shared["position"] = asked.buffer[:8]
+    elif _is(asked, SmbCommand.QUERY_INFO, FileInfo.POSITION) and "position" in talk.shared:
+        return put(message.raw, message["buffer_offset"], talk.shared["position"])
+    return message.raw
+
+
+@requests("attributes-zero-clear | MS-FSA 2.1.5.15.2 | FileAttributes 0 clears the attributes")
+def attributes_zero_clear(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    if not _is(message, SmbCommand.SET_INFO, FileInfo.BASIC) or message.buffer[32:36] != bytes(4):
+        return message.raw
+    return put(message.raw, message["buffer_offset"] + 32, struct.pack("<I", SmbAttribute.NORMAL))
+
+
+@requests("link-never-replaces | MS-FSA 2.1.5.15.6 | ReplaceIfExists of a link is ignored")
+def link_never_replaces(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    if not _is(message, SmbCommand.SET_INFO, FileInfo.LINK):
+        return message.raw
+    return put(message.raw, message["buffer_offset"], b"\0")
+
+
+@mutant("rename-case-collides | MS-FSA 2.1.5.15.11 | a rename that changes case alone collides")
+def rename_case_collides(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    asked = talk.asked.get(message["message_id"])
+    if asked is None or not _succeeds(message):
+        return message.raw
+    if message.command == SmbCommand.CREATE:
+        talk.shared[message["file_id"]] = asked.buffer.decode("utf-16-le", "replace")
+    if not _is(asked, SmbCommand.SET_INFO, FileInfo.RENAME):
+        return message.raw
+    old, new = talk.shared.get(asked["file_id"], ""), asked.buffer[20:].decode("utf-16-le", "replace")
+    if old == new or old.lower() != new.lower():
+        return message.raw
+    kept = {
+        key: message.header[key]
+        for key in ("credit_charge", "credits", "message_id", "session_id", "tree_id")
+    }
+    return response(SmbCommand.SET_INFO, status=SmbStatus.OBJECT_NAME_COLLISION).override(**kept).data
+
+
+@requests('dos-wildcards-literal | MS-FSA 2.1.4.4 | the wildcards <, > and " stand for themselves')
+def dos_wildcards_literal(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    if message.command != SmbCommand.QUERY_DIRECTORY:
+        return message.raw
+    pattern = message.buffer.decode("utf-16-le", "replace")
+    literal = pattern.translate(str.maketrans('<>"', "!!!"))
+    return put(message.raw, message["buffer_offset"], literal.encode("utf-16-le"))
+
+
+@mutant(
+    "file-system-name-length-cut | MS-FSA 2.1.5.13.5 | FileSystemNameLength of a name that is cut is what is returned of it"
+)
+def file_system_name_length_cut(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    asked = talk.asked.get(message["message_id"])
+    if (
+        asked is None
+        or message.command != SmbCommand.QUERY_INFO
+        or message.status != SmbStatus.BUFFER_OVERFLOW
+    ):
+        return message.raw
+    if (asked["info_type"], asked["info_class"]) != (InfoType.FILESYSTEM, FsInfo.ATTRIBUTE):
+        return message.raw
+    return put(message.raw, message["buffer_offset"] + 8, struct.pack("<I", len(message.buffer) - 12))
+
+
+_ALL_LINKS = 56
+"""Where NumberOfLinks is in FileAllInformation, behind FileBasicInformation (MS-FSCC 2.4.2)."""
+
+
+@mutant("all-links-one | MS-FSCC 2.4.2 | FileAllInformation states one link")
+def all_links_one(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    asked = talk.asked.get(message["message_id"])
+    if not _succeeds(message) or not _is(asked, SmbCommand.QUERY_INFO, FileInfo.ALL):
+        return message.raw
+    return put(message.raw, message["buffer_offset"] + _ALL_LINKS, struct.pack("<I", 1))
