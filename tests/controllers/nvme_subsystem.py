@@ -312,6 +312,10 @@ class Controller:
             **self.features,
             Feature.KATO: self.kato,
         }
+        if select > 3:
+            raise CommandFailed(StatusCode.INVALID_FIELD)  # a reserved value (1.4.1.6)
+        if fid == Feature.TEMPERATURE_THRESHOLD and command.cdw11 >> 20 & 3 == 1 and not select:
+            return Answer(result=self.features.get(_UNDER_THRESHOLD, 0))
         if fid == Feature.HOST_IDENTIFIER:
             if not command.cdw11 & 1:
                 raise CommandFailed(StatusCode.INVALID_FIELD)  # over fabrics it has 16 bytes (5.2.26.1.32)
@@ -341,7 +345,8 @@ class Controller:
                 raise CommandFailed(StatusCode.COMMAND_SEQUENCE_ERROR)
             return Answer(result=(self.traits.max_qid - 1) * 0x10001)
         if fid in _SETTABLE:
-            self.features[fid] = value
+            under = fid == Feature.TEMPERATURE_THRESHOLD and value >> 20 & 3 == 1
+            self.features[_UNDER_THRESHOLD if under else fid] = value & ~(3 << 20) if under else value
         elif fid == Feature.KATO:
             if not value:
                 raise CommandFailed(StatusCode.KEEP_ALIVE_INVALID)  # 3.9.1
@@ -497,6 +502,9 @@ _SETTABLE: dict[int, int] = {
     Feature.ASYNC_EVENT: 0,
 }
 """Features that are a number and nothing more here, and their default values."""
+
+_UNDER_THRESHOLD = 1 << 8 | Feature.TEMPERATURE_THRESHOLD
+"""Key of the under temperature threshold of the composite temperature (5.2.26.1.3)."""
 
 _CHANGEABLE = {**_SETTABLE, Feature.KATO: 120_000, Feature.NUMBER_OF_QUEUES: 0}
 """Features that Set Features changes, and their default values; none is saveable."""

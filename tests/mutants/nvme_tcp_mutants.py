@@ -1,6 +1,7 @@
 """Every broken rule that the NVMe/TCP cases claim to catch: name, section, what is broken, how."""
 
-import nvme_tcp_capsule_mutants  # noqa: F401  # importing files them
+import nvme_tcp_again_mutants  # noqa: F401  # importing files them
+import nvme_tcp_capsule_mutants  # noqa: F401
 import nvme_tcp_command_mutants  # noqa: F401
 import nvme_tcp_controller_mutants  # noqa: F401
 import nvme_tcp_depth_mutants  # noqa: F401
@@ -17,6 +18,7 @@ import nvme_tcp_reported_mutants  # noqa: F401
 import nvme_tcp_reservation_mutants  # noqa: F401
 import nvme_tcp_reservation_state_mutants  # noqa: F401
 import nvme_tcp_reset_mutants  # noqa: F401
+import nvme_tcp_selected_mutants  # noqa: F401
 import nvme_tcp_sequence_mutants  # noqa: F401
 import nvme_tcp_stated_mutants  # noqa: F401
 import nvme_tcp_transport_mutants  # noqa: F401

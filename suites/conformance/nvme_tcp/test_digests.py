@@ -12,7 +12,7 @@ from storagetest.wire.nvme.codes import Cns, Property, StatusCode, status_name
 from storagetest.wire.nvme.command import Cqe
 from storagetest.wire.nvme_tcp import CommandResult, ControllerSession, Queue, override_field
 from storagetest.wire.nvme_tcp.harness import Harness, Scratch, block_data
-from storagetest.wire.nvme_tcp.pdu import R2T, C2HData, CapsuleResp, H2CData, ICReq
+from storagetest.wire.nvme_tcp.pdu import R2T, C2HData, C2HTermReq, CapsuleResp, H2CData, ICReq
 from storagetest.wire.tcp import PeerClosed
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="NVMe/TCP 3.3.1.1")]
@@ -210,6 +210,10 @@ def _write_damaged(queue: Queue, scratch: Scratch, *, later: bool = False) -> Cq
         received = queue.receive()
         if isinstance(received.pdu, CapsuleResp):
             return Cqe.decode(received.pdu.cqe)
+        assert not isinstance(received.pdu, C2HTermReq), (
+            f"3.5: a wrong data digest ends with a C2HTermReq, FES {received.pdu.fes:02x}h; it is no fatal "
+            "error, also if the rest of the data comes: the write ends with Transient Transport Error"
+        )
         assert isinstance(received.pdu, R2T), f"3.3.2.2: not {received.pdu}"
         r2t = received.pdu
         for pdu in queue.split_data(r2t, data[r2t.offset : r2t.offset + r2t.length]):

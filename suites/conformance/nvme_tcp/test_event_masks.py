@@ -7,6 +7,7 @@ import pytest
 from storagetest.wire.nvme import admin
 from storagetest.wire.nvme.codes import Feature, LogPage, Rtype, status_name
 from storagetest.wire.nvme_tcp.reservation_harness import HOLDING, ReservingHost, allowed, hold
+from storagetest.wire.tcp import ResponseTimeout
 
 pytestmark = [
     pytest.mark.needs("nvme-tcp-wire"),
@@ -96,7 +97,30 @@ def test_an_event_is_cleared_by_a_read_without_rae(
     assert left[-1] == 0, f"5.2.12.1.35: one release has left {MOST} log pages of types {left}"
     cid = second.session.admin.submit(admin.async_event())
     _release_again(first)
-    event = second.session.admin.wait(cid).cqe.dw0
+    try:
+        event = second.session.admin.wait(cid).cqe.dw0
+    except ResponseTimeout:
+        pytest.fail(
+            "5.2.12: no event is reported any more: the type stays masked, although its log page was read "
+            f"with RAE 0 (after {before} reads with RAE 1)"
+        )
     assert event >> 16 & 0xFF == LogPage.RESERVATION_NOTIFICATION, (
         f"5.2.2: the event after the first one was cleared is {event:#x}"
     )
+
+
+@pytest.mark.case("NVR-EVENT-ONE", kills=("event-completes-all",))
+def test_an_event_completes_one_request(hosts: tuple[ReservingHost, ReservingHost]) -> None:
+    """Two requests are outstanding, and one event is reported."""
+    first, second = hosts
+    if second.session.controller["aerl"] < 1:
+        pytest.skip("AERL: the controller takes one Asynchronous Event Request")
+    hold(first, SHARED)
+    allowed(second.register())
+    cids = [second.session.admin.submit(admin.async_event()) for _ in range(2)]
+    allowed(first.release(SHARED))
+    for _ in range(3):
+        done = second.session.admin.run(admin.get_features(Feature.NUMBER_OF_QUEUES))
+        assert done.ok, f"5.2.11: not {status_name(done.status)}"
+    ended = [cid for cid in cids if second.session.admin.status_of(cid) is not None]
+    assert len(ended) < len(cids), "5.2.2: one event has completed both of the outstanding requests"

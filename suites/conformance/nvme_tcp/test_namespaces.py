@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from storagetest.wire.nvme import admin, io
-from storagetest.wire.nvme.codes import Cns, StatusCode, status_name
+from storagetest.wire.nvme.codes import ONCS_BITS, Cns, Io, StatusCode, status_name
 from storagetest.wire.nvme.command import Command
 from storagetest.wire.nvme_tcp import ControllerSession, Queue
 from storagetest.wire.nvme_tcp.harness import Harness, Scratch, block_data, refused, wwids
@@ -17,6 +17,9 @@ pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST",
 CNTRLTYPE_SINCE = 0x00010400
 MOST = 8
 """Namespaces that a case looks at (chosen)."""
+
+TRIES = 3
+"""Compares of a block that another host may change between its read and its Compare (chosen)."""
 
 INVALID = 0xFFFFFFFE
 """An NSID beyond any NN."""
@@ -79,6 +82,24 @@ def test_descriptors_of_an_invalid_nsid_are_refused(session: ControllerSession) 
     refused(done, StatusCode.INVALID_NAMESPACE)
 
 
+@pytest.mark.parametrize(("cns", "nsid"), [
+    pytest.param(cns, nsid, marks=pytest.mark.case(f"NVA-ID-CNS-{cns:02X}H-{name}", kills=(kill,)))
+    for cns, kill in (
+        (Cns.CSI_NAMESPACE, "identify-05h-any-nsid"),
+        (Cns.CSI_INDEPENDENT, "identify-08h-any-nsid"),
+    )
+    for name, nsid in (("NSID-0", 0), ("NSID-FFFFFFFE", INVALID))
+])  # fmt: skip
+@pytest.mark.case(section="Base 3.2.1.5")
+def test_each_structure_of_an_invalid_nsid_is_refused(
+    session: ControllerSession, cns: Cns, nsid: int
+) -> None:
+    """CNS 05h and 08h, if the controller has them."""
+    if not session.admin.run(admin.identify(cns, nsid=session.namespaces()[0]), reads=4096).ok:
+        pytest.skip(f"Identify CNS {cns:02x}h is not supported")
+    refused(session.admin.run(admin.identify(cns, nsid=nsid), reads=4096), StatusCode.INVALID_NAMESPACE)
+
+
 @pytest.mark.case("NVB-NS-READ", kills=("namespace-other-refused",))
 def test_every_active_namespace_is_read(session: ControllerSession, queue: Queue) -> None:
     for nsid in session.namespaces()[:MOST]:
@@ -109,6 +130,31 @@ def test_a_write_reaches_its_own_namespace_alone(
         assert not done.ok or done.data[:common] != written[:common], (
             f"3.2.1: what was written to NSID {scratch.nsid} is read from NSID {nsid}"
         )
+
+
+def _compared(queue: Queue, nsid: int, lba: int, size: int) -> bool:
+    """Whether Compare of a block with what was read there succeeds; skip if it is not read."""
+    there = queue.run(io.read(nsid, lba, 1), reads=size)
+    if not there.ok:
+        pytest.skip(f"a read of NSID {nsid} ends with {status_name(there.status)}")
+    return queue.run(io.compare(nsid, lba, 1), data=there.data).ok
+
+
+@pytest.mark.case("NVB-NS-COMPARE", kills=("compare-of-first-namespace",))
+def test_compare_is_of_its_own_namespace(session: ControllerSession, queue: Queue, scratch: Scratch) -> None:
+    """Nothing is written to the other namespaces: what is read there is compared."""
+    if not session.controller["oncs"] >> ONCS_BITS[Io.COMPARE] & 1:
+        pytest.skip("ONCS: COMPARE is not supported")
+    others = [nsid for nsid in session.namespaces()[:MOST] if nsid != scratch.nsid]
+    if not others:
+        pytest.skip("the subsystem has one namespace")
+    written = block_data(scratch.block_size, 2)
+    assert queue.run(io.write(scratch.nsid, scratch.lba, 1), data=written).ok
+    for nsid in others:
+        data = session.namespace(nsid)
+        lba = min(scratch.lba, data["nsze"] - 1)
+        found = [_compared(queue, nsid, lba, data.block_size) for _ in range(TRIES)]
+        assert any(found), f"3.2.1: Compare of block {lba} of NSID {nsid} with what is read there fails"
 
 
 @pytest.mark.case("NVB-NS-INACTIVE", section="Base 3.2.1.5", kills=("namespace-inactive-used",))

@@ -28,6 +28,7 @@ CONTROLLER: Mapping[str, tuple[int, int]] = {
     "aerl": (259, 1),
     "lpa": (261, 1),
     "elpe": (262, 1),
+    "npss": (263, 1),
     "kas": (320, 2),
     "cqt": (386, 2),
     "anacap": (343, 1),

@@ -1,0 +1,87 @@
+"""The order of the error log's entries, and reads of more than a log page has (Base 5.2.12)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from storagetest.wire.nvme import admin, io
+from storagetest.wire.nvme.codes import LogPage, status_name
+from storagetest.wire.nvme_tcp import ControllerSession, Queue
+from storagetest.wire.nvme_tcp.harness import Scratch
+
+pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 5.2.12.1.2")]
+
+ALL_NAMESPACES = 0xFFFFFFFF
+LENGTH = 512
+"""Bytes of the SMART and of the Firmware Slot Information log page (5.2.12.1.3, 5.2.12.1.4)."""
+
+FAILURES = 3
+"""Reads that fail in a case (chosen)."""
+
+
+@pytest.mark.parametrize("page", [
+    pytest.param(page, marks=pytest.mark.case(f"NVA-LOG-LONGER-{page:02X}H", kills=("log-longer-refused",)))
+    for page in (LogPage.SMART, LogPage.FIRMWARE_SLOT)
+])  # fmt: skip
+@pytest.mark.case(section="Base 5.2.12")
+def test_a_log_page_is_returned_to_a_host_that_asks_for_more(session: ControllerSession, page: int) -> None:
+    """The controller returns the complete log page; dwords beyond its end are undefined."""
+    whole = session.admin.run(admin.get_log_page(page, LENGTH, nsid=ALL_NAMESPACES), reads=LENGTH)
+    if not whole.ok:
+        pytest.skip(f"page {page:02x}h is not returned: {status_name(whole.status)}")
+    for size in (LENGTH + 4, 2 * LENGTH, 4096):
+        done = session.admin.run(admin.get_log_page(page, size, nsid=ALL_NAMESPACES), reads=size)
+        assert done.ok, (
+            f"5.2.12: NUMD of {size} bytes ends with {status_name(done.status)}; page {page:02x}h has "
+            f"{LENGTH}, which are returned all the same"
+        )
+        if page == LogPage.FIRMWARE_SLOT:  # counters of the other go on
+            assert done.data[:64] == whole.data[:64], f"5.2.12: {size} bytes do not begin with the log page"
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """CIDs of reads that failed, the oldest first; count and CID of the log's entries, as they are there."""
+
+    failed: list[int]
+    found: list[tuple[int, int]]
+
+
+@pytest.fixture
+def entries(session: ControllerSession, queue: Queue, scratch: Scratch) -> Entries:
+    """Let reads fail one after the other, and read the log; skip if it does not have them."""
+    if session.controller["elpe"] + 1 < FAILURES:
+        pytest.skip(f"ELPE: the log has {session.controller['elpe'] + 1} entries")
+    failed = []
+    for _ in range(FAILURES):
+        cid = queue.submit(io.read(scratch.nsid, scratch.end, 1), reads=scratch.block_size)
+        if queue.wait(cid).ok:
+            pytest.skip("a read past the end succeeds (NVB-READ-AT-END)")
+        failed.append(cid)
+    raw = session.log_page(LogPage.ERROR, 64 * FAILURES, nsid=ALL_NAMESPACES)
+    found = [
+        (int.from_bytes(raw[at : at + 8], "little"), int.from_bytes(raw[at + 10 : at + 12], "little"))
+        for at in range(0, len(raw), 64)
+    ]
+    if {cid for count, cid in found if count} != set(failed):
+        pytest.skip("the controller does not log each read past the end")
+    return Entries(failed, found)
+
+
+@pytest.mark.case("NVA-LOG-ERROR-ORDER", kills=("error-log-oldest-first",))
+def test_the_newest_entry_of_the_error_log_is_the_first(entries: Entries) -> None:
+    cids = [cid for _, cid in entries.found]
+    assert cids == entries.failed[::-1], (
+        f"5.2.12.1.2: the entries are of the commands {cids}; the most recent error is returned first, and "
+        f"the commands failed in the order {entries.failed}"
+    )
+
+
+@pytest.mark.case("NVA-LOG-ERROR-UNIQUE", kills=("error-log-count-same",))
+def test_each_entry_of_the_error_log_has_a_count_of_its_own(entries: Entries) -> None:
+    counts = sorted(count for count, _ in entries.found)
+    assert len(set(counts)) == len(counts), (
+        f"5.2.12.1.2: the Error Counts of {FAILURES} errors are {counts}; each error has its own"
+    )

@@ -1,0 +1,79 @@
+"""Features that have several values: reserved values of SEL, power states, two temperature thresholds."""
+
+from __future__ import annotations
+
+import pytest
+
+from storagetest.wire.nvme import admin
+from storagetest.wire.nvme.codes import Feature, status_name
+from storagetest.wire.nvme_tcp import ControllerSession
+
+pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 5.2.26")]
+
+SAVE_AND_SELECT = 1 << 4
+"""ONCS: Select of Get Features, and Save of Set Features (5.2.13.2.1)."""
+
+UNDER = 1 << 20
+"""THSEL of Temperature Threshold: the under temperature threshold (5.2.26.1.3)."""
+
+MOST_STATES = 32
+"""Power states that PS can name: it has five bits (5.2.26.1.2)."""
+
+
+@pytest.mark.parametrize("select", [
+    pytest.param(select, marks=pytest.mark.case(f"NVA-FEAT-SELECT-{select}", kills=("select-reserved",)))
+    for select in (4, 7)
+])  # fmt: skip
+@pytest.mark.case(section="Base 1.4.1.6, 5.2.11")
+def test_a_reserved_select_is_an_error(session: ControllerSession, select: int) -> None:
+    if not session.controller["oncs"] & SAVE_AND_SELECT:
+        pytest.skip("ONCS bit 4: Select of Get Features is not supported")
+    done = session.admin.run(admin.get_features(Feature.NUMBER_OF_QUEUES, select=select))
+    assert not done.ok, (
+        f"5.2.11: Get Features with the reserved SEL {select} returns {done.cqe.dw0:#x}; "
+        "1.4.1.6: a reserved value is reported as an error"
+    )
+
+
+@pytest.mark.case("NVA-FEAT-POWER", section="Base 5.2.26.1.2", kills=("power-state-any",))
+def test_a_power_state_that_is_not_there_is_refused(session: ControllerSession) -> None:
+    """The controller "shall abort the command"; Invalid Field in Command is what it should end with."""
+    if not session.admin.run(admin.get_features(Feature.POWER_MANAGEMENT)).ok:
+        pytest.skip("Get Features (Power Management) is refused: the feature is not supported")
+    states = session.controller["npss"] + 1
+    if states >= MOST_STATES:
+        pytest.skip("NPSS: every power state is supported")
+    for state in sorted({states, MOST_STATES - 1}):
+        done = session.admin.run(admin.set_features(Feature.POWER_MANAGEMENT, state))
+        assert not done.ok, (
+            f"5.2.26.1.2: power state {state} is set; NPSS: the controller has {states}, from 0 on"
+        )
+
+
+@pytest.mark.case(
+    "NVA-FEAT-THRESHOLDS",
+    section="Base 5.2.26.1.3",
+    kills=("threshold-under-is-over",),
+    builds_on=("NVA-FEAT-AGAIN",),
+)
+def test_the_under_temperature_threshold_is_not_the_over_temperature_threshold(
+    session: ControllerSession,
+) -> None:
+    def read(select: int) -> int:
+        done = session.admin.run(admin.get_features(Feature.TEMPERATURE_THRESHOLD, cdw11=select))
+        if not done.ok:
+            pytest.skip(f"Get Features (Temperature Threshold) ends with {status_name(done.status)}")
+        return done.cqe.dw0 & 0xFFFF
+
+    over, under = read(0), read(UNDER)
+    wanted = next(value for value in (under ^ 1, under ^ 2) if value != over)
+    done = session.admin.run(admin.set_features(Feature.TEMPERATURE_THRESHOLD, UNDER | wanted))
+    if not done.ok:
+        pytest.skip(f"the under temperature threshold is not set: {status_name(done.status)}")
+    try:
+        assert read(0) == over, (
+            f"5.2.26.1.3: the over temperature threshold is {read(0)} K after the other one was set to "
+            f"{wanted} K; it was {over} K"
+        )
+    finally:
+        session.admin.run(admin.set_features(Feature.TEMPERATURE_THRESHOLD, UNDER | under))

@@ -1,0 +1,138 @@
+"""Queues that are connected again, the last one, and commands next to one that fails (Base 3.3, 6.3, 6.4)."""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+import pytest
+
+from storagetest.errors import RemoteProtocolError
+from storagetest.wire.nvme import admin, fabrics, io
+from storagetest.wire.nvme.codes import status_name
+from storagetest.wire.nvme_tcp import ControllerSession, Queue
+from storagetest.wire.nvme_tcp.harness import Harness, Scratch, block_data, read_blocks
+from storagetest.wire.nvme_tcp.pdu import R2T
+
+pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 6.3")]
+
+SMALL, LARGE = 3, 11
+"""SQSIZE of a queue, and of the one that is connected by its QID after it (chosen)."""
+
+OTHERS = 2
+"""I/O queues that stay connected while another one is disconnected (chosen)."""
+
+
+def _heads(queue: Queue, nsid: int, count: int) -> list[int]:
+    """Run ``count`` commands one after the other; return SQHD of each completion."""
+    return [queue.run(io.flush(nsid)).cqe.sqhd for _ in range(count)]
+
+
+@pytest.mark.case("NVF-AGAIN-SIZE", kills=("queue-size-of-old",), builds_on=("NVF-RESET-01", "NVT-CQE-SQHD"))
+def test_a_queue_that_is_connected_again_has_the_size_that_it_is_given_then(
+    session: ControllerSession, scratch: Scratch
+) -> None:
+    """After a controller reset, QID 1 is connected with a larger SQSIZE, and each head of it is reached."""
+    if scratch.limits.outstanding < LARGE:
+        pytest.skip(f"CAP.MQES or MAXCMD allows {scratch.limits.outstanding} commands, not {LARGE}")
+    _heads(session.io_queue(qid=1, sqsize=SMALL), scratch.nsid, 2 * SMALL)
+    session.disable()
+    session.enable()
+    heads = _heads(session.io_queue(qid=1, sqsize=LARGE), scratch.nsid, 2 * (LARGE + 1))
+    assert set(heads) == set(range(LARGE + 1)), (
+        f"6.3: QID 1 was connected with SQSIZE {SMALL}, and after a reset with {LARGE}; SQHD is {heads}"
+    )
+
+
+@pytest.mark.case(
+    "NVF-AGAIN-HEAD",
+    section="Base 4.2.1",
+    kills=("sqhd-of-old-queue",),
+    builds_on=("NVF-RESET-01", "NVT-CQE-SQHD"),
+)
+def test_a_queue_that_is_connected_again_begins_with_its_first_head(
+    session: ControllerSession, scratch: Scratch
+) -> None:
+    """SQHD of the first command is the same for each new queue, whatever the one before it has served."""
+    firsts = []
+    for served in (3, 5, 1):
+        heads = _heads(session.io_queue(qid=1, sqsize=LARGE), scratch.nsid, served)
+        firsts.append(heads[0])
+        session.disable()
+        session.enable()
+    assert len(set(firsts)) == 1, (
+        f"4.2.1: SQHD of the first command of QID 1 is {firsts[0]} at first, and {firsts[1:]} after a reset "
+        "has deleted the queue, and it is connected again"
+    )
+
+
+@pytest.mark.case("NVF-DISCONNECT-OTHERS", section="Base 6.4", kills=("disconnect-ends-others",))
+def test_disconnect_ends_one_queue(session: ControllerSession, scratch: Scratch) -> None:
+    if not session.controller["ofcs"] & 1:
+        pytest.skip("OFCS: Disconnect is not supported")
+    first = session.io_queue()
+    others = [session.io_queue() for _ in range(min(OTHERS, session.io_queues_granted - 1))]
+    if not others:
+        pytest.skip("the controller grants one I/O queue")
+    assert first.run(fabrics.disconnect()).ok, "6.4: Disconnect of an I/O queue"
+    for number, queue in enumerate(others, start=2):
+        try:
+            done = queue.run(io.flush(scratch.nsid))
+        except RemoteProtocolError as error:
+            pytest.fail(f"6.4: after Disconnect of I/O queue 1, I/O queue {number} is lost: {error}")
+        assert done.ok, f"6.4: Flush on I/O queue {number} after Disconnect of 1: {status_name(done.status)}"
+
+
+@pytest.mark.case("NVF-CONNECT-LAST", section="Base 5.2.26.2.1", kills=("last-queue-refused",))
+def test_the_last_of_the_granted_queues_is_connected(session: ControllerSession, scratch: Scratch) -> None:
+    first = session.io_queue()
+    last = session.io_queues_granted
+    if last == 1:
+        pytest.skip("the controller grants one I/O queue")
+    queue = session.io_queue(qid=last)
+    for one, qid in ((queue, last), (first, 1)):
+        done = one.run(io.flush(scratch.nsid))
+        assert done.ok, f"5.2.26.2.1: {last} queues are granted; Flush on {qid} is {status_name(done.status)}"
+
+
+@pytest.mark.case("NVB-FAILED-ALONE", section="Base 3.3.1", kills=("failure-ends-others",))
+def test_a_command_that_fails_ends_no_other(queue: Queue, scratch: Scratch) -> None:
+    """A write waits for its data; a read past the end fails meanwhile."""
+    if scratch.limits.outstanding < 2:
+        pytest.skip("the queue has room for one command only")
+    blocks = scratch.blocks_of(queue.in_capsule_limit + 1)
+    data = block_data(blocks * scratch.block_size, 701)
+    written = queue.submit(io.write(scratch.nsid, scratch.lba, blocks), data=data, inside=False)
+    failed = queue.submit(io.read(scratch.nsid, scratch.end, 1), reads=scratch.block_size)
+    done = queue.wait(failed)
+    assert not done.ok, "NVM 3.1: a read past the end"
+    done = queue.wait(written)
+    assert done.ok, f"3.3.1: a write ended with {status_name(done.status)} when a read of its queue failed"
+    assert done.pdus_of(R2T), "3.3.1: the write was completed, and its data were not asked for"
+    assert read_blocks(queue, scratch, blocks) == data, (
+        "NVM 3.3.6: data of a write next to a read that failed"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.case(
+    "NVF-PAIR-KEEP-ALIVE", section="Base 3.9.5", kills=("pair-ends-keep-alive",), builds_on=("NVA-KA-02",)
+)
+def test_a_keep_alive_timeout_ends_one_controller(bench: Harness, session: ControllerSession) -> None:
+    """Of two controllers of a host, one is given up; the other one is used all the while."""
+    data = session.controller
+    kato = max(1000, data["kas"] * 100)
+    silent = bench.session(identity=session.identity, kato=kato, name="the silent admin queue")
+    until = time.monotonic() + (2 * kato + data["cqt"]) / 1000 + 1
+    for number in itertools.count(1):
+        try:
+            done = session.admin.run(admin.keep_alive())
+        except RemoteProtocolError as error:
+            pytest.fail(
+                f"3.9.5: controller {session.cntlid:#x} has ended with controller {silent.cntlid:#x} of its "
+                f"host, whose Keep Alive Timeout of {kato} ms passed; Keep Alive {number}: {error}"
+            )
+        assert done.ok, f"5.2.14: Keep Alive {number} is {status_name(done.status)}"
+        if time.monotonic() > until:
+            break
+        time.sleep(kato / 4000)
