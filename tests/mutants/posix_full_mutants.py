@@ -13,14 +13,14 @@ from posix_rules import Keeping, mutant
 PUNCH_HOLE = 2  # FALLOC_FL_PUNCH_HOLE
 LONG = 128 << 10
 """Bytes of an append of which all are stored."""
-LISTED = 500
+LISTED = 200
 """Entries that a renamed directory lists."""
 NUMBERS = 500
 """Distinct file numbers."""
 
 
-@mutant("directory-renamed-lists-500 | rename(3p), readdir(3p) | a renamed directory lists 500 entries")
-class DirectoryRenamedLists500(Keeping):
+@mutant("directory-renamed-lists-200 | rename(3p), readdir(3p) | a renamed directory lists 200 entries")
+class DirectoryRenamedLists200(Keeping):
     def __init__(self, below: Path) -> None:
         super().__init__(below)
         self.renamed: set[tuple[int, int]] = set()

@@ -20,7 +20,7 @@ MUTANTS = dict(BELIEVED)
 apart = partial(enter, table=MUTANTS, apart=True)
 together = partial(enter, table=MUTANTS)
 
-FEW = 200
+FEW = 100
 """Files whose data are read again."""
 SHORT_WAIT = 3.0
 """Seconds after which a wait for a lock is given up."""
@@ -85,8 +85,8 @@ class TwoAbsentInReplacedDirectory(Kept):
             raise
 
 
-@apart("two-stale-past-200 | RFC 7530 10.3.1 | of more than 200 files the later ones are not read again")
-class TwoStalePast200(Kept):
+@apart("two-stale-past-100 | RFC 7530 10.3.1 | of more than 100 files the later ones are not read again")
+class TwoStalePast100(Kept):
     def read(self, call: Call, node: int, handle: int, offset: int, size: int) -> bytes:
         places: dict[int, int] = self.__dict__.setdefault("places", {})
         known: dict[tuple[int, int, int], bytes] = self.__dict__.setdefault("known", {})
