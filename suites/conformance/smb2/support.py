@@ -73,6 +73,16 @@ NO_LINKS = (
 """How servers refuse FileLinkInformation if the file system has no hard links (MS-FSA 2.1.5.15.6)."""
 
 
+def skip_if_encrypted(tree: Tree) -> None:
+    """Skip on a share that requires encryption.
+
+    Its messages are not signed (3.1.4.1), and one of a session that has ended has no response: the connection
+    ends (3.3.5.2.1.1).
+    """
+    if tree.session.channel.encrypts:
+        pytest.skip("the share requires encryption")
+
+
 def resume_key(file: SmbFile) -> bytes:
     """Return the key of a source of server-side copies (2.2.32.3); skip if the server has none (3.3.5.15)."""
     message = file.ioctl(Fsctl.SRV_REQUEST_RESUME_KEY, max_output=32)

@@ -169,8 +169,8 @@ VALIDATE = pytest.mark.case(section="MS-SMB2 3.3.5.15.12")
     ],
 )
 @VALIDATE
-def test_validation_repeats_what_was_negotiated(bench, endpoint, dialect):
-    tree = bench.session([dialect]).tree(endpoint.share)
+def test_validation_repeats_what_was_negotiated(bench, dialect):
+    tree = bench.tree([dialect])
     negotiated = tree.session.connection.settled.message
     message = validate_negotiate(tree)
     if dialect < Dialect.SMB_3_0 and message.status == SmbStatus.NOT_SUPPORTED:

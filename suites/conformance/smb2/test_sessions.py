@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from storagetest.suites.conformance.smb2.handles import multichannel, second_channel
-from storagetest.suites.conformance.smb2.support import case
+from storagetest.suites.conformance.smb2.support import case, skip_if_encrypted
 from storagetest.wire.smb2 import crypto
 from storagetest.wire.smb2.client import SmbSession, ioctl_request, security_context
 from storagetest.wire.smb2.codes import (
@@ -90,6 +90,7 @@ def test_a_set_up_of_an_unknown_session_is_a_deleted_session(bench):
 
 @pytest.mark.case("SMB-SES-REAUTH-FAILED", section="MS-SMB2 3.3.5.5.3", kills=("accepts-create",))
 def test_a_failed_re_authentication_ends_the_session(tree, path):
+    skip_if_encrypted(tree)
     # Once a run: a server may lock an account after a few wrong passwords.
     session = tree.session
     session.account = replace(session.account, password=f"{session.account.password}-wrong")

@@ -98,7 +98,8 @@ class SmbSession:
             )
         settled = self.connection.settled
         self.channel.signs = signs or settled.requires_signing or self.channel.signs
-        self.channel.encrypts = encrypts or bool(message["session_flags"] & SESSION_ENCRYPT_DATA)
+        required = bool(message["session_flags"] & SESSION_ENCRYPT_DATA)
+        self.channel.encrypts = encrypts or required or self.channel.encrypts
         return self
 
     def attempt(

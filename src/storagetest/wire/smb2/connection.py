@@ -61,8 +61,18 @@ CAPABILITIES = (
 """What the client offers from dialect 3.0 on."""
 
 
+_NEVER_ENCRYPTED = frozenset(
+    command.to_bytes(2, "little") for command in (SmbCommand.NEGOTIATE, SmbCommand.SESSION_SETUP)
+)
+"""Commands that are encrypted in no session (3.2.4.1.8, 3.3.4.1.4), as they are in the header."""
+
+
 class DialectRefused(RemoteProtocolError):
     """The server has none of the offered dialects (STATUS_NOT_SUPPORTED, 3.3.5.4)."""
+
+
+class EncryptionRequired(RemoteProtocolError):
+    """The share is refused in a dialect without encryption, and requires encryption (3.3.5.7)."""
 
 
 class DialectNotOffered(RemoteProtocolError):
@@ -199,7 +209,8 @@ class SmbConnection:
         """
         each = [over] * len(requests) if isinstance(over, Mapping) else list(over) or [{}] * len(requests)
         signs = sign if sign is not None else bool(channel and channel.signs)
-        encrypts = encrypt if encrypt is not None else bool(channel and channel.encrypts)
+        plain = any(encoded.data[12:14] in _NEVER_ENCRYPTED for encoded in requests)
+        encrypts = encrypt if encrypt is not None else bool(channel and channel.encrypts and not plain)
         ids, parts = [], []
         for number, (encoded, more) in enumerate(zip(requests, each, strict=True)):
             charge = int(more.get("credit_charge", _charge(encoded)))
@@ -361,7 +372,8 @@ class SmbConnection:
         channel = self.channels.get(int(message["session_id"]))
         if channel is None or message.is_interim:
             return
-        if channel.encrypts and encrypted is None and message.status != SmbStatus.USER_SESSION_DELETED:
+        exempt = message.raw[12:14] in _NEVER_ENCRYPTED or message.status == SmbStatus.USER_SESSION_DELETED
+        if channel.encrypts and encrypted is None and not exempt:
             raise RemoteProtocolError(
                 f"SMB2: a response that is not encrypted, in an encrypted session (3.3.4.1.4): "
                 f"{message.summary()}"

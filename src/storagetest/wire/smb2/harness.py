@@ -12,13 +12,14 @@ from storagetest.wire.smb2.codes import (
     SIGNING_ENABLED,
     SIGNING_REQUIRED,
     Access,
+    Dialect,
     Disposition,
     FileInfo,
     Options,
     SmbAttribute,
     SmbStatus,
 )
-from storagetest.wire.smb2.connection import DIALECTS, SmbConnection
+from storagetest.wire.smb2.connection import DIALECTS, EncryptionRequired, SmbConnection
 from storagetest.wire.smb2.information import DirectoryEntry, directory_entries
 from storagetest.wire.smb2.message import SmbMessage
 from storagetest.wire.tcp import RecordedConnection
@@ -86,9 +87,33 @@ class SmbHarness:
         """Return a session that is not set up yet, of the endpoint's account or of another one."""
         return SmbSession(connection, account or self.endpoint.account, self.endpoint.address)
 
-    def tree(self, dialects: Sequence[int] = DIALECTS, *, guid: bytes = b"", encrypts: bool = False) -> Tree:
-        """Return a tree in a session of its own."""
-        return self.session(dialects, guid=guid, encrypts=encrypts).tree(self.endpoint.share)
+    def tree(
+        self,
+        dialects: Sequence[int] = DIALECTS,
+        *,
+        guid: bytes = b"",
+        signs: bool = False,
+        encrypts: bool = False,
+    ) -> Tree:
+        """Return a tree in a session of its own.
+
+        Raises :class:`EncryptionRequired` if the share is refused in a dialect without encryption, and
+        states in another one that it requires encryption.
+        """
+        session = self.session(dialects, guid=guid, signs=signs, encrypts=encrypts)
+        try:
+            return session.tree(self.endpoint.share)
+        except AttachError:
+            dialect = session.connection.settled.dialect
+            if dialect >= Dialect.SMB_3_0 or not self.requires_encryption():
+                raise
+        raise EncryptionRequired(
+            f"the share {self.endpoint.share!r} requires encryption, which dialect {dialect:#x} does not have"
+        )
+
+    def requires_encryption(self) -> bool:
+        """Return whether the share requires encryption, as it states in a later dialect (2.2.10)."""
+        return self.session().tree(self.endpoint.share).session.channel.encrypts
 
     def __enter__(self) -> Self:
         return self
