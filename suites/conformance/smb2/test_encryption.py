@@ -89,9 +89,9 @@ def test_an_encrypted_compound_of_another_session_ends_the_connection(bench):
 SEALED = pytest.mark.case(section="MS-SMB2 3.3.5.2.11")
 
 
-def sealed_tree(bench, endpoint, dialect):
+def sealed_tree(bench, dialect):
     """Return a tree whose share requires encryption; skip if it does not."""
-    tree = bench.session([dialect]).tree(endpoint.share)
+    tree = bench.tree([dialect])
     if not tree.message["share_flags"] & SHARE_ENCRYPT_DATA:
         pytest.skip("the share does not require encryption")
     return tree
@@ -109,8 +109,8 @@ def sealed_tree(bench, endpoint, dialect):
         for one in SMB3
     ],
 )
-def test_a_request_in_clear_is_denied_on_a_share_that_requires_encryption(bench, endpoint, path, dialect):
-    tree = sealed_tree(bench, endpoint, dialect)
+def test_a_request_in_clear_is_denied_on_a_share_that_requires_encryption(bench, path, dialect):
+    tree = sealed_tree(bench, dialect)
     tree.session.channel.encrypts = False  # what the client accepts, too: the error may be in clear
     expect(tree.call(create_request(path), encrypt=False), SmbStatus.ACCESS_DENIED)
 
@@ -120,8 +120,8 @@ def test_a_request_in_clear_is_denied_on_a_share_that_requires_encryption(bench,
     "dialect", [case(f"SMB-SEALED-{one:x}", one, kills=("sealed-encryption-spoiled",)) for one in SMB3]
 )
 @pytest.mark.case(section="MS-SMB2 3.3.4.1.4")
-def test_what_is_on_a_share_that_requires_encryption_is_encrypted(bench, endpoint, path, dialect):
-    file = sealed_tree(bench, endpoint, dialect).open(path)
+def test_what_is_on_a_share_that_requires_encryption_is_encrypted(bench, path, dialect):
+    file = sealed_tree(bench, dialect).open(path)
     expect(file.write(b"sealed"))
     assert expect(file.read(6)).buffer == b"sealed"
 
@@ -129,5 +129,5 @@ def test_what_is_on_a_share_that_requires_encryption_is_encrypted(bench, endpoin
 @SEALED
 @pytest.mark.case("SMB-SEALED-21", section="MS-SMB2 3.3.5.7", kills=("sealed-accepts-tree-connect",))
 def test_a_client_without_encryption_gets_no_tree_of_a_share_that_requires_it(bench, endpoint):
-    sealed_tree(bench, endpoint, Dialect.SMB_3_1_1)
+    sealed_tree(bench, Dialect.SMB_3_1_1)
     expect(bench.session([Dialect.SMB_2_1]).connect_tree(endpoint.share), SmbStatus.ACCESS_DENIED)

@@ -20,7 +20,7 @@ from storagetest.wire.smb2.codes import (
     SmbCommand,
     SmbStatus,
 )
-from storagetest.wire.smb2.connection import DIALECTS, default_contexts
+from storagetest.wire.smb2.connection import DIALECTS, DialectRefused, default_contexts
 from storagetest.wire.smb2.harness import expect
 from storagetest.wire.smb2.message import request
 from storagetest.wire.tcp import PeerClosed
@@ -336,7 +336,10 @@ def test_a_cancelled_notification_ends_in_cancelled(tree, run_directory):
 
 
 @pytest.mark.case("SMB-HDR-01", section="MS-SMB2 3.3.4.1.2", kills=("credits-zero",))
-def test_a_response_grants_a_credit_for_the_one_that_was_used(bench, endpoint):
+def test_a_response_grants_a_credit_for_the_one_that_was_used(bench):
+    granted = {}
     for dialect in DIALECTS:
-        tree = bench.session([dialect]).tree(endpoint.share)
-        assert tree.call(ECHO)["credits"] >= 1
+        with suppress(DialectRefused):
+            granted[dialect] = bench.session([dialect]).call(ECHO)["credits"]
+    assert granted, "no dialect is there"
+    assert min(granted.values()) >= 1, f"credits that ECHO grants, by dialect: {granted}"

@@ -192,15 +192,15 @@ def test_validation_repeats_what_was_negotiated(bench, dialect):
     ],
 )
 @VALIDATE
-def test_a_negotiation_that_was_changed_ends_the_connection(bench, endpoint, lie):
-    tree = bench.session([Dialect.SMB_3_0]).tree(endpoint.share)
+def test_a_negotiation_that_was_changed_ends_the_connection(bench, lie):
+    tree = bench.tree([Dialect.SMB_3_0])
     with pytest.raises(PeerClosed):
         validate_negotiate(tree, **lie)
 
 
 @pytest.mark.case("SMB-VAL-08", no_mutant_reason="smbd breaks this rule itself")
 @VALIDATE
-def test_a_validation_in_3_1_1_ends_the_connection(bench, endpoint):
-    tree = bench.session([Dialect.SMB_3_1_1]).tree(endpoint.share)
+def test_a_validation_in_3_1_1_ends_the_connection(bench):
+    tree = bench.tree([Dialect.SMB_3_1_1])
     with pytest.raises(PeerClosed):
         validate_negotiate(tree)

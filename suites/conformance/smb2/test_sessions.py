@@ -190,8 +190,8 @@ VALIDATE = pytest.mark.case(section="MS-SMB2 3.3.5.15.12")
 
 @VALIDATE
 @pytest.mark.case("SMB-VAL-SHORT", no_mutant_reason="smbd breaks this rule itself")
-def test_a_validation_without_room_for_its_response_ends_the_connection(bench, endpoint):
-    tree = bench.session([Dialect.SMB_3_0]).tree(endpoint.share)
+def test_a_validation_without_room_for_its_response_ends_the_connection(bench):
+    tree = bench.tree([Dialect.SMB_3_0])
     connection = tree.session.connection
     data = connection.capabilities.to_bytes(4, "little") + connection.guid
     data += connection.mode.to_bytes(2, "little") + b"\1\0" + int(Dialect.SMB_3_0).to_bytes(2, "little")
@@ -201,7 +201,7 @@ def test_a_validation_without_room_for_its_response_ends_the_connection(bench, e
 
 @VALIDATE
 @pytest.mark.case("SMB-VAL-FILE", section="MS-SMB2 3.3.5.15", kills=("accepts-ioctl",))
-def test_a_validation_is_of_no_file(bench, endpoint):
-    tree = bench.session([Dialect.SMB_3_0]).tree(endpoint.share)
+def test_a_validation_is_of_no_file(bench):
+    tree = bench.tree([Dialect.SMB_3_0])
     message = tree.call(ioctl_request(b"\x11" * 16, Fsctl.VALIDATE_NEGOTIATE_INFO, bytes(26)), sign=True)
     expect(message, SmbStatus.INVALID_PARAMETER)
