@@ -49,7 +49,7 @@ def endpoint(variant: Variant) -> SmbEndpoint:
 
 
 @pytest.fixture(scope="session")
-def run_directory(endpoint: SmbEndpoint, answers: Look[bool]) -> Iterator[Look[str]]:
+def run_directory(endpoint: SmbEndpoint, connects: Look[bool]) -> Iterator[Look[str]]:
     """Create the run's directory, and remove it at the end, as those that killed runs left behind."""
     name = f"{_owned_prefix()}_{os.getpid()}_{Owner.current().start_time}_{secrets.token_hex(6)}"
 
@@ -60,7 +60,7 @@ def run_directory(endpoint: SmbEndpoint, answers: Look[bool]) -> Iterator[Look[s
             make_directory(tree, name)
         return name
 
-    look = Look("the directory of the run", make, after=answers)
+    look = Look("the directory of the run", make, after=connects)
     yield look
     if look.result is not None:
         wait_until(lambda: _is_removed(endpoint, name), 20, f"the removal of {name}, whose files may be open")
@@ -106,9 +106,17 @@ def pytest_fixture_setup() -> Generator[None, object, object]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
-    """Skip a case of a dialect that the server lacks; fail one whose responses break a rule."""
+    """Skip a case of a dialect that the server lacks; fail one whose responses break a rule.
+
+    A refusal of user or share that every case would meet is the error of the first.
+    """
     try:
         result = yield
+    except AttachError:
+        connects = pyfuncitem.funcargs.get("connects")
+        if isinstance(connects, Look):
+            connects.get()
+        raise
     except (DialectRefused, EncryptionRequired) as refusal:
         pytest.skip(str(refusal))
     except DialectNotOffered as fault:
@@ -140,9 +148,25 @@ def answers(endpoint: SmbEndpoint) -> Look[bool]:
     return Look("the first NEGOTIATE", look)
 
 
+@pytest.fixture(scope="session")
+def connects(endpoint: SmbEndpoint, answers: Look[bool]) -> Look[bool]:
+    """Find out whether user and share are refused; how else the target answers, the cases judge."""
+
+    def look() -> bool:
+        with SmbHarness(endpoint) as harness, suppress(AssertionError, RemoteProtocolError):
+            harness.tree()
+        return True
+
+    return Look("the connection to the share", look, after=answers)
+
+
 @pytest.fixture
 def bench(
-    endpoint: SmbEndpoint, wire_log: WireLog, answers: Look[bool], request: pytest.FixtureRequest
+    endpoint: SmbEndpoint,
+    wire_log: WireLog,
+    answers: Look[bool],
+    connects: Look[bool],  # noqa: ARG001  # pytest_pyfunc_call looks at it
+    request: pytest.FixtureRequest,
 ) -> Iterator[SmbHarness]:
     """Yield a harness whose connections are in the case's log, and are closed at its end."""
     answers.get()
@@ -170,8 +194,9 @@ def session(bench: SmbHarness) -> SmbSession:
 
 
 @pytest.fixture
-def tree(session: SmbSession, endpoint: SmbEndpoint) -> Tree:
+def tree(session: SmbSession, endpoint: SmbEndpoint, connects: Look[bool]) -> Tree:
     """Return a tree of ``session``."""
+    connects.get()
     return session.tree(endpoint.share)
 
 
