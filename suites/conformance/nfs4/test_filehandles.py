@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import pytest
 
-from storagetest.errors import DeadlineExceeded
-from storagetest.polling import wait_until
 from storagetest.suites.conformance.nfs4.minors import rule
+from storagetest.suites.conformance.nfs4.stale import assert_stale
 from storagetest.wire.nfs4.attributes import encode_attributes
-from storagetest.wire.nfs4.client import Done, ok, refused
+from storagetest.wire.nfs4.client import ok, refused
 from storagetest.wire.nfs4.harness import values
 from storagetest.wire.nfs4.operations import (
     ANONYMOUS,
@@ -142,15 +139,7 @@ def test_a_handle_that_no_server_made_is_bad(nfs, what):
 def test_the_handle_of_a_removed_file_is_stale(nfs, here):
     handle = here.file()
     ok(here.nfs.compound(putfh(here.handle), remove(b"file")))
-    found: list[Done] = []
-
-    def is_refused() -> bool:  # a server may have the file open for a moment after CLOSE
-        found[:] = [nfs.compound(putfh(handle), getattr_(FATTR4_TYPE))]
-        return found[0].status != nfsstat4.NFS4_OK
-
-    with contextlib.suppress(DeadlineExceeded):
-        wait_until(is_refused, nfs.rpc.deadline / 2, "the end of a removed file")
-    refused(found[0], nfsstat4.NFS4ERR_STALE, nfsstat4.NFS4ERR_FHEXPIRED)
+    assert_stale(nfs, handle)
 
 
 @rule("LOOKUP-01", "16.13.4", "18.13.3", kills=("lookup-other",))
