@@ -128,7 +128,7 @@ def run(config: ControllerConfig, where: Path, *options: str) -> list[dict[str, 
             "nqn": NQN,
             "address": "127.0.0.1",
             "port": server.port,
-            "deadline": "60s",  # a bound on a hang: 33,000 small transfers take 10 s on a busy machine
+            "deadline": "180s",  # a bound on a hang: many transfers at once take a minute on a busy machine
         }
         nsid = config.nsids[0]
         target |= {"namespace": nsid, "erase": f"uuid.22222222-2222-4222-8222-2222222222{nsid:02d}"}

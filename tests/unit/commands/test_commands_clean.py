@@ -167,7 +167,7 @@ def waiting():  # fio's threads in the state D, each with its number of context 
 
 def blocked():  # for good: every I/O waits in the state D for a moment
     before = waiting()
-    time.sleep(0.5)
+    time.sleep(2.0)
     return bool(before.items() & waiting().items())
 
 pid = killed_run()
