@@ -161,6 +161,6 @@ def test_a_size_that_needs_more_than_32_bits_is_set(
         pytest.skip(f"maxfilesize is {limits.maxfilesize}")
     done = nfs.setattr(file, attributes(size=size))
     if done.status in (nfsstat3.NFS3ERR_NOSPC, nfsstat3.NFS3ERR_DQUOT):
-        pytest.skip(f"the file system has no room for {size} bytes ({done.status.name})")
+        pytest.skip(f"the file system has no space for {size} bytes ({done.status.name})")
     ok(done)
     assert nfs.attributes(file).size == size

@@ -117,7 +117,7 @@ def test_the_last_of_the_granted_queues_is_connected(session: ControllerSession,
 def test_a_command_that_fails_ends_no_other(queue: Queue, scratch: Scratch) -> None:
     """A write waits for its data; a read past the end fails meanwhile."""
     if scratch.limits.outstanding < 2:
-        pytest.skip("the queue has room for one command only")
+        pytest.skip("the queue takes one command only")
     blocks = scratch.blocks_of(queue.in_capsule_limit + 1)
     data = block_data(blocks * scratch.block_size, 701)
     written = queue.submit(io.write(scratch.nsid, scratch.lba, blocks), data=data, inside=False)

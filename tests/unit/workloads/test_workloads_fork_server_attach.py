@@ -294,8 +294,13 @@ def ticks(texts: Mapping[str, str]) -> int:
 
 
 @pytest.mark.parametrize("remote", [False, True])
-def test_fio_measures_the_same_with_the_fork_server(host: Host, tmp_path: Path, remote: bool) -> None:
+def test_fio_measures_the_same_with_the_fork_server(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remote: bool
+) -> None:
     host.expensive_exec = remote
+    if remote:  # the fork server starts fio, and no shell
+        assert host.resource(ForkServer).available()
+        monkeypatch.setattr(host, "run", Mock(side_effect=AssertionError("another command was run")))
     job = FioJob(
         name="load", filename=str(tmp_path / "f"), size=1 << 20, rw="randwrite", block_size=4096,
         queue_depth=1, engine="psync", ramp=0.0, runtime=1.0, direct=False, log_interval=0.25, create=True,

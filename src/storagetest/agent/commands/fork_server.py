@@ -232,8 +232,8 @@ class _ForkServer:
             for agent in list(self._agents.values()):
                 with suppress(OSError):  # stdout may be closed
                     self._update(agent)
-                if agent.until == _NEVER:  # killed; one that hangs in the kernel is left to the supervisor
-                    self._agents.pop(agent.number, None)
+                # Killed: one that hangs in the kernel is left to the supervisor.
+                if agent.until == _NEVER and self._agents.pop(agent.number, None) is not None:
                     agent.close()
         # Killed processes may have left children.
         for mark in [*marks, *([os.environ[_MARK]] if _MARK in os.environ else [])]:
