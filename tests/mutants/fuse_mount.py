@@ -45,7 +45,8 @@ def why_not() -> str | None:
 def mounted(files: str, below: Path, at: Path, *, deadline: float = 15.0) -> Iterator[Path]:
     """Mount ``module:name`` (what makes a file system from the directory ``below``) on the directory ``at``.
 
-    Raises :class:`FuseError` where it is not there within ``deadline`` seconds, or not gone.
+    Raises :class:`FuseError` where it is not there within ``deadline`` seconds, not there at the end of the
+    block (a case would have seen the directory ``at`` itself), or not gone afterwards.
     """
     sweep()
     argv = [sys.executable, "-E", __file__, files, str(below), str(at)]
@@ -97,7 +98,8 @@ def _wait_ready(server: subprocess.Popen[bytes], files: str, deadline: float) ->
 
 
 def _end(server: subprocess.Popen[bytes], at: Path, deadline: float) -> str:
-    """End the server and its mount; return its error output."""
+    """End the server and its mount; return its error output, or that it had ended before."""
+    lost = server.poll() is not None or not is_mounted(at)
     detach(at)
     with suppress(BrokenPipeError):
         server.stdin.close()  # type: ignore[union-attr]  # it is a pipe
@@ -109,7 +111,8 @@ def _end(server: subprocess.Popen[bytes], at: Path, deadline: float) -> str:
         _, error = server.communicate(timeout=deadline)
     if is_mounted(at):
         return f"{at} is still mounted"
-    return error.decode(errors="replace")[-4000:]
+    printed = error.decode(errors="replace")[-4000:]
+    return printed or (f"the server (exit code {server.returncode}) or its mount was lost" if lost else "")
 
 
 # What follows runs in the server.

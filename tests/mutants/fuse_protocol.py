@@ -307,6 +307,7 @@ _REGULAR = (
     (46, "lseek", "<QQI", 0, _number),
     (47, "copy_file_range", "<QQQQQQ", 0, _number),
     (51, "tmpfile", "<III", 0, _created),
+    (53, "copy_file_range", "<QQQQQQ", 0, _number),  # COPY_FILE_RANGE_64
 )
 """The operations that are one call of a method: ``method(call, node, *names, *numbers)``."""
 

@@ -104,7 +104,7 @@ def test_the_mount_of_a_killed_server_goes_with_the_next(places: tuple[Path, Pat
     below, at = places
     other = tmp_path / "other"
     other.mkdir()
-    with mounted(HONEST, below, at):
+    with pytest.raises(FuseError, match="or its mount was lost"), mounted(HONEST, below, at):
         pid = next(pid for point, pid in fuse_mount._mounts() if point == at)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)  # its files are closed by then: a request sent before would be cut off instead

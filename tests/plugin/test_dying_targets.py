@@ -193,7 +193,10 @@ def fuse_disk(pytester, tmp_path) -> Iterator[int]:
     (tmp_path / "below").mkdir()
     disk = pytester.path / "disk"
     disk.mkdir()
-    with fuse_mount.mounted("fuse_passthrough:PassThrough", tmp_path / "below", disk):
+    with (
+        pytest.raises(fuse_mount.FuseError, match="or its mount was lost"),
+        fuse_mount.mounted("fuse_passthrough:PassThrough", tmp_path / "below", disk),
+    ):
         (line,) = [line for line in Path("/proc/mounts").read_text().splitlines() if f" {disk} " in line]
         yield int(line.split()[0].rpartition(":")[2])
 

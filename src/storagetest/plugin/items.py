@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar, cast
 
 import pytest
 
 from storagetest.plugin.fixtures.deprecated import new_capability
+
+T = TypeVar("T")
+
+_BY_MARKS = pytest.StashKey[dict[tuple[object, ...], tuple[list[pytest.Mark], Any]]]()
 
 
 def is_worker(config: pytest.Config) -> bool:
@@ -32,14 +38,43 @@ def item_variant(item: pytest.Item) -> str | None:
     return variant if isinstance(variant, str) else None
 
 
-def needs_of(item: pytest.Item) -> set[str]:
+def once_for_marks(item: pytest.Item, function: Callable[[pytest.Item], T]) -> T:
+    """Return ``function(item)``, which depends on the marks of ``item`` alone.
+
+    It is called once for the items that share their marks, which are those of a test on all variants: tens of
+    thousands of items are collected in seconds.
+    """
+    assert item.parent is not None
+    known = item.parent.stash.setdefault(_BY_MARKS, {})
+    marks = item.own_markers
+    key = (function, *map(id, marks))
+    if key not in known:
+        known[key] = list(marks), function(item)  # the marks are kept, so that no other gets their ids
+    return cast("T", known[key][1])
+
+
+def needs_of(item: pytest.Item) -> frozenset[str]:
     """Return the capabilities that the marks of ``item`` require of its variant."""
-    return {new_capability(str(need)) for mark in item.iter_markers("needs") for need in mark.args}
+    return once_for_marks(item, _needs)
 
 
-def wire_needs(item: pytest.Item) -> set[str]:
+def _needs(item: pytest.Item) -> frozenset[str]:
+    return frozenset(new_capability(str(need)) for mark in item.iter_markers("needs") for need in mark.args)
+
+
+def wire_needs(item: pytest.Item) -> frozenset[str]:
     """Return those of :func:`needs_of` that a wire case has."""
-    return {need for need in needs_of(item) if need.endswith("-wire")}
+    return once_for_marks(item, _wire_needs)
+
+
+def _wire_needs(item: pytest.Item) -> frozenset[str]:
+    return frozenset(need for need in needs_of(item) if need.endswith("-wire"))
+
+
+@cache
+def suite_directory(path: Path) -> Path:
+    """Return the directory of the test file ``path``: the same object each time, whose hash is known."""
+    return path.parent
 
 
 def release_variant(item: pytest.Item, nextitem: pytest.Item | pytest.Collector | None) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from functools import cache
 
 import pytest
 
 from storagetest.config.validation import suggest
 from storagetest.plugin.fixtures.deprecated import new_capability
+from storagetest.plugin.items import once_for_marks
 from storagetest.plugin.options import MARKERS
 from storagetest.plugin.run_state import CONFIGURED_CAPABILITIES, RunState
 from storagetest.protocols.base import protocols
@@ -25,14 +27,11 @@ def check_marks(state: RunState, config: pytest.Config, items: Iterable[pytest.I
     """
     known = {marker.partition(":")[0].partition("(")[0].strip() for marker in config.getini("markers")}
     capabilities = _capabilities(state)
-    checked: set[int] = set()
-    for item in items:
+
+    def check(item: pytest.Item) -> None:
         for mark in item.iter_markers():
-            if id(mark) in checked:  # the cases of a function share its marks
-                continue
-            checked.add(id(mark))
             where = f"{item.nodeid}: @pytest.mark.{mark.name}"
-            near = difflib.get_close_matches(mark.name, _OURS, n=1, cutoff=_SIMILAR)
+            near = _similar(mark.name)
             if near and mark.name not in known:
                 raise pytest.UsageError(f"{where} is not a registered mark; did you mean {near[0]!r}?")
             if mark.name == "gate" and not mark.args:
@@ -45,6 +44,14 @@ def check_marks(state: RunState, config: pytest.Config, items: Iterable[pytest.I
                 if need not in capabilities:
                     hint = suggest(need, capabilities)
                     raise pytest.UsageError(f"{where}: no protocol has the capability {need!r}{hint}")
+
+    for item in items:
+        once_for_marks(item, check)
+
+
+@cache
+def _similar(name: str) -> list[str]:
+    return difflib.get_close_matches(name, _OURS, n=1, cutoff=_SIMILAR)
 
 
 def _capabilities(state: RunState) -> set[str]:

@@ -62,6 +62,7 @@ class RunState:
         self._options = config.option
         self._hosts: dict[str, Host] = {}
         self._failures: dict[str, str] = {}
+        self._capabilities: dict[str, frozenset[str]] = {}
         self.failed_controls: dict[str, str] = {}
         self.prefills = PrefillCache()
         self.thresholds = ThresholdResolver(config)
@@ -150,18 +151,20 @@ class RunState:
 
         The latter are :data:`CONFIGURED_CAPABILITIES`.
         """
+        known = self._capabilities.get(variant.id)
+        if known is not None:  # tens of thousands of cases ask
+            return known
         present = (
             len({machine_id(machine) for machine in variant.clients}) > 1,
             variant.same_data is not None,
         )
         names = set(compress(CONFIGURED_CAPABILITIES, present)) | variant.controls.capabilities
-        return self.protocol(variant).capabilities(variant.options) | names
+        self._capabilities[variant.id] = self.protocol(variant).capabilities(variant.options) | names
+        return self._capabilities[variant.id]
 
     def lacking(self, variant: Variant, needs: Iterable[str]) -> str:
         """Return which of ``needs`` the variant does not have, as a reason to skip; "" if it has all."""
-        lacking = set(needs)
-        if lacking:  # a question of tens of thousands of cases
-            lacking -= self.capabilities(variant)
+        lacking = frozenset(needs) - self.capabilities(variant)
         return f"{variant.id} has no {', '.join(sorted(lacking))}" if lacking else ""
 
     def same_data(self, variant: Variant) -> Variant | None:

@@ -35,7 +35,7 @@ import pytest
 from storagetest.errors import RemoteProtocolError
 from storagetest.plugin.conformance import findings
 from storagetest.plugin.conformance.causes import Built, Cause, Causes, NoClaim, bases_first
-from storagetest.plugin.items import is_worker, item_variant, parameters_of, wire_needs
+from storagetest.plugin.items import is_worker, item_variant, once_for_marks, parameters_of, wire_needs
 from storagetest.plugin.outcomes import Invalid, mark_failed
 from storagetest.plugin.run_state import KEY
 from storagetest.report.allure import reporter as allure
@@ -58,7 +58,6 @@ _ATTRIBUTE = "storagetest_case"
 _OBSERVED = pytest.StashKey[list[str]]()
 _LOG = pytest.StashKey["WireLog"]()
 _CASE = pytest.StashKey["CaseMark"]()
-_MERGED = pytest.StashKey["tuple[int, CaseMark | None]"]()
 _DURATION = pytest.StashKey[float]()
 _MUST_FAIL = pytest.StashKey[bool]()
 _BECAUSE = pytest.StashKey[Cause | None]()
@@ -131,11 +130,7 @@ def register(config: pytest.Config) -> None:
 
 def case_of(item: pytest.Item) -> CaseMark | None:
     """Merge the case marks of ``item``. Raises :class:`pytest.UsageError` for missing or unknown values."""
-    count, case = item.stash.get(_MERGED, (-1, None))
-    if count != len(item.own_markers):  # a mark may have been added
-        case = _merged_marks(item)
-        item.stash[_MERGED] = (len(item.own_markers), case)
-    return case
+    return once_for_marks(item, _merged_marks)
 
 
 def _merged_marks(item: pytest.Item) -> CaseMark | None:

@@ -29,7 +29,7 @@ from storagetest.agent.testlib.fixtures.client_dir import CONCURRENCY
 from storagetest.errors import TargetDead, WorkloadError
 from storagetest.plugin.conformance import cases, findings
 from storagetest.plugin.fixtures import core, deprecated
-from storagetest.plugin.items import item_variant, parameters_of
+from storagetest.plugin.items import item_variant, once_for_marks, parameters_of
 from storagetest.plugin.run_state import KEY
 from storagetest.protocols.base import Attachment
 from storagetest.runner.client_cases import ClientCase, ClientCaseBatch, ClientCaseResult, ClientCaseStatus
@@ -218,6 +218,10 @@ def client_call(item: pytest.Item) -> ClientCase | None:
 
 def is_exclusive(item: pytest.Item) -> bool:
     """Whether no other case may run at the same time; ``alone`` is the former name of the mark."""
+    return once_for_marks(item, _is_exclusive)
+
+
+def _is_exclusive(item: pytest.Item) -> bool:
     return any(item.get_closest_marker(name) is not None for name in ("exclusive", "alone"))
 
 

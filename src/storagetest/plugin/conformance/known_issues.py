@@ -49,7 +49,7 @@ from storagetest.plugin.conformance.cases import (
 )
 from storagetest.plugin.conformance.causes import NoClaim
 from storagetest.plugin.conformance.known_issues_table import read_suite_table
-from storagetest.plugin.items import is_worker
+from storagetest.plugin.items import is_worker, suite_directory
 from storagetest.plugin.run_state import KEY
 from storagetest.report.coverage import KnownFault
 
@@ -229,7 +229,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         variant = state.variant_of(item)
         if variant is None:
             continue
-        key = item.path.parent, variant.id
+        key = suite_directory(item.path), variant.id
         if key not in applicable:  # once for thousands of cases
             applicable[key] = [
                 issue
@@ -273,7 +273,7 @@ def _refuse_unknown_in_tables(
     requested = {Path(config.invocation_params.dir, argument).resolve() for argument in config.args}
     of_directory: dict[Path, set[str]] = {}
     for item, case in cases.items():
-        of_directory.setdefault(item.path.parent, set()).add(case)
+        of_directory.setdefault(suite_directory(item.path), set()).add(case)
     wrong = [
         f"{place}: known_issues: {glob!r} matches no case of {directory.name}"
         for directory, names in of_directory.items()
@@ -298,7 +298,7 @@ def _collected_completely(config: pytest.Config, items: Iterable[pytest.Item]) -
     narrowed = any(getattr(config.option, name, None) for name in ("ignore", "ignore_glob", "lf"))
     if narrowed or not all(path.is_dir() for path in paths):
         return False, False
-    directories = {item.path.parent for item in items}
+    directories = {suite_directory(item.path) for item in items}
     roots = {
         parent for directory in directories for parent in directory.parents if parent.name == "conformance"
     }  # suites/conformance, here or installed
