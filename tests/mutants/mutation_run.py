@@ -193,11 +193,16 @@ def run(
         output = done.stdout[-4000:] + done.stderr[-2000:]
         raise RuntimeError(f"pytest ended with {done.returncode}:\n{output}")
     outcomes = Outcomes(_lines(where / "cases.jsonl"), by_mutant(_lines(where / "attempts.jsonl")))
+    warn_of_second_attempts(outcomes)
+    return outcomes
+
+
+def warn_of_second_attempts(outcomes: Outcomes) -> None:
+    """Warn of the kills that only a second attempt made."""
     if unsteady := kills_of_second_attempts(outcomes):
         with warnings.catch_warnings():
             warnings.simplefilter("always")  # shown, no error
             warnings.warn(f"killed only in a second attempt: {', '.join(unsteady)}", stacklevel=1)
-    return outcomes
 
 
 def kills_of_second_attempts(outcomes: Outcomes) -> list[str]:

@@ -5,11 +5,14 @@ count:
 
 - A case kills a mutant that it names (``kills=``) if it fails on it and passes on the correct file system.
 - A case that ends in any other way (its process exits, it hangs) kills no mutant.
+- A case that does not kill a mutant that it names runs on it once more, alone. A kill in the second attempt
+  is a warning (:func:`mutation_run.warn_of_second_attempts`).
 """
 
 import tempfile
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from body_cases import BodyCase
@@ -44,17 +47,19 @@ def run_all(cases: Sequence[BodyCase], mutants: Iterable[str]) -> dict[str, list
     """Run each of ``mutants`` before the cases that name it, a few at the same time."""
     wanted = {name: [case for case in cases if name in case.kills] for name in mutants}
     with ThreadPoolExecutor(CONCURRENCY) as pool:
-        runs = {
-            name: pool.submit(run_on, MUTANTS[name].files, killers)
-            for name, killers in wanted.items()
-            if killers
-        }
-        answers = {name: run.result() for name, run in runs.items()}
-    return {
-        name: [_attempt(name, answers[name][case.id]) for case in killers]
-        for name, killers in wanted.items()
-        if killers
-    }
+        runs = {name: pool.submit(_attempts, name, killers) for name, killers in wanted.items() if killers}
+        return {name: run.result() for name, run in runs.items()}
+
+
+def _attempts(mutant: str, killers: Sequence[BodyCase]) -> list[Attempt]:
+    """Run ``killers`` on ``mutant``, and once more each that does not kill it."""
+    answers = run_on(MUTANTS[mutant].files, killers)
+    attempts = [_attempt(mutant, answers[case.id]) for case in killers]
+    for at, case in enumerate(killers):
+        if not attempts[at].kills:
+            again = run_on(MUTANTS[mutant].files, [case])[case.id]
+            attempts[at] = replace(_attempt(mutant, again), repeated=True)
+    return attempts
 
 
 def _attempt(mutant: str, answer: ClientCaseResult) -> Attempt:

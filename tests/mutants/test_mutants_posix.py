@@ -60,7 +60,9 @@ def outcomes(request: pytest.FixtureRequest) -> Outcomes:
         for files in (HONEST if honest else ())
         for name, answer in run_on(files, cases).items()
     ]
-    return Outcomes(records, run_all(cases, names))
+    found = Outcomes(records, run_all(cases, names))
+    mutation_run.warn_of_second_attempts(found)
+    return found
 
 
 def test_an_honest_file_system_fails_no_case(outcomes: Outcomes) -> None:
