@@ -17,12 +17,14 @@ def wait_until(
     what: str,
     *,
     interval: float = 0.1,
+    growth: float = 1.0,
     error: type[StoragetestError] = DeadlineExceeded,
 ) -> T:
     """Call ``predicate`` every ``interval`` seconds until it returns a true value, and return that value.
 
-    It is called at least once, and once more after ``timeout`` seconds. Raises ``error`` then; its message
-    ends with ``what``, a noun phrase: "a device for iqn…". Exceptions of ``predicate`` are not caught.
+    Each interval is ``growth`` times the one before it. ``predicate`` is called at least once, and once more
+    after ``timeout`` seconds. Raises ``error`` then; its message ends with ``what``, a noun phrase: "a device
+    for iqn…". Exceptions of ``predicate`` are not caught.
     """
     end = time.monotonic() + timeout
     while True:
@@ -32,3 +34,4 @@ def wait_until(
         if last:
             raise error(f"gave up after {timeout:g} s: {what}")
         time.sleep(max(0.0, min(interval, end - time.monotonic())))
+        interval *= growth

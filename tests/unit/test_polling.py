@@ -1,6 +1,7 @@
 """Polling and thread pools."""
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -53,3 +54,13 @@ def test_a_result_is_available_while_later_calls_still_run() -> None:
     assert next(results) == 0
     first_read.set()
     assert list(results) == [True]
+
+
+def test_intervals_grow(monkeypatch):
+    slept = []
+    monkeypatch.setattr(
+        "storagetest.polling.time", SimpleNamespace(monotonic=lambda: sum(slept), sleep=slept.append)
+    )
+    with pytest.raises(DeadlineExceeded):
+        wait_until(lambda: False, 5, "an answer", interval=0.5, growth=2)
+    assert slept == [0.5, 1, 2, 1.5]

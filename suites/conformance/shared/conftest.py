@@ -16,6 +16,11 @@ from storagetest.errors import DeadlineExceeded
 from storagetest.polling import wait_until
 from storagetest.runner.syscall_session import SyscallSession
 
+INTERVAL, GROWTH = 0.5, 2.0
+"""The first pause between two looks at what the other client changed, in seconds, and what each pause is
+multiplied by for the next: Linux's SMB client keeps a handle, and what it knows of the file, for as long as
+the file is opened again within ``closetimeo`` (mount.cifs(8): one second)."""
+
 
 @pytest.fixture
 def a(client_sessions: tuple[SyscallSession, SyscallSession]) -> SyscallSession:
@@ -48,7 +53,7 @@ def at_once(visibility_timeout: float) -> Callable[[Callable[[], bool], str], No
         if seen():
             return
         try:
-            wait_until(seen, visibility_timeout, description, interval=0.5)
+            wait_until(seen, visibility_timeout, description, interval=INTERVAL, growth=GROWTH)
         except DeadlineExceeded:
             raise AssertionError(f"not seen within {visibility_timeout:g} s: {description}") from None
         raise AssertionError(f"seen later, and not at once: {description}")
@@ -65,7 +70,7 @@ def eventually(
     def wait(seen: Callable[[], bool], description: str) -> None:
         start = time.monotonic()
         try:
-            wait_until(seen, visibility_timeout, description, interval=0.5)
+            wait_until(seen, visibility_timeout, description, interval=INTERVAL, growth=GROWTH)
         except DeadlineExceeded:
             raise AssertionError(f"not seen within {visibility_timeout:g} s: {description}") from None
         elapsed = time.monotonic() - start
