@@ -75,11 +75,15 @@ class Mountstats(CounterSource):
     counter = "the NFS mount's"
     transfer_lines: ClassVar[Mapping[str, tuple[str, ...]]] = {MOUNTS: ("\tbytes:",)}
     requests: ClassVar[Mapping[RequestKind, frozenset[str]]] = {
-        RequestKind.QUERY: frozenset({"LOOKUP", "LOOKUP_ROOT", "LOOKUPP", "GETATTR", "ACCESS"} | _OPEN),
+        RequestKind.QUERY: frozenset(
+            {"LOOKUP", "LOOKUP_ROOT", "LOOKUPP", "GETATTR", "ACCESS", "GETXATTR", "LISTXATTRS"} | _OPEN
+        ),
         RequestKind.READ: frozenset({"READ", "READ_PLUS"}),
         RequestKind.WRITE: frozenset({"WRITE"}),
         RequestKind.CHANGE: frozenset(
-            {"CREATE", "MKDIR", "SYMLINK", "MKNOD", "REMOVE", "RMDIR", "RENAME", "LINK", "SETATTR"} | _OPEN
+            {"CREATE", "MKDIR", "SYMLINK", "MKNOD", "REMOVE", "RMDIR", "RENAME", "LINK", "SETATTR"}
+            | {"SETXATTR", "REMOVEXATTR"}
+            | _OPEN
         ),
         RequestKind.LIST: frozenset({"READDIR", "READDIRPLUS"}),
         RequestKind.LOCK: frozenset({"LOCK", "LOCKU", "LOCKT"}),

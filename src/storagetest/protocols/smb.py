@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
+from zlib import crc32
 
 from pydantic import Field, model_validator
 
@@ -226,7 +227,7 @@ def credentials(options: Smb.Options) -> bytes:
 
 
 def mount_options(options: Smb.Options, secret: str) -> list[str]:
-    """Build the options of mount.cifs(8); ``secret`` is the path of the credentials file."""
+    """Build the options of mount.cifs(8); ``secret`` is the path of the credentials file, POINT.secret."""
     values: dict[str, object] = {
         "credentials": secret,
         "vers": options.dialect,
@@ -235,6 +236,7 @@ def mount_options(options: Smb.Options, secret: str) -> list[str]:
         "rsize": options.rsize,
         "wsize": options.wsize,
         "max_channels": options.max_channels if options.max_channels > 1 else None,
+        "cruid": session_mark(secret.removesuffix(".secret")),
         # Seconds. The client detects a dead server after two intervals; the kernel's default is 60 s.
         "echo_interval": 10,
     }
@@ -248,17 +250,27 @@ def mount_options(options: Smb.Options, secret: str) -> list[str]:
     ]
 
 
+def session_mark(point: str) -> int:
+    """Return the number by which the session of the mount at ``point`` is found among others of its share.
+
+    It is the option ``cruid``, which DebugData shows (``Cred User``): whose Kerberos credentials the mount
+    uses. One with a password uses none.
+    """
+    return crc32(point.encode()) & 0x7FFFFFFF
+
+
 def parse_negotiated(entry: MountEntry, debug_data: str, unc: str) -> dict[str, str]:
     """Return the negotiated options: mountinfo's options and DebugData's session."""
     keys = ("vers", "rsize", "wsize", "cache", "max_channels", "sec")
     negotiated = {key: entry.options[key] for key in keys if key in entry.options}
     negotiated.update({flag: "yes" for flag in ("seal", "posix") if flag in entry.options})
-    return {**negotiated, **parse_debug_data(debug_data, unc)}
+    return {**negotiated, **parse_debug_data(debug_data, unc, session_mark(entry.point))}
 
 
-def parse_debug_data(text: str, unc: str) -> dict[str, str]:
-    """Parse the newest server entry with ``unc``'s tree in /proc/fs/cifs/DebugData: dialect, signed, sealed.
+def parse_debug_data(text: str, unc: str, mark: int) -> dict[str, str]:
+    """Parse the server entry of a mount of ``unc`` in /proc/fs/cifs/DebugData: dialect, signed, sealed.
 
+    It is the one with ``mark`` (:func:`session_mark`), or the newest where the kernel shows no such number.
     The format has no specification and differs by kernel: ``Dialect 0x311 signed``, ``Encrypted``,
     ``Channel:`` blocks. The parser searches the whole entry for these words.
     """
@@ -267,7 +279,8 @@ def parse_debug_data(text: str, unc: str) -> dict[str, str]:
     matching = [block for block in blocks if share in block or unc in block]
     if not matching:
         return {}
-    block = matching[-1]
+    marked = [block for block in matching if re.search(rf"Cred User: {mark}\b", block)]
+    block = max(marked or matching, key=_connection)
     session = {}
     dialect = re.search(r"Dialect (0x[0-9a-f]+)", block)
     if dialect:
@@ -277,3 +290,9 @@ def parse_debug_data(text: str, unc: str) -> dict[str, str]:
     channels = re.search(r"Extra Channels: (\d+)", block)
     session["channels"] = str(1 + int(channels[1])) if channels else "1"
     return session
+
+
+def _connection(block: str) -> int:
+    """Return the number of a server entry's connection: later ones have larger numbers."""
+    found = re.search(r"ConnectionId: (0x[0-9a-f]+)", block)
+    return int(found[1], 16) if found else 0

@@ -113,3 +113,48 @@ def test_smb1_is_warned_of_once_for_each_target(tmp_path: Path) -> None:
     assert found.endswith(f":3:3: old: {options(dialect='1.0', insecure_dialect=True).insecure}")
     path.write_text(OLD.format('"3.1.1"'))
     assert load(path).warnings() == []
+
+
+# Of Linux 6.1 with Samba 4.17: two mounts of one share, the newer one first.
+TWO_SESSIONS = r"""
+Servers:
+1) ConnectionId: 0x1f Hostname: 10.77.0.1
+Number of credits: 389 Dialect 0x311 signed nosharesock
+	Sessions:
+	1) Address: 10.77.0.1 Uses: 1 Capability: 0x300047	Session Status: 1
+	Security type: RawNTLMSSP  SessionId: 0xef41b9c9 signed
+	User: 0 Cred User: SIGNED
+
+	Shares:
+	1) \\10.77.0.1\fast Mounts: 1 DevInfo: 0x20 Attributes: 0x1006f
+--
+2) ConnectionId: 0x9 Hostname: 10.77.0.1
+Number of credits: 389 Dialect 0x300 nosharesock
+	Sessions:
+	1) Address: 10.77.0.1 Uses: 1 Capability: 0x300047	Session Status: 1
+	Security type: RawNTLMSSP  SessionId: 0xaf79a602
+	User: 0 Cred User: PLAIN
+
+	Shares:
+	1) \\10.77.0.1\fast Mounts: 1 DevInfo: 0x20 Attributes: 0x1006f
+"""
+
+
+def test_a_mount_is_told_from_another_one_of_its_share() -> None:
+    points = {"SIGNED": "/run/storagetest/a", "PLAIN": "/run/storagetest/b"}
+    debug = TWO_SESSIONS
+    for name, point in points.items():
+        debug = debug.replace(name, str(smb.session_mark(point)))
+        assert f"cruid={smb.session_mark(point)}" in smb.mount_options(options(), f"{point}.secret")
+    found = {}
+    for name, point in points.items():
+        line = f"36 30 0:32 / {point} rw - cifs //10.77.0.1/fast rw,vers=3.1.1,soft"
+        (entry,) = parse_mountinfo(line)
+        seen = smb.parse_negotiated(entry, debug, "//10.77.0.1/fast")
+        found[name] = (seen["dialect"], seen["signed"])
+    assert found == {"SIGNED": ("3.1.1", "yes"), "PLAIN": ("3.0", "no")}
+
+
+def test_a_kernel_that_shows_no_mark_has_the_newest_session_read() -> None:
+    bare = TWO_SESSIONS.replace(" Cred User: SIGNED", "").replace(" Cred User: PLAIN", "")
+    assert smb.parse_debug_data(bare, "//10.77.0.1/fast", 7)["signed"] == "yes"
