@@ -170,6 +170,10 @@ class _LocalClients:
         return lambda _session, _kind: nullcontext()
 
     @pytest.fixture
+    def server_inodes(self) -> Any:
+        return lambda: True
+
+    @pytest.fixture
     def visibility_timeout(self) -> float:
         return _VISIBILITY_TIMEOUT
 

@@ -145,6 +145,14 @@ def parse_mountinfo(text: str) -> list[MountEntry]:
     return entries
 
 
+def find_mount(entries: Sequence[MountEntry], path: str) -> MountEntry:
+    """Return the entry of the mount that contains ``path``. Raises :class:`LookupError`."""
+    above = [entry for entry in entries if f"{path}/".startswith(f"{entry.point.rstrip('/')}/")]
+    if not above:
+        raise LookupError(f"{path}: no mount in the client's mount table contains it")
+    return max(above, key=lambda entry: len(entry.point))
+
+
 def parse_sections(text: str) -> dict[str, str]:
     """Parse the output of the read-back script: lines ``== NAME``, each followed by that file's text."""
     sections: dict[str, list[str]] = {}

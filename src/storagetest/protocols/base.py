@@ -131,6 +131,10 @@ class Protocol(ABC, Generic[O]):
             return frozenset({"block"})
         return frozenset({"filesystem"})
 
+    def has_server_inodes(self, mount_options: Mapping[str, str]) -> bool:  # noqa: ARG002
+        """Return whether a client reports the server's inode numbers, by the present options of its mount."""
+        return True
+
     def needs(self, options: O) -> ClientRequirements:  # noqa: ARG002
         """Return the requirements of an attach with these options; does not contact the target."""
         return ClientRequirements()

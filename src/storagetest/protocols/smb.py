@@ -137,6 +137,14 @@ class Smb(MountedProtocol["Smb.Options"]):
         wire = {"smb-wire"} if options.dialect != SMB1 else set()
         return frozenset({"filesystem", "shared", "locks", *wire, *more})
 
+    def has_server_inodes(self, mount_options: Mapping[str, str]) -> bool:
+        """Return whether `serverino` is in effect (mount.cifs(8)).
+
+        The client drops it for the whole mount once it could not get the number of one file, and reports
+        numbers of its own from then on.
+        """
+        return "serverino" in mount_options
+
     def needs(self, options: Smb.Options) -> ClientRequirements:
         """Return mount.cifs, the module, and the server's port."""
         return ClientRequirements(

@@ -76,14 +76,15 @@ def test_read_returns_the_old_or_the_new_file_completely(a, b, race, crossed_wir
 
 
 @pytest.mark.case("SHR-RENAME-03", kills=("rename-copies", "rename-old-stays"))
-def test_rename_moves_the_file_for_the_other_client(a, b, crossed_wire):
+def test_rename_moves_the_file_for_the_other_client(a, b, crossed_wire, server_inodes):
     a.write_file("old", b"the file")
     ino = a.stat("old").ino
     with crossed_wire(a, "change"):
         a.rename("old", "new")
     with crossed_wire(b, "query"):
         assert b.read_file("new") == b"the file"
-    assert b.stat("new").ino == ino
+    found = b.stat("new").ino
+    assert found == ino or not server_inodes(), f"inode {ino} is {found} for the other client"
     with pytest.raises(FileNotFoundError):
         b.open("old")
 

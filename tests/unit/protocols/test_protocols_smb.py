@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from storagetest.config import load
 from storagetest.errors import AttachError, OptionRefused
 from storagetest.protocols import smb
-from storagetest.protocols._mount import parse_mountinfo
+from storagetest.protocols._mount import find_mount, parse_mountinfo
 from storagetest.protocols.base import protocols
 
 Smb: Any = protocols.get("smb")
@@ -140,7 +140,7 @@ Number of credits: 389 Dialect 0x300 nosharesock
 """
 
 
-def test_a_mount_is_told_from_another_one_of_its_share() -> None:
+def test_a_mounts_session_is_not_that_of_another_mount_of_its_share() -> None:
     points = {"SIGNED": "/run/storagetest/a", "PLAIN": "/run/storagetest/b"}
     debug = TWO_SESSIONS
     for name, point in points.items():
@@ -158,3 +158,16 @@ def test_a_mount_is_told_from_another_one_of_its_share() -> None:
 def test_a_kernel_that_shows_no_mark_has_the_newest_session_read() -> None:
     bare = TWO_SESSIONS.replace(" Cred User: SIGNED", "").replace(" Cred User: PLAIN", "")
     assert smb.parse_debug_data(bare, "//10.77.0.1/fast", 7)["signed"] == "yes"
+
+
+def test_a_client_that_dropped_serverino_has_inode_numbers_of_its_own() -> None:
+    # Of Linux 6.1 after "Autodisabling the use of server inode numbers": serverino is no longer listed.
+    table = (
+        "33 27 0:29 / /run/storagetest/a rw - cifs //10.77.0.1/fast rw,vers=3.1.1,soft,nounix,mapposix\n"
+        "34 27 0:30 / /run/storagetest/ab rw - cifs //10.77.0.1/fast rw,vers=3.1.1,soft,serverino,mapposix\n"
+    )
+    own, servers = (find_mount(parse_mountinfo(table), f"/run/storagetest/{name}/f") for name in ("a", "ab"))
+    assert not Smb().has_server_inodes(own.options)
+    assert Smb().has_server_inodes(servers.options)
+    with pytest.raises(LookupError, match="no mount"):
+        find_mount(parse_mountinfo(table), "/run/storagetest/abc")
