@@ -101,6 +101,40 @@ def test_disconnect_ends_one_queue(session: ControllerSession, scratch: Scratch)
         assert done.ok, f"6.4: Flush on I/O queue {number} after Disconnect of 1: {status_name(done.status)}"
 
 
+@pytest.mark.case(
+    "NVF-DISCONNECT-AGAIN",
+    section="Base 6.4",
+    kills=("disconnect-qid-kept",),
+    builds_on=("NVF-DISCONNECT-03",),
+)
+def test_a_queue_is_connected_again_while_others_are_there(
+    session: ControllerSession, scratch: Scratch
+) -> None:
+    """Each queue in turn is disconnected and connected again by its QID; all serve commands each time."""
+    if not session.controller["ofcs"] & 1:
+        pytest.skip("OFCS: Disconnect is not supported")
+    session.io_queue()
+    queues = {1: session.io_queues[0]}
+    for qid in range(2, min(OTHERS + 1, session.io_queues_granted) + 1):
+        queues[qid] = session.io_queue(qid=qid)
+    if len(queues) < 2:
+        pytest.skip("the controller grants one I/O queue")
+    for qid, ended in list(queues.items()):
+        assert ended.run(fabrics.disconnect()).ok, f"6.4: Disconnect of I/O queue {qid}"
+        ended.wait_for_close(deadline=NOTICED)
+        ended.close()
+        try:
+            queues[qid] = session.io_queue(qid=qid)
+        except RemoteProtocolError as error:
+            pytest.fail(
+                f"6.4: QID {qid} is not connected again after its Disconnect, while {len(queues) - 1} other "
+                f"I/O queues are there: {error}"
+            )
+        for other, queue in queues.items():
+            done = queue.run(io.flush(scratch.nsid))
+            assert done.ok, f"6.4: Flush on I/O queue {other} is {status_name(done.status)}"
+
+
 @pytest.mark.case("NVF-CONNECT-LAST", section="Base 5.2.26.2.1", kills=("last-queue-refused",))
 def test_the_last_of_the_granted_queues_is_connected(session: ControllerSession, scratch: Scratch) -> None:
     first = session.io_queue()
