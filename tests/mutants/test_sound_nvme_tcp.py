@@ -111,6 +111,7 @@ OPTIONAL = (
     "NVB-CROSS-",
     "NVB-DSM-",
     "NVB-FLAGS-",
+    "NVB-HOSTS-",
     "NVB-NS-COMPARE",
     "NVB-NSID-",
     "NVB-SEEN-COPY",

@@ -18,7 +18,7 @@ SERVED = 2.0
 """Seconds in which a read is complete although a write of its block waits (chosen)."""
 
 
-def _pending(queue: Queue, scratch: Scratch, data: bytes) -> R2T:
+def pending(queue: Queue, scratch: Scratch, data: bytes) -> R2T:
     """Submit a write of one block, and return the R2T that asks for its data."""
     cid = queue.submit(io.write(scratch.nsid, scratch.lba, 1), data=data, inside=False)
     received = queue.receive().pdu
@@ -27,7 +27,7 @@ def _pending(queue: Queue, scratch: Scratch, data: bytes) -> R2T:
     return received
 
 
-def _complete(queue: Queue, r2t: R2T, data: bytes) -> Cqe:
+def complete(queue: Queue, r2t: R2T, data: bytes) -> Cqe:
     """Send what ``r2t`` and those after it ask for; return the completion of the write."""
     while True:
         for piece in queue.split_data(r2t, data[r2t.offset : r2t.offset + r2t.length]):
@@ -54,7 +54,7 @@ def test_a_block_is_old_until_the_data_of_its_write_come(
     elif scratch.limits.outstanding < 2:
         pytest.skip("the queue takes one command only")
     old, new = write_blocks(queue, scratch, 1, 901), block_data(scratch.block_size, 902)
-    r2t = _pending(queue, scratch, new)
+    r2t = pending(queue, scratch, new)
     for turn in range(2):
         read = reader.submit(io.read(scratch.nsid, scratch.lba, 1), reads=scratch.block_size)
         try:
@@ -66,7 +66,7 @@ def test_a_block_is_old_until_the_data_of_its_write_come(
             f"2.1.4.2: read {turn + 1} of a block through {where}, while a write of it waits for its data, "
             "returns other data than the block has"
         )
-    completion = _complete(queue, r2t, new)
+    completion = complete(queue, r2t, new)
     assert completion.ok, f"NVM 3.3.6: the write ended with {status_name(completion.status)}"
     assert read_blocks(reader, scratch, 1) == new, "NVM 3.3.6: the block after its write"
 
@@ -79,7 +79,7 @@ def test_a_write_that_is_cut_off_leaves_no_part_of_a_block(
 ) -> None:
     """Half of a block's data is sent, and the connection closed: the block is all old, or all new."""
     old, new = write_blocks(queue, scratch, 1, 903), block_data(scratch.block_size, 904)
-    r2t = _pending(queue, scratch, new)
+    r2t = pending(queue, scratch, new)
     half = min(r2t.length, queue.icresp.maxh2cdata, scratch.block_size) // 2
     queue.send(H2CData(r2t.cccid, r2t.ttag, 0, new[:half], last=False))
     queue.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from dataclasses import dataclass
 
 import pytest
 
@@ -166,12 +167,17 @@ def test_a_command_that_fails_ends_no_other(queue: Queue, scratch: Scratch) -> N
     )
 
 
-@pytest.mark.slow
-@pytest.mark.case(
-    "NVF-PAIR-KEEP-ALIVE", section="Base 3.9.5", kills=("pair-ends-keep-alive",), builds_on=("NVA-KA-02",)
-)
-def test_a_keep_alive_timeout_ends_one_controller(bench: Harness, session: ControllerSession) -> None:
-    """Of two controllers of a host, one is given up; the other one is used all the while."""
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """The session that is kept alive, and one of its host that was silent for more than ``kato`` ms."""
+
+    session: ControllerSession
+    silent: ControllerSession
+    kato: int
+
+
+def _keep_one_alive(bench: Harness, session: ControllerSession) -> _Kept:
+    """Let one of two controllers of a host be silent, while the other one is used; claim that it is there."""
     data = session.controller
     kato = max(1000, data["kas"] * 100)
     silent = bench.session(identity=session.identity, kato=kato, name="the silent admin queue")
@@ -186,5 +192,31 @@ def test_a_keep_alive_timeout_ends_one_controller(bench: Harness, session: Contr
             )
         assert done.ok, f"5.2.14: Keep Alive {number} is {status_name(done.status)}"
         if time.monotonic() > until:
-            break
+            return _Kept(session, silent, kato)
         time.sleep(kato / 4000)
+    raise AssertionError  # the loop has no other end
+
+
+@pytest.mark.slow
+@pytest.mark.case(
+    "NVF-PAIR-KEEP-ALIVE", section="Base 3.9.5", kills=("pair-ends-keep-alive",), builds_on=("NVA-KA-02",)
+)
+def test_a_keep_alive_timeout_ends_one_controller(bench: Harness, session: ControllerSession) -> None:
+    """Of two controllers of a host, one is given up; the other one is used all the while."""
+    kept = _keep_one_alive(bench, session)
+    assert kept.session.admin.run(admin.keep_alive()).ok, "3.9.5: the controller that was kept alive"
+
+
+@pytest.mark.slow
+@pytest.mark.case(
+    "NVF-PAIR-KEEP-ALIVE-OWN", section="Base 3.9.5", kills=("pair-keeps-alive",), builds_on=("NVA-KA-02",)
+)
+def test_a_keep_alive_of_one_controller_keeps_no_other_alive(
+    bench: Harness, session: ControllerSession
+) -> None:
+    kept = _keep_one_alive(bench, session)
+    ending = kept.silent.admin.wait_for_close(deadline=kept.kato / 4000)
+    assert ending.ended, (
+        f"3.9.5: controller {kept.silent.cntlid:#x} goes on without a Keep Alive, over its timeout of "
+        f"{kept.kato} ms; another controller of its host sent some: {ending}"
+    )
