@@ -8,9 +8,11 @@ import nvme_tcp_depth_mutants  # noqa: F401
 import nvme_tcp_edge_mutants  # noqa: F401
 import nvme_tcp_event_mutants  # noqa: F401
 import nvme_tcp_family_mutants  # noqa: F401
+import nvme_tcp_host_mutants  # noqa: F401
 import nvme_tcp_later_mutants  # noqa: F401
 import nvme_tcp_optional_mutants  # noqa: F401
 import nvme_tcp_pair_mutants  # noqa: F401
+import nvme_tcp_pending_mutants  # noqa: F401
 import nvme_tcp_property_mutants  # noqa: F401
 import nvme_tcp_rare_mutants  # noqa: F401
 import nvme_tcp_repeated_mutants  # noqa: F401

@@ -12,6 +12,7 @@ from nvme_namespace import Answer, CommandFailed, ControllerConfig
 from nvme_subsystem import Controller
 from nvme_tcp_server import NQN, Connection, Server
 
+from storagetest.plugin.conformance import entry
 from storagetest.wire.nvme.codes import Admin, Cns, Io, StatusCode
 from storagetest.wire.nvme.command import Command
 
@@ -332,3 +333,31 @@ def test_a_target_that_lets_hosts_in_again_is_used_again(
     after = list(outcomes.values())
     after = after[after.index("failed" if "failed" in after else "error") :]
     assert "passed" in after[after.index("skipped") :]
+
+
+def test_a_target_that_does_not_respond_to_connect_is_one_red_line(
+    run_suite: RunCases, monkeypatch: pytest.MonkeyPatch
+):
+    """Each entry of a skipped case takes one second, and after ``GIVE_UP`` seconds there is none."""
+    monkeypatch.setattr(entry, "GIVE_UP", 2.0)
+    connects = []
+
+    def silent(self, command, raw):
+        connects.append(command)
+        raise CommandFailed(StatusCode.INTERNAL_ERROR)
+
+    monkeypatch.setattr(Connection, "_connect", silent)
+    monkeypatch.setattr(Connection, "_refuse", lambda self, command, refused: None)
+    result, outcomes = run_suite("test_features.py", "test_admin.py", arguments=("-rs",))
+    assert len(red(outcomes)) == 1
+    assert set(outcomes.values()) <= {"failed", "error", "skipped"}
+    assert len(connects) < 8, "the target is entered for each case"
+    result.stdout.fnmatch_lines(["*Connect to nqn.*: *neither responded nor closed*"])
+
+
+def test_a_subsystem_that_does_not_exist_is_one_red_line(run_suite: RunCases, server: Server):
+    server.subsystem.nqn = "nqn.2024-01.example:another"
+    result, outcomes = run_suite("test_features.py", "test_admin.py", arguments=("-rs",))
+    assert len(red(outcomes)) == 1
+    assert set(outcomes.values()) <= {"failed", "error", "skipped"}
+    result.stdout.fnmatch_lines(["*it names SUBNQN: no such subsystem is here. Check `nqn`*"])

@@ -22,6 +22,9 @@ pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST",
 INVALID_NSID = 0xFFFFFFFE
 UNKNOWN_OPCODE = 0x7C
 
+SAME_CID = 0x1234
+"""CID of several commands, one after the other (chosen)."""
+
 
 def use(queue: Queue, scratch: Scratch) -> list[Cqe]:
     """Run commands that succeed: two writes, one by R2T, a read and Flush; return their completions."""
@@ -142,6 +145,41 @@ def test_a_cid_is_used_again_after_its_completion(queue: Queue, scratch: Scratch
     command = replace(io.flush(scratch.nsid), cid=5)
     for _ in range(3):
         assert queue.run(command).ok, "4.1.1: a CID is free when its command is complete"
+
+
+def _run_as(queue: Queue, command: Command, *, data: bytes = b"", reads: int = 0) -> bytes:
+    """Run ``command`` with the CID that the last one had, and return its data."""
+    done = queue.run(replace(command, cid=SAME_CID), data=data, reads=reads)
+    assert done.ok, f"4.1.1: a command of a CID that is free again ended with {status_name(done.status)}"
+    return done.data
+
+
+@pytest.mark.case("NVT-CID-AGAIN-WRITE", kills=("cid-write-cached",), builds_on=("NVT-CID-REUSED",))
+@pytest.mark.case(section="Base 4.1.1")
+def test_each_write_of_a_cid_is_carried_out(queue: Queue, scratch: Scratch) -> None:
+    """Two writes of the same blocks by one CID, next to each other, in the capsule and by R2T."""
+    size = scratch.block_size
+    for blocks in (1, scratch.blocks_of(queue.in_capsule_limit + 4096)):
+        command = io.write(scratch.nsid, scratch.lba, blocks)
+        for turn in range(2):
+            for seed in (70, 71):
+                data = block_data(blocks * size, seed + 2 * turn)
+                _run_as(queue, command, data=data)
+            found = queue.run(io.read(scratch.nsid, scratch.lba, blocks), reads=blocks * size)
+            assert found.data == data, (
+                f"4.1.1: two writes of {blocks} blocks by CID {SAME_CID:#x} succeeded; the second is lost"
+            )
+
+
+@pytest.mark.case("NVT-CID-AGAIN-READ", kills=("cid-read-cached",), builds_on=("NVT-CID-REUSED",))
+@pytest.mark.case(section="Base 4.1.1")
+def test_each_read_of_a_cid_is_carried_out(queue: Queue, scratch: Scratch) -> None:
+    """A block is read by one CID again and again, and written by others in between."""
+    for number in range(4):
+        data = block_data(scratch.block_size, 80 + number)
+        assert queue.run(io.write(scratch.nsid, scratch.lba, 1), data=data).ok
+        found = _run_as(queue, io.read(scratch.nsid, scratch.lba, 1), reads=scratch.block_size)
+        assert found == data, f"4.1.1: read {number + 1} of CID {SAME_CID:#x} returns old data"
 
 
 @pytest.mark.case("NVT-CQE-ADMIN-DIGEST", section="NVMe/TCP 3.6.2.7", kills=("io-resp-flags",))

@@ -49,6 +49,15 @@ class Entries:
     found: list[tuple[int, int]]
 
 
+def _found(session: ControllerSession, count: int) -> list[tuple[int, int]]:
+    """Return the Error Count and the Command ID of ``count`` entries, as they are there."""
+    raw = session.log_page(LogPage.ERROR, 64 * count, nsid=ALL_NAMESPACES)
+    return [
+        (int.from_bytes(raw[at : at + 8], "little"), int.from_bytes(raw[at + 10 : at + 12], "little"))
+        for at in range(0, len(raw), 64)
+    ]
+
+
 @pytest.fixture
 def entries(session: ControllerSession, queue: Queue, scratch: Scratch) -> Entries:
     """Let reads fail one after the other, and read the log; skip if it does not have them."""
@@ -60,11 +69,7 @@ def entries(session: ControllerSession, queue: Queue, scratch: Scratch) -> Entri
         if queue.wait(cid).ok:
             pytest.skip("a read past the end succeeds (NVB-READ-AT-END)")
         failed.append(cid)
-    raw = session.log_page(LogPage.ERROR, 64 * FAILURES, nsid=ALL_NAMESPACES)
-    found = [
-        (int.from_bytes(raw[at : at + 8], "little"), int.from_bytes(raw[at + 10 : at + 12], "little"))
-        for at in range(0, len(raw), 64)
-    ]
+    found = _found(session, FAILURES)
     if {cid for count, cid in found if count} != set(failed):
         pytest.skip("the controller does not log each read past the end")
     return Entries(failed, found)
@@ -76,6 +81,32 @@ def test_the_newest_entry_of_the_error_log_is_the_first(entries: Entries) -> Non
     assert cids == entries.failed[::-1], (
         f"5.2.12.1.2: the entries are of the commands {cids}; the most recent error is returned first, and "
         f"the commands failed in the order {entries.failed}"
+    )
+
+
+@pytest.mark.case("NVA-LOG-ERROR-FULL", kills=("error-log-not-turned",), builds_on=("NVA-LOG-ERROR-ORDER",))
+def test_a_full_error_log_has_the_newest_entries_in_their_order(
+    entries: Entries, session: ControllerSession, queue: Queue, scratch: Scratch
+) -> None:
+    """More reads fail than the log has entries; an entry may be lost, but the newest one is the first."""
+    room = session.controller["elpe"] + 1
+    failed = list(entries.failed)
+    for _ in range(room + FAILURES):
+        cid = queue.submit(io.read(scratch.nsid, scratch.end, 1), reads=scratch.block_size)
+        assert not queue.wait(cid).ok, "NVM 3.1: a read past the end"
+        failed.append(cid)
+    found = _found(session, room)
+    counts, cids = [count for count, _ in found if count], [cid for count, cid in found if count]
+    if not set(cids) <= set(failed):
+        pytest.skip("the log has errors of other commands, too")
+    assert counts == sorted(counts, reverse=True), (
+        f"5.2.12.1.2: the Error Counts of a full log are {counts}; the most recent error is returned first"
+    )
+    ages = [failed[::-1].index(cid) for cid in cids]
+    assert ages[:1] == [0], f"5.2.12.1.2: the first entry of a full log is not the newest error: {cids}"
+    assert ages == sorted(ages), (
+        f"5.2.12.1.2: the entries of a full log are of the commands {cids}; the newest errors are of "
+        f"{failed[::-1][:room]}"
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from storagetest.wire.nvme import admin
@@ -107,6 +109,31 @@ def test_an_event_is_cleared_by_a_read_without_rae(
     assert event >> 16 & 0xFF == LogPage.RESERVATION_NOTIFICATION, (
         f"5.2.2: the event after the first one was cleared is {event:#x}"
     )
+
+
+@pytest.mark.case("NVR-EVENT-LIMIT", kills=("event-lost-after-limit",), builds_on=("NVA-AER-02",))
+def test_an_event_is_reported_after_one_request_too_many(hosts: tuple[ReservingHost, ReservingHost]) -> None:
+    """A request over AERL is refused; the others are outstanding, and an event completes one of them."""
+    first, second = hosts
+    queue = second.session.admin
+    hold(first, SHARED)
+    allowed(second.register())
+    cids = [queue.submit(admin.async_event()) for _ in range(second.session.controller["aerl"] + 1)]
+    assert not queue.run(admin.async_event()).ok, "5.2.2: a request over AERL"
+    allowed(first.release(SHARED))
+    for _ in range(3):
+        done = queue.run(admin.get_features(Feature.NUMBER_OF_QUEUES))
+        assert done.ok, f"5.2.11: not {status_name(done.status)}"
+    until = time.monotonic() + queue.deadline
+    while all(queue.status_of(cid) is None for cid in cids):
+        assert time.monotonic() < until, (
+            f"5.2.2: no event completes any of {len(cids)} requests, after another one was refused "
+            "(Asynchronous Event Request Limit Exceeded)"
+        )
+        assert queue.run(admin.keep_alive()).ok, "5.2.14: Keep Alive"
+        time.sleep(queue.deadline / 50)
+    ended = [status_name(status) for cid in cids if (status := queue.status_of(cid))]
+    assert not ended, f"5.2.2: requests within AERL ended with {ended}"
 
 
 @pytest.mark.case("NVR-EVENT-ONE", kills=("event-completes-all",))

@@ -8,10 +8,15 @@ from storagetest.wire.nvme import admin
 from storagetest.wire.nvme.codes import Feature, status_name
 from storagetest.wire.nvme_tcp import ControllerSession
 
+from .test_feature_values import SAVE_AND_SELECT, set_feature
+
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 5.2.26")]
 
-SAVE_AND_SELECT = 1 << 4
-"""ONCS: Select of Get Features, and Save of Set Features (5.2.13.2.1)."""
+CAPABILITIES = 3
+"""Select of Get Features (5.2.11)."""
+
+SAVEABLE = 1
+"""Bit 0 of the capabilities of a feature (5.2.11)."""
 
 UNDER = 1 << 20
 """THSEL of Temperature Threshold: the under temperature threshold (5.2.26.1.3)."""
@@ -32,6 +37,40 @@ def test_a_reserved_select_is_an_error(session: ControllerSession, select: int) 
     assert not done.ok, (
         f"5.2.11: Get Features with the reserved SEL {select} returns {done.cqe.dw0:#x}; "
         "1.4.1.6: a reserved value is reported as an error"
+    )
+
+
+REFUSED = (
+    Feature.ARBITRATION,
+    Feature.TEMPERATURE_THRESHOLD,
+    Feature.ERROR_RECOVERY,
+    Feature.WRITE_ATOMICITY,
+    Feature.ASYNC_EVENT,
+    Feature.KATO,
+)
+"""Features whose value a case would save."""
+
+
+@pytest.mark.parametrize("fid", [
+    pytest.param(fid, marks=pytest.mark.case(f"NVA-FEAT-REFUSED-{fid:02X}H", kills=("refused-value-set",)))
+    for fid in REFUSED
+])  # fmt: skip
+@pytest.mark.case(builds_on=("NVA-FEAT-SAVE", "NVA-FEAT-CAPABLE"))
+def test_a_set_features_that_is_refused_sets_nothing(session: ControllerSession, fid: int) -> None:
+    """A feature that is not saveable is to be saved: the command is aborted, and the value stays."""
+    if not session.controller["oncs"] & SAVE_AND_SELECT:
+        pytest.skip("ONCS bit 4: Save of Set Features is not supported")
+    feature = set_feature(session, fid)
+    if feature.read(CAPABILITIES) & SAVEABLE:
+        pytest.skip(f"feature {fid:02x}h is saveable, so nothing is refused")
+    done = session.admin.run(admin.set_features(fid, feature.first, save=True, nsid=feature.nsid))
+    if done.ok:
+        pytest.skip(f"feature {fid:02x}h is not saveable, and is set with Save all the same (NVA-FEAT-SAVE)")
+    found = feature.read()
+    feature.set(feature.first)
+    assert found == feature.value, (
+        f"5.2.26: feature {fid:02x}h was set to {feature.value:#x}; it is {found:#x} after Set Features of "
+        f"{feature.first:#x} with Save ended with {status_name(done.status)}"
     )
 
 

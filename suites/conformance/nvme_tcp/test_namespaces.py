@@ -76,6 +76,24 @@ def test_identifiers_are_the_same_for_each_controller(session: ControllerSession
         assert names[0] == names[1] == names[2], f"4.1.5.1: the identifiers of NSID {nsid} change: {names}"
 
 
+@pytest.mark.case(
+    "NVA-ID-NS-IN-TURN", section="NVM 4.1.5.1", kills=("identify-stale",), builds_on=("NVA-ID-NS-03",)
+)
+def test_identify_returns_the_namespace_that_it_names_in_any_order(session: ControllerSession) -> None:
+    """Active and inactive namespaces in turn, on one queue: each has its own data, an inactive one zeroes."""
+    nn, active = session.controller["nn"], session.namespaces()
+    inactive = next((one for one in range(1, min(nn, 4096) + 1) if one not in active), None)
+    names = {nsid: (session.namespace(nsid).nguid, session.namespace(nsid).eui64) for nsid in active[:2]}
+    for nsid in (active[0], *active[:2][::-1], active[0]):
+        data = session.namespace(nsid)
+        assert (data.nguid, data.eui64) == names[nsid], f"4.1.5.1: Identify of NSID {nsid} is another's"
+        if inactive is not None:
+            found = session.namespace(inactive).raw
+            assert not any(found), (
+                f"4.1.5.1: NSID {inactive} is inactive; after {nsid} it is {found[:32].hex()}"
+            )
+
+
 @pytest.mark.case("NVA-ID-DESC-03", section="Base 3.2.1.5", kills=("nsid-not-checked",))
 def test_descriptors_of_an_invalid_nsid_are_refused(session: ControllerSession) -> None:
     done = session.admin.run(admin.identify(Cns.DESCRIPTORS, nsid=INVALID), reads=4096)

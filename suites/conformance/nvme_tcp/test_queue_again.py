@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from dataclasses import dataclass
 
 import pytest
 
@@ -101,6 +102,40 @@ def test_disconnect_ends_one_queue(session: ControllerSession, scratch: Scratch)
         assert done.ok, f"6.4: Flush on I/O queue {number} after Disconnect of 1: {status_name(done.status)}"
 
 
+@pytest.mark.case(
+    "NVF-DISCONNECT-AGAIN",
+    section="Base 6.4",
+    kills=("disconnect-qid-kept",),
+    builds_on=("NVF-DISCONNECT-03",),
+)
+def test_a_queue_is_connected_again_while_others_are_there(
+    session: ControllerSession, scratch: Scratch
+) -> None:
+    """Each queue in turn is disconnected and connected again by its QID; all serve commands each time."""
+    if not session.controller["ofcs"] & 1:
+        pytest.skip("OFCS: Disconnect is not supported")
+    session.io_queue()
+    queues = {1: session.io_queues[0]}
+    for qid in range(2, min(OTHERS + 1, session.io_queues_granted) + 1):
+        queues[qid] = session.io_queue(qid=qid)
+    if len(queues) < 2:
+        pytest.skip("the controller grants one I/O queue")
+    for qid, ended in list(queues.items()):
+        assert ended.run(fabrics.disconnect()).ok, f"6.4: Disconnect of I/O queue {qid}"
+        ended.wait_for_close(deadline=NOTICED)
+        ended.close()
+        try:
+            queues[qid] = session.io_queue(qid=qid)
+        except RemoteProtocolError as error:
+            pytest.fail(
+                f"6.4: QID {qid} is not connected again after its Disconnect, while {len(queues) - 1} other "
+                f"I/O queues are there: {error}"
+            )
+        for other, queue in queues.items():
+            done = queue.run(io.flush(scratch.nsid))
+            assert done.ok, f"6.4: Flush on I/O queue {other} is {status_name(done.status)}"
+
+
 @pytest.mark.case("NVF-CONNECT-LAST", section="Base 5.2.26.2.1", kills=("last-queue-refused",))
 def test_the_last_of_the_granted_queues_is_connected(session: ControllerSession, scratch: Scratch) -> None:
     first = session.io_queue()
@@ -132,12 +167,17 @@ def test_a_command_that_fails_ends_no_other(queue: Queue, scratch: Scratch) -> N
     )
 
 
-@pytest.mark.slow
-@pytest.mark.case(
-    "NVF-PAIR-KEEP-ALIVE", section="Base 3.9.5", kills=("pair-ends-keep-alive",), builds_on=("NVA-KA-02",)
-)
-def test_a_keep_alive_timeout_ends_one_controller(bench: Harness, session: ControllerSession) -> None:
-    """Of two controllers of a host, one is given up; the other one is used all the while."""
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """The session that is kept alive, and one of its host that was silent for more than ``kato`` ms."""
+
+    session: ControllerSession
+    silent: ControllerSession
+    kato: int
+
+
+def _keep_one_alive(bench: Harness, session: ControllerSession) -> _Kept:
+    """Let one of two controllers of a host be silent, while the other one is used; claim that it is there."""
     data = session.controller
     kato = max(1000, data["kas"] * 100)
     silent = bench.session(identity=session.identity, kato=kato, name="the silent admin queue")
@@ -152,5 +192,31 @@ def test_a_keep_alive_timeout_ends_one_controller(bench: Harness, session: Contr
             )
         assert done.ok, f"5.2.14: Keep Alive {number} is {status_name(done.status)}"
         if time.monotonic() > until:
-            break
+            return _Kept(session, silent, kato)
         time.sleep(kato / 4000)
+    raise AssertionError  # the loop has no other end
+
+
+@pytest.mark.slow
+@pytest.mark.case(
+    "NVF-PAIR-KEEP-ALIVE", section="Base 3.9.5", kills=("pair-ends-keep-alive",), builds_on=("NVA-KA-02",)
+)
+def test_a_keep_alive_timeout_ends_one_controller(bench: Harness, session: ControllerSession) -> None:
+    """Of two controllers of a host, one is given up; the other one is used all the while."""
+    kept = _keep_one_alive(bench, session)
+    assert kept.session.admin.run(admin.keep_alive()).ok, "3.9.5: the controller that was kept alive"
+
+
+@pytest.mark.slow
+@pytest.mark.case(
+    "NVF-PAIR-KEEP-ALIVE-OWN", section="Base 3.9.5", kills=("pair-keeps-alive",), builds_on=("NVA-KA-02",)
+)
+def test_a_keep_alive_of_one_controller_keeps_no_other_alive(
+    bench: Harness, session: ControllerSession
+) -> None:
+    kept = _keep_one_alive(bench, session)
+    ending = kept.silent.admin.wait_for_close(deadline=kept.kato / 4000)
+    assert ending.ended, (
+        f"3.9.5: controller {kept.silent.cntlid:#x} goes on without a Keep Alive, over its timeout of "
+        f"{kept.kato} ms; another controller of its host sent some: {ending}"
+    )

@@ -14,6 +14,7 @@ from storagetest.wire.nvme_tcp.harness import Harness, refused
 from storagetest.wire.nvme_tcp.reservation_harness import (
     CLEAR,
     HOLDING,
+    PREEMPT,
     PREEMPT_ABORT,
     REPLACE,
     UNREGISTER,
@@ -86,6 +87,37 @@ def test_the_report_has_every_registrant(hosts: tuple[ReservingHost, ReservingHo
         left = third.register(UNREGISTER, current=third.key)
     allowed(left)
     assert sorted(one.key for one in hosts[0].report().registrants) == sorted(registered[:2])
+
+
+@pytest.mark.case(
+    "NVR-PREEMPT-SAME-KEY",
+    section="Base 8.1.24.7",
+    kills=("preempt-first-of-key",),
+    builds_on=("NVR-PREEMPT-04",),
+)
+def test_preempt_unregisters_every_registrant_of_the_key(
+    hosts: tuple[ReservingHost, ReservingHost], bench: Harness
+) -> None:
+    """Two hosts have registered one key; the holder, of another key, preempts it."""
+    first, second = hosts
+    session = bench.session(name="third host's admin queue")
+    third = ReservingHost(session, session.io_queue(), first.scratch, second.key)
+    hold(first, Rtype.WRITE_EXCLUSIVE)
+    try:
+        for host in (second, third):
+            allowed(host.register())
+        found = sorted(one.key for one in first.report().registrants)
+        assert found == sorted([first.key, second.key, second.key]), f"7.8: three registrants, not {found}"
+        allowed(first.acquire(Rtype.WRITE_EXCLUSIVE, PREEMPT, victim=second.key))
+        left = [one.key for one in first.report().registrants]
+        assert left == [first.key], (
+            f"8.1.24.7: registrants of the keys {[hex(key) for key in left]} are left after a Preempt of "
+            f"{second.key:#x}, which two hosts had"
+        )
+        for host in (second, third):
+            refused(host.register(REPLACE, current=host.key, new=0xD4), StatusCode.RESERVATION_CONFLICT)
+    finally:
+        third.register(UNREGISTER, current=third.key)
 
 
 @pytest.mark.case("NVR-GEN-06", kills=("generation-failed",))

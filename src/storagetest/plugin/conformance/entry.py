@@ -10,12 +10,16 @@ every case for the same cause. Rules:
    that closed it. If it succeeds, the target is closed no more, and the case is judged.
 3. Only a violation closes a target. A target that accepts no connection is that of
    :mod:`storagetest.plugin.conformance.crash_watch`.
-4. Each process has its own state. ``--st-judge-all`` judges every case, and enters no target twice.
+4. Entries into a closed target that fail take at most :data:`GIVE_UP` seconds together: a target that
+   answers nothing would hold up each skipped case. After that, the later cases are skipped at once.
+5. Each process has its own state. ``--st-judge-all`` judges every case, and enters no target twice.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import pytest
 
@@ -27,8 +31,20 @@ from storagetest.report.coverage import Level
 Enter = Callable[[], None]
 """Enters the target and leaves it. Raises :class:`RemoteProtocolError` for a violation by the target."""
 
-_CLOSED = pytest.StashKey[dict[str, str]]()
-"""By variant: the case that closed the target, and how."""
+GIVE_UP = 30.0
+"""Seconds that failed entries into one closed target take together (chosen)."""
+
+
+@dataclass
+class _Closed:
+    """A closed target: the case that closed it, and how; seconds that failed entries took since then."""
+
+    reason: str
+    waited: float = 0.0
+
+
+_CLOSED = pytest.StashKey[dict[str, _Closed]]()
+"""The closed targets, by variant."""
 
 
 def note_failure(item: pytest.Item, report: pytest.TestReport, subject: str, enter: Enter) -> None:
@@ -44,7 +60,7 @@ def note_failure(item: pytest.Item, report: pytest.TestReport, subject: str, ent
         return
     reason = _failure(enter)
     if reason is not None:
-        closed[variant] = f"{subject} failed after {item.name}: {reason}"
+        closed[variant] = _Closed(f"{subject} failed after {item.name}: {reason}")
         record_observation(item, f"{subject} failed after this case, too: {reason}")
 
 
@@ -52,13 +68,16 @@ def skip_if_closed(item: pytest.Item, enter: Enter) -> None:
     """Skip ``item`` if the target was closed by another case and still cannot be entered."""
     closed = item.config.stash.setdefault(_CLOSED, {})
     variant = item_variant(item) or ""
-    reason = closed.get(variant)
-    if reason is None:
+    target = closed.get(variant)
+    if target is None:
         return
-    if _failure(enter) is None:
-        del closed[variant]
-        return
-    pytest.skip(reason)
+    if target.waited < GIVE_UP:
+        began = time.monotonic()
+        if _failure(enter) is None:
+            del closed[variant]
+            return
+        target.waited += time.monotonic() - began
+    pytest.skip(target.reason)
 
 
 def _failure(enter: Enter) -> str | None:

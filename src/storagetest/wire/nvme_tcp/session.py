@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from storagetest.errors import RemoteProtocolError
 from storagetest.wire.nvme import admin, fabrics
-from storagetest.wire.nvme.codes import Cns, Feature, Property, status_name
+from storagetest.wire.nvme.codes import Cns, Feature, Property, StatusCode, status_name
 from storagetest.wire.nvme.limits import Limits
 from storagetest.wire.nvme.structures import (
     Cap,
@@ -26,7 +26,7 @@ from storagetest.wire.nvme.structures import (
 )
 from storagetest.wire.nvme_tcp.pdu import ICReq
 from storagetest.wire.nvme_tcp.queue import CommandResult, Queue
-from storagetest.wire.tcp import Connector, RecordedConnection
+from storagetest.wire.tcp import Connector, PeerClosed, RecordedConnection, ResponseTimeout
 
 CC_ENABLE = 0x00460001
 """CC (Base 3.1.4.5): EN, I/O completion entries of 2^4 bytes, submission entries of 2^6."""
@@ -155,8 +155,11 @@ class ControllerSession:
         identity = identity or Identity.fresh()
         queue = open_queue(endpoint, icreq, name=name, note=note)
         try:
-            result = connect_queue(queue, subnqn=endpoint.subnqn, identity=identity, kato=kato)
-            _require_success(result, f"Connect to {endpoint.subnqn}")
+            try:
+                result = connect_queue(queue, subnqn=endpoint.subnqn, identity=identity, kato=kato)
+            except (ResponseTimeout, PeerClosed) as error:
+                raise type(error)(f"Connect to {endpoint.subnqn}: {error}") from error
+            _require_success(result, f"Connect to {endpoint.subnqn}", _wrong_parameter(result))
             session = cls(endpoint, identity, queue, result.cqe.dw0 & 0xFFFF, note, icreq or ICReq())
             if enable:
                 session.enable()
@@ -310,7 +313,18 @@ class ControllerSession:
         self.close()
 
 
-def _require_success(result: CommandResult, command: str) -> CommandResult:
+SUBNQN = 1 << 16 | 256
+"""IATTR and IPO of a refused Connect: the parameter is SUBNQN, in its data (Base 6.3)."""
+
+
+def _wrong_parameter(result: CommandResult) -> str:
+    """Return what to do about a refused Connect, if its result names SUBNQN; else ""."""
+    if result.status != StatusCode.CONNECT_INVALID_PARAMETERS or result.cqe.dw0 & 0x1FFFF != SUBNQN:
+        return ""
+    return "; it names SUBNQN: no such subsystem is here. Check `nqn` and `port` in the targets file"
+
+
+def _require_success(result: CommandResult, command: str, advice: str = "") -> CommandResult:
     if not result.ok:
-        raise RemoteProtocolError(f"{command} was refused: {status_name(result.status)}")
+        raise RemoteProtocolError(f"{command} was refused: {status_name(result.status)}{advice}")
     return result
