@@ -1,7 +1,7 @@
 """A small iSCSI target with one logical unit in memory, written from RFC 7143, SPC and SBC.
 
 It makes the legal choices of a :class:`Choices`. It shares the codecs with the suite and nothing else. It has
-what its tests need: login without CHAP, NOP, Text refused, task management, logout, and the commands INQUIRY,
+what its tests need: login without CHAP, NOP, Text, task management, logout, and the commands INQUIRY,
 READ CAPACITY(16), TEST UNIT READY, READ and WRITE (10 and 16); if it is thin provisioned, those of
 ``iscsi_thin_unit.py``. One thread for each connection.
 """
@@ -133,6 +133,7 @@ class Connection:
     nop_tag: int = 0
     late: list[int] = field(default_factory=list)
     waiting: list[Any] = field(default_factory=list)
+    cut: bytes = b""  # text of requests with C, whose end has not come yet (6.2)
 
     def serve(self) -> None:
         stream = PduReceiver()
@@ -202,15 +203,19 @@ class Connection:
 
     def login(self, pdu: LoginRequest) -> None:
         self.exp_cmd_sn = pdu.cmd_sn
-        offered = parse_text(pdu.data)
+        if pdu.continues:
+            self.cut += pdu.data
+            self.send(LoginResponse(itt=pdu.itt, isid=pdu.isid, csg=pdu.csg))
+            return
+        offered, self.cut = parse_text(self.cut + pdu.data), b""
         own = OWN | ({"InitialR2T": "No", "ImmediateData": "Yes"} if self.choices.unsolicited else {})
         replies = [
             (name, negotiated_reply(KEYS[name], value, own[name])) for name, value in offered if name in own
         ]
-        self.max_burst = int(dict(replies).get("MaxBurstLength", "262144"))
-        self.first_burst = int(dict(replies).get("FirstBurstLength", "65536"))
+        self.max_burst = int(dict(replies).get("MaxBurstLength", self.max_burst))
+        self.first_burst = int(dict(replies).get("FirstBurstLength", self.first_burst))
         replies += [(name, "NotUnderstood") for name, _ in offered if name not in OWN and name not in KEYS]
-        self.max_recv = int(dict(offered).get("MaxRecvDataSegmentLength", "8192"))
+        self.max_recv = int(dict(offered).get("MaxRecvDataSegmentLength", self.max_recv))
         if ("SessionType", "Discovery") not in offered:
             replies.append(("TargetPortalGroupTag", "1"))
         final = pdu.transit and pdu.nsg == Stage.FULL_FEATURE
@@ -222,9 +227,14 @@ class Connection:
         )  # fmt: skip
 
     def text(self, pdu: TextRequest) -> None:
-        declared = dict(parse_text(pdu.data)).get("MaxRecvDataSegmentLength")
+        if pdu.continues:
+            self.cut += pdu.data
+            self.respond(TextResponse(itt=pdu.itt, final=False, ttt=pdu.itt))
+            return
+        asked, self.cut = dict(parse_text(self.cut + pdu.data)), b""
+        declared = asked.get("MaxRecvDataSegmentLength")
         self.max_recv = int(declared or self.max_recv)
-        own = []
+        own = [("TargetName", IQN)] if "SendTargets" in asked else []
         if declared and self.choices.mirrors:
             self.own_recv = int(declared)
             own = [("MaxRecvDataSegmentLength", declared)]
@@ -252,6 +262,9 @@ class Connection:
             self.fail(pdu, ScsiError(6, asc))
             return
         lba, blocks = struct.unpack_from(">xxQI" if opcode in (0x88, 0x8A) else ">xxIxH", pdu.cdb)
+        if opcode in (0x28, 0x2A, 0x88, 0x8A) and lba + blocks > BLOCKS:
+            self.fail(pdu, ScsiError(SenseKey.ILLEGAL_REQUEST, Asc.LBA_OUT_OF_RANGE))
+            return
         if opcode in (0x2A, 0x8A):
             self.receive(pdu, blocks * size, lba * size)
             return
@@ -360,7 +373,9 @@ class Connection:
                 return
 
     def data(self, pdu: DataOut) -> None:
-        write = self.writes[pdu.itt]
+        write = self.writes.get(pdu.itt)
+        if write is None:
+            return  # of a write that has failed
         write.data[pdu.buffer_offset : pdu.buffer_offset + len(pdu.data)] = pdu.data
         if not pdu.final:
             return

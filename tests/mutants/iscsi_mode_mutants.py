@@ -18,7 +18,7 @@ from iscsi_proxy_connection import Out, ProxyConnection, mutant
 from iscsi_rules import check, good
 
 from storagetest.wire.iscsi.encoding import Pdu
-from storagetest.wire.iscsi.pdu import DataIn, ScsiResponse
+from storagetest.wire.iscsi.pdu import DataIn, DataOut, ScsiCommand, ScsiResponse
 from storagetest.wire.scsi.sense import decode_sense
 
 ILLEGAL, INVALID_IN_LIST, INVALID_IN_CDB, NO_SAVING = 5, 0x2600, 0x2400, 0x3900
@@ -59,3 +59,28 @@ def mode_saved_sense(talk: ProxyConnection, pdu: Pdu) -> Out:
 def mode_sp_accepted(talk: ProxyConnection, pdu: Pdu) -> Out:
     block = talk.cdb(pdu)
     return good(pdu) if block[0] == MODE_SELECT and block[1] & 1 and _refused_by(pdu) else pdu
+
+
+def _notes_list(talk: ProxyConnection, pdu: Pdu) -> Pdu:
+    """Keep the first page of a MODE SELECT(6) list of several pages."""
+    if isinstance(pdu, (ScsiCommand, DataOut)) and talk.cdb(pdu)[0] == MODE_SELECT and len(pdu.data) > 6:
+        page = pdu.data[4 + pdu.data[3] :]
+        if len(page) > 2 + page[1]:
+            talk.memory["first"] = page[: 2 + page[1]]
+    return pdu
+
+
+@mutant(
+    "mode-select-half | SPC-4 MODE SELECT | a list whose second page is refused changes the first one",
+    request=_notes_list,
+    kind=KIND,
+)
+def mode_select_half(talk: ProxyConnection, pdu: Pdu) -> Out:
+    """MODE SENSE returns the page as if it had been changed."""
+    block, first = talk.cdb(pdu), talk.memory.get("first")
+    if not isinstance(pdu, DataIn) or block[0] != MODE_SENSE or block[2] >> 6 or first is None:
+        return pdu
+    at = 4 + pdu.data[3]
+    if pdu.data[at] & 0x3F != first[0]:
+        return pdu
+    return replace(pdu, data=pdu.data[: at + 1] + first[1:] + pdu.data[at + len(first) :])

@@ -68,7 +68,7 @@ def mutation_run() -> MutationRun:
         lambda _from_target: lambda data: [data],  # a talk cuts the stream itself: digests begin late
         modules={
             "chap": "test_chap.py",
-            "unsolicited": "test_sessions.py",
+            "unsolicited": "test_sessions.py test_steps.py",
             "thin": "test_scsi_optional.py test_sense_formats.py test_scsi_mode_masks.py "
             "test_scsi_provisioning.py",
         },

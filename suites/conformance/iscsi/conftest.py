@@ -31,7 +31,7 @@ from storagetest.wire.iscsi.ladder import PORT, make_decoder
 from storagetest.wire.iscsi.login import DEFAULT_OFFER, Credentials
 from storagetest.wire.iscsi.look import data_signature, good_data, vpd_page
 from storagetest.wire.iscsi.pdu import LoginRequest, LoginResponse
-from storagetest.wire.scsi.codes import PrIn
+from storagetest.wire.scsi.codes import Asc, PrIn, SenseKey
 from storagetest.wire.scsi.data import (
     BlockLimits,
     Capacity,
@@ -44,7 +44,7 @@ from storagetest.wire.scsi.data import (
     implementation,
     wwids,
 )
-from storagetest.wire.scsi.logical_unit import LogicalUnit, NoSenseData
+from storagetest.wire.scsi.logical_unit import LogicalUnit, NoSenseData, ScsiResult
 from storagetest.wire.scsi.undo import undo_reservations
 from storagetest.wire.tcp import PeerClosed, RecordedConnection
 
@@ -87,7 +87,7 @@ class Facts:
 
     def __init__(self, portal: Portal) -> None:
         self._portal = portal
-        login = self._look("the login", LogicalUnit.test_unit_ready)
+        login = self._look("the login", lambda unit: _use(portal, unit))
         self._implementation = self._look("standard INQUIRY data", _implementation, after=login)
         self._capacity = self._look("READ CAPACITY(16)", _capacity, after=login)
         self._pages = self._look(
@@ -193,7 +193,17 @@ def _in_a_session(portal: Portal, read: Callable[[LogicalUnit], T]) -> T:
 
 def _log_in(portal: Portal, deadline: float) -> None:
     """Log in, use the session, and log out."""
-    _in_a_session(replace(portal, deadline=deadline), LogicalUnit.test_unit_ready)
+    _in_a_session(replace(portal, deadline=deadline), lambda unit: _use(portal, unit))
+
+
+def _use(portal: Portal, unit: LogicalUnit) -> ScsiResult:
+    """Complete a command in the session. Raises AttachError if the target has no such logical unit."""
+    answer = unit.test_unit_ready()
+    if answer.check(SenseKey.ILLEGAL_REQUEST, Asc.LOGICAL_UNIT_NOT_SUPPORTED):
+        raise AttachError(
+            f"{portal.iqn} has no LUN {portal.lun}: {answer}. Correct `lun` in the targets file"
+        )
+    return answer
 
 
 def _implementation(unit: LogicalUnit) -> str:
@@ -383,7 +393,7 @@ def pytest_runtest_makereport(
     """After a failure, find out whether the target still completes a login."""
     report = yield
     portal = item.funcargs.get("portal")
-    if isinstance(portal, Portal) and "connections" in item.fixturenames:
+    if isinstance(portal, Portal):
         entry.note_failure(item, report, "the login", lambda: _log_in(portal, portal.deadline))
     return report
 

@@ -155,13 +155,19 @@ def test_key_names_are_case_sensitive(negotiate):
     assert answers.get("maxburstlength") == NOT_UNDERSTOOD
 
 
-@pytest.mark.case("ISC-KEY-44", section="RFC 7143 6.1", kills=("key-hexadecimal",))
-def test_a_number_may_be_hexadecimal(negotiate):
-    answers = negotiate(MaxBurstLength="0x10000")
+@pytest.mark.parametrize("number", [
+    pytest.param("0x10000", marks=pytest.mark.case("ISC-KEY-44", kills=("key-hexadecimal",))),
+    pytest.param("0xFA00", marks=pytest.mark.case("ISC-KEY-HEX-CAPITAL", kills=("hexadecimal-capital",))),
+    pytest.param("0XFa00", marks=pytest.mark.case("ISC-KEY-HEX-X", kills=("hexadecimal-capital",))),
+])  # fmt: skip
+@pytest.mark.case(section="RFC 7143 6.1", level="MUST")
+def test_a_number_may_be_hexadecimal(negotiate, number):
+    """The prefix and the digits are small letters or capital ones."""
+    answers = negotiate(MaxBurstLength=number, FirstBurstLength="512")
     assert answers is not None, "a hexadecimal number ended in a refused login"
     value = answers.get("MaxBurstLength")
-    assert value is not None, "MaxBurstLength=0x10000 was not answered"
-    assert 512 <= (numeric(value) or 0) <= 0x10000, f"MaxBurstLength=0x10000 was answered by {value}"
+    assert value is not None, f"MaxBurstLength={number} was not answered"
+    assert 512 <= (numeric(value) or 0) <= int(number, 16), f"MaxBurstLength={number} was answered by {value}"
 
 
 @pytest.mark.case("ISC-KEY-45", section="RFC 7143 13.14", kills=("first-burst-over-max",))
@@ -189,7 +195,8 @@ def test_no_key_is_answered_twice(session):
     assert sorted(set(names)) == sorted(names)
 
 
-@pytest.mark.case("ISC-KEY-SENDER", section="RFC 7143 13", kills=("initiator-key-sent",))
+# Section 13 states the senders of each key, and forbids the others by no keyword of RFC 2119.
+@pytest.mark.case("ISC-KEY-SENDER", section="RFC 7143 13", level="SHOULD", kills=("initiator-key-sent",))
 def test_the_target_sends_no_key_of_the_initiator(session):
     """Section 13 has the senders of each key; that of these is the initiator."""
     sent = {name for name, _ in session.replied} & {"InitiatorName", "InitiatorAlias", "SessionType"}

@@ -25,6 +25,9 @@ pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 714
 
 READY = cdb(TEST_UNIT_READY).ljust(16, b"\0")
 
+WINDOW = 4096
+"""Commands of a command window that a case fills, at most (chosen)."""
+
 
 def out_of_order(session: Initiator, itt: int, cmd_sn: int) -> ScsiCommand:
     """Send a command with a CmdSN that is not its turn; the session's own numbers stay."""
@@ -130,6 +133,25 @@ def test_a_whole_window_of_commands_is_answered(session):
     sent = [session.start(READY).itt for _ in range(min(window, 64))]
     assert sorted(pdu.itt for pdu in answers(session, len(sent))) == sorted(sent)
     assert not session.validator.violations, session.validator.violations_of()
+
+
+@pytest.mark.case("ISC-CMDSN-WHOLE", kills=("window-end-ignored",), builds_on=("ISC-CMDSN-10",))
+def test_the_last_command_of_the_window_is_answered(session):
+    """Every CmdSN up to MaxCmdSN is in the window: the commands are sent in one piece, before any answer."""
+    session.ping()
+    window = (session.numbers.max_cmd_sn - session.numbers.cmd_sn) % 2**32 + 1
+    if window > WINDOW:
+        pytest.skip(f"the window has {window} commands; the case sends {WINDOW} at most")
+    sent = [session.assign_numbers(ScsiCommand(lun=session.lun, cdb=READY)) for _ in range(window)]
+    for command in sent:
+        session.validator.sent(command)
+    session.send_raw(b"".join(command.encode() for command in sent))
+    missing = {command.itt for command in sent}
+    for pdu in session.responses(f"the response of each of the {window} commands in the window"):
+        assert pdu is not None, f"closed after {window - len(missing)} of {window} responses"
+        missing.discard(pdu.itt)
+        if not missing:
+            break
 
 
 @pytest.mark.case("ISC-CMDSN-11", kills=("exp-cmd-sn-back",))

@@ -78,12 +78,13 @@ def test_no_logical_unit_is_listed_twice(unit):
     assert not twice, f"REPORT LUNS lists LUN {', '.join(twice)} twice"
 
 
-# Reserved codes
+# Reserved codes. SPC: they are "set aside for future standardization", and a later standard may define them.
 
 
 @pytest.mark.case(
     "SCS-CODE-DESIGNATOR",
     section="SPC-4 Device Identification, ASSOCIATION",
+    level="SHOULD",
     kills=("designator-association",),
 )
 def test_no_designator_has_a_reserved_association(unit):
@@ -94,6 +95,7 @@ def test_no_designator_has_a_reserved_association(unit):
 @pytest.mark.case(
     "SCS-CODE-ROTATION",
     section="SBC-3 Block Device Characteristics, MEDIUM ROTATION RATE",
+    level="SHOULD",
     kills=("rotation-rate-reserved",),
 )
 def test_the_rotation_rate_is_no_reserved_one(unit):
@@ -105,6 +107,7 @@ def test_the_rotation_rate_is_no_reserved_one(unit):
 @pytest.mark.case(
     "SCS-CODE-PROVISIONING",
     section="SBC-3 Logical Block Provisioning, PROVISIONING TYPE",
+    level="SHOULD",
     kills=("provisioning-type-reserved",),
 )
 def test_the_provisioning_type_is_no_reserved_one(unit):

@@ -84,6 +84,42 @@ def test_the_well_known_logical_units_are_no_others(unit):
     assert not others, f"SELECT REPORT 01h lists LUN {others[0]}, which is no well-known logical unit"
 
 
+@pytest.mark.case(
+    "SCS-LUN-SAME", section="SPC-4 REPORT LUNS", kills=("luns-of-one",), builds_on=("SCS-LUN-01",)
+)
+def test_every_logical_unit_reports_the_same_list(unit):
+    """The list is that of the logical units of the I_T nexus, whichever of them reports it."""
+    listed = _listed(unit.luns())
+    for lun in sorted({0, *listed})[:8]:
+        session = unit.runner
+        done = session.command(c.cdb(c.REPORT_LUNS, allocation=4096), read=4096, lun=lun)
+        if done.status:
+            continue  # it is LUN 0 that has to answer (SCS-LUN-03)
+        found = set(decode_luns(done.data))
+        assert found == listed, (
+            f"LUN {lun:016x} reports {sorted(map(hex, found))}, and another unit {sorted(map(hex, listed))}"
+        )
+
+
+# Sense data
+
+
+@pytest.mark.parametrize("name", [
+    pytest.param("first", marks=pytest.mark.case("SCS-SENSE-LBA-FIRST", kills=("information-zero",))),
+    pytest.param("high", marks=pytest.mark.case("SCS-SENSE-LBA-HIGH", kills=("information-of-32-bits",))),
+])  # fmt: skip
+@pytest.mark.case(section="SBC-3 error reporting, SPC-4 sense data", level="MUST", builds_on=("SCS-RW-05",))
+def test_the_information_of_a_read_past_the_end_is_its_first_invalid_lba(unit, facts, name):
+    """If INFORMATION is valid: fixed format has 32 bits of it, so VALID is 0 for an LBA of more."""
+    lba = facts.capacity.blocks if name == "first" else (1 << 40) + facts.capacity.blocks
+    answer = unit.read(lba)
+    assert out_of_range(answer), answer
+    information = answer.sense.information
+    if information is None:
+        pytest.skip("INFORMATION is not valid")
+    assert information == lba, f"{answer}: INFORMATION is {information:#x}, and LBA {lba:#x} was read"
+
+
 # Addresses of 32 bits
 
 

@@ -11,6 +11,7 @@ from storagetest.polling import wait_until
 from storagetest.wire.iscsi.codes import TaskFunction, TaskResult
 from storagetest.wire.iscsi.validator import before
 from storagetest.wire.scsi import cdb as c
+from storagetest.wire.scsi.codes import ScsiStatus
 from storagetest.wire.scsi.logical_unit import LogicalUnit
 from storagetest.wire.scsi.reservation_harness import claim
 
@@ -90,6 +91,30 @@ def test_unsolicited_data_of_two_writes_at_once_are_both_written(connections, sc
         assert done.status == 0, f"a write with unsolicited data ended with status {done.status:#04x}"
     found = scratch.read_back(session, 16)
     assert found == b"".join(data), "unsolicited data of one of two outstanding writes are not on the unit"
+
+
+@pytest.mark.case(
+    "ISC-UNSOL-FAILED",
+    section="RFC 7143 4.2.5.2",
+    kills=("lost-after-unsolicited",),
+    builds_on=("ISC-UNSOL-10", "SCS-RW-06"),
+)
+def test_a_session_works_after_a_write_that_failed_while_its_data_came(connections, facts, scratch):
+    """A write past the end fails before its unsolicited data or after them: they disturb no other command."""
+    session = connections.prepared(scratch, InitialR2T="No", ImmediateData="No", FirstBurstLength="65536")
+    if session.parameters.initial_r2t:
+        pytest.skip("InitialR2T=Yes")
+    data = scratch.pattern(8, seed=505)
+    end = min(len(data), session.parameters.first_burst)
+    block = c.cdb(c.WRITE_16, lba=facts.capacity.blocks, blocks=8)
+    for _ in range(2):
+        failed = session.start(block, write=len(data), final=False)
+        session.send_data(failed, data, start=0, end=end)
+        assert session.finish(failed, data).status == ScsiStatus.CHECK_CONDITION
+        unit = LogicalUnit(session, block_size=scratch.block_size)
+        assert unit.read(scratch.lba).data == scratch.pattern(1), "a failed write disturbs a read"
+    assert unit.write(scratch.lba, data).good
+    assert unit.read(scratch.lba, 8).data == data, "after failed writes, a write's data are not read back"
 
 
 # RESERVE(6)

@@ -60,6 +60,16 @@ def end(
     return result(answered[0]), others
 
 
+def assert_response_comes(session: Initiator, command: ScsiCommand, came: list[Pdu]) -> None:
+    """Check that ``command`` has its response among ``came``, or gets it: a ping may overtake it."""
+    if any(isinstance(pdu, ScsiResponse) and pdu.itt == command.itt for pdu in came):
+        return
+    for pdu in session.responses("the response of a task that an abort found no more"):
+        assert pdu is not None, "closed without the response of a task that an abort found no more"
+        if isinstance(pdu, ScsiResponse) and pdu.itt == command.itt:
+            return
+
+
 def abort(command: ScsiCommand) -> TaskRequest:
     """Return the request that aborts ``command``."""
     return TaskRequest(
@@ -90,13 +100,12 @@ def test_abort_of_an_absent_task_reports_its_absence(session):
 def test_abort_task_ends_a_write_that_waits_for_data(connections, scratch):
     session, command, r2t = waiting_write(connections, scratch)
     result, others = end(session, command, r2t, abort(command))
+    if result == "TASK_DOES_NOT_EXIST":  # it ended before it could be aborted: then its response comes
+        assert_response_comes(session, command, others)
+        return
+    assert result == "COMPLETE", result
     after = session.probe_alive()
-    answered = [pdu for pdu in (*others, *after.pdus) if pdu.itt == command.itt]
-    if result == "TASK_DOES_NOT_EXIST":  # it ended before it could be aborted: then its response came
-        assert answered, "the task does not exist, and never ended"
-    else:
-        assert result == "COMPLETE", result
-        assert not any(pdu in answered for pdu in after.pdus), f"the aborted task answers: {after}"
+    assert not any(pdu.itt == command.itt for pdu in after.pdus), f"the aborted task answers: {after}"
 
 
 @pytest.mark.case("ISC-TMF-03", section="RFC 7143 11.6.1 b, 7.11", no_mutant_reason=LIO_DEVIATES)
@@ -349,3 +358,22 @@ def test_a_session_works_after_its_task_was_aborted(connections, scratch):
     written = unit.write(at, data)
     assert written.good, f"after ABORT TASK: {written}"
     assert unit.read(at, 4).data == data, "after ABORT TASK, another write's data are not read back"
+
+
+@pytest.mark.case(
+    "ISC-TMF-TAG",
+    section="RFC 7143 11.2.1.8, 11.6.1",
+    kills=("tag-of-aborted-kept",),
+    builds_on=("ISC-TMF-02",),
+)
+def test_the_tag_of_an_aborted_task_can_be_used_again(connections, scratch):
+    """After the response of the function or of the task, the tag is that of no task that is outstanding."""
+    session, command, r2t = waiting_write(connections, scratch)
+    result, others = end(session, command, r2t, abort(command))
+    if result != "COMPLETE":  # its response is not to be taken for that of the next command
+        assert_response_comes(session, command, others)
+    again = session.send(ScsiCommand(itt=command.itt, lun=session.lun, cdb=READY))
+    for pdu in session.responses("the response of a command with the tag of an aborted task"):
+        assert pdu is not None, "closed without the response of a command with the tag of an aborted task"
+        if isinstance(pdu, ScsiResponse) and pdu.itt == again.itt:
+            break

@@ -4,12 +4,11 @@ Each wire case begins with a step such as a login. A target that refuses or drop
 every case for the same cause. Rules:
 
 1. After a case whose failure makes the run red, the suite enters the target once more, as its first look
-   did. If the target violates its protocol there too, the case gets an observation, and the target is
-   *closed*.
+   did. If that fails too, the case gets an observation, and the target is *closed*.
 2. A later case on a closed target enters it first. If that fails, the case is skipped because of the case
    that closed it. If it succeeds, the target is closed no more, and the case is judged.
-3. Only a violation closes a target. A target that accepts no connection is that of
-   :mod:`storagetest.plugin.conformance.crash_watch`.
+3. A violation closes a target, and so does an :class:`AttachError`: it lacks what the targets file names. A
+   target that accepts no connection is that of :mod:`storagetest.plugin.conformance.crash_watch`.
 4. Entries into a closed target that fail take at most :data:`GIVE_UP` seconds together: a target that
    answers nothing would hold up each skipped case. After that, the later cases are skipped at once.
 5. Each process has its own state. ``--st-judge-all`` judges every case, and enters no target twice.
@@ -23,13 +22,14 @@ from dataclasses import dataclass
 
 import pytest
 
-from storagetest.errors import RemoteProtocolError, TargetDead
+from storagetest.errors import AttachError, RemoteProtocolError, TargetDead
 from storagetest.plugin.conformance.cases import case_of, record_observation
 from storagetest.plugin.items import item_variant
 from storagetest.report.coverage import Level
 
 Enter = Callable[[], None]
-"""Enters the target and leaves it. Raises :class:`RemoteProtocolError` for a violation by the target."""
+"""Enters the target and leaves it. Raises :class:`RemoteProtocolError` for a violation by the target, and
+:class:`AttachError` if it lacks what the targets file names."""
 
 GIVE_UP = 30.0
 """Seconds that failed entries into one closed target take together (chosen)."""
@@ -86,6 +86,6 @@ def _failure(enter: Enter) -> str | None:
         enter()
     except TargetDead:
         return None  # rule 3
-    except RemoteProtocolError as error:
+    except (RemoteProtocolError, AttachError) as error:
         return str(error).partition("\n")[0] or type(error).__name__
     return None
