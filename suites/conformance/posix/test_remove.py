@@ -265,7 +265,7 @@ def test_directory_whose_many_entries_are_gone_is_removed(client_dir):
     directory.mkdir()
     other.mkdir()
     for number in range(60):
-        os.mknod(directory / f"file{number}")
+        make_file(directory / f"file{number}")
     for number in range(5):
         (directory / f"directory{number}").mkdir()
     for number in range(60):
