@@ -21,8 +21,6 @@ exchange = "rename(2): RENAME_EXCHANGE"
 
 USER, GROUP = 1001, 4242
 """A user, and a group that no process of a case has (chosen)."""
-PRIVATE = ("st_mode", "st_uid", "st_gid", "st_size", "st_mtime_ns", "st_ctime_ns")
-"""What one file has apart from another (sys/stat.h)."""
 
 
 def unnamed(directory, mode):
@@ -43,6 +41,12 @@ def set_group_id_directory(path):
     if not os.stat(path).st_mode & stat.S_ISGID:
         skip("directories keep no set-group-ID bit: PSX-CHMOD-2755 tests whether that is legal")
     return path
+
+
+def owner_and_mode(path):
+    """Return user, group and mode, the latter as octal digits."""
+    one = os.stat(path)
+    return one.st_uid, one.st_gid, f"{stat.S_IMODE(one.st_mode):o}"
 
 
 @pytest.mark.case(
@@ -161,6 +165,31 @@ def test_exchange_of_a_directory_and_a_file_moves_a_link_of_the_parents(client_d
 
 
 @pytest.mark.case(
+    "PSX-REPLACED-DIRECTORY-NLINK",
+    section="POSIX.1-2024 <sys/stat.h>: st_nlink; rename(): DESCRIPTION",
+    level="SHOULD",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-RENAME-EMPTY-DIRECTORY", "PSX-KEPT-DIRECTORY-NLINK"),
+    kills=("replaced-directory-stays-counted",),
+)
+def test_directory_that_is_replaced_is_no_link_of_its_parent(client_dir):
+    """If mkdir() raises the parent's link count, a directory in the place of another one is counted once."""
+    (client_dir / "a").mkdir()
+    empty = os.stat(client_dir / "a").st_nlink
+    (client_dir / "a" / "d").mkdir()
+    counted = os.stat(client_dir / "a").st_nlink
+    if counted == empty:
+        record_observation(f"a directory has {empty} link(s), whatever is in it")
+    for parent in (client_dir, client_dir / "a"):
+        (parent / "e").mkdir()
+        try:
+            os.rename(parent / "e", client_dir / "a" / "d")
+        except OSError as error:
+            skip(f"an empty directory is not replaced here ({error.strerror}): PSX-RENAME-EMPTY-DIRECTORY")
+        found = os.stat(client_dir / "a").st_nlink
+        assert found == counted, f"{found} links instead of {counted} after rename() over an empty directory"
+
+
+@pytest.mark.case(
     "PSX-PLACED-GROUP",
     section="POSIX.1-2024 rename(), link(): DESCRIPTION",
     kills=("linked-gets-group", "moved-gets-group"),
@@ -171,20 +200,19 @@ def test_file_that_is_moved_or_linked_keeps_its_group(client_dir):
     for name in ("moved", "linked"):
         os.chown(make_file(client_dir / name, mode=0o640), USER, USER)
     (client_dir / "moved directory").mkdir(0o755)
-    os.rename(client_dir / "moved", directory / "moved")
-    os.rename(client_dir / "moved directory", directory / "moved directory")
-    wanted = {"moved": (USER, USER, 0o640), "moved directory": (os.geteuid(), os.getegid(), 0o755)}
+    wanted = {name: owner_and_mode(client_dir / name) for name in ("moved", "moved directory", "linked")}
+    for name in ("moved", "moved directory"):
+        os.rename(client_dir / name, directory / name)
     try:
         os.link(client_dir / "linked", directory / "linked")
-        wanted["linked"] = (USER, USER, 0o640)
     except OSError as error:
         if error.errno not in (errno.EOPNOTSUPP, errno.EPERM, errno.ENOSYS):
             raise
         record_observation(f"no hard links: {error.strerror}")
+        del wanted["linked"]
     for name, was in wanted.items():
-        one = os.stat(directory / name)
-        found = one.st_uid, one.st_gid, one.st_mode & 0o7777
-        assert found == was, f"{name}: user, group, mode are {found[0]}, {found[1]}, {found[2]:o}"
+        found = owner_and_mode(directory / name)
+        assert found == was, f"user, group and mode of {name} are {found} instead of {was}"
 
 
 @pytest.mark.case(
@@ -255,7 +283,7 @@ def test_mode_of_a_file_of_each_kind_is_changed(client_dir):
     ],
 )
 @pytest.mark.case(
-    section="POSIX.1-2024 ftruncate(), write(), fchmod(), futimens(): DESCRIPTION",
+    section="POSIX.1-2024 ftruncate(), write(), futimens(): DESCRIPTION",
     kills=("descriptor-cuts-by-name",),
 )
 def test_descriptor_is_of_its_file_when_another_has_its_name(client_dir, how):
@@ -270,16 +298,17 @@ def test_descriptor_is_of_its_file_when_another_has_its_name(client_dir, how):
         before = os.stat(make_file(path, b"the second file", 0o644))
         os.ftruncate(descriptor, 9)
         os.pwrite(descriptor, b"FIRST", 4)
-        os.fchmod(descriptor, 0o751)
         os.utime(descriptor, (10**9, 10**9))
         os.fsync(descriptor)
         one = os.fstat(descriptor)
-        found = one.st_size, one.st_mode & 0o777, one.st_mtime
-        assert found == (9, 0o751, 10**9), "size, mode and mtime of the first file, set by its descriptor"
+        found = one.st_size, one.st_mtime
+        assert found == (9, 10**9), "size and mtime of the first file, set by its descriptor"
         assert os.pread(descriptor, 20, 0) == b"the FIRST"
         assert path.read_bytes() == b"the second file", f"after {how}() of the first file"
         after = os.stat(path)
-        for name in PRIVATE:
-            assert getattr(after, name) == getattr(before, name), f"{name} of the second file"
+        assert after.st_ino == before.st_ino, "serial number of the second file"
+        assert after.st_mtime > 10**9, (
+            "mtime of the second file is what was set by the first one's descriptor"
+        )
     if how == "rename":
         assert moved.read_bytes() == b"the FIRST"
