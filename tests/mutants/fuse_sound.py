@@ -125,8 +125,9 @@ class SillyRename(PassThrough):
         return True
 
     def open(self, call: Call, node: int, flags: int) -> Opened:
+        opened = super().open(call, node, flags)
         self._open()[node] = self._open().get(node, 0) + 1
-        return super().open(call, node, flags)
+        return opened
 
     def create(self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int) -> Created:
         node, opened = super().create(call, parent, name, flags, mode, umask)

@@ -28,6 +28,7 @@ for _area in (
     "pair",
     "queue",
     "permission",
+    "placed",
     "range",
     "rare",
     "refused",

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import threading
 import time
 from functools import partial
 from pathlib import Path
 
 from fuse_locks import Locking
-from fuse_protocol import Call, Created, Later
+from fuse_passthrough import Attributes
+from fuse_protocol import Call, Created, Later, Opened
 from posix_rules import asked_by
 from posix_rules import mutant as enter
 from shared_believed_mutants import MUTANTS as BELIEVED
@@ -144,3 +146,75 @@ class TwoMappedCloseKeepsBack(Kept):
         for offset, data in self.__dict__.setdefault("back", {}).pop(handle, ()):
             os.pwrite(handle, data, offset)
         super().fsync(call, node, handle, data_only=data_only)
+
+
+@apart(
+    "two-size-only-grows | RFC 7530 10.6 | a size that is less than one that this client knew is not believed"
+)
+class TwoSizeOnlyGrows(Kept):
+    def getattr(self, call: Call, node: int, handle: int | None) -> Attributes:
+        found = super().getattr(call, node, handle)
+        if stat.S_ISREG(found.mode):
+            sizes = self.sizes()
+            found.size = sizes[node] = max(found.size, sizes.get(node, 0))
+        return found
+
+    def truncate(self, call: Call, node: int, handle: int | None, size: int) -> None:
+        super().truncate(call, node, handle, size)
+        self.sizes().pop(node, None)
+
+    def open(self, call: Call, node: int, flags: int) -> Opened:
+        if flags & os.O_TRUNC:
+            self.sizes().pop(node, None)
+        return super().open(call, node, flags)
+
+    def sizes(self) -> dict[int, int]:
+        known: dict[int, int] = self.__dict__.setdefault("known", {})
+        return known
+
+
+@apart(
+    "two-open-file-keeps-name | RFC 7530 10.8 | a name is that of the file that this client has open by it"
+)
+class TwoOpenFileKeepsName(Kept):
+    def lookup(self, call: Call, parent: int, name: bytes) -> int:
+        known: dict[tuple[int, bytes], int] = self.__dict__.setdefault("known", {})
+        node = known.get((parent, name), 0)
+        if self.count().get(node, 0) > 0:
+            self.nodes[node].count += 1
+            return node
+        known[parent, name] = super().lookup(call, parent, name)
+        return known[parent, name]
+
+    def open(self, call: Call, node: int, flags: int) -> Opened:
+        self.count()[node] = self.count().get(node, 0) + 1
+        return super().open(call, node, flags)
+
+    def flush(self, call: Call, node: int, handle: int, owner: int) -> None:
+        super().flush(call, node, handle, owner)
+        if node in self.count():
+            self.count()[node] -= 1
+
+    def count(self) -> dict[int, int]:
+        """Return how often each file is open."""
+        counts: dict[int, int] = self.__dict__.setdefault("counts", {})
+        return counts
+
+
+@apart("two-open-directory-time-old | RFC 7530 10.6 | attributes of a directory stay while it is open here")
+class TwoOpenDirectoryTimeOld(Kept):
+    def opendir(self, call: Call, node: int) -> Opened:
+        opened = super().opendir(call, node)
+        self.known()[node] = self.getattr(call, node, None)
+        return opened
+
+    def releasedir(self, call: Call, node: int, handle: int) -> None:
+        super().releasedir(call, node, handle)
+        self.known().pop(node, None)
+
+    def getattr(self, call: Call, node: int, handle: int | None) -> Attributes:
+        return self.known().get(node) or super().getattr(call, node, handle)
+
+    def known(self) -> dict[int, Attributes]:
+        attributes: dict[int, Attributes] = self.__dict__.setdefault("attributes", {})
+        return attributes

@@ -21,13 +21,14 @@ SOUND = {
         "test_kinds",
         "test_refused",
         "test_lock_lifetimes",
+        "test_placed",
     ),
     "NoLinksByPermission": ("test_link", "test_remove", "test_rename", "test_create", "test_path_errors"),
     "ShortNames": ("test_names", "test_directories", "test_path_errors", "test_listings"),
     "NoHoles": ("test_sparse", "test_data"),
     "Small": ("test_data", "test_sparse"),
     "DirectRefused": ("test_direct",),
-    "SillyRename": ("test_sequences", "test_lock_lifetimes"),
+    "SillyRename": ("test_sequences", "test_lock_lifetimes", "test_placed"),
 }
 """Class of :mod:`fuse_sound` → the modules of the suite that its choice concerns."""
 

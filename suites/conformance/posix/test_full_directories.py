@@ -54,8 +54,9 @@ def test_large_directory_is_listed_at_each_point_of_its_life(client_dir):
     moved = client_dir / "other" / "moved"
     os.rename(client_dir / "renamed", moved)
     assert_listed(moved, names, "after a move to another directory")
-    for name in names:
-        os.unlink(moved / name)
+    with open_fd(moved, os.O_RDONLY) as place:
+        for name in names:
+            os.unlink(name, dir_fd=place)
     assert_listed(moved, [], "after all were removed")
     names = fill(moved, "second")
     assert_listed(moved, names, "when the emptied directory was filled again")
@@ -76,8 +77,9 @@ def test_serial_numbers_of_many_files_are_distinct(client_dir):
     with os.scandir(client_dir / "d") as entries:
         listed = {entry.name: entry.inode() for entry in entries}
     numbers: dict[tuple[int, int], str] = {}
-    for name, number in listed.items():
-        one = os.stat(client_dir / "d" / name)
-        assert number == one.st_ino, f"{name}: d_ino is {number}, and st_ino {one.st_ino}"
-        other = numbers.setdefault((one.st_dev, one.st_ino), name)
-        assert other == name, f"{other} and {name} have the same number, {one.st_ino}"
+    with open_fd(client_dir / "d", os.O_RDONLY) as place:
+        for name, number in listed.items():
+            one = os.stat(name, dir_fd=place)
+            assert number == one.st_ino, f"{name}: d_ino is {number}, and st_ino {one.st_ino}"
+            other = numbers.setdefault((one.st_dev, one.st_ino), name)
+            assert other == name, f"{other} and {name} have the same number, {one.st_ino}"

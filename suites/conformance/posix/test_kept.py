@@ -332,9 +332,9 @@ def test_directory_of_1100_entries(client_dir):
         name = names.pop(place)
         os.unlink(client_dir / "d" / name)
         assert sorted(os.listdir(client_dir / "d")) == names, f"after unlink() of {name}"
-    with os.scandir(client_dir / "d") as entries:
+    with os.scandir(client_dir / "d") as entries, open_fd(client_dir / "d", os.O_RDONLY) as directory:
         for entry in entries:
-            os.unlink(entry.path)
+            os.unlink(entry.name, dir_fd=directory)
     left = os.listdir(client_dir / "d")
     assert left == [], f"{len(left)} entries are not read in a listing that removes each: {sorted(left)[:5]}"
 

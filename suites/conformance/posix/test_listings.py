@@ -8,6 +8,7 @@ import os
 import random
 import struct
 import time
+from collections import Counter
 from contextlib import suppress
 
 import pytest
@@ -141,7 +142,8 @@ class Stream:
         found = set(self.seen)
         lost = self.names - self.changed - found
         assert not lost, f"{len(lost)} names are not returned, {sorted(lost)[:3]}: {history}"
-        double = [name for name in found - self.changed if self.seen.count(name) > 1]
+        times = Counter(self.seen)
+        double = [name for name in found - self.changed if times[name] > 1]
         assert not double, f"{len(double)} names are returned twice, {sorted(double)[:3]}: {history}"
         extra = found - self.names - self.changed
         assert not extra, f"{sorted(extra)[:3]} do not exist, or no more at the rewind: {history}"

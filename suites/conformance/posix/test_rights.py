@@ -63,6 +63,36 @@ def test_writer_who_is_not_the_owner_sets_the_times_to_now(client_dir):
     assert min(found.st_atime, found.st_mtime) > 1_000_000_000
 
 
+@pytest.mark.case(
+    "PSX-RIGHTS-TRUNCATE", section="POSIX.1-2024 truncate(): DESCRIPTION", kills=("truncate-by-owner-only",)
+)
+def test_writer_who_is_not_the_owner_sets_the_size(client_dir):
+    """truncate() requires write permission for the file, of others as of the group, and not its ownership."""
+    for name, mode, groups in (("other", 0o606, ()), ("group", 0o660, (USER + 2,))):
+        os.chown(make_file(client_dir / name, b"content", mode), USER + 1, USER + 2)
+        with run_as_user(USER, USER, *groups):
+            os.truncate(client_dir / name, 3)
+            os.truncate(client_dir / name, 5)
+        assert (client_dir / name).read_bytes() == b"con\0\0", f"truncate() by a writer, mode {mode:o}"
+
+
+@pytest.mark.case(
+    "PSX-RIGHTS-READ-ONLY",
+    section="POSIX.1-2024 unlink(), rename(): DESCRIPTION",
+    kills=("others-read-only-kept",),
+)
+def test_read_only_file_of_another_user_is_replaced_and_removed(client_dir):
+    """Write permission for the directory is enough, if it has no sticky bit."""
+    client_dir.chmod(0o777)
+    for name in ("removed", "replaced"):
+        make_file(client_dir / name, mode=0o400)
+    with run_as_user(USER, USER):
+        os.unlink(client_dir / "removed")
+        os.rename(make_file(client_dir / "mine", b"mine"), client_dir / "replaced")
+    assert os.listdir(client_dir) == ["replaced"]
+    assert (client_dir / "replaced").read_bytes() == b"mine"
+
+
 @pytest.mark.case("PSX-RIGHTS-OTHERS-OPEN", kills=("opened-once-readable",))
 def test_open_by_one_user_gives_nothing_to_another(client_dir):
     """Access is granted to the process that asks, whatever others have opened or read before."""

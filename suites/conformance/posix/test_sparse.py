@@ -87,6 +87,20 @@ def test_seek_data_finds_cached_data(client_dir):
         assert os.lseek(descriptor, 2 * MIB, os.SEEK_HOLE) >= 2 * MIB + 4096
 
 
+@pytest.mark.case("PSX-SEEK-LAST-BYTES", kills=("seek-misses-last-bytes",))
+def test_few_bytes_behind_a_hole_are_found(client_dir):
+    """SEEK_DATA finds the last bytes of a file, also if they do not fill a block, and all up to the end."""
+    for size in (1, 100, PAGE + 1):
+        with open_fd(client_dir / f"f{size}", os.O_CREAT | os.O_RDWR) as descriptor:
+            os.pwrite(descriptor, b"x" * size, MIB)
+            found = next_data(descriptor, 0)
+            assert found is not None, f"SEEK_DATA finds none of {size} bytes behind a hole of 1 MiB"
+            assert found <= MIB, f"SEEK_DATA finds {found}: {size} bytes begin at {MIB}"
+            last = MIB + size - 1
+            assert next_data(descriptor, last) == last, f"SEEK_DATA at the last of {size} bytes"
+            assert os.lseek(descriptor, MIB, os.SEEK_HOLE) == last + 1, f"SEEK_HOLE in the last {size} bytes"
+
+
 @pytest.mark.case("PSX-SEEK-INSIDE", kills=("seek-hole-leaves-hole", "seek-data-late-in-hole"))
 def test_positions_inside_holes_and_data_agree_with_their_borders(client_dir):
     """SEEK_HOLE inside a hole, and SEEK_DATA inside data, find the offset itself; else the next border.

@@ -7,7 +7,7 @@ that cached data are revalidated after an OPEN, and that modified data are flush
 
 from __future__ import annotations
 
-from errno import ENXIO
+from errno import EACCES, EBUSY, ENXIO, EPERM, ETXTBSY
 from os import O_APPEND, O_CREAT, O_RDWR, O_WRONLY, SEEK_DATA, SEEK_HOLE
 
 import pytest
@@ -113,6 +113,19 @@ def test_open_refreshes_the_size(a, b, crossed_wire):
     assert b.fstat(fd).size == 3000
 
 
+@pytest.mark.case("SHR-CTO-25", section="RFC 7530 10.6", kills=("two-size-only-grows",))
+def test_open_refreshes_a_size_that_is_smaller_now(a, b, crossed_wire):
+    """fstat() after an open returns the size to which the other client cut the file, each time."""
+    a.write_file("f", b"x" * 9000)
+    assert b.stat("f").size == 9000
+    for size in (5000, 10):
+        with crossed_wire(a, "change"):
+            a.truncate("f", size)
+        fd = b.open("f")
+        assert b.fstat(fd).size == size
+        b.close(fd)
+
+
 @pytest.mark.case("SHR-CTO-11", section="RFC 7530 10.6", kills=("attributes-never-expire", "two-mode-old"))
 def test_open_refreshes_the_mode(a, b, crossed_wire, at_once):
     """fstat() after an open returns the new mode."""
@@ -145,6 +158,24 @@ def test_open_finds_the_file_that_was_renamed_over_the_name(a, b, crossed_wire):
     a.write_file("new", b"the new one")
     with crossed_wire(a, "change"):
         a.rename("new", "f")
+    assert b.read_file("f") == b"the new one"
+
+
+@pytest.mark.case(
+    "SHR-CTO-26", kills=("two-open-file-keeps-name",), section="RFC 7530 10.8; POSIX.1-2024 rename()"
+)
+def test_open_finds_the_file_that_replaced_one_that_is_open(a, b, crossed_wire):
+    """An open of the name reads the new file, also while the client still has the old one open."""
+    a.write_file("f", b"the old one")
+    b.pread(b.open("f"), 20)
+    a.write_file("new", b"the new one")
+    try:
+        with crossed_wire(a, "change"):
+            a.rename("new", "f")
+    except OSError as error:
+        if error.errno not in (EACCES, EBUSY, EPERM, ETXTBSY):
+            raise
+        pytest.skip(f"a file that another client has open is not replaced here: {error}")
     assert b.read_file("f") == b"the new one"
 
 

@@ -7,7 +7,7 @@ nfs(5), "Directory entry caching"; MS-SMB2 3.3.5.18.
 from __future__ import annotations
 
 from errno import EEXIST, ENOTEMPTY
-from os import O_CREAT, O_EXCL, O_WRONLY
+from os import O_CREAT, O_DIRECTORY, O_EXCL, O_RDONLY, O_WRONLY
 
 import pytest
 
@@ -165,6 +165,25 @@ def test_new_file_marks_the_directory_for_the_other_client(a, b, crossed_wire, e
     if a.stat("d").mtime_ns == before:
         pytest.skip("the client that made the file sees no new time of the directory itself")
     eventually(lambda: b.stat("d").mtime_ns != before, "the new time of the directory")
+
+
+@pytest.mark.slow
+@pytest.mark.case(
+    "SHR-DIR-17",
+    section="RFC 7530 10.6; POSIX.1-2024 open(), O_CREAT",
+    kills=("two-open-directory-time-old",),
+)
+def test_new_file_marks_a_directory_that_the_other_client_has_open(a, b, crossed_wire, eventually):
+    """The new time of modification is seen by a client that has had the directory open all the time."""
+    a.mkdir("d")
+    a.utime("d", 10**18, 10**18)
+    fd = b.open("d", O_RDONLY | O_DIRECTORY)
+    before = b.fstat(fd).mtime_ns
+    with crossed_wire(a, "change"):
+        a.write_file("d/f", b"")
+    if a.stat("d").mtime_ns == before:
+        pytest.skip("the client that made the file sees no new time of the directory itself")
+    eventually(lambda: b.fstat(fd).mtime_ns != before, "the new time of the open directory")
 
 
 @pytest.mark.slow

@@ -413,11 +413,12 @@ class NameSequence:
         self._compare_node(place, place.node)
 
     def _compare_node(self, place: Place, node: Node) -> None:
+        path, shown = place.path, self._show(place)
         try:
-            one = os.lstat(place.path)
+            one = os.lstat(path)
         except FileNotFoundError:
             raise AssertionError(
-                f"lstat() does not find {self._show(place)}, which exists, after {self._history()}"
+                f"lstat() does not find {shown}, which exists, after {self._history()}"
             ) from None
         for what, found, wanted in (
             ("kind", _KINDS.get(stat.S_IFMT(one.st_mode)), _KINDS[node.kind]),
@@ -426,18 +427,16 @@ class NameSequence:
             ("mode, owner and group", _rights(one), node.rights),
             ("size", one.st_size if node.kind != DIRECTORY else 0, len(node.data)),
         ):
-            self._same(f"the {what} of {self._show(place)}", found, wanted)
+            self._same(f"the {what} of {shown}", found, wanted)
         if node.kind == FILE:
-            self._same(f"the data of {self._show(place)}", place.path.read_bytes(), node.data)
+            self._same(f"the data of {shown}", path.read_bytes(), node.data)
         elif node.kind == LINK:
-            self._same(
-                f"the contents of {self._show(place)}", os.fsencode(os.readlink(place.path)), node.data
-            )
+            self._same(f"the contents of {shown}", os.fsencode(os.readlink(path)), node.data)
         if node.kind != LINK and "_xattr" not in self.lacking:
-            listed = {name for name in os.listxattr(place.path) if name.startswith("user.")}
-            self._same(f"the attributes of {self._show(place)}", listed, set(node.attributes))
+            listed = {name for name in os.listxattr(path) if name.startswith("user.")}
+            self._same(f"the attributes of {shown}", listed, set(node.attributes))
             for name, value in node.attributes.items():
-                self._same(f"{name} of {self._show(place)}", os.getxattr(place.path, name), value)
+                self._same(f"{name} of {shown}", os.getxattr(path, name), value)
 
     def _same(self, what: str, found: object, wanted: object) -> None:
         if isinstance(found, bytes) and isinstance(wanted, bytes):
