@@ -11,7 +11,7 @@ from nfs4_proxy_connection import MUTANTS, Nfs4ProxyConnection, failed, mutant, 
 
 from storagetest.wire.nfs4 import types
 from storagetest.wire.nfs4.attributes import decode_attributes, encode_attributes
-from storagetest.wire.nfs4.types import COMPOUND4args, COMPOUND4res, nfs_opnum4, nfsstat4
+from storagetest.wire.nfs4.types import COMPOUND4args, COMPOUND4res, SEQUENCE4args, nfs_opnum4, nfsstat4
 
 OK = nfsstat4.NFS4_OK
 ALL_BYTES = 0xFFFFFFFFFFFFFFFF
@@ -388,3 +388,58 @@ def readdir_later_attributes(talk: Nfs4ProxyConnection, argument: Any, result: A
 @mutant("lockt-length-zero | RFC 8881 18.11.3 | a denial states a lock of length 0", "LOCKT")
 def lockt_length_zero(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> Any:
     return put(result, "value.length", 0) if of(result) == nfsstat4.NFS4ERR_DENIED else result
+
+
+@mutant(
+    "retry-last-slot-only | RFC 8881 2.10.6.1 | a session keeps the reply of the slot that was used last",
+    part="compound",
+)
+def retry_last_slot_only(
+    talk: Nfs4ProxyConnection, arguments: COMPOUND4args, results: COMPOUND4res
+) -> COMPOUND4res:
+    given = arguments.argarray[0].value if arguments.argarray else None
+    if not isinstance(given, SEQUENCE4args) or not results.resarray:
+        return results
+    slots = talk.shared.setdefault(given.sa_sessionid, {})
+    again, last = slots.get(given.sa_slotid) == given.sa_sequenceid, talk.shared.get("last")
+    slots[given.sa_slotid] = given.sa_sequenceid
+    talk.shared["last"] = given.sa_sessionid, given.sa_slotid
+    if not again or last == talk.shared["last"]:
+        return results
+    first = results.resarray[0]
+    misordered = nfsstat4.NFS4ERR_SEQ_MISORDERED
+    refusal = replace(first, value=failed(first.value, misordered))
+    return replace(results, status=misordered, resarray=(refusal,))
+
+
+@mutant(
+    "denied-type-first | RFC 8881 18.10.3 | a denial has the type that a range was locked with first", "LOCK"
+)
+def denied_type_first(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> Any:
+    if of(result) == OK:
+        talk.shared.setdefault((argument.offset, argument.length), argument.locktype)
+    if of(result) != nfsstat4.NFS4ERR_DENIED:
+        return result
+    first = talk.shared.get((result.value.offset, result.value.length), result.value.locktype)
+    return put(result, "value.locktype", first)
+
+
+@mutant("denied-open-stays | RFC 8881 9.7 | an OPEN that was denied leaves its share reservation", "OPEN")
+def denied_open_stays(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> Any:
+    left, access = talk.shared.setdefault("left", []), argument.share_access & 3
+    if of(result) == nfsstat4.NFS4ERR_SHARE_DENIED:
+        left.append((argument.owner, access, argument.share_deny))
+    meets = any(
+        owner != argument.owner and (kept & argument.share_deny or denied & access)
+        for owner, kept, denied in left
+    )
+    return failed(result, nfsstat4.NFS4ERR_SHARE_DENIED) if of(result) == OK and meets else result
+
+
+@mutant(
+    "owner-of-any-client | RFC 8881 9.1.1 | lock owners of one name are one, whatever their clients are",
+    "LOCKT",
+)
+def owner_of_any_client(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> Any:
+    denied = of(result) == nfsstat4.NFS4ERR_DENIED
+    return type(result)(OK) if denied and result.value.owner.owner == argument.owner.owner else result

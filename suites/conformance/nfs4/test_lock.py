@@ -196,6 +196,22 @@ def test_a_write_lock_becomes_a_read_lock(file, holder, other, rival):
     ok(other.lock(rival, READ, 100, 50))
 
 
+@rule(
+    "LOCK-DENIED-KIND",
+    "16.10.4",
+    "18.10.3",
+    level="SHOULD",
+    kills=("denied-type-first",),
+    over={"UP": (READ, WRITE), "DOWN": (WRITE, READ)},
+)
+def test_a_denial_has_the_kind_that_the_lock_was_changed_to(file, holder, other, rival, what):
+    """The lock that conflicts is described as it is, and not as it was first."""
+    for kind in what:
+        done_if_supported(file.lock(holder, kind, 100, 50), nfsstat4.NFS4ERR_LOCK_NOTSUPP)
+    denied = refused(other.lock(rival, WRITE, 100, 50), nfsstat4.NFS4ERR_DENIED)["LOCK"]
+    assert denied.locktype == what[1]
+
+
 @rule("LOCKU-PART", "9.2", "9.2", kills=("unlock-less", "unlock-all", "locku-middle-all"))
 def test_a_part_of_a_range_is_unlocked_and_the_rest_stays(file, holder, other, rival):
     ok(file.lock(holder, WRITE, 100, 300))

@@ -247,6 +247,16 @@ def test_the_notification_has_the_key_of_the_lease(broken, key, dialect, version
     assert broken(dialect, version)[3]["lease_key"] == key
 
 
+@each_break("ONE-CLOSED", "lease-ends-with-one")
+def test_a_lease_stays_when_one_of_its_opens_is_closed(leasing, path, key, dialect, version):
+    """A lease is that of all opens with its key; the last one that is closed ends it."""
+    first, second = leasing(dialect), leasing(dialect)
+    leased(first, path, key, RWH, version=version)
+    expect(open_leased(first, path, key, RWH, version=version).close())
+    send_create(second, path, access=READ, disposition=Disposition.OPEN)
+    assert next_break(first)["lease_key"] == key
+
+
 @each_break("STATES", "lease-break-current-other", "lease-break-new-other", "lease-break-same-state")
 def test_the_notification_has_the_states_before_and_after(broken, dialect, version):
     message = broken(dialect, version)[3]
