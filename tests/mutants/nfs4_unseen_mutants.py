@@ -443,3 +443,21 @@ def denied_open_stays(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> 
 def owner_of_any_client(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> Any:
     denied = of(result) == nfsstat4.NFS4ERR_DENIED
     return type(result)(OK) if denied and result.value.owner.owner == argument.owner.owner else result
+
+
+@mutant(
+    "dealloc-change-kept | RFC 8881 5.8.1.4 | DEALLOCATE leaves the change attribute", "DEALLOCATE", "GETATTR"
+)
+def dealloc_change_kept(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> Any:
+    if of(result) != OK:
+        return result
+    if not hasattr(argument, "attr_request"):
+        talk.shared["deallocated"] = True
+        return result
+    values = decode_attributes(result.value.obj_attributes)
+    if types.FATTR4_CHANGE not in values:
+        return result
+    if "deallocated" not in talk.shared:
+        talk.shared["change"] = values[types.FATTR4_CHANGE]
+    values[types.FATTR4_CHANGE] = talk.shared.get("change", values[types.FATTR4_CHANGE])
+    return put(result, "value.obj_attributes", encode_attributes(values))

@@ -187,3 +187,16 @@ def rename_stated_old(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
     whole = message.buffer[:96] + struct.pack("<I", len(name)) + name
     head = message.encoded().override(buffer_length=len(whole)).data[: message["buffer_offset"]]
     return head + whole
+
+
+@mutant("reconnect-locks-free | MS-SMB2 3.3.5.9.12 | the locks of an open that was reconnected deny nothing")
+def reconnect_locks_free(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    asked = talk.asked.get(message["message_id"])
+    if asked is not None and message.command == SmbCommand.CREATE and _succeeds(message):
+        talk.shared["again"] = talk.shared.get("again") or b"DH2C" in asked.second
+        return message.raw
+    if not talk.shared.get("again") or message.command != SmbCommand.LOCK:
+        return message.raw
+    if message.status != SmbStatus.LOCK_NOT_GRANTED:
+        return message.raw
+    return response(SmbCommand.LOCK).override(**{key: message.header[key] for key in _KEPT}).data
