@@ -11,12 +11,20 @@ from typing import Any
 import pytest
 
 from storagetest.suites.conformance.nfs4.minors import rule
-from storagetest.suites.conformance.nfs4.sparse import BLOCK, SIZE, content, has, served, size_of, sparse_file
+from storagetest.suites.conformance.nfs4.sparse import (
+    BLOCK,
+    SIZE,
+    change_of,
+    content,
+    has,
+    served,
+    size_of,
+    sparse_file,
+)
 from storagetest.wire.nfs4.client import Done, ok, refused
 from storagetest.wire.nfs4.operations import ANONYMOUS, INVALID, op, putfh, read, unchecked, write
 from storagetest.wire.nfs4.state import OpenFile, StateOwner
 from storagetest.wire.nfs4.types import (
-    FATTR4_CHANGE,
     OPEN4_SHARE_ACCESS_READ,
     ALLOCATE4args,
     DEALLOCATE4args,
@@ -260,15 +268,15 @@ def test_the_neighbours_of_a_small_deallocated_range_stay(full, what):
 
 
 @rule("DEALLOC-CHANGE", v42="RFC 8881 5.8.1.4", kills=("dealloc-change-kept",))
-def test_the_change_attribute_shows_that_data_was_deallocated(full, here):
+def test_the_change_attribute_shows_that_data_was_deallocated(full):
     """One page after the other is deallocated, for as long as a clock of seconds needs to go on."""
-    before = here.read(full.handle, FATTR4_CHANGE)
+    before = change_of(full)
     for page in range(PAGES):
         ok(deallocate(full, page * PAGE, PAGE))
-        if here.read(full.handle, FATTR4_CHANGE) != before:
+        if change_of(full) != before:
             return
         time.sleep(TICK / PAGES)
-    pytest.fail(f"the change attribute is {before[FATTR4_CHANGE]} after {PAGES} pages were deallocated")
+    pytest.fail(f"the change attribute is {before} after {PAGES} pages were deallocated")
 
 
 @rule("DEALLOC-AGAIN", v42="RFC 7862 15.4.3", kills=("dealloc-again",))
