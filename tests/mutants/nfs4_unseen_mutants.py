@@ -424,18 +424,6 @@ def denied_type_first(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> 
     return put(result, "value.locktype", first)
 
 
-@mutant("denied-open-stays | RFC 8881 9.7 | an OPEN that was denied leaves its share reservation", "OPEN")
-def denied_open_stays(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> Any:
-    left, access = talk.shared.setdefault("left", []), argument.share_access & 3
-    if of(result) == nfsstat4.NFS4ERR_SHARE_DENIED:
-        left.append((argument.owner, access, argument.share_deny))
-    meets = any(
-        owner != argument.owner and (kept & argument.share_deny or denied & access)
-        for owner, kept, denied in left
-    )
-    return failed(result, nfsstat4.NFS4ERR_SHARE_DENIED) if of(result) == OK and meets else result
-
-
 @mutant(
     "owner-of-any-client | RFC 8881 9.1.1 | lock owners of one name are one, whatever their clients are",
     "LOCKT",

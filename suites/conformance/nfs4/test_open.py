@@ -381,19 +381,6 @@ def test_an_open_denies_those_of_another_client(bench, nfs, here, version):
     StateOwner(bench.client(version)).open(here.handle, b"file", access=READ).close()
 
 
-@rule("SHARE-DENIED-GONE", "9.9", "9.7", kills=("denied-open-stays",))
-def test_an_open_that_was_denied_reserves_nothing(nfs, here):
-    """Neither its access nor what it denies stays behind, with the open that it met and after that one."""
-    held = open_new(nfs, here.handle, access=READ, deny=OPEN4_SHARE_DENY_WRITE)
-    done = StateOwner(nfs).try_open(here.handle, b"file", access=WRITE, deny=OPEN4_SHARE_DENY_READ)
-    refused(done, nfsstat4.NFS4ERR_SHARE_DENIED)
-    with_it = StateOwner(nfs).open(here.handle, b"file", access=READ, deny=OPEN4_SHARE_DENY_WRITE)
-    with_it.close()
-    held.close()
-    for access, deny in ((READ, OPEN4_SHARE_DENY_WRITE), (WRITE, OPEN4_SHARE_DENY_READ)):
-        StateOwner(nfs).open(here.handle, b"file", access=access, deny=deny).close()
-
-
 DENIED = {"READ": (OPEN4_SHARE_DENY_READ, READ, WRITE), "WRITE": (OPEN4_SHARE_DENY_WRITE, WRITE, READ)}
 """What is denied, an access that conflicts, and one that does not."""
 
