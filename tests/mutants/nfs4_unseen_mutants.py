@@ -449,3 +449,19 @@ def dealloc_change_kept(talk: Nfs4ProxyConnection, argument: Any, result: Any) -
         talk.shared["change"] = values[types.FATTR4_CHANGE]
     values[types.FATTR4_CHANGE] = talk.shared.get("change", values[types.FATTR4_CHANGE])
     return put(result, "value.obj_attributes", encode_attributes(values))
+
+
+@mutant(
+    "locku-kind-compared | RFC 8881 18.12.3 | LOCKU of another kind than the lock's is invalid",
+    "LOCK",
+    "LOCKU",
+)
+def locku_kind_compared(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> Any:
+    if of(result) != OK:
+        return result
+    held = argument.offset, argument.length
+    if hasattr(argument, "locker"):
+        talk.shared[held] = argument.locktype
+        return result
+    other = talk.shared.get(held, argument.locktype) != argument.locktype
+    return failed(result, nfsstat4.NFS4ERR_INVAL) if other else result

@@ -20,6 +20,7 @@ from storagetest.wire.smb2.codes import (
     Options,
     SmbAttribute,
     SmbCommand,
+    SmbNotify,
     SmbStatus,
 )
 from storagetest.wire.smb2.message import SmbMessage, response
@@ -129,6 +130,7 @@ def all_links_one(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
 
 # Of a list of state, order and second use
 
+_NAMES = SmbNotify.FILE_NAME | SmbNotify.DIR_NAME
 _KEPT = "credit_charge", "credits", "message_id", "session_id", "tree_id"
 
 
@@ -200,3 +202,10 @@ def reconnect_locks_free(talk: SmbProxyConnection, message: SmbMessage) -> bytes
     if message.status != SmbStatus.LOCK_NOT_GRANTED:
         return message.raw
     return response(SmbCommand.LOCK).override(**{key: message.header[key] for key in _KEPT}).data
+
+
+@requests("notify-names-only | MS-SMB2 2.2.35 | changes of attributes, sizes and times are not reported")
+def notify_names_only(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    if message.command != SmbCommand.CHANGE_NOTIFY:
+        return message.raw
+    return message.encoded().override(filter=message["filter"] & _NAMES).data
