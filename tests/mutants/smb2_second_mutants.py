@@ -209,3 +209,14 @@ def notify_names_only(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
     if message.command != SmbCommand.CHANGE_NOTIFY:
         return message.raw
     return message.encoded().override(filter=message["filter"] & _NAMES).data
+
+
+def _resized(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    if _is(message, SmbCommand.SET_INFO, FileInfo.END_OF_FILE):
+        talk.shared["resized"] = True
+    return message.raw
+
+
+@mutant("lease-break-resize-lost | MS-FSA 2.1.5.15.4 | a change of size breaks no lease", request=_resized)
+def lease_break_resize_lost(talk: SmbProxyConnection, message: SmbMessage) -> bytes | None:
+    return None if message.is_lease_break and "resized" in talk.shared else message.raw

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 
 import pytest
 
@@ -16,6 +17,7 @@ from storagetest.wire.smb2.codes import (
     Capability,
     Dialect,
     Disposition,
+    FileInfo,
     Lease,
     Oplock,
     Options,
@@ -360,6 +362,16 @@ def test_a_write_of_another_client_breaks_read_caching_without_an_acknowledgemen
     expect(second.open(path).write(b"changed"))
     message = next_break(first)
     assert (message["current_state"], message["new_state"], message["flags"]) == (R, Lease.NONE, 0)
+
+
+@each_break("RESIZE", "lease-break-resize-lost", section="MS-FSA 2.1.5.15.4")
+def test_a_change_of_size_by_another_client_breaks_read_caching(leasing, path, key, dialect, version):
+    """Setting FileEndOfFileInformation checks for a break as a write does."""
+    first, second = leasing(dialect), leasing(dialect)
+    leased(first, path, key, R, version=version)
+    expect(second.open(path).set(FileInfo.END_OF_FILE, struct.pack("<Q", 100)))
+    message = next_break(first)
+    assert (message["lease_key"], message["current_state"], message["new_state"]) == (key, R, Lease.NONE)
 
 
 @each_break("HANDLE", "lease-break-lost", "accepts-create", section="MS-FSA 2.1.5.1.2.2")
