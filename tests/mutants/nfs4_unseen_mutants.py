@@ -465,3 +465,16 @@ def locku_kind_compared(talk: Nfs4ProxyConnection, argument: Any, result: Any) -
         return result
     other = talk.shared.get(held, argument.locktype) != argument.locktype
     return failed(result, nfsstat4.NFS4ERR_INVAL) if other else result
+
+
+@mutant("set-times-31-bits | RFC 8881 5.8.2.46 | SETATTR sets times of 31 bits", "SETATTR", part="request")
+def set_times_31_bits(talk: Nfs4ProxyConnection, arguments: COMPOUND4args) -> COMPOUND4args:
+    def shortened(one: Any) -> Any:
+        values = decode_attributes(one.obj_attributes)
+        given = values.get(types.FATTR4_TIME_MODIFY_SET)
+        if given is None or given.value is None:
+            return one
+        values[types.FATTR4_TIME_MODIFY_SET] = put(given, "value.seconds", given.value.seconds & 0x7FFFFFFF)
+        return replace(one, obj_attributes=encode_attributes(values))
+
+    return _asked(talk, arguments, "SETATTR", shortened)
