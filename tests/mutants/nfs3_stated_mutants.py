@@ -104,3 +104,12 @@ def uid_gid_swapped(talk: ProxyConnection, call: Call, result: Any) -> Any:
 @mutant("maxfilesize-2g | RFC 1813 3.3.19 | maxfilesize is 2 GiB where files may be larger", "FSINFO")
 def maxfilesize_2g(talk: ProxyConnection, call: Call, result: Any) -> Any:
     return put(result, "value.maxfilesize", (1 << 31) - 1) if result.status == OK else result
+
+
+def _of_31_bits(one: Any) -> Any:
+    return one if one.value is None else put(one, "value.seconds", lambda seconds: seconds & 0x7FFFFFFF)
+
+
+@mutant("times-31-bits | RFC 1813 2.5 | SETATTR sets times of 31 bits", "SETATTR", part="request")
+def times_31_bits(talk: ProxyConnection, call: Call) -> Any:
+    return put(call.argument, "new_attributes.mtime", _of_31_bits)

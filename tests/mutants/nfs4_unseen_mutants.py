@@ -11,7 +11,7 @@ from nfs4_proxy_connection import MUTANTS, Nfs4ProxyConnection, failed, mutant, 
 
 from storagetest.wire.nfs4 import types
 from storagetest.wire.nfs4.attributes import decode_attributes, encode_attributes
-from storagetest.wire.nfs4.types import COMPOUND4args, COMPOUND4res, nfs_opnum4, nfsstat4
+from storagetest.wire.nfs4.types import COMPOUND4args, COMPOUND4res, SEQUENCE4args, nfs_opnum4, nfsstat4
 
 OK = nfsstat4.NFS4_OK
 ALL_BYTES = 0xFFFFFFFFFFFFFFFF
@@ -388,3 +388,93 @@ def readdir_later_attributes(talk: Nfs4ProxyConnection, argument: Any, result: A
 @mutant("lockt-length-zero | RFC 8881 18.11.3 | a denial states a lock of length 0", "LOCKT")
 def lockt_length_zero(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> Any:
     return put(result, "value.length", 0) if of(result) == nfsstat4.NFS4ERR_DENIED else result
+
+
+@mutant(
+    "retry-last-slot-only | RFC 8881 2.10.6.1 | a session keeps the reply of the slot that was used last",
+    part="compound",
+)
+def retry_last_slot_only(
+    talk: Nfs4ProxyConnection, arguments: COMPOUND4args, results: COMPOUND4res
+) -> COMPOUND4res:
+    given = arguments.argarray[0].value if arguments.argarray else None
+    if not isinstance(given, SEQUENCE4args) or not results.resarray:
+        return results
+    slots = talk.shared.setdefault(given.sa_sessionid, {})
+    again, last = slots.get(given.sa_slotid) == given.sa_sequenceid, talk.shared.get("last")
+    slots[given.sa_slotid] = given.sa_sequenceid
+    talk.shared["last"] = given.sa_sessionid, given.sa_slotid
+    if not again or last == talk.shared["last"]:
+        return results
+    first = results.resarray[0]
+    misordered = nfsstat4.NFS4ERR_SEQ_MISORDERED
+    refusal = replace(first, value=failed(first.value, misordered))
+    return replace(results, status=misordered, resarray=(refusal,))
+
+
+@mutant(
+    "denied-type-first | RFC 8881 18.10.3 | a denial has the type that a range was locked with first", "LOCK"
+)
+def denied_type_first(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> Any:
+    if of(result) == OK:
+        talk.shared.setdefault((argument.offset, argument.length), argument.locktype)
+    if of(result) != nfsstat4.NFS4ERR_DENIED:
+        return result
+    first = talk.shared.get((result.value.offset, result.value.length), result.value.locktype)
+    return put(result, "value.locktype", first)
+
+
+@mutant(
+    "owner-of-any-client | RFC 8881 9.1.1 | lock owners of one name are one, whatever their clients are",
+    "LOCKT",
+)
+def owner_of_any_client(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> Any:
+    denied = of(result) == nfsstat4.NFS4ERR_DENIED
+    return type(result)(OK) if denied and result.value.owner.owner == argument.owner.owner else result
+
+
+@mutant(
+    "dealloc-change-kept | RFC 8881 5.8.1.4 | DEALLOCATE leaves the change attribute", "DEALLOCATE", "GETATTR"
+)
+def dealloc_change_kept(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> Any:
+    if of(result) != OK:
+        return result
+    if not hasattr(argument, "attr_request"):
+        talk.shared["deallocated"] = True
+        return result
+    values = decode_attributes(result.value.obj_attributes)
+    if types.FATTR4_CHANGE not in values:
+        return result
+    if "deallocated" not in talk.shared:
+        talk.shared["change"] = values[types.FATTR4_CHANGE]
+    values[types.FATTR4_CHANGE] = talk.shared.get("change", values[types.FATTR4_CHANGE])
+    return put(result, "value.obj_attributes", encode_attributes(values))
+
+
+@mutant(
+    "locku-kind-compared | RFC 8881 18.12.3 | LOCKU of another kind than the lock's is invalid",
+    "LOCK",
+    "LOCKU",
+)
+def locku_kind_compared(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> Any:
+    if of(result) != OK:
+        return result
+    held = argument.offset, argument.length
+    if hasattr(argument, "locker"):
+        talk.shared[held] = argument.locktype
+        return result
+    other = talk.shared.get(held, argument.locktype) != argument.locktype
+    return failed(result, nfsstat4.NFS4ERR_INVAL) if other else result
+
+
+@mutant("set-times-31-bits | RFC 8881 5.8.2.46 | SETATTR sets times of 31 bits", "SETATTR", part="request")
+def set_times_31_bits(talk: Nfs4ProxyConnection, arguments: COMPOUND4args) -> COMPOUND4args:
+    def shortened(one: Any) -> Any:
+        values = decode_attributes(one.obj_attributes)
+        given = values.get(types.FATTR4_TIME_MODIFY_SET)
+        if given is None or given.value is None:
+            return one
+        values[types.FATTR4_TIME_MODIFY_SET] = put(given, "value.seconds", given.value.seconds & 0x7FFFFFFF)
+        return replace(one, obj_attributes=encode_attributes(values))
+
+    return _asked(talk, arguments, "SETATTR", shortened)

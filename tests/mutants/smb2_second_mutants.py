@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import struct
 
-from smb2_proxy_connection import SmbProxyConnection, mutant, put, requests
+from smb2_proxy_connection import SmbProxyConnection, context_at, mutant, put, requests
 
 from storagetest.wire.smb2.codes import (
     FileInfo,
+    Flags,
     FsInfo,
     InfoType,
+    Lock,
     Options,
     SmbAttribute,
     SmbCommand,
+    SmbNotify,
     SmbStatus,
 )
 from storagetest.wire.smb2.message import SmbMessage, response
@@ -123,3 +126,97 @@ def all_links_one(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
     if not _succeeds(message) or not _is(asked, SmbCommand.QUERY_INFO, FileInfo.ALL):
         return message.raw
     return put(message.raw, message["buffer_offset"] + _ALL_LINKS, struct.pack("<I", 1))
+
+
+# Of a list of state, order and second use
+
+_NAMES = SmbNotify.FILE_NAME | SmbNotify.DIR_NAME
+_KEPT = "credit_charge", "credits", "message_id", "session_id", "tree_id"
+
+
+@requests("unlock-first-of-two | MS-SMB2 3.3.5.14.1 | an unlock of several ranges unlocks the first alone")
+def unlock_first_of_two(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    if message.command != SmbCommand.LOCK or message["lock_count"] < 2:
+        return message.raw
+    (flags,) = struct.unpack_from("<I", message.raw, message.layout.end + 16)
+    return message.encoded().override(lock_count=1).data if flags & Lock.UNLOCK else message.raw
+
+
+@mutant(
+    "compound-unrelated-fails | MS-SMB2 3.3.5.2.7.1 | unrelated requests of a compound fail after one that failed"
+)
+def compound_unrelated_fails(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    more, failed = message.header["next_command"], talk.shared.get(id(talk), 0)
+    talk.shared[id(talk)] = (failed or message.status) if more else 0
+    if not failed or message.flags & Flags.RELATED:
+        return message.raw
+    kept = {key: message.header[key] for key in _KEPT}
+    data = response(SmbCommand(message.command), status=failed).override(**kept).data
+    data += bytes(-len(data) % 8)
+    return put(data, 20, struct.pack("<I", len(data) if more else 0))
+
+
+@mutant("error-no-credits | MS-SMB2 3.3.1.2 | a response with an error grants no credit")
+def error_no_credits(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    if not message.is_error or message.is_interim:
+        return message.raw
+    return message.encoded().override(credits=0).data
+
+
+@mutant("lease-ends-with-one | MS-SMB2 3.3.4.7 | the close of one of its opens ends a lease")
+def lease_ends_with_one(talk: SmbProxyConnection, message: SmbMessage) -> bytes | None:
+    keys, ended = talk.shared.setdefault("keys", {}), talk.shared.setdefault("ended", set())
+    if message.is_lease_break:
+        return None if message["lease_key"] in ended else message.raw
+    asked, at = talk.asked.get(message["message_id"]), context_at(message, b"RqLs")
+    if at:
+        keys[message["file_id"]] = message.raw[at : at + 16]
+    elif asked is not None and message.command == SmbCommand.CLOSE and _succeeds(message):
+        ended.add(keys.pop(asked["file_id"], b""))
+    return message.raw
+
+
+@mutant("rename-stated-old | MS-FSCC 2.4.2 | the name of an open is the one that it was opened by")
+def rename_stated_old(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    asked = talk.asked.get(message["message_id"])
+    if asked is None or not _succeeds(message):
+        return message.raw
+    if message.command == SmbCommand.CREATE:
+        talk.shared[message["file_id"]] = "\\".encode("utf-16-le") + asked.buffer
+    if not _is(asked, SmbCommand.QUERY_INFO, FileInfo.ALL) or asked["file_id"] not in talk.shared:
+        return message.raw
+    name = talk.shared[asked["file_id"]]
+    whole = message.buffer[:96] + struct.pack("<I", len(name)) + name
+    head = message.encoded().override(buffer_length=len(whole)).data[: message["buffer_offset"]]
+    return head + whole
+
+
+@mutant("reconnect-locks-free | MS-SMB2 3.3.5.9.12 | the locks of an open that was reconnected deny nothing")
+def reconnect_locks_free(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    asked = talk.asked.get(message["message_id"])
+    if asked is not None and message.command == SmbCommand.CREATE and _succeeds(message):
+        talk.shared["again"] = talk.shared.get("again") or b"DH2C" in asked.second
+        return message.raw
+    if not talk.shared.get("again") or message.command != SmbCommand.LOCK:
+        return message.raw
+    if message.status != SmbStatus.LOCK_NOT_GRANTED:
+        return message.raw
+    return response(SmbCommand.LOCK).override(**{key: message.header[key] for key in _KEPT}).data
+
+
+@requests("notify-names-only | MS-SMB2 2.2.35 | changes of attributes, sizes and times are not reported")
+def notify_names_only(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    if message.command != SmbCommand.CHANGE_NOTIFY:
+        return message.raw
+    return message.encoded().override(filter=message["filter"] & _NAMES).data
+
+
+def _resized(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    if _is(message, SmbCommand.SET_INFO, FileInfo.END_OF_FILE):
+        talk.shared["resized"] = True
+    return message.raw
+
+
+@mutant("lease-break-resize-lost | MS-FSA 2.1.5.15.4 | a change of size breaks no lease", request=_resized)
+def lease_break_resize_lost(talk: SmbProxyConnection, message: SmbMessage) -> bytes | None:
+    return None if message.is_lease_break and "resized" in talk.shared else message.raw

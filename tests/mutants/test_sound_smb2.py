@@ -1,22 +1,36 @@
 """Sound servers: the SMB2 suite accuses no share for requiring encryption (MS-SMB2 3.3.5.7).
 
-And a share that is not there has few red lines.
+And what no case can go on without is one red line: a share that is not there, a server that is silent.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from smbd import SEALED, is_installed, smbd, version
+from proxy import Proxy, Rewrite
+from smbd import SEALED, SHARE, is_installed, smbd, version
 from suite_runs import run_suite
 
 pytestmark = pytest.mark.skipif(not is_installed(), reason="smbd is not installed")
 
 
-def run(share: str, where: Path) -> list[dict[str, Any]]:
-    with smbd() as server:
+class Silent(Rewrite):
+    """A server that answers NEGOTIATE, and nothing after it."""
+
+    answered = False
+
+    def to_host(self, pdu: bytes) -> Iterable[bytes]:
+        out, self.answered = () if self.answered else (pdu,), True
+        return out
+
+
+def run(where: Path, *what: str, share: str, silent: bool = False) -> list[dict[str, Any]]:
+    with smbd() as server, Proxy(server.address, server.port, lambda _: lambda data: [data], Silent) as proxy:
         target = server.target(share=share, implementation={"name": "samba", "version": version()})
-        return run_suite({"sound": target}, where, "smb2", options=("-m", "not slow"))
+        if silent:
+            target |= {"port": proxy.port, "deadline": "1s"}
+        return run_suite({"sound": target}, where, *what, options=("-m", "not slow"))
 
 
 def red_lines(records: list[dict[str, Any]]) -> dict[str, str]:
@@ -24,7 +38,7 @@ def red_lines(records: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def test_a_share_that_requires_encryption_is_accused_by_no_case(tmp_path: Path) -> None:
-    records = run(SEALED, tmp_path)
+    records = run(tmp_path, "smb2", share=SEALED)
     assert sum(record["outcome"] == "passed" for record in records) > 500
     outcomes = {record["id"]: record["outcome"] for record in records}
     for old in ("SMB-VAL-01", "SMB-SIGN-05", "SMB-LEASE-V1-ALL"):  # of dialect 2.1
@@ -32,9 +46,16 @@ def test_a_share_that_requires_encryption_is_accused_by_no_case(tmp_path: Path) 
     assert not red_lines(records)
 
 
-def test_a_share_that_is_not_there_is_one_error_and_what_lists_the_shares(tmp_path: Path) -> None:
-    found = red_lines(run("absent", tmp_path))
-    refused = [message for message in found.values() if "refuses the share 'absent'" in message]
-    assert refused
-    assert len(refused) <= 3, "one, and one for each fixture that connects by itself"
-    assert len(found) - len(refused) <= 2, found
+def test_a_share_that_is_not_there_is_one_error(tmp_path: Path) -> None:
+    (refused,) = red_lines(run(tmp_path, "smb2", share="absent")).values()
+    assert "refuses the share 'absent'" in refused
+
+
+NAMES = "credits", "leases", "negotiation", "posix", "sessions"
+CONNECTING = tuple(f"smb2/test_{name}.py" for name in NAMES)
+"""Modules whose cases and fixtures connect by themselves."""
+
+
+def test_a_server_that_is_silent_after_negotiate_is_one_failure(tmp_path: Path) -> None:
+    (silent,) = red_lines(run(tmp_path, *CONNECTING, share=SHARE, silent=True)).values()
+    assert "neither responded nor closed" in silent

@@ -57,6 +57,32 @@ def test_a_time_is_set_as_exactly_as_time_delta_states(
     )
 
 
+LAST_SIGNED = 0x7FFFFFFF
+"""The last second of file systems that keep signed numbers of 32 bits, in 2038; they may keep it instead."""
+
+
+@pytest.mark.parametrize(
+    "seconds",
+    [
+        pytest.param(seconds, marks=pytest.mark.case(f"NF3-SETATTR-LATE-{year}", kills=("times-31-bits",)))
+        for year, seconds in {2038: LAST_SIGNED + 1, 2050: 2_524_608_000, 2105: 4_260_211_200}.items()
+    ],
+)
+@pytest.mark.case(section="RFC 1813 2.5")
+@pytest.mark.usefixtures("sets_times")
+def test_a_late_time_is_set_as_far_as_the_file_system_goes(
+    nfs: Nfs3Client, here: Arranged, seconds: int
+) -> None:
+    """The seconds of a time are an unsigned number of 32 bits."""
+    file = here.file()
+    done = nfs.setattr(file, attributes(mtime=nfstime3(seconds, 0)))
+    if done.status == nfsstat3.NFS3ERR_INVAL:
+        pytest.skip("the server refuses the time (NFS3ERR_INVAL)")
+    ok(done)
+    found = nfs.attributes(file).mtime.seconds
+    assert LAST_SIGNED <= found <= seconds, f"mtime is {found} s, and {seconds} s was set"
+
+
 @pytest.mark.case(
     "NF3-PATHCONF-LINKMAX",
     section="RFC 1813 3.3.20",

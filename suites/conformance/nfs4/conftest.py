@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 from storagetest.config import Variant
 from storagetest.config.implementations import Implementation
+from storagetest.errors import TargetDead
 from storagetest.hosts.run_directories import is_left, new_name
 from storagetest.plugin.conformance.cases import WireLog, case_of
 from storagetest.plugin.conformance.first_look import Look
@@ -54,7 +56,7 @@ from storagetest.wire.nfs4.types import (
     nfs_ftype4,
 )
 from storagetest.wire.rpc.describe import make_decoder
-from storagetest.wire.tcp import RecordedConnection
+from storagetest.wire.tcp import PeerClosed, RecordedConnection, ResponseTimeout
 
 ANSWER = 10.0
 """Timeout of a reply in seconds, or the target's `deadline` if that is less (chosen)."""
@@ -62,10 +64,30 @@ ANSWER = 10.0
 _numbers = itertools.count()
 
 
+@contextmanager
+def _one_cause(fixtures: Mapping[str, object]) -> Iterator[None]:
+    """Make a port or server that does not answer, as the look met it, the failure of one case."""
+    try:
+        yield
+    except (TargetDead, PeerClosed, ResponseTimeout):
+        about = fixtures.get("about")
+        if isinstance(about, Look):
+            about.get()
+        raise
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(request: pytest.FixtureRequest) -> Generator[None, object, object]:
+    """Skip a case whose fixtures, which need no look, are not answered either."""
+    with _one_cause(getattr(request.node, "funcargs", {})):
+        return (yield)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
     """Fail the case after its own claims if padding was not zero in any reply that it received."""
-    result = yield
+    with _one_cause(pyfuncitem.funcargs):
+        result = yield
     for name in ("bench", "unlooked"):
         bench = pyfuncitem.funcargs.get(name)
         if isinstance(bench, Nfs4Harness):

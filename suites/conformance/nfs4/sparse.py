@@ -8,7 +8,7 @@ from storagetest.wire.nfs4.client import Done, Nfs4Client, ok
 from storagetest.wire.nfs4.harness import values
 from storagetest.wire.nfs4.operations import getattr_, read, unchecked, write
 from storagetest.wire.nfs4.state import OpenFile, StateOwner
-from storagetest.wire.nfs4.types import FATTR4_SIZE, nfsstat4
+from storagetest.wire.nfs4.types import FATTR4_CHANGE, FATTR4_SIZE, nfsstat4
 
 BLOCK = 65536
 """Bytes of a piece of a file (chosen): a multiple of the blocks of usual file systems."""
@@ -52,6 +52,12 @@ def has(file: OpenFile, data: bytes) -> bool:
     assert differs is None, f"byte {differs} is {found[differs]:#x}, not {data[differs]:#x}"
     assert len(found) == len(data), f"the file has {len(found)} bytes or more, not {len(data)}"
     return True
+
+
+def change_of(file: OpenFile) -> int:
+    """Return the change attribute of a file."""
+    change: int = values(ok(file.on(getattr_(FATTR4_CHANGE))))[FATTR4_CHANGE]
+    return change
 
 
 def size_of(file: OpenFile) -> int:

@@ -337,6 +337,28 @@ def test_the_time_of_the_server_is_set(nfs, here):
     assert abs(found[FATTR4_TIME_MODIFY].seconds - found[FATTR4_TIME_METADATA].seconds) <= 1
 
 
+LAST_SIGNED = 0x7FFFFFFF
+"""The last second of file systems that keep signed numbers of 32 bits, in 2038; they may keep it instead."""
+
+
+@rule(
+    "SETATTR-LATE",
+    "5.8.2.34",
+    "5.8.2.46",
+    kills=("set-times-31-bits",),
+    over={"2038": LAST_SIGNED + 1, "2050": 2_524_608_000, "2105": 4_260_211_200, "2242": 8_589_974_400},
+)
+def test_a_late_time_is_set_as_far_as_the_file_system_goes(nfs, here, what):
+    """The seconds of a time are a number of 64 bits."""
+    handle, late = here.file(), settime4(time_how4.SET_TO_CLIENT_TIME4, nfstime4(what, 0))
+    done = nfs.compound(putfh(handle), setattr_({FATTR4_TIME_MODIFY_SET: late}))
+    if done.status == nfsstat4.NFS4ERR_INVAL:
+        pytest.skip("the server refuses the time (NFS4ERR_INVAL)")
+    ok(done)
+    found = get(nfs, handle, FATTR4_TIME_MODIFY)[FATTR4_TIME_MODIFY].seconds
+    assert LAST_SIGNED <= found <= what, f"time_modify is {found} s, and {what} s was set"
+
+
 @rule("SETATTR-NSECONDS", "16.32.4", "18.30.3", kills=("setattr-inval",))
 def test_a_time_of_a_second_of_nanoseconds_is_refused(nfs, here):
     wrong = settime4(time_how4.SET_TO_CLIENT_TIME4, nfstime4(1, 1_000_000_000))

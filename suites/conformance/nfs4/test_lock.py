@@ -138,6 +138,22 @@ def test_another_client_locks_what_was_unlocked(file, holder, other, rival):
     ok(other.lock(rival, WRITE, 100, 50))
 
 
+@rule(
+    "LOCKU-KIND",
+    "16.12.4",
+    "18.12.3",
+    kills=("locku-kind-compared",),
+    over={kind.name.removesuffix("_LT"): kind for kind in nfs_lock_type4},
+)
+def test_the_kind_in_an_unlock_has_no_effect(file, holder, other, rival, what):
+    """A server accepts any legal value, whatever the kind of the lock is."""
+    for kind in (READ, WRITE):
+        ok(file.lock(holder, kind, 100, 50))
+        ok(file.unlock(holder, 100, 50, kind=what))
+        ok(other.lock(rival, WRITE, 100, 50))
+        ok(other.unlock(rival, 100, 50))
+
+
 @rule("LOCK-SEQID", "9.1.4.2", "8.2.2", kills=("lock-seqid",))
 def test_each_lock_increments_the_seqid_of_the_stateid(file, holder):
     first = ok(file.lock(holder, WRITE, 0, 10))["LOCK"].lock_stateid
@@ -194,6 +210,22 @@ def test_a_write_lock_becomes_a_read_lock(file, holder, other, rival):
     ok(file.lock(holder, WRITE, 100, 50))
     done_if_supported(file.lock(holder, READ, 100, 50), nfsstat4.NFS4ERR_LOCK_NOTSUPP)
     ok(other.lock(rival, READ, 100, 50))
+
+
+@rule(
+    "LOCK-DENIED-KIND",
+    "16.10.4",
+    "18.10.3",
+    level="SHOULD",
+    kills=("denied-type-first",),
+    over={"UP": (READ, WRITE), "DOWN": (WRITE, READ)},
+)
+def test_a_denial_has_the_kind_that_the_lock_was_changed_to(file, holder, other, rival, what):
+    """The lock that conflicts is described as it is, and not as it was first."""
+    for kind in what:
+        done_if_supported(file.lock(holder, kind, 100, 50), nfsstat4.NFS4ERR_LOCK_NOTSUPP)
+    denied = refused(other.lock(rival, WRITE, 100, 50), nfsstat4.NFS4ERR_DENIED)["LOCK"]
+    assert denied.locktype == what[1]
 
 
 @rule("LOCKU-PART", "9.2", "9.2", kills=("unlock-less", "unlock-all", "locku-middle-all"))

@@ -56,6 +56,22 @@ def test_the_client_id_of_an_owner_is_that_of_the_session(bench, nfs, here, vers
     again.close()
 
 
+@rule("OWNER-OF-CLIENT", "9.1.1", "9.1.1", kills=("owner-of-any-client",))
+def test_owners_with_one_name_of_two_clients_are_two(bench, nfs, here, version):
+    """An owner is known by its client and its name: another client's owner of that name is another one."""
+    other = bench.client(version)
+    held = StateOwner(nfs, b"opener").open(here.handle, b"file", how=unchecked())
+    rival = StateOwner(other, b"opener").open(here.handle, b"file")
+    assert held.stateid.other != rival.stateid.other, "two clients have one stateid"
+    ok(held.lock(StateOwner(nfs, b"locker"), WRITE_LT, 0, 10))
+    locker = StateOwner(other, b"locker")
+    refused(rival.test(locker, WRITE_LT, 0, 10), nfsstat4.NFS4ERR_DENIED)
+    refused(rival.lock(locker, WRITE_LT, 0, 10), nfsstat4.NFS4ERR_DENIED)
+    held.try_close()
+    ok(rival.on(write(rival.stateid, 0, b"data")))
+    rival.close()
+
+
 @rule(
     "SCID-RESTART-HELD",
     "16.33",

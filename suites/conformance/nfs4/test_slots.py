@@ -268,6 +268,20 @@ def test_a_slot_goes_on_after_a_retry(nfs, here):
     ok(nfs.compound(PUTROOTFH))
 
 
+@rule("RETRY-EACH-SLOT", "", "2.10.6.1", kills=("retry-last-slot-only",))
+def test_each_slot_keeps_the_reply_of_its_last_request(nfs, here):
+    """A slot has a cached reply of its own: requests on other slots do not replace it."""
+    session = session_of(nfs)
+    sent = []
+    for slot in range(min(3, session.fore.ca_maxrequests)):
+        sequence, name = session.sequence(slot, cache=True), b"made-%d" % slot
+        ops = (putfh(here.handle), create(name), GETFH)
+        sent.append((sequence, ops, ok(send(nfs, sequence, *ops))))
+    for sequence, ops, first in sent:
+        again = send(nfs, sequence, *ops)
+        assert again.results[1:] == first.results[1:], f"slot {sequence.sa_slotid}: {again.line}"
+
+
 @rule("FALSE-RETRY", "", "2.10.6.1.3.1", kills=("false-retry-executed",))
 def test_another_request_with_the_sequence_id_of_the_last_one_is_not_executed(nfs, here, observe):
     sequence = session_of(nfs).sequence(cache=True)

@@ -5,12 +5,22 @@ Each of them is optional: a server without one ends it with NFS4ERR_NOTSUPP, and
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 
 from storagetest.suites.conformance.nfs4.minors import rule
-from storagetest.suites.conformance.nfs4.sparse import BLOCK, SIZE, content, has, served, size_of, sparse_file
+from storagetest.suites.conformance.nfs4.sparse import (
+    BLOCK,
+    SIZE,
+    change_of,
+    content,
+    has,
+    served,
+    size_of,
+    sparse_file,
+)
 from storagetest.wire.nfs4.client import Done, ok, refused
 from storagetest.wire.nfs4.operations import ANONYMOUS, INVALID, op, putfh, read, unchecked, write
 from storagetest.wire.nfs4.state import OpenFile, StateOwner
@@ -38,6 +48,10 @@ from storagetest.wire.nfs4.types import (
 pytestmark = [pytest.mark.needs("nfs4-wire"), pytest.mark.case(level="MUST")]
 
 DATA, HOLE = data_content4.NFS4_CONTENT_DATA, data_content4.NFS4_CONTENT_HOLE
+PAGE, PAGES = 4096, 50
+TICK = 2.5
+"""Seconds in which the clock of every file system has a new value: some count seconds (chosen)."""
+
 NOT_FOR_WRITE = (nfsstat4.NFS4ERR_OPENMODE, nfsstat4.NFS4ERR_BAD_STATEID, nfsstat4.NFS4ERR_ACCESS)
 UNSERVED = "neither NFS-Ganesha nor the lab's knfsd, the targets of the mutants, serves it"
 DEVIATES = "NFS-Ganesha and the lab's knfsd, the targets of the mutants, break this rule themselves"
@@ -251,6 +265,18 @@ def test_the_neighbours_of_a_small_deallocated_range_stay(full, what):
     for at in (offset - 1, offset + length):
         found = ok(full.on(read(full.stateid, at, 1)))["READ"].data
         assert found != b"\0", f"the byte at {at} next to the range is 0"
+
+
+@rule("DEALLOC-CHANGE", v42="RFC 8881 5.8.1.4", kills=("dealloc-change-kept",))
+def test_the_change_attribute_shows_that_data_was_deallocated(full):
+    """One page after the other is deallocated, for as long as a clock of seconds needs to go on."""
+    before = change_of(full)
+    for page in range(PAGES):
+        ok(deallocate(full, page * PAGE, PAGE))
+        if change_of(full) != before:
+            return
+        time.sleep(TICK / PAGES)
+    pytest.fail(f"the change attribute is {before} after {PAGES} pages were deallocated")
 
 
 @rule("DEALLOC-AGAIN", v42="RFC 7862 15.4.3", kills=("dealloc-again",))

@@ -9,8 +9,8 @@ import itertools
 import os
 import re
 import secrets
-from collections.abc import Callable, Generator, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import pytest
@@ -95,28 +95,34 @@ def _is_removed(endpoint: SmbEndpoint, name: str) -> bool:
     return False
 
 
+@contextmanager
+def _one_cause(fixtures: Mapping[str, object]) -> Iterator[None]:
+    """Make a refusal or silence that the look ``connects`` met the failure of one case; skip the others."""
+    try:
+        yield
+    except (AttachError, PeerClosed, ResponseTimeout):
+        connects = fixtures.get("connects")
+        if isinstance(connects, Look):
+            connects.get()
+        raise
+
+
 @pytest.hookimpl(wrapper=True)
-def pytest_fixture_setup() -> Generator[None, object, object]:
+def pytest_fixture_setup(request: pytest.FixtureRequest) -> Generator[None, object, object]:
     """Skip a case whose fixtures need a dialect that the server lacks, or refuses for this share."""
     try:
-        return (yield)
+        with _one_cause(getattr(request.node, "funcargs", {})):
+            return (yield)
     except (DialectRefused, EncryptionRequired) as refusal:
         pytest.skip(str(refusal))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
-    """Skip a case of a dialect that the server lacks; fail one whose responses break a rule.
-
-    A refusal of user or share that every case would meet is the error of the first.
-    """
+    """Skip a case of a dialect that the server lacks; fail one whose responses break a rule."""
     try:
-        result = yield
-    except AttachError:
-        connects = pyfuncitem.funcargs.get("connects")
-        if isinstance(connects, Look):
-            connects.get()
-        raise
+        with _one_cause(pyfuncitem.funcargs):
+            result = yield
     except (DialectRefused, EncryptionRequired) as refusal:
         pytest.skip(str(refusal))
     except DialectNotOffered as fault:
@@ -150,11 +156,16 @@ def answers(endpoint: SmbEndpoint) -> Look[bool]:
 
 @pytest.fixture(scope="session")
 def connects(endpoint: SmbEndpoint, answers: Look[bool]) -> Look[bool]:
-    """Find out whether user and share are refused; how else the target answers, the cases judge."""
+    """Find out whether user and share are refused, or not answered; how else it answers, the cases judge."""
 
     def look() -> bool:
-        with SmbHarness(endpoint) as harness, suppress(AssertionError, RemoteProtocolError):
-            harness.tree()
+        with SmbHarness(endpoint) as harness:
+            try:
+                harness.tree()
+            except (ResponseTimeout, PeerClosed):
+                raise
+            except (AssertionError, RemoteProtocolError):
+                pass
         return True
 
     return Look("the connection to the share", look, after=answers)
@@ -165,7 +176,7 @@ def bench(
     endpoint: SmbEndpoint,
     wire_log: WireLog,
     answers: Look[bool],
-    connects: Look[bool],  # noqa: ARG001  # pytest_pyfunc_call looks at it
+    connects: Look[bool],
     request: pytest.FixtureRequest,
 ) -> Iterator[SmbHarness]:
     """Yield a harness whose connections are in the case's log, and are closed at its end."""
@@ -176,7 +187,7 @@ def bench(
     def note(link: RecordedConnection, name: str) -> None:
         wire_log.add(link, name=name, decoder=make_decoder, port=PORT)
 
-    with SmbHarness(endpoint, note) as made:
+    with SmbHarness(endpoint, note, connects.get) as made:
         yield made
 
 

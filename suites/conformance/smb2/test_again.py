@@ -233,6 +233,20 @@ def test_each_range_of_a_lock_is_locked(tree, other, directory):
     expect(rival.lock((10, 10, now)))
 
 
+@pytest.mark.case("SMB-UNLOCK-EACH", section="MS-SMB2 3.3.5.14.1", kills=("unlock-first-of-two",))
+def test_each_range_of_an_unlock_is_unlocked(tree, other, directory):
+    """The server unlocks the ranges of the request one after the other, and leaves other locks."""
+    path = f"{directory}\\file"
+    holder = tree.open(path, share=SmbShare.ALL)
+    rival = other.open(path, share=SmbShare.ALL, disposition=Disposition.OPEN)
+    now = Lock.EXCLUSIVE | Lock.FAIL_IMMEDIATELY
+    expect(holder.lock((0, 10, now), (20, 10, now), (40, 10, now)))
+    expect(holder.lock((0, 10, Lock.UNLOCK), (20, 10, Lock.UNLOCK)))
+    expect(rival.lock((40, 10, now)), SmbStatus.LOCK_NOT_GRANTED)
+    for offset in (0, 20):
+        expect(rival.lock((offset, 10, now)))
+
+
 # Listings
 
 

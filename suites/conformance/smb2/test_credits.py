@@ -56,6 +56,17 @@ def test_the_last_credit_is_replaced(poor):
         assert poor.session.connection.granted >= 1, "no credit is left"
 
 
+@pytest.mark.case("SMB-CRED-REFUSED", kills=("error-no-credits",))
+def test_the_last_credit_is_replaced_by_a_request_that_fails(poor):
+    """The credits of a client must not fall to zero, whatever its requests end with."""
+    for _ in range(3):
+        expect(
+            poor.call(request(SmbCommand.CLOSE, file_id=b"\x77" * 16), over={"credits": 0}),
+            SmbStatus.FILE_CLOSED,
+        )
+        assert poor.session.connection.granted >= 1, "no credit is left"
+
+
 @pytest.mark.case("SMB-CRED-ASKED", level="SHOULD", kills=("credits-zero",))
 def test_a_credit_that_is_asked_for_is_granted(tree, path):
     assert expect(tree.create(path))["credits"] >= 1

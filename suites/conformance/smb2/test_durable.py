@@ -157,6 +157,21 @@ def test_the_locks_of_a_durable_handle_are_kept(bench, path, client, guid):
     expect(found.lock((0, 10, Lock.UNLOCK)))
 
 
+@pytest.mark.case("SMB-RECONNECT-LOCK-HELD", section=V2_AGAIN, kills=("reconnect-locks-free",))
+def test_the_locks_of_a_durable_handle_are_held_after_its_reconnect(bench, path, client, guid):
+    """Another open does not get the range; one with the key of the lease breaks nothing."""
+    file = only_durable(open_leased(bench.tree(guid=client), path, guid, RWH, contexts=[c.durable_v2(guid)]))
+    expect(file.lock((0, 10, NOW)))
+    drop(file)
+    tree = bench.tree(guid=client)
+    contexts = (c.lease_v2(guid, RWH), c.reconnect_v2(file.file_id, guid))
+    found = reconnected(tree, file, *contexts, oplock=Oplock.LEASE)
+    second = open_leased(tree, path, guid, RWH)
+    expect(second.lock((5, 1, NOW)), SmbStatus.LOCK_NOT_GRANTED)
+    expect(found.lock((0, 10, Lock.UNLOCK)))
+    expect(second.lock((5, 1, NOW)))
+
+
 def lost_with_lease(bench, path, client, guid):
     file = only_durable(open_leased(bench.tree(guid=client), path, guid, RWH, contexts=[c.durable_v2(guid)]))
     drop(file)

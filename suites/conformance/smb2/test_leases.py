@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 
 import pytest
 
@@ -16,6 +17,7 @@ from storagetest.wire.smb2.codes import (
     Capability,
     Dialect,
     Disposition,
+    FileInfo,
     Lease,
     Oplock,
     Options,
@@ -247,6 +249,16 @@ def test_the_notification_has_the_key_of_the_lease(broken, key, dialect, version
     assert broken(dialect, version)[3]["lease_key"] == key
 
 
+@each_break("ONE-CLOSED", "lease-ends-with-one")
+def test_a_lease_stays_when_one_of_its_opens_is_closed(leasing, path, key, dialect, version):
+    """A lease is that of all opens with its key; the last one that is closed ends it."""
+    first, second = leasing(dialect), leasing(dialect)
+    leased(first, path, key, RWH, version=version)
+    expect(open_leased(first, path, key, RWH, version=version).close())
+    send_create(second, path, access=READ, disposition=Disposition.OPEN)
+    assert next_break(first)["lease_key"] == key
+
+
 @each_break("STATES", "lease-break-current-other", "lease-break-new-other", "lease-break-same-state")
 def test_the_notification_has_the_states_before_and_after(broken, dialect, version):
     message = broken(dialect, version)[3]
@@ -350,6 +362,16 @@ def test_a_write_of_another_client_breaks_read_caching_without_an_acknowledgemen
     expect(second.open(path).write(b"changed"))
     message = next_break(first)
     assert (message["current_state"], message["new_state"], message["flags"]) == (R, Lease.NONE, 0)
+
+
+@each_break("RESIZE", "lease-break-resize-lost", section="MS-FSA 2.1.5.15.4")
+def test_a_change_of_size_by_another_client_breaks_read_caching(leasing, path, key, dialect, version):
+    """Setting FileEndOfFileInformation checks for a break as a write does."""
+    first, second = leasing(dialect), leasing(dialect)
+    leased(first, path, key, R, version=version)
+    expect(second.open(path).set(FileInfo.END_OF_FILE, struct.pack("<Q", 100)))
+    message = next_break(first)
+    assert (message["lease_key"], message["current_state"], message["new_state"]) == (key, R, Lease.NONE)
 
 
 @each_break("HANDLE", "lease-break-lost", "accepts-create", section="MS-FSA 2.1.5.1.2.2")

@@ -67,7 +67,10 @@ def test_a_second_negotiate_ends_the_connection(bench):
     connection = bench.connect()
     connection.negotiate()
     connection.send(connection.negotiate_request())
-    assert connection.closed(), "the connection is still open"
+    closed = connection.closed()
+    if not closed:
+        bench.before_session()  # a server that answers nothing but NEGOTIATE is the failure of another case
+    assert closed, "the connection is still open"
 
 
 @pytest.mark.parametrize(

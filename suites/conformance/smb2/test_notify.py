@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import struct
 from contextlib import suppress
 
 import pytest
@@ -14,7 +15,9 @@ from storagetest.wire.smb2.caching import is_held
 from storagetest.wire.smb2.codes import (
     WATCH_TREE,
     Access,
+    FileInfo,
     NotifyAction,
+    SmbAttribute,
     SmbCommand,
     SmbNotify,
     SmbStatus,
@@ -29,6 +32,9 @@ pytestmark = [pytest.mark.needs("smb-wire"), pytest.mark.case(section="MS-SMB2 3
 NAMES = SmbNotify.FILE_NAME | SmbNotify.DIR_NAME
 EVERYTHING = NAMES | SmbNotify.ATTRIBUTES | SmbNotify.SIZE | SmbNotify.LAST_WRITE
 REFUSED = ("accepts-change-notify",)
+HIDDEN = SmbAttribute.HIDDEN
+YEAR_2014 = 0x01D0000000000000
+"""A time of that year, in intervals of 100 ns since 1601."""
 
 
 @pytest.fixture
@@ -121,6 +127,27 @@ def test_a_renamed_file_has_its_old_and_its_new_name(opened, other):
     expect(file.rename(f"{opened.name}\\new"))
     found = changes_up_to(opened, mid, "new")
     assert found == [(NotifyAction.RENAMED_OLD_NAME, "old"), (NotifyAction.RENAMED_NEW_NAME, "new")]
+
+
+CHANGED = {
+    "ATTRIBUTES": (SmbNotify.ATTRIBUTES, FileInfo.BASIC, struct.pack("<QQQQII", 0, 0, 0, 0, HIDDEN, 0)),
+    "SIZE": (SmbNotify.SIZE, FileInfo.END_OF_FILE, struct.pack("<Q", 100)),
+    "LAST-WRITE": (SmbNotify.LAST_WRITE, FileInfo.BASIC, struct.pack("<QQQQII", 0, 0, YEAR_2014, 0, 0, 0)),
+}
+"""A bit of CompletionFilter, and the class and data that change what it is about."""
+
+
+@pytest.mark.parametrize(
+    "change", [case(f"SMB-NOTIFY-{name}", one, kills=("notify-names-only",)) for name, one in CHANGED.items()]
+)
+@pytest.mark.case(section="MS-SMB2 2.2.35")
+def test_a_change_of_a_file_is_a_modification(opened, other, change):
+    """The client is notified if attributes, size or time of the last write of a file are changed."""
+    kind, info_class, data = change
+    file = other.open(f"{opened.name}\\file")
+    mid = ready(opened, other, NAMES | kind)
+    expect(file.set(info_class, data))
+    assert (NotifyAction.MODIFIED, "file") in changes_up_to(opened, mid, "file", NAMES | kind)
 
 
 @pytest.mark.case("SMB-NOTIFY-KEPT", section="MS-FSA 2.1.5.11", kills=("notify-name-other",))

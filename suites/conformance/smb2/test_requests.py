@@ -202,6 +202,22 @@ def test_related_requests_are_executed_in_their_order(tree, path):
     assert expect([tree.receive(mid) for mid in ids][-1]).buffer == b"abc"
 
 
+@pytest.mark.case(
+    "SMB-COMP-UNRELATED-FAILED", section="MS-SMB2 3.3.5.2.7.1", kills=("compound-unrelated-fails",)
+)
+def test_an_unrelated_request_is_executed_after_one_that_failed(tree, path):
+    """Each request of a compound is executed as if it came alone."""
+    file = tree.open(path)
+    expect(file.write(b"0123456789"))
+    failed, *others = tree.send(
+        request(SmbCommand.CLOSE, file_id=b"\x77" * 16),
+        request(SmbCommand.READ, length=3, offset=2, file_id=file.file_id, padding=80),
+        request(SmbCommand.READ, length=3, offset=5, file_id=file.file_id, padding=80),
+    )
+    expect(tree.receive(failed), SmbStatus.FILE_CLOSED)
+    assert [expect(tree.receive(mid)).buffer for mid in others] == [b"234", b"567"]
+
+
 # CREATE
 
 CREATES = pytest.mark.case(section="MS-SMB2 3.3.5.9")

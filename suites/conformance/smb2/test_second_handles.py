@@ -29,6 +29,9 @@ pytestmark = [pytest.mark.needs("smb-wire"), pytest.mark.case(section="MS-FSA 2.
 LATER = 0x01D0000000000000
 """A time of 2014, in intervals of 100 ns since 1601."""
 
+NAME_AT = 100
+"""Where FileName is in FileAllInformation (MS-FSCC 2.4.2)."""
+
 # Share modes of a directory
 
 SHARES = {
@@ -190,6 +193,16 @@ def test_a_rename_can_change_case_alone(tree: Tree, directory: str) -> None:
     expect(file.close())
     assert names_in(tree, directory) == ["LOWER.TXT"]
     assert content(tree, f"{directory}\\LOWER.TXT") == b"kept"
+
+
+@pytest.mark.case("SMB-RENAME-STATED", section="MS-FSCC 2.4.2", kills=("rename-stated-old",))
+def test_the_name_of_an_open_is_the_one_after_a_rename(tree: Tree, directory: str) -> None:
+    """FileAllInformation has the name of the file as it is, whatever it was when it was opened."""
+    file = filled(tree, f"{directory}\\before", b"kept")
+    for name in ("after", "longer-than-before"):
+        expect(file.rename(f"{directory}\\{name}"))
+        stated = expect(file.query(FileInfo.ALL)).buffer[NAME_AT:].decode("utf-16-le")
+        assert stated.rpartition("\\")[2] == name, f"a file that was renamed to {name!r} states {stated!r}"
 
 
 # The wildcards of MS-DOS

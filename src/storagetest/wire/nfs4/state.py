@@ -206,11 +206,17 @@ class OpenFile:
         return done
 
     def unlock(
-        self, owner: StateOwner, offset: int = 0, length: int = WHOLE, *, stateid: stateid4 | None = None
+        self,
+        owner: StateOwner,
+        offset: int = 0,
+        length: int = WHOLE,
+        *,
+        stateid: stateid4 | None = None,
+        kind: nfs_lock_type4 = nfs_lock_type4.WRITE_LT,
     ) -> Done:
-        """LOCKU, whatever the outcome."""
+        """LOCKU, whatever the outcome; ``kind`` has no effect on a sound server (RFC 8881 18.12.3)."""
         held = self.locks[owner.name] if stateid is None else stateid
-        argument = LOCKU4args(nfs_lock_type4.WRITE_LT, owner.seqid, held, offset, length)
+        argument = LOCKU4args(kind, owner.seqid, held, offset, length)
         done = self.client.compound(putfh(self.handle), op("LOCKU", argument), retry=False)
         if len(done.statuses) > 1:
             owner.bump(done.statuses[1])

@@ -47,10 +47,14 @@ def expect(message: SmbMessage, *statuses: SmbStatus) -> SmbMessage:
 
 @dataclass
 class SmbHarness:
-    """Makes connections and closes them at its end; ``note`` gets each link and its name."""
+    """Makes connections and closes them at its end; ``note`` gets each link and its name.
+
+    ``before_session`` is called before :meth:`session` makes one, and raises what is known to prevent it.
+    """
 
     endpoint: SmbEndpoint
     note: Callable[[RecordedConnection, str], None] = lambda _link, _name: None
+    before_session: Callable[[], object] = lambda: None
     _made: list[SmbConnection] = field(default_factory=list)
 
     @property
@@ -76,6 +80,7 @@ class SmbHarness:
         previous: int = 0,
     ) -> SmbSession:
         """Return a session on a connection of its own; with ``signs`` it requires signatures."""
+        self.before_session()
         connection = self.connect()
         connection.guid = guid or connection.guid
         mode = SIGNING_REQUIRED if signs else SIGNING_ENABLED
