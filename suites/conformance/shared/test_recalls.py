@@ -80,10 +80,11 @@ def test_write_invalidates_the_cache_of_an_open_file(a, b, cached, crossed_wire)
 
 @pytest.mark.case("SHR-RECALL-07", kills=("close-keeps-data-back",))
 def test_data_written_under_a_delegation_are_read_after_the_close(a, b, cached, crossed_wire):
+    """A client without a delegation writes at once, and one with it at the close."""
     fd = a.open(cached, O_RDWR)
-    for number in range(5):
-        a.pwrite(fd, b"%05d" % number)
     with crossed_wire(a, "write"):
+        for number in range(5):
+            a.pwrite(fd, b"%05d" % number)
         a.close(fd)
         assert b.read_file(cached) == b"00004"
 
