@@ -19,8 +19,9 @@ SERVED = 2.0
 
 
 def pending(queue: Queue, scratch: Scratch, data: bytes) -> R2T:
-    """Submit a write of one block, and return the R2T that asks for its data."""
-    cid = queue.submit(io.write(scratch.nsid, scratch.lba, 1), data=data, inside=False)
+    """Submit a write of ``data``, and return the R2T that asks for them."""
+    blocks = len(data) // scratch.block_size
+    cid = queue.submit(io.write(scratch.nsid, scratch.lba, blocks), data=data, inside=False)
     received = queue.receive().pdu
     queue.forget(cid)
     assert isinstance(received, R2T), f"NVMe/TCP 3.3.2.2: not {received}"

@@ -146,15 +146,16 @@ def test_a_write_that_waits_goes_on_when_another_controller_ends(
     queue: Queue, other: ControllerSession, scratch: Scratch, end: str
 ) -> None:
     """Each of two hosts has a write that waits for its data; the controller of one ends."""
-    data = block_data(scratch.block_size, 916)
+    blocks = scratch.blocks_of(queue.in_capsule_limit + 1)  # more than a capsule holds, so it is asked for
+    data = block_data(blocks * scratch.block_size, 916)
     r2t = pending(queue, scratch, data)
-    pending(other.io_queue(), replace(scratch, lba=scratch.lba + 1), data)
+    pending(other.io_queue(), replace(scratch, lba=scratch.lba + blocks), data)
     ENDS[end](other)
     completion = complete(queue, r2t, data)
     assert completion.ok, (
         f"3.1.3: a write ended with {status_name(completion.status)} when another host's controller has ended"
     )
-    assert read_blocks(queue, scratch, 1) == data, "NVM 3.3.6: data of the write"
+    assert read_blocks(queue, scratch, blocks) == data, "NVM 3.3.6: data of the write"
 
 
 @pytest.mark.case(

@@ -146,7 +146,10 @@ def test_a_change_of_a_file_is_a_modification(opened, other, change):
     kind, info_class, data = change
     file = other.open(f"{opened.name}\\file")
     mid = ready(opened, other, NAMES | kind)
-    expect(file.set(info_class, data))
+    done = file.set(info_class, data)
+    if done.status == SmbStatus.NOT_SUPPORTED:
+        pytest.skip("the file system does not keep what the case changes")
+    expect(done)
     assert (NotifyAction.MODIFIED, "file") in changes_up_to(opened, mid, "file", NAMES | kind)
 
 
