@@ -8,7 +8,7 @@ from storagetest.wire.nvme import admin
 from storagetest.wire.nvme.codes import Feature, status_name
 from storagetest.wire.nvme_tcp import ControllerSession
 
-from .test_feature_values import SAVE_AND_SELECT, set_feature
+from .test_feature_values import FEATURES, SAVE_AND_SELECT, set_feature
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 5.2.26")]
 
@@ -40,20 +40,9 @@ def test_a_reserved_select_is_an_error(session: ControllerSession, select: int) 
     )
 
 
-REFUSED = (
-    Feature.ARBITRATION,
-    Feature.TEMPERATURE_THRESHOLD,
-    Feature.ERROR_RECOVERY,
-    Feature.WRITE_ATOMICITY,
-    Feature.ASYNC_EVENT,
-    Feature.KATO,
-)
-"""Features whose value a case would save."""
-
-
 @pytest.mark.parametrize("fid", [
     pytest.param(fid, marks=pytest.mark.case(f"NVA-FEAT-REFUSED-{fid:02X}H", kills=("refused-value-set",)))
-    for fid in REFUSED
+    for fid in FEATURES
 ])  # fmt: skip
 @pytest.mark.case(builds_on=("NVA-FEAT-SAVE", "NVA-FEAT-CAPABLE"))
 def test_a_set_features_that_is_refused_sets_nothing(session: ControllerSession, fid: int) -> None:
