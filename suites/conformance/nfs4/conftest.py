@@ -61,6 +61,9 @@ from storagetest.wire.tcp import PeerClosed, RecordedConnection, ResponseTimeout
 ANSWER = 10.0
 """Timeout of a reply in seconds, or the target's `deadline` if that is less (chosen)."""
 
+SILENT = (TargetDead, PeerClosed, ResponseTimeout)
+"""Errors of a port or server that does not answer."""
+
 _numbers = itertools.count()
 
 
@@ -69,9 +72,9 @@ def _one_cause(fixtures: Mapping[str, object]) -> Iterator[None]:
     """Make a port or server that does not answer, as the look met it, the failure of one case."""
     try:
         yield
-    except (TargetDead, PeerClosed, ResponseTimeout):
+    except SILENT:
         about = fixtures.get("about")
-        if isinstance(about, Look):
+        if isinstance(about, Look) and isinstance(about.error, SILENT):
             about.get()
         raise
 

@@ -50,6 +50,11 @@ class Look(Generic[T]):
         """The result, or None if there is none; reports nothing."""
         return self._result[0] if self._result else None
 
+    @property
+    def error(self) -> Exception | None:
+        """Why the look failed, or None; reports nothing."""
+        return self._error
+
     def get(self) -> T:
         """Return the result; if there is none, fail the first case that calls this, and skip the others."""
         if self._result is not None:
