@@ -89,13 +89,13 @@ def test_a_full_error_log_has_the_newest_entries_in_their_order(
     entries: Entries, session: ControllerSession, queue: Queue, scratch: Scratch
 ) -> None:
     """More reads fail than the log has entries; an entry may be lost, but the newest one is the first."""
-    room = session.controller["elpe"] + 1
+    capacity = session.controller["elpe"] + 1
     failed = list(entries.failed)
-    for _ in range(room + FAILURES):
+    for _ in range(capacity + FAILURES):
         cid = queue.submit(io.read(scratch.nsid, scratch.end, 1), reads=scratch.block_size)
         assert not queue.wait(cid).ok, "NVM 3.1: a read past the end"
         failed.append(cid)
-    found = _found(session, room)
+    found = _found(session, capacity)
     counts, cids = [count for count, _ in found if count], [cid for count, cid in found if count]
     if not set(cids) <= set(failed):
         pytest.skip("the log has errors of other commands, too")
@@ -106,7 +106,7 @@ def test_a_full_error_log_has_the_newest_entries_in_their_order(
     assert ages[:1] == [0], f"5.2.12.1.2: the first entry of a full log is not the newest error: {cids}"
     assert ages == sorted(ages), (
         f"5.2.12.1.2: the entries of a full log are of the commands {cids}; the newest errors are of "
-        f"{failed[::-1][:room]}"
+        f"{failed[::-1][:capacity]}"
     )
 
 
