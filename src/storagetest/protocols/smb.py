@@ -287,8 +287,11 @@ def parse_debug_data(text: str, unc: str, mark: int) -> dict[str, str]:
     matching = [block for block in blocks if share in block or unc in block]
     if not matching:
         return {}
-    marked = [block for block in matching if re.search(rf"Cred User: {mark}\b", block)]
-    block = max(marked or matching, key=_connection)
+    if any("Cred User:" in block for block in matching):
+        matching = [block for block in matching if re.search(rf"Cred User: {mark}\b", block)]
+    if not matching:  # of other mounts alone
+        return {}
+    block = max(matching, key=_connection)
     session = {}
     dialect = re.search(r"Dialect (0x[0-9a-f]+)", block)
     if dialect:

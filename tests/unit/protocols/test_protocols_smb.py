@@ -155,6 +155,11 @@ def test_a_mounts_session_is_not_that_of_another_mount_of_its_share() -> None:
     assert found == {"SIGNED": ("3.1.1", "yes"), "PLAIN": ("3.0", "no")}
 
 
+def test_the_session_of_another_mount_is_not_read() -> None:
+    others = TWO_SESSIONS.replace("SIGNED", "1").replace("PLAIN", "2")
+    assert smb.parse_debug_data(others, "//10.77.0.1/fast", 7) == {}
+
+
 def test_a_kernel_that_shows_no_mark_has_the_newest_session_read() -> None:
     bare = TWO_SESSIONS.replace(" Cred User: SIGNED", "").replace(" Cred User: PLAIN", "")
     assert smb.parse_debug_data(bare, "//10.77.0.1/fast", 7)["signed"] == "yes"
