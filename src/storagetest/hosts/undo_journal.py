@@ -8,8 +8,9 @@ Rules:
 
 1. The entry is written before the resource is acquired. Undoing a resource that was not acquired must be
    harmless: a :class:`Step` may have a check (``unless``) that exits 0 if there is nothing left to undo.
-2. An entry is removed only if each of its steps succeeded or its check shows that nothing is left. All steps
-   are tried, in order, even if earlier ones failed.
+2. An entry is removed only if each of its steps succeeded, its check shows that nothing is left, or
+   nothing more can be done from the host (:attr:`Step.leaves`), which is reported. All steps are tried, in order,
+   even if earlier ones failed.
 3. An entry whose owner is alive on this machine is not undone, and neither is an entry of another machine,
    whose processes are unknown; unless forced.
 4. An entry that cannot be parsed is reported and not changed.
@@ -25,7 +26,7 @@ import contextlib
 import json
 import secrets
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
@@ -37,6 +38,9 @@ from storagetest.hosts.owner import Owner, in_use
 
 SCHEMA = 1
 _DEADLINE = 20.0
+
+STEP_SECONDS = 30.0
+"""Seconds of a step that states no others (chosen)."""
 
 _DIRECTORY = (
     "dir=$1; "
@@ -58,14 +62,20 @@ _LIST = (
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One command that undoes a change, and a check that exits 0 if there is nothing left to undo."""
+    """One command that undoes a change, and a check that exits 0 if there is nothing left to undo.
+
+    The command has ``seconds``. ``leaves`` maps exit statuses, as text, after which the host is clean to what
+    is left elsewhere.
+    """
 
     argv: tuple[str, ...]
     unless: tuple[str, ...] = ()
+    seconds: float = STEP_SECONDS
+    leaves: Mapping[str, str] = field(default_factory=dict)
 
 
-StepLike = Step | Sequence[str] | Mapping[str, Sequence[str]]
-"""A step; or its argv alone; or ``{"argv": […], "unless": […]}``."""
+StepLike = Step | Sequence[str] | Mapping[str, Any]
+"""A step; or its argv alone; or its fields, of which only ``argv`` is needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +106,20 @@ class UndoStatus(Enum):
     """The result of undoing an entry."""
 
     UNDONE = "undone"
+    PARTLY = "undone in part"
     ENDED = "ended"
     FAILED = "failed"
     IN_USE = "in use"
     UNREADABLE = "unreadable"
 
 
+_BY_SEVERITY = (UndoStatus.UNDONE, UndoStatus.PARTLY, UndoStatus.FAILED)
+"""The results of a step; the last one of a step of an entry is the entry's."""
+
+
 @dataclass(frozen=True, slots=True)
 class UndoResult:
-    """The result for one entry; ``detail`` is the reason why it still exists, or ""."""
+    """The result for one entry; ``detail`` is the reason why it still exists, what is left, or ""."""
 
     id: str
     description: str
@@ -163,28 +178,31 @@ class Journal:
         lines = self._run_script(_LIST).splitlines()
         return [parse(*line.split("\t", 1)) for line in sorted(lines)]
 
-    def undo(self, entry: Entry, *, deadline: float = 30.0) -> UndoResult:
-        """Try all steps of ``entry``, each within ``deadline`` seconds; remove it if nothing is left."""
-        failures = [why for step in entry.undo if (why := self._undo_step(step, deadline))]
-        if failures:
-            return UndoResult(entry.id, entry.description, UndoStatus.FAILED, "\n".join(failures))
-        self.remove(entry.id)
-        return UndoResult(entry.id, entry.description, UndoStatus.UNDONE)
+    def undo(self, entry: Entry) -> UndoResult:
+        """Try all steps of ``entry``; remove it if nothing is left on the host."""
+        results = [self._undo_step(step) for step in entry.undo]
+        worst = max((status for status, _ in results), key=_BY_SEVERITY.index, default=UndoStatus.UNDONE)
+        if worst is not UndoStatus.FAILED:
+            self.remove(entry.id)
+        detail = "\n".join(text for status, text in results if status is worst and text)
+        return UndoResult(entry.id, entry.description, worst, detail)
 
-    def _undo_step(self, step: Step, deadline: float) -> str:
-        """Return the error of ``step``, or ""."""
+    def _undo_step(self, step: Step) -> tuple[UndoStatus, str]:
+        """Run ``step``; return how it ended, and its error or what it leaves."""
         try:
-            if self._is_gone(step, deadline):
-                return ""
-            done = self._host.run(step.argv, deadline=deadline, check=False, env=ATTACHING_ENV)
-            if done.ok or self._is_gone(step, deadline):
-                return ""
-            return done.describe()
+            if self._is_gone(step):
+                return UndoStatus.UNDONE, ""
+            done = self._host.run(step.argv, deadline=step.seconds, check=False, env=ATTACHING_ENV)
+            if left := step.leaves.get(str(done.status)):
+                return UndoStatus.PARTLY, left
+            if done.ok or self._is_gone(step):
+                return UndoStatus.UNDONE, ""
+            return UndoStatus.FAILED, done.describe()
         except HostError as error:
-            return str(error)
+            return UndoStatus.FAILED, str(error)
 
-    def _is_gone(self, step: Step, deadline: float) -> bool:
-        return bool(step.unless) and self._host.run(step.unless, deadline=deadline, check=False).ok
+    def _is_gone(self, step: Step) -> bool:
+        return bool(step.unless) and self._host.run(step.unless, deadline=step.seconds, check=False).ok
 
     def _run_script(self, script: str, *arguments: str, stdin: bytes = b"") -> str:
         argv = ["sh", "-c", script, "journal", self._directory, *arguments]
@@ -250,7 +268,12 @@ def _step(step: StepLike) -> Step:
     if isinstance(step, Step):
         return step
     if isinstance(step, Mapping):
-        return Step(tuple(step["argv"]), tuple(step.get("unless", ())))
+        return Step(
+            tuple(step["argv"]),
+            tuple(step.get("unless", ())),
+            float(step.get("seconds", STEP_SECONDS)),
+            dict(step.get("leaves", {})),
+        )
     if isinstance(step, str):
         raise TypeError(f"a step is an argv list, not the string {step!r}")
     return Step(tuple(step))

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 from storagetest.errors import AttachError, DeadlineExceeded, StoragetestError, TargetDead
-from storagetest.hosts import ATTACHING_ENV, Completed, Host, Journal
+from storagetest.hosts import ATTACHING_ENV, Completed, Host, Journal, Step
 
 RUN = "/run/storagetest"
 """Directory of mount points and temporary secrets on a client. A reboot clears it, like the mounts."""
@@ -37,16 +37,20 @@ MIN_RELEASE_SECONDS = 10
 _MARGIN = 20
 """Extra seconds before a release, which limits its own steps, counts as hung; for a client short of CPU."""
 
-_JOURNAL_SECONDS = 24
-"""Seconds for a release that the journal runs; the journal allows 30 s for each step."""
+JOURNAL_SECONDS = 24
+"""Seconds of a release that the journal runs (chosen)."""
 
-_SUCCEED_IF_CLEAN = [
-    "sh",
-    "-c",
-    f'"$@"; status=$?; [ $status -eq {LEFT_ON_TARGET} ] || [ $status -eq {FORCED} ] || exit $status',
-    "storagetest-undo",
-]
-"""Wrapper for the journal: exit with status 0 if the client is clean."""
+REMOVAL_SECONDS = 300
+"""The same for a release that removes files (chosen): some 10,000 files at 30 ms each."""
+
+STALLED_SECONDS = 30
+"""Most seconds for which a removal may get nowhere (chosen)."""
+
+_LEAVES = {
+    str(LEFT_ON_TARGET): "a directory is left on the target",
+    str(FORCED): "released by force, because the target did not respond: what was written there is left",
+}
+"""What the statuses of a release leave (:attr:`storagetest.hosts.Step.leaves`)."""
 
 WITHIN = r"""
 # within SECONDS COMMAND...: returns its exit status, or 124 after the timeout. It does not wait for a command
@@ -65,6 +69,19 @@ within() {
     rm -f "$scratch/ended"
     mkfifo "$scratch/ended"
     return "$status"
+}
+# remove STALLED SECONDS TREE: rm -rf; returns its exit status, or 124 if it does not end within SECONDS, or
+# removes less than what fills its buffer of output (some 50 names) within STALLED.
+remove() {
+    local end=$((SECONDS + $2)) removed=$scratch/removed before status
+    : >"$removed"
+    while :; do
+        before=$(stat -c %s "$removed")
+        within "$1" sh -c 'exec rm -rfv --one-file-system -- "$1" >>"$2"' remove "$3" "$removed"
+        status=$?
+        case $status in 124 | 137) ;; *) return $status ;; esac
+        [ $SECONDS -lt $end ] && [ "$(stat -c %s "$removed")" -gt "$before" ] || return 124
+    done
 }
 """
 """Bash prologue of every release script: runs one step with a timeout, even if the kernel hangs."""
@@ -124,10 +141,20 @@ class Attaching:
         return as_target_dead(self.client, self.target, self.deadline, description)
 
     def acquire(
-        self, description: str, release: Callable[[int], Sequence[str]]
+        self,
+        description: str,
+        release: Callable[[int], Sequence[str]],
+        journal_seconds: int = JOURNAL_SECONDS,
     ) -> AbstractContextManager[None]:
         """Write the undo entry, run the body, then release; see :func:`acquired`."""
-        return acquired(self.client, description, release, target=self.target, deadline=self.release_deadline)
+        return acquired(
+            self.client,
+            description,
+            release,
+            target=self.target,
+            deadline=self.release_deadline,
+            journal_seconds=journal_seconds,
+        )
 
 
 @contextmanager
@@ -153,15 +180,18 @@ def acquired(
     *,
     target: str,
     deadline: Deadline,
+    journal_seconds: int = JOURNAL_SECONDS,
 ) -> Iterator[None]:
     """Write the undo entry, run the body, run the release command and remove the entry.
 
     ``description`` is the text of the journal's entry; ``target`` names the target in messages; ``deadline``
-    is that of the release. ``release`` builds the release command from its time limit in seconds. Exit
-    statuses of this command: 0: nothing is left; :data:`LEFT_ON_TARGET`; :data:`FORCED`; any other: something
-    is left on the client, and the entry stays in the journal.
+    is that of the release. ``release`` builds the release command from its time limit in seconds, which is
+    ``journal_seconds`` if the journal runs it. Exit statuses of this command: 0: nothing is left;
+    :data:`LEFT_ON_TARGET`; :data:`FORCED`; any other: something is left on the client, and the entry stays in
+    the journal.
     """
-    entry = Journal(client).open(description, [[*_SUCCEED_IF_CLEAN, *release(_JOURNAL_SECONDS)]])
+    undo = Step(tuple(release(journal_seconds)), seconds=journal_seconds + _MARGIN, leaves=_LEAVES)
+    entry = Journal(client).open(description, [undo])
 
     def run_release() -> None:
         seconds = deadline.at_least(MIN_RELEASE_SECONDS)

@@ -17,7 +17,16 @@ from functools import partial
 
 from storagetest.errors import AttachError, ClientLacks, StoragetestError
 from storagetest.hosts import Completed
-from storagetest.protocols._acquire import FORCED, LEFT_ON_TARGET, RUN, WITHIN, Attaching, new_id
+from storagetest.protocols._acquire import (
+    FORCED,
+    LEFT_ON_TARGET,
+    REMOVAL_SECONDS,
+    RUN,
+    STALLED_SECONDS,
+    WITHIN,
+    Attaching,
+    new_id,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +96,12 @@ done
 RELEASE = (
     WITHIN
     + f"""
-point=$1 subdirectory=$2 secret=$3 limit=$4
+point=$1 subdirectory=$2 secret=$3 limit=$4 removal=$5
 [ -z "$secret" ] || rm -f "$secret"
 mounted() {{ [[ $(</proc/self/mountinfo) == *" $point "* ]]; }}
 status=0 stuck=
 if mounted; then
-    within "$limit" rm -rf --one-file-system "$point/$subdirectory"
+    remove "$limit" "$removal" "$point/$subdirectory"
     case $? in
         0) ;;
         124 | 137) stuck=yes ;;
@@ -175,8 +184,19 @@ def release_argv(point: str, subdirectory: str, secret: str, seconds: int) -> li
 
     If one of the two normal steps hangs, the forced unmount follows.
     """
-    limit = max(1, (seconds - 8) // 2)
-    return ["bash", "-c", RELEASE, "storagetest-unmount", point, subdirectory, secret, str(limit)]
+    limit = max(1, min(STALLED_SECONDS, (seconds - 8) // 2))
+    removal = max(1, seconds - 8 - limit)
+    return [
+        "bash",
+        "-c",
+        RELEASE,
+        "storagetest-unmount",
+        point,
+        subdirectory,
+        secret,
+        str(limit),
+        str(removal),
+    ]
 
 
 def mount_error(
@@ -213,7 +233,7 @@ def mounted(
     options = request.options(secret_file) if callable(request.options) else request.options
     mount = mount_argv(request.fstype, request.source, options)
     description = f"mount of {request.source} on {point}"
-    with attaching.acquire(description, partial(release_argv, point, name, secret_file)):
+    with attaching.acquire(description, partial(release_argv, point, name, secret_file), REMOVAL_SECONDS):
         with attaching.step("mounting"):
             if request.secret:
                 client.push(request.secret, secret_file, mode=0o600, deadline=attaching.deadline.remaining())

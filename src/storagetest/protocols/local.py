@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from storagetest.config.base import BlockOptions
 from storagetest.errors import AttachError
-from storagetest.protocols._acquire import LEFT_ON_TARGET, WITHIN, new_id
+from storagetest.protocols._acquire import LEFT_ON_TARGET, REMOVAL_SECONDS, STALLED_SECONDS, WITHIN, new_id
 from storagetest.protocols._block_device import block_capabilities, leased_device, required_tools
 from storagetest.protocols._mount import parse_mountinfo, parse_sections
 from storagetest.protocols.base import Attachment, AttachmentKind, Capability, ClientRequirements, register
@@ -29,7 +29,7 @@ cat /proc/self/mountinfo
 REMOVE = (
     WITHIN
     + f"""
-within "$2" rm -rf --one-file-system "$1"
+remove "$2" "$3" "$1"
 tail -n 3 "$log"
 [ ! -e "$1" ] || exit {LEFT_ON_TARGET}
 """
@@ -101,8 +101,12 @@ class Local(KernelProtocol["Local.Options"]):
             return
         parent, name = str(options.path), new_id()
         path = f"{parent}/{name}"
-        remove = ["bash", "-c", REMOVE, "storagetest-remove", path]
-        with attaching.acquire(f"directory {path}", lambda seconds: [*remove, str(seconds)]):
+
+        def release(seconds: int) -> list[str]:
+            stalled = min(STALLED_SECONDS, seconds)
+            return ["bash", "-c", REMOVE, "storagetest-remove", path, str(stalled), str(seconds - stalled)]
+
+        with attaching.acquire(f"directory {path}", release, REMOVAL_SECONDS):
             with attaching.step("making a directory"):
                 done = attaching.run(["sh", "-c", MAKE, "storagetest-make", parent, name])
             if not done.ok:

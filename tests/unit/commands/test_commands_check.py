@@ -122,6 +122,13 @@ def listening() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
+@pytest.fixture(autouse=True)
+def own_locks(tmp_path_factory: pytest.TempPathFactory, monkeypatch) -> None:
+    """Locks that no other run on this machine holds."""
+    locks = tmp_path_factory.mktemp("locks")
+    monkeypatch.setattr("storagetest.runner.locks.lock_directory", lambda: locks)
+
+
 def write(tmp_path: Path, target: str, client: str = "{transport: local}") -> str:
     path = tmp_path / "targets.yaml"
     path.write_text(f"version: 1\nclients: {{c: {client}}}\ntargets:\n  t: {target}\n")

@@ -144,8 +144,26 @@ def test_a_failed_undo_keeps_the_entry_and_runs_the_other_steps(journal: Journal
 
 
 def test_a_step_that_hangs_ends_at_its_deadline_and_keeps_the_entry(journal: Journal) -> None:
-    entry = write_ended(journal, Step(("sleep", "300")))
-    assert "did not end within 1 s" in journal.undo(entry, deadline=1).detail
+    entry = write_ended(journal, Step(("sleep", "300"), seconds=1))
+    assert "did not end within 1 s" in journal.undo(entry).detail
+    assert journal.entries() == [entry]
+
+
+def test_a_step_that_leaves_something_elsewhere_reports_it_and_is_removed(journal: Journal) -> None:
+    leaves = {"3": "a directory is left on the target"}
+    entry = write_ended(journal, Step(("sh", "-c", "exit 3"), leaves=leaves), Step(("true",)))
+    assert journal.entries() == [entry], "the journal does not keep what a step leaves"
+    outcome = journal.undo(entry)
+    assert (outcome.result, outcome.detail) == (UndoStatus.PARTLY, "a directory is left on the target")
+    assert journal.entries() == []
+
+
+def test_a_failed_step_outranks_one_that_leaves_something(journal: Journal) -> None:
+    left = Step(("sh", "-c", "exit 3"), leaves={"3": "a directory is left on the target"})
+    entry = write_ended(journal, left, Step(("false",)))
+    outcome = journal.undo(entry)
+    assert outcome.result is UndoStatus.FAILED
+    assert "a directory" not in outcome.detail
     assert journal.entries() == [entry]
 
 

@@ -1,5 +1,6 @@
 """The local protocol and the holding of things, for real on this machine."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -156,6 +157,37 @@ def within(*argv: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["bash", "-c", script, "x", *argv], capture_output=True, text=True, check=False, timeout=30
     )
+
+
+def slow_rm(tmp_path: Path, rounds: int) -> str:
+    """Return a PATH on which rm removes 600 files in ``rounds`` runs, in each a part, and then hangs."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    rm = tools / "rm"
+    part = 600 // rounds
+    rm.write_text(
+        f"""#!/bin/sh
+[ "$1" = -rfv ] || exec /bin/rm "$@"
+cd "$4" || exit
+ls | head -n {part} | xargs /bin/rm -v
+[ -n "$(ls)" ] || exec /bin/rm -rf "$4"
+exec sleep 60
+"""
+    )
+    rm.chmod(0o755)
+    return f"{tools}:{os.environ['PATH']}"
+
+
+@pytest.mark.parametrize(("rounds", "seconds", "status"), [(3, 60, 0), (3, 1, 124), (1000, 60, 124)])
+def test_a_removal_goes_on_as_long_as_it_gets_ahead(tmp_path, monkeypatch, rounds, seconds, status) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    for number in range(600):
+        (tree / f"file-{number}").touch()
+    monkeypatch.setenv("PATH", slow_rm(tmp_path, rounds))
+    done = within("remove", "2", str(seconds), str(tree))
+    assert done.returncode == status, done.stdout + done.stderr
+    assert tree.exists() == bool(status)
 
 
 def test_within_passes_status_and_words_on() -> None:

@@ -46,10 +46,12 @@ def test_mount_argv_ends_options_before_the_source() -> None:
     assert _mount.mount_argv("xfs", "/dev/x", []) == ["-t", "xfs", "--", "/dev/x"]
 
 
-@pytest.mark.parametrize(("seconds", "limit"), [(1, 1), (10, 1), (24, 8), (60, 26)])
-def test_release_shares_its_deadline_among_its_steps(seconds: int, limit: int) -> None:
-    *_, point, own, secret, timeout = _mount.release_argv("/p", "own", "", seconds)
-    assert (point, own, secret, timeout) == ("/p", "own", "", str(limit))
+@pytest.mark.parametrize(
+    ("seconds", "limit", "removal"), [(1, 1, 1), (10, 1, 1), (24, 8, 8), (60, 26, 26), (300, 30, 262)]
+)
+def test_release_shares_its_deadline_among_its_steps(seconds: int, limit: int, removal: int) -> None:
+    *_, point, own, secret, step, removing = _mount.release_argv("/p", "own", "", seconds)
+    assert (point, own, secret, step, removing) == ("/p", "own", "", str(limit), str(removal))
 
 
 def refused(stderr: str) -> Exception:
