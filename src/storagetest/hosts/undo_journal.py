@@ -9,8 +9,8 @@ Rules:
 1. The entry is written before the resource is acquired. Undoing a resource that was not acquired must be
    harmless: a :class:`Step` may have a check (``unless``) that exits 0 if there is nothing left to undo.
 2. An entry is removed only if each of its steps succeeded, its check shows that nothing is left, or nothing
-   more can be done from the host (:attr:`Step.leaves`), which is reported. All steps are tried, in order, even
-   if earlier ones failed.
+   more can be done from the host (:attr:`Step.leaves`), which is reported. All steps are tried, in order,
+   even if earlier ones failed.
 3. An entry whose owner is alive on this machine is not undone, and neither is an entry of another machine,
    whose processes are unknown; unless forced.
 4. An entry that cannot be parsed is reported and not changed.
