@@ -73,11 +73,12 @@ within() {
 # remove STALLED SECONDS TREE: rm -rf; returns its exit status, or 124 if it does not end within SECONDS, or
 # removes less than what fills its buffer of output (some 50 names) within STALLED.
 remove() {
-    local end=$((SECONDS + $2)) removed=$scratch/removed before status
+    local end=$((SECONDS + $2)) removed=$scratch/removed limit before status
     : >"$removed"
     while :; do
+        limit=$((end - SECONDS < $1 ? end - SECONDS : $1))
         before=$(stat -c %s "$removed")
-        within "$1" sh -c 'exec rm -rfv --one-file-system -- "$1" >>"$2"' remove "$3" "$removed"
+        within "$limit" sh -c 'exec rm -rfv --one-file-system -- "$1" >>"$2"' remove "$3" "$removed"
         status=$?
         case $status in 124 | 137) ;; *) return $status ;; esac
         [ $SECONDS -lt $end ] && [ "$(stat -c %s "$removed")" -gt "$before" ] || return 124

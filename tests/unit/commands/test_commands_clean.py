@@ -105,6 +105,22 @@ print(json.dumps({"pid": pid, "fio": fio(), "left": left(), "first": clean(), "s
     assert (second["status"], second["output"]) == (0, "")
 
 
+def test_what_stays_on_the_target_is_reported_once_and_is_no_success(drive) -> None:
+    found = drive("""
+entry = (
+    "from storagetest.hosts import Journal, LocalHost, Step;"
+    "step = Step(('sh', '-c', 'exit 3'), leaves={'3': 'a directory is left on the target'});"
+    "Journal(LocalHost()).open('mount of nas:/a', [step])"
+)
+subprocess.run([sys.executable, "-c", entry], check=True)
+print(json.dumps({"first": clean(), "second": clean()}))
+""")
+    first, second = found["first"], found["second"]
+    assert first["output"].endswith("mount of nas:/a: undone in part: a directory is left on the target\n")
+    assert first["status"] == 1
+    assert (second["status"], second["output"]) == (0, "")
+
+
 def test_the_load_of_a_running_run_is_not_touched(drive) -> None:
     found = drive("""
 argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--st-profile", "long", "suite.py"]
