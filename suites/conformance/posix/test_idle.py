@@ -114,7 +114,7 @@ def test_idle_listing_goes_on_where_it_was(client_dir):
     kills=("idle-times-rounded",),
 )
 def test_attributes_stay_after_they_were_set(client_dir):
-    """Owner, mode, size and times of a file that nobody uses are those that were set, and so are its data."""
+    """Owner, mode, size and times of a file that no process uses are those that were set, and its data."""
     path = make_file(client_dir / "f", pattern_bytes(10_000), 0o640)
     os.utime(path, ns=(1_000_000_000 * SECOND + 123_456_700, 1_100_000_000 * SECOND + 987_654_300))
     before = os.stat(path)
