@@ -128,3 +128,25 @@ class SetgidRefusedToMember(PassThrough):
         one = os.fstat(self.fd(node))
         foreign = call.uid and stat.S_ISREG(one.st_mode) and one.st_gid != call.gid
         super().chmod(call, node, mode & ~stat.S_ISGID if foreign else mode)
+
+
+@mutant(
+    "full-directory-old-names | rename(3p), readdir(3p) | an entry of a directory of more than 200 that was "
+    "renamed in it is listed by its old name, too"
+)
+class FullDirectoryOldNames(Keeping):
+    def __init__(self, below: Path) -> None:
+        super().__init__(below)
+        self.old: dict[int, bytes] = {}
+
+    def rename(self, call: Call, parent: int, old: bytes, where: int, new: bytes, flags: int) -> None:
+        super().rename(call, parent, old, where, new, flags)
+        if parent == where and len(os.listdir(self.nodes[parent].path)) > LISTED:
+            self.old[parent] = old
+
+    def readdir(self, call: Call, node: int, handle: int, offset: int, size: int) -> Entries:
+        found = super().readdir(call, node, handle, offset, size)
+        if offset == 0 and node in self.old and found:
+            inode, cookie, kind, _ = found[-1]
+            found[-1] = inode, cookie, kind, self.old[node]
+        return found

@@ -17,6 +17,7 @@ for _area in (
     "fresh",
     "full",
     "held",
+    "idle",
     "kept",
     "later",
     "lifetime",

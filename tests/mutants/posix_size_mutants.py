@@ -10,6 +10,7 @@ from posix_directory_mutants import DOTS, whole
 from posix_rules import mutant, size_of
 
 GIB = 1 << 30
+PUNCH_HOLE = 2  # FALLOC_FL_PUNCH_HOLE
 LOW = 0xFFFF_FFFF
 """The 32 bits that are left of a larger number."""
 
@@ -163,3 +164,10 @@ class VectorOfManyCut(PassThrough):
 class OwnerIn16Bits(PassThrough):
     def chown(self, call: Call, node: int, uid: int, gid: int) -> None:
         super().chown(call, node, uid, gid & 0xFFFF if gid >= 0 and os.fstat(self.fd(node)).st_size else gid)
+
+
+@mutant("punch-length-32-bits | fallocate(2) | of the length of a hole the lower 32 bits are used")
+class PunchLength32Bits(PassThrough):
+    def fallocate(self, call: Call, node: int, handle: int, offset: int, length: int, mode: int) -> None:
+        short = length & LOW or 1
+        super().fallocate(call, node, handle, offset, short if mode & PUNCH_HOLE else length, mode)

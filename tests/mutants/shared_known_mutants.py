@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from fuse_locks import Locking
-from fuse_passthrough import Attributes
+from fuse_passthrough import Attributes, Entries
 from fuse_protocol import Call, Created, Later, Opened
 from posix_rules import asked_by
 from posix_rules import mutant as enter
@@ -218,3 +218,44 @@ class TwoOpenDirectoryTimeOld(Kept):
     def known(self) -> dict[int, Attributes]:
         attributes: dict[int, Attributes] = self.__dict__.setdefault("attributes", {})
         return attributes
+
+
+@apart(
+    "two-listing-over-64-stays | RFC 7530 10.8 | names of a directory of more than 64 are those first listed"
+)
+class TwoListingOver64Stays(Kept):
+    def opendir(self, call: Call, node: int) -> Opened:
+        names = {os.fsencode(one.name) for one in Path(self.nodes[node].path).iterdir()}
+        if len(names) > 64:
+            self.first().setdefault(node, {b".", b"..", *names})
+        return super().opendir(call, node)
+
+    def readdir(self, call: Call, node: int, handle: int, offset: int, size: int) -> Entries:
+        found = super().readdir(call, node, handle, offset, size)
+        known = self.first().get(node)
+        return found if known is None else [one for one in found if one[3] in known]
+
+    def create(self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int) -> Created:
+        self.first().pop(parent, None)
+        return super().create(call, parent, name, flags, mode, umask)
+
+    def first(self) -> dict[int, set[bytes]]:
+        names: dict[int, set[bytes]] = self.__dict__.setdefault("first_names", {})
+        return names
+
+
+@apart("two-second-replacement-unseen | RFC 7530 10.8 | a name that was replaced once stays the second file")
+class TwoSecondReplacementUnseen(Kept):
+    def lookup(self, call: Call, parent: int, name: bytes) -> int:
+        node = super().lookup(call, parent, name)
+        if not stat.S_ISREG(os.fstat(self.fd(node)).st_mode):
+            return node
+        files: dict[Name, list[int]] = self.__dict__.setdefault("files", {})
+        known = files.setdefault((parent, name), [])
+        if node not in known and len(known) < 2:
+            known.append(node)
+        return node if node in known else known[-1]
+
+    def create(self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int) -> Created:
+        self.__dict__.setdefault("files", {}).pop((parent, name), None)
+        return super().create(call, parent, name, flags, mode, umask)

@@ -311,3 +311,50 @@ def test_a_module_that_cannot_be_imported_is_an_error(run, pytester):
     result = run("--st-target", "disk", "-k", "test_good or test_broken")
     assert case_outcomes(pytester.path, "disk") == {"C-1": "passed", "B-1": "error"}
     assert "cannot be imported here" in result.stdout.str()
+
+
+INODES = """\
+import pytest
+
+pytestmark = [pytest.mark.needs("filesystem"), pytest.mark.case(level="MUST", section="X 1")]
+
+@pytest.mark.server_inodes
+@pytest.mark.case("I-1")
+def test_number(client_dir):
+    assert (1, 2) == (1, 3)
+
+@pytest.mark.server_inodes("serial number *")
+@pytest.mark.case("I-2")
+def test_number_among_others(client_dir):
+    assert 1 == 2, "serial number of the file"
+
+@pytest.mark.server_inodes("serial number *")
+@pytest.mark.case("I-3")
+def test_other_than_number(client_dir):
+    assert 1 == 2, "mode of the file"
+
+@pytest.mark.case("I-4")
+def test_without_mark(client_dir):
+    assert 1 == 2, "serial number of the file"
+"""
+
+OWN_NUMBERS = """\
+from storagetest.protocols.local import Local
+
+Local.has_server_inodes = lambda self, options: False
+"""
+
+
+def test_inode_numbers_of_the_client_are_not_judged(run, pytester):
+    run("--st-target", "disk", suite=INODES)
+    assert set(case_outcomes(pytester.path, "disk").values()) == {"failed"}
+    (pytester.path / "cases.jsonl").unlink()
+    pytester.makeconftest(OWN_NUMBERS)
+    result = run("--st-target", "disk", suite=INODES)
+    assert case_outcomes(pytester.path, "disk") == {
+        "I-1": "skipped",
+        "I-2": "skipped",
+        "I-3": "failed",
+        "I-4": "failed",
+    }
+    result.stdout.fnmatch_lines(["*the client's mount reports numbers of its own*"])

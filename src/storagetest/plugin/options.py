@@ -23,6 +23,7 @@ MARKERS = (
     "clients(*names): the clients that the case runs on at once: names, a number, or 'all'",
     "exclusive: no other case runs at the same time on the server of the case's target",
     "alone: old name of exclusive (deprecated)",
+    "server_inodes(*globs): a failure with such a text is skipped if the client numbers files by itself",
     "case(id, *, section, level, kills, builds_on): a conformance case of a MUST, SHOULD or MAY",
     "slow: waits for a timeout that the standard defines",
     "experiment(name): the published experiment of the case: its data are in suites/papers/NAME.toml",

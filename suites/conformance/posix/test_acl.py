@@ -72,7 +72,11 @@ def test_named_user_entry_grants_access(client_dir):
         assert_errno(errno.EACCES, os.open, client_dir / "f", os.O_RDONLY)
 
 
-@pytest.mark.case("PSX-ACL-NAMED-GROUP", kills=("acl-default-grants", "acl-ignored", "groups-ignored"))
+@pytest.mark.case(
+    "PSX-ACL-NAMED-GROUP",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-OPEN-MAY-EXTRA-GROUP"),
+    kills=("acl-default-grants", "acl-ignored", "groups-ignored"),
+)
 def test_named_group_entry_grants_access(client_dir):
     """If a group of the process matches a named group entry that grants it, access is granted."""
     entries = (("u", 6, NO_ID), ("g", 0, NO_ID), ("group", 4, TEAM), ("mask", 4, NO_ID), ("o", 0, NO_ID))
@@ -191,7 +195,12 @@ def test_new_directory_inherits_the_default_acl_as_both_acls(client_dir):
     assert ("user", 4, READER) in decode_acl(os.getxattr(client_dir / "d" / "e", ACCESS))
 
 
-@pytest.mark.case("PSX-ACL-REMOVE", section="acl(5): ACL TYPES", kills=("xattr-remove-ignored",))
+@pytest.mark.case(
+    "PSX-ACL-REMOVE",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-ACL-DENY"),
+    section="acl(5): ACL TYPES",
+    kills=("xattr-remove-ignored",),
+)
 def test_mode_decides_after_the_acl_is_removed(client_dir):
     """Without an extended ACL only the permission bits decide."""
     set_acl(make_file(client_dir / "f", b"x"), *BASE)

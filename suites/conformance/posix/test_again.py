@@ -296,7 +296,10 @@ def test_attribute_can_be_removed_and_set_again(client_dir):
 
 
 @pytest.mark.case(
-    "PSX-AGAIN-LINK", section="POSIX.1-2024 link(): DESCRIPTION", kills=("link-again-not-counted",)
+    "PSX-AGAIN-LINK",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-LINK-NLINK"),
+    section="POSIX.1-2024 link(): DESCRIPTION",
+    kills=("link-again-not-counted",),
 )
 def test_link_that_is_made_again_is_counted(client_dir):
     """link() increments the link count and unlink() decrements it: each time."""

@@ -156,6 +156,7 @@ def test_copied_hole_replaces_the_data_of_the_target(client_dir):
             fallocate(source, FALLOC_PUNCH_HOLE | FALLOC_KEEP_SIZE, 20 * PAGE, 2 * PAGE)
 
 
+@pytest.mark.server_inodes("st_ino of *")
 @pytest.mark.case(
     "PSX-TMPFILE-ATTRIBUTES",
     section="open(2): O_TMPFILE; linkat(2)",

@@ -80,6 +80,7 @@ def test_link_count_of_an_open_file_follows_its_names(client_dir, how):
         assert (found.st_nlink, found.st_size) == (0, 8)
 
 
+@pytest.mark.server_inodes("d_ino of *")
 @pytest.mark.case(
     "PSX-DIR-INODES-CHANGED",
     section="POSIX.1-2024 <dirent.h>: d_ino; readdir(): DESCRIPTION",

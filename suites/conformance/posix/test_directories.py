@@ -161,6 +161,7 @@ def test_d_type_of_every_kind_of_file(client_dir):
     assert wrong == {}, f"d_type differs from st_mode: {wrong}"
 
 
+@pytest.mark.server_inodes
 @pytest.mark.case(
     "PSX-DIR-INODES",
     section="POSIX.1-2024 <dirent.h>",
@@ -184,6 +185,7 @@ def dot_dot(path):
         return stream.read_inodes().get("..")
 
 
+@pytest.mark.server_inodes
 @pytest.mark.case(
     "PSX-DIR-DOTDOT-MOVED",
     section="POSIX.1-2024 <dirent.h>, rename()",
@@ -206,6 +208,7 @@ def test_dot_dot_of_a_moved_directory_is_its_new_parent(client_dir):
         )
 
 
+@pytest.mark.server_inodes
 @pytest.mark.case(
     "PSX-DIR-DOTDOT-EXCHANGED",
     section="POSIX.1-2024 readdir(): d_ino; rename(2): RENAME_EXCHANGE",
@@ -380,7 +383,9 @@ def test_opendir_of_a_file_is_refused(client_dir):
 
 
 @pytest.mark.exclusive
-@pytest.mark.case("PSX-DIR-LONG-NAMES", kills=("readdir-name-cut",))
+@pytest.mark.case(
+    "PSX-DIR-LONG-NAMES", builds_on=("PSX-DATA-NEW-FILE", "PSX-NAME-LONGEST"), kills=("readdir-name-cut",)
+)
 def test_long_names_are_all_listed(client_dir):
     """Entries with long names, of which few fit into a reply, are all listed."""
     filling = "x" * (min(243, longest_name(client_dir)) - 3)

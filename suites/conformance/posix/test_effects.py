@@ -31,6 +31,7 @@ from storagetest.agent.testlib.tmpfiles import make_file, open_fd, wait_clock_ti
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
+    pytest.mark.server_inodes("*st_ino is *"),
     pytest.mark.case(level="MUST", builds_on=("PSX-DATA-NEW-FILE",)),
 ]
 
@@ -374,6 +375,7 @@ def replaces_link(ground):
 
 @pytest.mark.case(
     "PSX-EFFECTS-LINKS",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-LINK-NLINK"),
     section="POSIX.1-2024 link(), unlink(), rename(): DESCRIPTION",
     kills=("link-marks-mtime", "unlink-leaves-ctime", "replaced-name-still-counted"),
 )

@@ -36,6 +36,7 @@ MAKERS = {
 }
 
 
+@pytest.mark.server_inodes
 @pytest.mark.parametrize(
     ("first", "second"),
     [

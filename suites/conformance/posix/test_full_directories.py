@@ -66,6 +66,39 @@ def test_large_directory_is_listed_at_each_point_of_its_life(client_dir):
 
 @pytest.mark.exclusive
 @pytest.mark.case(
+    "PSX-FULL-DIRECTORY-RENAMES",
+    section="POSIX.1-2024 readdir(), rename(): DESCRIPTION",
+    kills=("full-directory-old-names",),
+)
+def test_entries_of_a_large_directory_are_renamed(client_dir):
+    """An entry has its new name and no old one: of three, one is renamed, and one replaces the third."""
+    at, away = client_dir / "d", client_dir / "away"
+    for directory in (at, away):
+        directory.mkdir()
+    names = fill(at, "first")
+    renamed, kept, moved = set(), set(), set()
+    with open_fd(at, os.O_RDONLY) as place, open_fd(away, os.O_RDONLY) as other:
+        for number in range(0, MANY, 3):
+            first, second, third = names[number : number + 3]
+            os.rename(first, f"new-{first}", src_dir_fd=place, dst_dir_fd=place)
+            os.rename(second, third, src_dir_fd=place, dst_dir_fd=place)
+            renamed.add(f"new-{first}")
+            if number % 2:
+                os.rename(third, third, src_dir_fd=place, dst_dir_fd=other)
+                moved.add(third)
+            else:
+                kept.add(third)
+    assert_listed(at, renamed | kept, "after its entries were renamed")
+    assert_listed(away, moved, "where entries were moved to")
+    absent = [name for name in sorted(renamed | kept) if not os.path.lexists(at / name)]
+    assert not absent, f"{len(absent)} names that are listed are not found, as {absent[0]}"
+    wrong = [name for name in names if name not in kept and os.path.lexists(at / name)]
+    assert not wrong, f"{len(wrong)} old names are still found, as {wrong[0]}"
+
+
+@pytest.mark.server_inodes
+@pytest.mark.exclusive
+@pytest.mark.case(
     "PSX-FULL-DIRECTORY-NUMBERS",
     section="POSIX.1-2024 <sys/stat.h>: st_ino",
     kills=("inode-number-twice", "readdir-ino-wrong"),

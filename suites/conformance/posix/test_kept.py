@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import mmap
 import os
 import stat
 import time
@@ -11,6 +10,7 @@ import time
 import pytest
 
 from storagetest.agent.testlib import assert_errno, record_observation, skip
+from storagetest.agent.testlib.mappings import map_file
 from storagetest.agent.testlib.tmpfiles import (
     hard_link,
     make_file,
@@ -32,6 +32,7 @@ MAKING = 8.0
 """Seconds in which the entries of the large directory are made; chosen: a case may take 20 s in all."""
 
 
+@pytest.mark.server_inodes("st_ino after *")
 @pytest.mark.case("PSX-KEPT-OPEN-CREAT", section=open_section, kills=("open-creat-sets-mode",))
 def test_open_of_an_existing_file_ignores_its_mode_argument(client_dir):
     """O_CREAT has no effect if the file exists, with O_TRUNC, too: its mode and owner stay."""
@@ -125,7 +126,13 @@ def test_data_stay_until_the_last_link_is_removed(client_dir):
         assert (client_dir / "5").read_bytes() == data, f"after {number + 1} of 6 links were removed"
 
 
-@pytest.mark.case("PSX-KEPT-RENAME-INODE", section=rename, kills=("rename-gives-inode",))
+@pytest.mark.server_inodes
+@pytest.mark.case(
+    "PSX-KEPT-RENAME-INODE",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-RENAME-FILE", "PSX-RENAME-DIRECTORY"),
+    section=rename,
+    kills=("rename-gives-inode",),
+)
 def test_file_keeps_its_serial_number_in_another_directory(client_dir):
     """A renamed file is the same file: st_dev and st_ino stay, there and back."""
     for name in ("a", "b"):
@@ -281,7 +288,7 @@ def test_last_bytes_of_a_file_are_written_through_a_mapping(client_dir):
     """With MAP_SHARED, write references change the file up to its last byte, in a partial page, too."""
     for size in (1, 4095, 4097, 10_000):
         path = make_file(client_dir / str(size), bytes(size))
-        with open_fd(path) as descriptor, mmap.mmap(descriptor, size) as mapped:
+        with open_fd(path) as descriptor, map_file(descriptor, size) as mapped:
             mapped[size - 1] = 0x41
             mapped.flush()
         assert os.stat(path).st_size == size

@@ -15,6 +15,7 @@ import pytest
 from storagetest.agent.testlib import call_in_subprocess, record_observation, skip
 from storagetest.agent.testlib.large_files import put, resize
 from storagetest.agent.testlib.libc import FALLOC_KEEP_SIZE, FALLOC_PUNCH_HOLE, FALLOC_ZERO_RANGE, fallocate
+from storagetest.agent.testlib.mappings import map_file
 from storagetest.agent.testlib.tmpfiles import hard_link, make_file, open_fd, pattern_bytes
 
 pytestmark = [
@@ -243,6 +244,24 @@ def test_hole_beyond_4_gib_reads_as_zeroes(client_dir):
     assert differences(client_dir / "f", expected) == []
 
 
+@pytest.mark.case(
+    "PSX-LARGE-PUNCH-LENGTH",
+    section="fallocate(2): FALLOC_FL_PUNCH_HOLE",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-LARGE-PUNCH"),
+    kills=("punch-length-32-bits",),
+)
+def test_hole_of_more_than_4_gib_reads_as_zeroes(client_dir):
+    """Each byte of the range reads as zero, and those before and behind it are kept: a length has 64 bits."""
+    places = (0, GIB, 5 * GIB, 6 * GIB)
+    with open_fd(client_dir / "f", os.O_CREAT | os.O_RDWR) as descriptor:
+        for offset in places:
+            put(descriptor, b"x" * 12_288, offset)
+        fallocate(descriptor, FALLOC_PUNCH_HOLE | FALLOC_KEEP_SIZE, 4096, 6 * GIB)
+        assert os.fstat(descriptor).st_size == 6 * GIB + 12_288
+    ends = {0: b"x" * 4096 + bytes(8192), 6 * GIB: bytes(4096) + b"x" * 8192}
+    assert differences(client_dir / "f", {offset: ends.get(offset, bytes(12_288)) for offset in places}) == []
+
+
 @pytest.mark.parametrize(
     ("mode", "offset", "length"),
     [
@@ -325,7 +344,7 @@ def test_page_beyond_4_gib_is_mapped(client_dir):
         put(descriptor, b"low", GIB)
         put(descriptor, b"high" + bytes(page), 5 * GIB)
         assert os.fstat(descriptor).st_size == 5 * GIB + 4 + page
-        with mmap.mmap(descriptor, page, offset=5 * GIB) as mapped:
+        with map_file(descriptor, page, offset=5 * GIB) as mapped:
             assert mapped[:4] == b"high"
             mapped[4:10] = b"mapped"
             mapped.flush()
@@ -381,7 +400,12 @@ def test_long_contents_of_a_link_are_kept_or_refused(client_dir):
         os.unlink(client_dir / "link")
 
 
-@pytest.mark.case("PSX-LARGE-LINKS", section="POSIX.1-2024 link(): DESCRIPTION", kills=("links-in-a-byte",))
+@pytest.mark.case(
+    "PSX-LARGE-LINKS",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-LINK-NLINK"),
+    section="POSIX.1-2024 link(): DESCRIPTION",
+    kills=("links-in-a-byte",),
+)
 def test_three_hundred_links_are_counted(client_dir):
     """The link count is incremented by each link; [EMLINK] beyond {LINK_MAX}."""
     make_file(client_dir / "a", b"x")
@@ -419,7 +443,12 @@ def test_long_list_of_attributes_is_complete(client_dir):
     assert {name for name in os.listxattr(client_dir / "f") if name.startswith("user.")} == wanted
 
 
-@pytest.mark.case("PSX-LARGE-OWNER", section="POSIX.1-2024 chown(): DESCRIPTION", kills=("owner-in-16-bits",))
+@pytest.mark.case(
+    "PSX-LARGE-OWNER",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-CHOWN-32-BIT"),
+    section="POSIX.1-2024 chown(): DESCRIPTION",
+    kills=("owner-in-16-bits",),
+)
 def test_large_ids_are_kept(client_dir):
     """The user and group ID are set as given, beyond 16 and 31 bits, of files and directories."""
     (client_dir / "d").mkdir()

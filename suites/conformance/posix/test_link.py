@@ -30,7 +30,9 @@ def test_linked_names_are_one_file(client_dir):
     assert (client_dir / "b").read_bytes() == b"shared"
 
 
-@pytest.mark.case("PSX-LINK-NLINK", kills=("link-not-counted",))
+@pytest.mark.case(
+    "PSX-LINK-NLINK", builds_on=("PSX-DATA-NEW-FILE", "PSX-LINK-SAME-FILE"), kills=("link-not-counted",)
+)
 def test_link_increments_the_link_count(client_dir):
     """The link count of the file shall be incremented by one."""
     make_file(client_dir / "a")
@@ -50,7 +52,11 @@ def test_data_written_by_one_name_are_read_by_the_other(client_dir):
     assert os.stat(client_dir / "a").st_size == 5
 
 
-@pytest.mark.case("PSX-LINK-CHMOD-THROUGH", kills=("attributes-stale", "link-copies"))
+@pytest.mark.case(
+    "PSX-LINK-CHMOD-THROUGH",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-LINK-NLINK"),
+    kills=("attributes-stale", "link-copies"),
+)
 def test_a_mode_set_by_one_name_is_seen_by_the_other(client_dir):
     """Attributes belong to the file, not to the name."""
     make_file(client_dir / "a", mode=0o644)
@@ -67,7 +73,9 @@ def test_link_to_a_directory_is_refused(client_dir):
 
 
 @pytest.mark.case(
-    "PSX-LINK-CTIME", kills=("directory-mtime-not-moved", "link-copies", "link-ctime-not-moved")
+    "PSX-LINK-CTIME",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-LINK-NLINK"),
+    kills=("directory-mtime-not-moved", "link-copies", "link-ctime-not-moved"),
 )
 def test_link_updates_the_times_of_file_and_directory(client_dir):
     """The file's ctime, and mtime and ctime of the directory with the new entry, are marked for update."""
@@ -81,7 +89,7 @@ def test_link_updates_the_times_of_file_and_directory(client_dir):
     assert os.stat(client_dir / "d").st_mtime_ns > directory.st_mtime_ns
 
 
-@pytest.mark.case("PSX-LINK-TO-SYMLINK")
+@pytest.mark.case("PSX-LINK-TO-SYMLINK", builds_on=("PSX-DATA-NEW-FILE", "PSX-LINK-NLINK"))
 def test_hard_link_to_a_symbolic_link(client_dir):
     """Whether link() follows a symbolic link is implementation-defined; linkat() without a flag does not."""
     make_file(client_dir / "f")
@@ -91,7 +99,9 @@ def test_hard_link_to_a_symbolic_link(client_dir):
     assert os.lstat(client_dir / "s").st_nlink == 2
 
 
-@pytest.mark.case("PSX-LINK-FOLLOWS", kills=("link-copies",))
+@pytest.mark.case(
+    "PSX-LINK-FOLLOWS", builds_on=("PSX-DATA-NEW-FILE", "PSX-LINK-SAME-FILE"), kills=("link-copies",)
+)
 def test_linkat_follows_a_link_if_the_flag_is_set(client_dir):
     """With AT_SYMLINK_FOLLOW a new link for the target of the symbolic link shall be created."""
     make_file(client_dir / "f", b"target")
@@ -102,7 +112,9 @@ def test_linkat_follows_a_link_if_the_flag_is_set(client_dir):
     assert os.path.samestat(os.lstat(client_dir / "hard"), os.stat(client_dir / "f"))
 
 
-@pytest.mark.case("PSX-LINK-FIFO", kills=("fifo-is-a-file",))
+@pytest.mark.case(
+    "PSX-LINK-FIFO", builds_on=("PSX-DATA-NEW-FILE", "PSX-LINK-SAME-FILE"), kills=("fifo-is-a-file",)
+)
 def test_fifo_can_be_linked(client_dir):
     """The existing file may be of any type but a directory."""
     os.mkfifo(client_dir / "a")
@@ -118,7 +130,12 @@ def test_removed_file_cannot_be_linked(client_dir):
         assert_errno(errno.ENOENT, os.link, client_dir / "a", client_dir / "b")
 
 
-@pytest.mark.case("PSX-LINK-MAX", section=errors, kills=("link-not-counted",))
+@pytest.mark.case(
+    "PSX-LINK-MAX",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-LINK-NLINK"),
+    section=errors,
+    kills=("link-not-counted",),
+)
 def test_file_can_have_many_links(client_dir):
     """[EMLINK] is for more than {LINK_MAX} links: fewer (at most 32 are tried here) are made and counted."""
     make_file(client_dir / "a")

@@ -10,6 +10,7 @@ import signal
 import pytest
 
 from storagetest.agent.testlib import KilledBySignal, assert_errno, call_in_subprocess
+from storagetest.agent.testlib.mappings import map_file
 from storagetest.agent.testlib.tmpfiles import make_file, open_fd, pattern_bytes, read_at, wait_clock_tick
 
 pytestmark = [
@@ -28,9 +29,9 @@ def test_a_mapping_shows_the_file(client_dir):
     """References within the mapping are to the file's contents, from the offset on."""
     data = pattern_bytes(3 * PAGE)
     with open_fd(make_file(client_dir / "f", data), os.O_RDONLY) as descriptor:
-        with mmap.mmap(descriptor, 0, mmap.MAP_SHARED, mmap.PROT_READ) as mapped:
+        with map_file(descriptor, 0, mmap.MAP_SHARED, mmap.PROT_READ) as mapped:
             assert mapped[:] == data
-        with mmap.mmap(descriptor, PAGE, mmap.MAP_PRIVATE, mmap.PROT_READ, offset=2 * PAGE) as mapped:
+        with map_file(descriptor, PAGE, mmap.MAP_PRIVATE, mmap.PROT_READ, offset=2 * PAGE) as mapped:
             assert mapped[:] == data[2 * PAGE :]
 
 
@@ -38,7 +39,7 @@ def test_a_mapping_shows_the_file(client_dir):
 def test_shared_mapping_writes_to_the_file(client_dir):
     """With MAP_SHARED, write references shall change the underlying object."""
     with open_fd(make_file(client_dir / "f", pattern_bytes(2 * PAGE))) as descriptor:
-        with mmap.mmap(descriptor, 0) as mapped:
+        with map_file(descriptor, 0) as mapped:
             mapped[PAGE - 2 : PAGE + 2] = b"edge"
             mapped.flush()
         assert os.pread(descriptor, 4, PAGE - 2) == b"edge"
@@ -50,7 +51,7 @@ def test_mapping_and_write_are_coherent(client_dir):
     """On Linux a shared mapping and read() and write() see each other's changes at once (mmap(2))."""
     with (
         open_fd(make_file(client_dir / "f", bytes(PAGE))) as descriptor,
-        mmap.mmap(descriptor, PAGE) as mapped,
+        map_file(descriptor, PAGE) as mapped,
     ):
         os.pwrite(descriptor, b"written", 100)
         assert mapped[100:107] == b"written"
@@ -63,7 +64,7 @@ def test_private_mapping_does_not_change_the_file(client_dir):
     """With MAP_PRIVATE, modifications shall be visible only to the process, and not change the object."""
     with (
         open_fd(make_file(client_dir / "f", b"a" * PAGE)) as file,
-        mmap.mmap(file, PAGE, mmap.MAP_PRIVATE) as mapped,
+        map_file(file, PAGE, mmap.MAP_PRIVATE) as mapped,
     ):
         mapped[0:3] = b"xyz"
         assert mapped[0:4] == b"xyza"
@@ -76,11 +77,11 @@ def test_two_processes_share_a_mapping(client_dir):
     """A change by one process is seen by all processes that map the same part with MAP_SHARED."""
     with (
         open_fd(make_file(client_dir / "f", bytes(PAGE))) as descriptor,
-        mmap.mmap(descriptor, PAGE) as mapped,
+        map_file(descriptor, PAGE) as mapped,
     ):
 
         def change():
-            with open_fd(client_dir / "f") as mine, mmap.mmap(mine, PAGE) as other:
+            with open_fd(client_dir / "f") as mine, map_file(mine, PAGE) as other:
                 other[10:15] = b"hello"
 
         call_in_subprocess(change)
@@ -90,7 +91,7 @@ def test_two_processes_share_a_mapping(client_dir):
 @pytest.mark.case("PSX-MMAP-TAIL")
 def test_partial_last_page_is_zero_filled_and_not_written(client_dir):
     """The system shall always zero-fill any partial page at the end, and shall never write it out."""
-    with open_fd(make_file(client_dir / "f", b"x" * 100)) as descriptor, mmap.mmap(descriptor, 100) as mapped:
+    with open_fd(make_file(client_dir / "f", b"x" * 100)) as descriptor, map_file(descriptor, 100) as mapped:
         assert mapped[:] == b"x" * 100
         os.ftruncate(descriptor, 50)
         os.ftruncate(descriptor, 200)
@@ -102,7 +103,7 @@ def test_reference_past_the_end_raises_sigbus(client_dir):
     """References to whole pages following the end of an object shall result in a SIGBUS signal."""
     with (
         open_fd(make_file(client_dir / "f", pattern_bytes(4 * PAGE))) as descriptor,
-        mmap.mmap(descriptor, 4 * PAGE) as mapped,
+        map_file(descriptor, 4 * PAGE) as mapped,
     ):
         os.ftruncate(descriptor, PAGE)
         assert mapped[0:1] == b"0"
@@ -122,7 +123,7 @@ def test_reference_past_the_end_raises_sigbus(client_dir):
 def test_mapping_is_valid_after_close(client_dir):
     """A reference is added to the file, which a close of the descriptor does not remove."""
     descriptor = os.open(make_file(client_dir / "f", pattern_bytes(PAGE)), os.O_RDWR)
-    with mmap.mmap(descriptor, PAGE) as mapped:
+    with map_file(descriptor, PAGE) as mapped:
         os.close(descriptor)
         mapped[0:4] = b"late"
         mapped.flush()
@@ -133,7 +134,7 @@ def test_mapping_is_valid_after_close(client_dir):
 def test_mapping_is_valid_after_unlink(client_dir):
     """The mapping keeps the file until it is unmapped."""
     with open_fd(make_file(client_dir / "f", pattern_bytes(PAGE))) as descriptor:
-        mapped = mmap.mmap(descriptor, PAGE)
+        mapped = map_file(descriptor, PAGE)
     os.unlink(client_dir / "f")
     assert mapped[:] == pattern_bytes(PAGE)
     mapped[0:4] = b"gone"
@@ -147,7 +148,7 @@ def test_file_without_a_name_is_written_through_a_mapping(client_dir):
         path = make_file(client_dir / how, pattern_bytes(20 * PAGE))
         wanted = bytearray(pattern_bytes(20 * PAGE))
         with open_fd(path) as descriptor:
-            with mmap.mmap(descriptor, 20 * PAGE) as mapped:
+            with map_file(descriptor, 20 * PAGE) as mapped:
                 if how == "removed":
                     os.unlink(path)
                 else:
@@ -171,7 +172,7 @@ def test_mapping_requires_a_matching_open_mode(client_dir):
     with open_fd(client_dir / "f", os.O_RDONLY) as descriptor:
         both = mmap.PROT_READ | mmap.PROT_WRITE
         assert_errno(errno.EACCES, mmap.mmap, descriptor, PAGE, mmap.MAP_SHARED, both)
-        mmap.mmap(descriptor, PAGE, mmap.MAP_PRIVATE, both).close()
+        map_file(descriptor, PAGE, mmap.MAP_PRIVATE, both).close()
 
 
 @pytest.mark.case(
@@ -181,7 +182,7 @@ def test_mapping_write_updates_the_times(client_dir):
     """The file's mtime and ctime are marked between the write reference and the next msync() with MS_SYNC."""
     with (
         open_fd(make_file(client_dir / "f", bytes(PAGE))) as descriptor,
-        mmap.mmap(descriptor, PAGE) as mapped,
+        map_file(descriptor, PAGE) as mapped,
     ):
         before = os.stat(client_dir / "f")
         wait_clock_tick(client_dir)
@@ -196,7 +197,7 @@ def test_hole_can_be_written_through_a_mapping(client_dir):
     """A hole reads as zeroes in a mapping and can be written there."""
     with open_fd(client_dir / "f", os.O_CREAT | os.O_RDWR) as descriptor:
         os.ftruncate(descriptor, 64 * PAGE)
-        with mmap.mmap(descriptor, 64 * PAGE) as mapped:
+        with map_file(descriptor, 64 * PAGE) as mapped:
             assert mapped[32 * PAGE : 33 * PAGE] == bytes(PAGE)
             mapped[40 * PAGE : 40 * PAGE + 6] = b"island"
             mapped.flush()

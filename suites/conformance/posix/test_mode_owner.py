@@ -113,7 +113,12 @@ def test_set_group_id_is_cleared_for_a_foreign_group(client_dir):
     assert mode_of(client_dir / "f") == 0o755
 
 
-@pytest.mark.case("PSX-CHMOD-SETGID-MEMBER", section=chmod, kills=("setgid-refused-to-member",))
+@pytest.mark.case(
+    "PSX-CHMOD-SETGID-MEMBER",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-OPEN-MAY-EXTRA-GROUP"),
+    section=chmod,
+    kills=("setgid-refused-to-member",),
+)
 def test_set_group_id_is_set_by_a_member_of_the_group(client_dir):
     """S_ISGID stays if the file's group is the effective or a supplementary one of the process."""
     for name, group, groups in (
@@ -276,6 +281,7 @@ def test_chown_by_another_user_is_refused(client_dir):
 
 @pytest.mark.case(
     "PSX-CHOWN-EPERM-GROUP",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-OPEN-MAY-EXTRA-GROUP"),
     section=chown_errors,
     kills=("chown-by-any-user", "chown-minus-one", "groups-ignored"),
 )
@@ -290,7 +296,10 @@ def test_chown_to_a_foreign_group_is_refused(client_dir):
 
 
 @pytest.mark.case(
-    "PSX-CHOWN-CLEARS-SUID", section=chown, kills=("chown-ignored", "chown-minus-one", "setuid-kept-on-chown")
+    "PSX-CHOWN-CLEARS-SUID",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-OPEN-MAY-EXTRA-GROUP"),
+    section=chown,
+    kills=("chown-ignored", "chown-minus-one", "setuid-kept-on-chown"),
 )
 def test_unprivileged_chown_clears_set_id_bits(client_dir):
     """Of a regular file with execute bits, both bits shall be cleared when the process is not privileged."""

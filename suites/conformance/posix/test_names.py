@@ -128,12 +128,22 @@ def test_invalid_utf8_name_is_accepted(client_dir):
 
 @pytest.mark.case("PSX-NAME-DEEP", section="POSIX.1-2024 Pathname Resolution")
 def test_tree_deeper_than_path_max(client_dir):
-    """Directories may be nested deeper than {PATH_MAX}; relative paths reach them, absolute ones do not."""
+    """Directories may be nested deeper than {PATH_MAX}; relative paths reach them, absolute ones do not.
+
+    A file system that passes whole paths on may refuse what it cannot name: recorded.
+    """
     name = "d" * min(200, longest_name(client_dir))
-    depth = os.pathconf(client_dir, "PC_PATH_MAX") // (len(name) + 1) + 1
+    path_max = os.pathconf(client_dir, "PC_PATH_MAX")
+    depth = path_max // (len(name) + 1) + 1
     os.chdir(client_dir)
-    for _ in range(depth):
-        os.mkdir(name)
+    for level in range(depth):
+        try:
+            os.mkdir(name)
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG or level * (len(name) + 1) < path_max // 4:
+                raise
+            record_observation(f"a directory is refused at {level * (len(name) + 1)} bytes below the first")
+            return
         os.chdir(name)
     with open("bottom", "xb") as file:
         file.write(b"x")
@@ -169,3 +179,50 @@ def test_what_is_made_at_each_level_is_as_at_the_first(client_dir):
                 file.write(b"level %d" % level)
             with open("f", "rb") as file:
                 assert file.read() == b"level %d" % level
+
+
+DEPTH = 260
+"""Levels of directories: more than a byte counts (chosen)."""
+BORDERS = [level for power in (16, 32, 64, 128, 256) for level in (power - 1, power, power + 1)]
+
+
+@pytest.mark.server_inodes("dot-dot of *")
+@pytest.mark.case(
+    "PSX-NAME-DEPTH",
+    section="POSIX.1-2024 Pathname Resolution",
+    builds_on=("PSX-NAME-LEVELS",),
+    kills=("level-129-lost",),
+)
+def test_files_at_each_of_many_levels_are_used(client_dir):
+    """{PATH_MAX} limits pathnames, nothing limits levels: files are made, found, moved, removed at each."""
+    places = [os.open(client_dir, os.O_RDONLY)]
+    try:
+        for level in range(1, DEPTH + 1):
+            try:
+                os.mkdir("d", dir_fd=places[-1])
+                places.append(os.open("d", os.O_RDONLY, dir_fd=places[-1]))
+                with open(os.open("f", os.O_CREAT | os.O_WRONLY, 0o600, dir_fd=places[-1]), "wb") as file:
+                    file.write(b"level %d" % level)
+            except OSError as error:
+                raise AssertionError(f"level {level}: {error}") from error
+        os.chdir(client_dir)
+        for level in BORDERS:
+            path = "d/" * level
+            with open(f"{path}f", "rb") as file:
+                assert file.read() == b"level %d" % level, f"the file at level {level}, by its pathname"
+            assert sorted(os.listdir(path)) == ["d", "f"], f"the directory at level {level}"
+            assert os.path.samestat(os.stat(f"{path}d/.."), os.stat(path)), f"dot-dot of level {level + 1}"
+            os.rename("f", f"moved-{level}", src_dir_fd=places[level], dst_dir_fd=places[-1])
+        moved = {f"moved-{level}" for level in BORDERS}
+        assert set(os.listdir(places[-1])) == {"f", *moved}
+        for name in ("f", *moved):
+            os.unlink(name, dir_fd=places[-1])
+        for level in reversed(range(DEPTH)):
+            os.close(places.pop())
+            os.rmdir("d", dir_fd=places[level])
+            if level and level not in BORDERS:
+                os.unlink("f", dir_fd=places[level])
+        assert os.listdir(client_dir) == []
+    finally:
+        for place in places:
+            os.close(place)

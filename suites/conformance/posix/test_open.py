@@ -100,6 +100,7 @@ def test_o_trunc_empties_a_regular_file(client_dir):
     assert (client_dir / "f").read_bytes() == b""
 
 
+@pytest.mark.server_inodes
 @pytest.mark.case("PSX-OPEN-TRUNC-KEEPS")
 def test_o_trunc_keeps_mode_and_owner(client_dir):
     """O_TRUNC: the mode and owner shall be unchanged."""

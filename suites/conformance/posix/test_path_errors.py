@@ -56,14 +56,16 @@ CREATING = {"creat", "link-to", "mkdir", "mkfifo", "mknod", "rename-to", "symlin
 """Calls that create their last component, so that its absence is no error."""
 
 
-def for_each_call(error: str, calls=CALLS):
-    """Make a case ``PSX-CALL-ERROR`` of each call."""
+def for_each_call(error: str, calls=CALLS, *, bases=()):
+    """Make a case ``PSX-CALL-ERROR`` of each call, which builds on the cases ``bases``."""
     cases = [
         pytest.param(
             name,
             id=name,
             marks=pytest.mark.case(
-                f"PSX-{name.upper()}-{error}", section=CALLS[name][0].format(CALLS[name][1])
+                f"PSX-{name.upper()}-{error}",
+                section=CALLS[name][0].format(CALLS[name][1]),
+                builds_on=("PSX-DATA-NEW-FILE", *bases),
             ),
         )
         for name in calls
@@ -109,7 +111,7 @@ def test_prefix_that_is_no_directory_is_refused(client_dir, call):
     assert_refused(errno.ENOTDIR, call, make_file(client_dir / "file") / "x", client_dir)
 
 
-@for_each_call("NAME-ENAMETOOLONG")
+@for_each_call("NAME-ENAMETOOLONG", bases=("PSX-STAT-NAME-ENAMETOOLONG",))
 @pytest.mark.case(kills=("name-too-long-cut",))
 def test_too_long_component_is_refused(client_dir, call):
     """[ENAMETOOLONG] The length of a component is larger than {NAME_MAX}."""

@@ -275,6 +275,7 @@ def test_mode_of_a_file_of_each_kind_is_changed(client_dir):
         skip("the file system has neither FIFOs nor sockets")
 
 
+@pytest.mark.server_inodes("serial number of *")
 @pytest.mark.parametrize(
     "how",
     [

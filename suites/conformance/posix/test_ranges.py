@@ -18,6 +18,7 @@ from storagetest.agent.testlib.libc import (
     FALLOC_ZERO_RANGE,
     fallocate,
 )
+from storagetest.agent.testlib.mappings import map_file
 from storagetest.agent.testlib.tmpfiles import make_file, open_fd, pattern_bytes
 
 pytestmark = [
@@ -292,7 +293,7 @@ def test_mapping_that_stays_is_the_file_whatever_is_done_to_it(client_dir):
         os.pwrite(descriptor, data, at)
         wanted[at : at + len(data)] = data
 
-    with open_fd(path) as descriptor, mmap.mmap(descriptor, size) as mapped:
+    with open_fd(path) as descriptor, map_file(descriptor, size) as mapped:
         for turn in range(3):
             data = b"%d" % turn * 40
             store(10, data)
@@ -333,7 +334,7 @@ def test_store_in_the_last_page_leaves_the_size(client_dir):
     for size in (1, 511, PAGE - 1, PAGE, PAGE + 1, 3 * PAGE + 100):
         path = make_file(client_dir / str(size), b"x" * size)
         with open_fd(path) as descriptor:
-            with mmap.mmap(descriptor, size) as mapped:
+            with map_file(descriptor, size) as mapped:
                 mapped[size - 1] = 0x79
                 mapped.flush()
             os.fsync(descriptor)

@@ -14,6 +14,7 @@ from storagetest.agent.testlib.tmpfiles import make_file, open_fd, pattern_bytes
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
+    pytest.mark.server_inodes("*changes st_ino of *"),
     pytest.mark.case(
         level="MUST",
         builds_on=("PSX-DATA-NEW-FILE",),

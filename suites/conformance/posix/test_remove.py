@@ -75,7 +75,9 @@ def test_unlink_with_a_trailing_slash_is_refused(client_dir):
     assert (client_dir / "f").exists()
 
 
-@pytest.mark.case("PSX-UNLINK-NLINK", kills=("link-not-counted",))
+@pytest.mark.case(
+    "PSX-UNLINK-NLINK", builds_on=("PSX-DATA-NEW-FILE", "PSX-LINK-NLINK"), kills=("link-not-counted",)
+)
 def test_unlink_decrements_the_link_count(client_dir):
     """unlink() decrements the link count of the file that the link references."""
     make_file(client_dir / "a")
@@ -102,6 +104,7 @@ def test_removed_open_file_has_no_links(client_dir):
         assert os.fstat(descriptor).st_nlink == 0
 
 
+@pytest.mark.server_inodes
 @pytest.mark.parametrize(
     "call",
     [
@@ -150,7 +153,9 @@ def test_directory_of_a_removed_open_file_can_be_removed(client_dir):
 
 
 @pytest.mark.case(
-    "PSX-UNLINK-TIMES", kills=("directory-mtime-not-moved", "link-ctime-not-moved", "unlink-keeps-ctime")
+    "PSX-UNLINK-TIMES",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-LINK-NLINK"),
+    kills=("directory-mtime-not-moved", "link-ctime-not-moved", "unlink-keeps-ctime"),
 )
 def test_unlink_updates_the_times_of_directory_and_file(client_dir):
     """The parent's mtime and ctime are marked; and if the file's link count is not 0, the file's ctime."""

@@ -30,6 +30,7 @@ def make_symlink(path):
 MAKERS = {"FILE": make_file, "DIRECTORY": os.mkdir, "SYMLINK": make_symlink, "FIFO": os.mkfifo}
 
 
+@pytest.mark.server_inodes
 @pytest.mark.parametrize(
     "kind",
     [pytest.param(kind, id=kind.lower(), marks=pytest.mark.case(f"PSX-RENAME-{kind}")) for kind in MAKERS],
@@ -91,7 +92,7 @@ def test_replaced_open_file_can_be_used(client_dir):
         assert (client_dir / "new").read_bytes() == b"old"
 
 
-@pytest.mark.case("PSX-RENAME-REPLACE-LINKED")
+@pytest.mark.case("PSX-RENAME-REPLACE-LINKED", builds_on=("PSX-DATA-NEW-FILE", "PSX-LINK-NLINK"))
 def test_replaced_file_loses_a_link(client_dir):
     """The link named new is removed: the file's other link stays, with a count of one."""
     make_file(client_dir / "old", b"old")

@@ -64,7 +64,10 @@ def test_writer_who_is_not_the_owner_sets_the_times_to_now(client_dir):
 
 
 @pytest.mark.case(
-    "PSX-RIGHTS-TRUNCATE", section="POSIX.1-2024 truncate(): DESCRIPTION", kills=("truncate-by-owner-only",)
+    "PSX-RIGHTS-TRUNCATE",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-OPEN-MAY-EXTRA-GROUP"),
+    section="POSIX.1-2024 truncate(): DESCRIPTION",
+    kills=("truncate-by-owner-only",),
 )
 def test_writer_who_is_not_the_owner_sets_the_size(client_dir):
     """truncate() requires write permission for the file, of others as of the group, and not its ownership."""
@@ -170,6 +173,7 @@ def wrong_right(who, allowed, tries):
 
 @pytest.mark.case(
     "PSX-RIGHTS-DIRECTORY-MATRIX",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-OPEN-MAY-EXTRA-GROUP"),
     kills=("create-no-groups", "list-by-search"),
 )
 def test_each_class_has_the_rights_of_its_bits_in_a_directory(client_dir):
@@ -203,7 +207,31 @@ def test_each_class_has_the_rights_of_its_bits_in_a_directory(client_dir):
 
 
 @pytest.mark.case(
+    "PSX-RIGHTS-MANY-GROUPS",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-OPEN-MAY-EXTRA-GROUP"),
+    section="POSIX.1-2024 File Access Permissions; getgroups(): DESCRIPTION",
+    kills=("groups-after-16-ignored",),
+)
+def test_each_of_many_supplementary_groups_gives_its_rights(client_dir):
+    """The group of the file is one of the process's, whichever of 40 supplementary groups it is."""
+    groups = range(GROUP, GROUP + 40)
+    path = make_file(client_dir / "f", b"x", 0o640)
+    refused = []
+    for number, group in enumerate(groups, 1):
+        os.chown(path, USER, group)
+        try:
+            with run_as_user(USER + 1, USER + 1, *groups):
+                os.close(os.open(path, os.O_RDONLY))
+        except PermissionError:
+            refused.append(number)
+    assert not refused, (
+        f"of 40 supplementary groups, {len(refused)} give no right, from number {refused[0]} on"
+    )
+
+
+@pytest.mark.case(
     "PSX-RIGHTS-FILE-MATRIX",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-OPEN-MAY-EXTRA-GROUP"),
     section="POSIX.1-2024 access(): DESCRIPTION; File Access Permissions",
     kills=("access-no-groups", "access-always"),
 )

@@ -26,6 +26,7 @@ from storagetest.agent.testlib.tree_sequence import run_tree
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
+    pytest.mark.server_inodes("*serial number*"),
     pytest.mark.case(level="MUST", builds_on=("PSX-DATA-NEW-FILE",)),
 ]
 
@@ -123,7 +124,18 @@ def names(client_dir, seed, *, held):
     "seed",
     [
         pytest.param(
-            seed, marks=pytest.mark.case(f"PSX-SEQUENCE-NAMES-{seed}", section=NAMES, kills=NAME_KILLS[seed])
+            seed,
+            marks=pytest.mark.case(
+                f"PSX-SEQUENCE-NAMES-{seed}",
+                section=NAMES,
+                builds_on=(
+                    "PSX-DATA-NEW-FILE",
+                    "PSX-KEPT-RENAME-INODE",
+                    "PSX-LINK-SAME-FILE",
+                    "PSX-LINK-NLINK",
+                ),
+                kills=NAME_KILLS[seed],
+            ),
         )
         for seed in (1, 2)
     ],
@@ -166,7 +178,16 @@ TREE_1_KILLS = ("chown-of-directory-is-deep", "mode-of-link-time-comes-back")
             marks=pytest.mark.case(
                 f"PSX-SEQUENCE-TREE-{seed}",
                 section="POSIX.1-2024 XBD 4.12 File Times Update; DESCRIPTION of each call",
-                builds_on=("PSX-DATA-NEW-FILE", "PSX-CHMOD-CTIME", "PSX-RENAME-REPLACE"),
+                builds_on=(
+                    "PSX-DATA-NEW-FILE",
+                    "PSX-CHMOD-CTIME",
+                    "PSX-RENAME-REPLACE",
+                    "PSX-KEPT-RENAME-INODE",
+                    "PSX-LINK-SAME-FILE",
+                    "PSX-LINK-NLINK",
+                    "PSX-UTIMENS-OMIT-ATIME",
+                    "PSX-UTIMENS-OMIT-MTIME",
+                ),
                 kills=TREE_KILLS if seed == 2 else (*TREE_KILLS, *TREE_1_KILLS),
             ),
         )

@@ -117,7 +117,11 @@ def test_utime_omit_keeps_mtime(client_dir):
     assert times(client_dir / "f")[:2] == (SECOND * 1_000_000_000, SOME_DAY)
 
 
-@pytest.mark.case("PSX-UTIMENS-NOW-ONE", kills=("utimens-now-ignored", "utimens-omit-is-now"))
+@pytest.mark.case(
+    "PSX-UTIMENS-NOW-ONE",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-UTIMENS-OMIT-ATIME", "PSX-UTIMENS-OMIT-MTIME"),
+    kills=("utimens-now-ignored", "utimens-omit-is-now"),
+)
 def test_utime_now_and_utime_omit_combine(client_dir):
     """If tv_nsec is UTIME_NOW, the time stamp shall be set to the current time, whatever tv_sec is."""
     make_file(client_dir / "f")

@@ -10,6 +10,7 @@ import pytest
 
 from storagetest.agent.testlib import assert_errno, run_as_user, skip
 from storagetest.agent.testlib.libc import FALLOC_KEEP_SIZE, FALLOC_PUNCH_HOLE, fallocate
+from storagetest.agent.testlib.mappings import map_file
 from storagetest.agent.testlib.tmpfiles import hard_link, make_file, open_fd, pattern_bytes
 
 pytestmark = [
@@ -99,6 +100,7 @@ def test_rename_over_a_symbolic_link_replaces_the_link(client_dir):
     assert (client_dir / "link").read_bytes() == b"moved"
 
 
+@pytest.mark.server_inodes("st_ino*")
 @pytest.mark.case(
     "PSX-TOGETHER-RENAME-KEEPS", section=rename, kills=("rename-replaced-mode", "rename-loses-attributes")
 )
@@ -248,7 +250,7 @@ def test_mapped_and_written_bytes_of_one_page_are_all_kept(client_dir):
     expected = bytearray(2 * page)
     with (
         open_fd(make_file(client_dir / "f", bytes(2 * page))) as descriptor,
-        mmap.mmap(descriptor, 2 * page) as mapped,
+        map_file(descriptor, 2 * page) as mapped,
     ):
         for number in range(16):
             start = number * 500

@@ -111,6 +111,42 @@ def test_names_are_those_of_the_directory_that_took_the_place(a, b, crossed_wire
     assert a.read_file("d/only-now") == b"new"
 
 
+@pytest.mark.slow
+@pytest.mark.case("SHR-KNOWN-08", kills=("two-listing-over-64-stays",))
+def test_large_directory_is_listed_as_the_other_client_left_it(a, b, crossed_wire, eventually):
+    """A listing that a client knows is read again after each change, of a directory of many names, too."""
+    names = {f"{number:03}" for number in range(MANY)}
+    a.mkdir("d")
+    calls = [("write_file", f"d/{name}", b"") for name in sorted(names)]
+    assert not [one for one in a.each(calls, deadline=120) if isinstance(one, OSError)]
+    with crossed_wire(a, "query"):
+        eventually(lambda: set(a.listdir("d")) == names, "all names")
+    for turn in ("first", "second"):
+        with crossed_wire(b, "change"):
+            b.write_file(f"d/{turn}", b"")
+            b.rename(f"d/{min(names)}", f"d/renamed-{turn}")
+            b.unlink(f"d/{max(names)}")
+        names = names - {min(names), max(names)} | {turn, f"renamed-{turn}"}
+        with crossed_wire(a, "query"):
+            eventually(lambda: set(a.listdir("d")) == names, f"the names after the {turn} changes")  # noqa: B023
+
+
+@pytest.mark.slow
+@pytest.mark.case(
+    "SHR-KNOWN-09", section="RFC 7530 10.8; POSIX.1-2024 rename()", kills=("two-second-replacement-unseen",)
+)
+def test_each_file_that_takes_a_name_is_read(a, b, crossed_wire, eventually):
+    """The client reads the file that has the name now, each time that the other has replaced it."""
+    b.write_file("f", b"file 0")
+    assert a.read_file("f") == b"file 0"
+    for number in range(1, 6):
+        data = b"file %d" % number
+        with crossed_wire(b, "change"):
+            b.write_file("new", data)
+            b.rename("new", "f")
+        eventually(lambda: a.read_file("f") == data, f"the data of file {number}")  # noqa: B023
+
+
 @pytest.mark.case(
     "SHR-KNOWN-06", section="RFC 7530 10.3.1; nfs(5)", kills=("open-finds-old-data", "two-stale-past-100")
 )

@@ -10,10 +10,14 @@ may keep locks in its own tables, and the case would test nothing.
 
 from __future__ import annotations
 
+import time
 from fcntl import F_RDLCK, F_UNLCK, F_WRLCK
 from os import O_RDWR
 
 import pytest
+
+IDLE = 8.0
+"""Seconds for which a client does nothing (chosen: longer than attributes are cached for by default)."""
 
 pytestmark = [
     pytest.mark.needs("filesystem", "shared", "two_clients"),
@@ -86,6 +90,20 @@ def test_getlk_of_an_unlocked_range_finds_nothing(a, b, fds, crossed_wire):
         a.lock(fds[0], F_WRLCK, 5, 20)
     with crossed_wire(b, "lock"):
         assert b.get_conflicting_lock(fds[1], F_WRLCK, 25, 100) is None
+
+
+@pytest.mark.slow
+@pytest.mark.case(
+    "SHR-LOCK-49", section="RFC 7530 9.6; POSIX.1-2024 fcntl(): F_SETLK", kills=("idle-lock-expires",)
+)
+def test_lock_is_held_while_its_client_does_nothing(a, b, fds, crossed_wire):
+    """A lock has no end of its own: the client keeps its lease, and no other gets the range."""
+    with crossed_wire(a, "lock"):
+        a.lock(fds[0], F_WRLCK, 5, 20)
+    time.sleep(IDLE)
+    with crossed_wire(b, "lock"):
+        assert not b.try_lock(fds[1], F_WRLCK, 10, 1)
+    assert b.try_lock(fds[1], F_WRLCK, 30, 1)
 
 
 @pytest.mark.case("SHR-LOCK-09", section="RFC 7530 16.10; fcntl(2) l_len")

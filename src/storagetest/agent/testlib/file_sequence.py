@@ -23,6 +23,7 @@ from storagetest.agent.testlib.libc import (
     FALLOC_ZERO_RANGE,
     fallocate,
 )
+from storagetest.agent.testlib.mappings import map_file
 from storagetest.agent.testlib.outcomes import CannotRun
 
 SIZES = (1, 2, 511, 512, 513, 4095, 4096, 4097, 8192, 12_289, 65_535, 65_536, 65_537, 131_073)
@@ -317,7 +318,7 @@ class FileSequence:
         start = self.base + self.random.randrange(pages) * mmap.PAGESIZE
         at, data = self.random.randrange(4000), self._data(90)
         self._say(f"90 bytes stored through a mapping at {start + at}")
-        with mmap.mmap(self.fds[0], mmap.PAGESIZE, offset=start) as mapped:
+        with map_file(self.fds[0], mmap.PAGESIZE, offset=start) as mapped:
             mapped[at : at + 90] = data
             mapped.flush()
         self.model.write(start + at, data)

@@ -1,7 +1,8 @@
-"""Names that an NFS client gives to removed files that are open: ``.nfs`` and digits (nfs(5), silly rename).
+"""Names that a client gives to removed files that are open: ``.nfs`` or ``.fuse_hidden``, and digits.
 
-The protocol's servers do not keep a file without a name, so the client renames it until the last close. Such
-a name is listed, counts as a link, and its removal marks the times of its directory and of the file.
+NFS servers keep no file without a name (nfs(5), silly rename), nor do FUSE file systems that know files by
+their paths (libfuse's ``hard_remove``): the client renames it until the last close. Such a name is listed,
+counts as a link, and its removal marks the times of its directory and of the file.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ import os
 from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
+PREFIXES = ".nfs", ".fuse_hidden"
+
 Inode = TypeVar("Inode", bound=Hashable)
 
 
 class SillyNames(Generic[Inode]):
     """What a client may show of removed open files. ``Inode`` is a sequence's own record of a file.
 
-    Nothing is allowed of other files: a ``.nfs`` name that belongs to none of them is an entry as others.
+    Nothing is allowed of other files: such a name that belongs to none of them is an entry as others.
     """
 
     def __init__(self) -> None:
@@ -32,7 +35,7 @@ class SillyNames(Generic[Inode]):
         """Return those of the ``entries`` of a directory that are a client's names of removed open files."""
         found = set()
         for one in entries:
-            inode = self._removed.get(one.inode()) if one.name.startswith(".nfs") else None
+            inode = self._removed.get(one.inode()) if one.name.startswith(PREFIXES) else None
             if inode is None:
                 continue
             found.add(one.name)

@@ -6,6 +6,7 @@ import errno
 import mmap
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 from storagetest.agent.testlib.libc import (
@@ -17,6 +18,8 @@ from storagetest.agent.testlib.libc import (
     fallocate,
     utimensat,
 )
+from storagetest.agent.testlib.mappings import map_file
+from storagetest.agent.testlib.outcomes import CannotRun
 from storagetest.agent.testlib.stat_effects import ANY, DATA, KEPT, MARKED, STATUS, Effect
 from storagetest.agent.testlib.tree_model import (
     DIRECTORY,
@@ -46,7 +49,8 @@ class FileCalls(NameCalls):
         def call() -> None:
             one = OpenDescriptor(os.open(place.name, os.O_RDWR | flags, dir_fd=place.at), inode, bool(flags))
             if inode.data.size >= mmap.PAGESIZE and not flags:
-                one.mapped = mmap.mmap(one.descriptor, mmap.PAGESIZE)
+                with suppress(CannotRun):
+                    one.mapped = map_file(one.descriptor, mmap.PAGESIZE)
             self.held.append(one)
 
         self._step(f"open({self._show(place)}), which stays open", call, {inode: Effect()})
