@@ -142,6 +142,19 @@ def underflow_large(talk: ProxyConnection, pdu: Pdu) -> Out:
     return replace(pdu, residual=0) if large else pdu  # type: ignore[call-arg]
 
 
+def _narrow_residual(row: str, mask: int) -> None:
+    """A mutant that keeps the low bytes of a residual only."""
+
+    @mutant(row)
+    def reply(talk: ProxyConnection, pdu: Pdu) -> Out:
+        wide = ends(pdu) and pdu.residual > mask  # type: ignore[attr-defined]
+        return replace(pdu, residual=pdu.residual & mask) if wide else pdu  # type: ignore[call-arg,attr-defined]
+
+
+_narrow_residual("residual-two-bytes | RFC 7143 11.4.5.1 | a residual has two bytes", 0xFFFF)
+_narrow_residual("residual-three-bytes | RFC 7143 11.4.5.1 | a residual has three bytes", 0xFFFFFF)
+
+
 def _damaged(row: str, damages: Callable[[DataIn], bool]) -> None:
     """A mutant that sends Data-In with a wrong data digest."""
 

@@ -3,11 +3,11 @@
 from dataclasses import replace
 from typing import Any
 
-from iscsi_proxy_connection import ProxyConnection, mutant
+from iscsi_proxy_connection import ProxyConnection, mutant, on_request
 from iscsi_rules import attention, ended_in, ends, good
 
 from storagetest.wire.iscsi.encoding import Pdu
-from storagetest.wire.iscsi.pdu import DataIn
+from storagetest.wire.iscsi.pdu import DataIn, DataOut, ScsiCommand
 from storagetest.wire.scsi.sense import decode_sense
 
 # Reservations
@@ -42,6 +42,13 @@ def enforces(
 enforces("reservation-write", "other initiators may write", _WRITES, conflict=False)
 enforces("reservation-read", "other initiators may read under exclusive access", _READS, conflict=False)
 enforces("registrant-write", "a registrant may not write", _WRITES, conflict=True, host_suffix="-b")
+enforces(
+    "third-registrant-conflict",
+    "of three registrants the third may not write",
+    _WRITES,
+    conflict=True,
+    host_suffix="-c",
+)
 enforces("registrant-read", "a registrant may not read", _READS, conflict=True, host_suffix="-b")
 enforces(
     "release-ignored", "no initiator may write after a release", _WRITES, conflict=True, host_suffix="-b"
@@ -78,7 +85,7 @@ missing_attention("release-attention", 0x2A04, "a RELEASE sets no unit attention
 missing_attention("clear-attention", 0x2A03, "a CLEAR sets no unit attention")
 missing_attention("preempt-attention", 0x2A05, "a PREEMPT sets no unit attention")
 
-_RESERVE, _RELEASE, _CLEAR = 1, 2, 3
+_REGISTER, _RESERVE, _RELEASE, _CLEAR = range(4)
 """Service actions of PERSISTENT RESERVE OUT (SPC-4)."""
 
 
@@ -99,6 +106,32 @@ def clear_free_attention(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     return pdu
 
 
+@mutant("clear-attention-for-one | SPC-4 reservations, unit attention | a CLEAR notifies one nexus only")
+def clear_attention_for_one(talk: ProxyConnection, pdu: Pdu) -> Pdu:
+    if not attention(pdu) or decode_sense(pdu.sense).asc != 0x2A03:  # type: ignore[attr-defined]
+        return pdu
+    return pdu if talk.shared.setdefault("notified", talk.name) == talk.name else good(pdu)
+
+
+def _changes_key(talk: ProxyConnection, pdu: Pdu) -> Pdu:
+    """Replace a key of RESERVE whose low half is that of the registered one."""
+    block = talk.cdb(pdu)
+    if not isinstance(pdu, (ScsiCommand, DataOut)) or block[0] != 0x5F or len(pdu.data) < 24:
+        return pdu
+    key, new, action = pdu.data[:8], pdu.data[8:16], block[1] & 0x1F
+    if action == _REGISTER:
+        talk.memory["key"] = new
+    own = talk.memory.get("key", key)
+    if action != _RESERVE or key == own or key[4:] != own[4:]:
+        return pdu
+    return replace(pdu, data=own + pdu.data[8:])
+
+
+on_request("key-low-half | SPC-4 RESERVE | only the last four bytes of a reservation key are compared")(
+    _changes_key
+)
+
+
 def pr_in(name: str, action: int, description: str, change: Any) -> None:
     @mutant(f"{name} | SPC-4 PERSISTENT RESERVE IN | {description}")
     def reply(talk: ProxyConnection, pdu: Pdu) -> Pdu:
@@ -110,6 +143,11 @@ def pr_in(name: str, action: int, description: str, change: Any) -> None:
 
 def forget_last(data: bytearray, talk: ProxyConnection) -> bytes:
     body = bytes(data[8:])[:-8]
+    return bytes(data[:4]) + len(body).to_bytes(4, "big") + body
+
+
+def two_at_most(data: bytearray, talk: ProxyConnection) -> bytes:
+    body = bytes(data[8:24])
     return bytes(data[:4]) + len(body).to_bytes(4, "big") + body
 
 
@@ -148,6 +186,7 @@ def no_holder(data: bytearray, talk: ProxyConnection) -> bytes:
 
 
 pr_in("registration-lost", 0, "a registration is not listed", forget_last)
+pr_in("keys-two-at-most", 0, "of three keys two are listed", two_at_most)
 pr_in("generation-stuck", 0, "PRGENERATION does not count", stuck)
 pr_in("clear-ignored", 0, "a registration remains after CLEAR", ghost)
 pr_in("keys-truncation", 0, "ADDITIONAL LENGTH follows the allocation length",
@@ -159,3 +198,28 @@ pr_in("capabilities-length", 2, "LENGTH is not 8", lambda data, talk: b"\0\x07" 
 pr_in("power-loss-inactive", 2, "PTPL_A is not set after a registration with APTPL",
       lambda data, talk: bytes(data[:3]) + bytes((data[3] & 0xFE,)) + bytes(data[4:]))  # fmt: skip
 pr_in("full-status-holder", 3, "R_HOLDER is not set for the holder", no_holder)
+
+
+def _unregisters(talk: ProxyConnection, pdu: Pdu) -> Pdu:
+    """Note that the nexus which made the reservation unregisters."""
+    block, shared = talk.cdb(pdu), talk.shared
+    if not isinstance(pdu, (ScsiCommand, DataOut)) or block[0] != 0x5F or len(pdu.data) < 24:
+        return pdu
+    if block[1] & 0x1F == _RESERVE:
+        shared["maker"], shared["gone"] = talk.name, False
+    elif block[1] & 0x1F == _REGISTER and not any(pdu.data[8:16]):
+        shared["gone"] = shared.get("gone") or shared.get("maker") == talk.name
+    return pdu
+
+
+@mutant(
+    "all-registrants-end-with-one | SPC-4 unregistering | "
+    "a reservation of all registrants ends when the nexus that made it unregisters",
+    request=_unregisters,
+)
+def all_registrants_end_with_one(talk: ProxyConnection, pdu: Pdu) -> Pdu:
+    block = talk.cdb(pdu)
+    reads = isinstance(pdu, DataIn) and block[0] == 0x5E and block[1] & 0x1F == 1
+    if not reads or not talk.shared.get("gone"):
+        return pdu
+    return replace(pdu, data=no_reservation(bytearray(pdu.data), talk))  # type: ignore[call-arg,attr-defined]

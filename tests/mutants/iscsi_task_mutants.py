@@ -1,13 +1,15 @@
 """Broken rules of task management and of unit attentions."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from iscsi_proxy_connection import ProxyConnection, mutant, on_request
-from iscsi_rules import attention, check, good, sets
+from iscsi_rules import attention, check, ended_in, good, sets
 
+from storagetest.wire.iscsi.codes import TaskFunction, TaskResult
 from storagetest.wire.iscsi.encoding import Pdu
-from storagetest.wire.iscsi.pdu import DataIn, ScsiResponse, TaskRequest, TaskResponse
+from storagetest.wire.iscsi.pdu import DataIn, ScsiCommand, ScsiResponse, TaskRequest, TaskResponse
 
 # Tasks
 
@@ -62,6 +64,50 @@ def abort_not_done(talk: ProxyConnection, pdu: Pdu) -> Any:
     numbers = {"stat_sn": pdu.stat_sn + 1, "exp_cmd_sn": pdu.exp_cmd_sn, "max_cmd_sn": pdu.max_cmd_sn}
     writes = [one for one in talk.commands.values() if one.write]
     return [pdu, *(ScsiResponse(itt=one.itt, **numbers) for one in writes[-1:])]
+
+
+def ends_more(row: str, function: TaskFunction, also: Callable[[ScsiCommand, TaskRequest], bool]) -> None:
+    """A mutant whose ``function`` ends commands that it does not name, in TASK ABORTED (SAM-5)."""
+
+    def request(talk: ProxyConnection, pdu: Pdu) -> Pdu:
+        if isinstance(pdu, TaskRequest) and pdu.function == function:
+            talk.memory["ended"] = {one.itt for one in talk.commands.values() if also(one, pdu)}
+        return pdu
+
+    @mutant(row, request=request)
+    def reply(talk: ProxyConnection, pdu: Pdu) -> Pdu:
+        if not isinstance(pdu, ScsiResponse) or pdu.itt not in talk.memory.get("ended", ()):
+            return pdu
+        talk.memory["ended"].remove(pdu.itt)
+        return ended_in(pdu, 0x40)
+
+
+ends_more(
+    "abort-takes-neighbour | RFC 7143 11.5.1 | ABORT TASK ends the other writes of the session, too",
+    TaskFunction.ABORT_TASK,
+    lambda command, request: command.write and command.itt != request.referenced_itt,
+)
+ends_more(
+    "reset-ends-every-task | RFC 7143 11.5.1 | LOGICAL UNIT RESET ends the tasks of other units, too",
+    TaskFunction.LOGICAL_UNIT_RESET,
+    lambda command, request: command.lun != request.lun,
+)
+
+
+@mutant("second-function-refused | RFC 7143 11.5.1 | each function after the first of a session is rejected")
+def second_function_refused(talk: ProxyConnection, pdu: Pdu) -> Pdu:
+    if not isinstance(pdu, TaskResponse):
+        return pdu
+    is_first = not talk.memory.get("function")
+    talk.memory["function"] = True
+    return pdu if is_first else replace(pdu, response=TaskResult.REJECTED)
+
+
+@mutant("attention-by-name | SAM-5 5.14 | no other session of the initiator gets the attention of its reset")
+def attention_by_name(talk: ProxyConnection, pdu: Pdu) -> Pdu:
+    if isinstance(pdu, TaskResponse):
+        talk.shared["resets"] = talk.name
+    return good(pdu) if attention(pdu) and talk.shared.get("resets") == talk.name else pdu
 
 
 @mutant("unit-attention-lost | SAM-5 5.14 | a unit attention is never reported")

@@ -43,7 +43,7 @@ def with_digests(connections, *, header: str, data: str, letter: str = "a", **of
         pytest.param("no", "no", marks=pytest.mark.case("ISC-DIGEST-04", kills=("digest-unasked",))),
     ],
 )
-@pytest.mark.case(section="RFC 7143 11.2.3, 13.1", level="MUST")
+@pytest.mark.case(section="RFC 7143 11.2.3, 13.1", level="MUST", builds_on=("ISC-NOP-01",))
 def test_digests_are_right_both_ways_in_every_combination(connections, scratch, header, data):
     session = with_digests(connections, header=header, data=data)
     unit = LogicalUnit(session, block_size=scratch.block_size)

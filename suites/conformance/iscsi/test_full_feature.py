@@ -41,6 +41,9 @@ REQUESTS: dict[str, Callable[[Initiator, bool], Request]] = {
 }
 """Each kind of request that can be immediate in a normal session and is answered (RFC 7143 11.2.1.1)."""
 
+PINGS = {kind: () if kind == "NOP" else ("ISC-IMMEDIATE-NOP",) for kind in REQUESTS}
+"""The case that judges the immediate pings of the cases of each kind."""
+
 
 def answered(session: Initiator, request: Request) -> Pdu:
     """Send ``request`` and return what it is answered with: its response, or a Reject."""
@@ -54,7 +57,7 @@ def answered(session: Initiator, request: Request) -> Pdu:
 
 @pytest.mark.parametrize("kind", [
     pytest.param(kind, marks=pytest.mark.case(
-        f"ISC-IMMEDIATE-{kind}", kills=(f"immediate-{kind.lower()}-counts",)))
+        f"ISC-IMMEDIATE-{kind}", kills=(f"immediate-{kind.lower()}-counts",), builds_on=PINGS[kind]))
     for kind in REQUESTS
 ])  # fmt: skip
 def test_an_immediate_request_uses_no_cmd_sn(session, kind):
@@ -77,6 +80,7 @@ def test_an_immediate_request_uses_no_cmd_sn(session, kind):
         f"ISC-NUMBERED-{kind}", kills=(f"numbered-{kind.lower()}-ignored",)))
     for kind in REQUESTS
 ])  # fmt: skip
+@pytest.mark.case(builds_on=("ISC-IMMEDIATE-NOP",))
 def test_a_request_that_is_not_immediate_uses_its_cmd_sn(session, kind):
     """ExpCmdSN is one more, in the answer and after it: also if the request was rejected (4.2.2.1)."""
     answer = answered(session, REQUESTS[kind](session, False))

@@ -8,7 +8,7 @@ import pytest
 
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.cdb import READ_16, cdb
-from storagetest.wire.scsi.codes import Asc, PrIn, SenseKey
+from storagetest.wire.scsi.codes import Asc, PrIn, ScsiStatus, SenseKey
 from storagetest.wire.scsi.logical_unit import LogicalUnit
 
 from .test_digest import with_digests
@@ -163,6 +163,28 @@ def test_a_residual_is_counted_at_every_size(connections, facts, scratch):
                 f"residual {done.residual}; it has to be {over + under}"
             )
             assert len(done.data) == min(length, expected), f"{len(done.data)} bytes of {expected}"
+
+
+@pytest.mark.case(
+    "ISC-RESIDUAL-WIDE",
+    section="RFC 7143 11.4.5.1",
+    kills=("residual-three-bytes", "residual-two-bytes"),
+    builds_on=("ISC-DATAIN-08",),
+)
+def test_every_byte_of_a_residual_counts(connections, scratch):
+    """One block is read; 64 KiB or 16 MiB more are expected. An error is a target's choice, too."""
+    session, size = connections.login(), scratch.block_size
+    block = cdb(READ_16, lba=scratch.lba, blocks=1).ljust(16, b"\0")
+    for more in (0x1_0200, 0x100_0200):
+        done = session.command(block, read=size + more)
+        if done.status == ScsiStatus.CHECK_CONDITION:
+            continue
+        assert not done.status, f"READ(16) of a block, {size + more} bytes expected: status {done.status:#x}"
+        found = done.underflow, done.overflow, done.residual
+        assert found == (True, False, more), (
+            f"READ(16) of a block, {size + more} bytes expected: U, O and residual are {found}; "
+            f"the residual is {more}"
+        )
 
 
 # Digests of several PDUs (RFC 7143 11.2.3)

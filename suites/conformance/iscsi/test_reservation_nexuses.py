@@ -1,0 +1,103 @@
+"""Persistent reservations of three I_T nexuses, and keys that are almost right (SPC-4)."""
+
+from __future__ import annotations
+
+import pytest
+
+from storagetest.wire.scsi.codes import Asc, PrOut, PrType, SenseKey
+from storagetest.wire.scsi.logical_unit import LogicalUnit
+from storagetest.wire.scsi.reservation_harness import KEY_A, KEY_B, RESERVING, claim, reserved
+
+pytestmark = [
+    pytest.mark.needs("iscsi-wire"),
+    pytest.mark.case(section="SPC-4 registering", level="MUST", builds_on=RESERVING),
+]
+
+KEY_C = 0xC1C2C3C4C5C6C7C8
+
+
+@pytest.fixture
+def three(unreserved, connections, facts) -> tuple[LogicalUnit, LogicalUnit, LogicalUnit]:
+    """Return the unit through three nexuses; none is registered."""
+    return *unreserved, LogicalUnit(connections.login("c"), block_size=facts.capacity.block_size)
+
+
+def registered(three: tuple[LogicalUnit, ...], *, kind: PrType | None = None) -> None:
+    """Register all three, the first of which also reserves if ``kind`` is given."""
+    a, b, c = three
+    if kind is None:
+        assert a.register(KEY_A).good
+    else:
+        reserved(a, kind)
+    assert b.register(KEY_B).good
+    assert c.register(KEY_C).good
+
+
+@pytest.mark.case("SCS-PR-THREE-KEYS", section="SPC-4 READ KEYS", kills=("keys-two-at-most",))
+def test_the_keys_of_three_nexuses_are_listed(three):
+    registered(three)
+    found = three[0].keys().keys
+    assert sorted(found) == [KEY_A, KEY_B, KEY_C], f"READ KEYS: {[hex(key) for key in found]}"
+
+
+@pytest.mark.parametrize("kind", [
+    pytest.param(PrType.WRITE_EXCLUSIVE_REGISTRANTS_ONLY, marks=pytest.mark.case("SCS-PR-THREE-WRITE-5")),
+    pytest.param(PrType.WRITE_EXCLUSIVE_ALL_REGISTRANTS, marks=pytest.mark.case("SCS-PR-THREE-WRITE-7")),
+])  # fmt: skip
+@pytest.mark.case(section="SPC-4 reservations, types and WRITE", kills=("third-registrant-conflict",))
+def test_each_registrant_may_write(three, scratch, kind):
+    registered(three, kind=kind)
+    for seed, nexus in enumerate(three, 180):
+        nexus.clear_attentions()
+        data = scratch.pattern(1, seed=seed)
+        claim(nexus.write(scratch.lba, data), allowed=True)
+        assert nexus.read(scratch.lba).data == data
+
+
+@pytest.mark.case(
+    "SCS-PR-THREE-CLEAR",
+    section="SPC-4 CLEAR, unit attention",
+    kills=("clear-attention-for-one",),
+    builds_on=("SCS-PR-CLEAR-FREE",),
+)
+def test_clear_notifies_each_of_two_other_registrants(three):
+    registered(three)
+    a, b, c = three
+    for nexus in three:
+        nexus.clear_attentions()
+    assert c.reserve_out(PrOut.CLEAR, key=KEY_C).good
+    for nexus in (a, b):
+        answer = nexus.test_unit_ready()
+        assert answer.check(SenseKey.UNIT_ATTENTION, Asc.RESERVATIONS_PREEMPTED), (
+            f"{answer}: CLEAR of another nexus has removed a registration"
+        )
+
+
+@pytest.mark.parametrize("kind", [
+    pytest.param(PrType.WRITE_EXCLUSIVE_ALL_REGISTRANTS, marks=pytest.mark.case("SCS-PR-THREE-LAST-7")),
+    pytest.param(PrType.EXCLUSIVE_ACCESS_ALL_REGISTRANTS, marks=pytest.mark.case("SCS-PR-THREE-LAST-8")),
+])  # fmt: skip
+@pytest.mark.case(section="SPC-4 unregistering", kills=("all-registrants-end-with-one",))
+def test_a_reservation_of_all_registrants_ends_with_the_last_of_them(three, kind):
+    """The nexus that made the reservation unregisters first: the others still hold it."""
+    registered(three, kind=kind)
+    a, b, c = three
+    assert a.register(0, key=KEY_A).good
+    assert c.reservation().held, "two of three registrants are left, and there is no reservation"
+    assert b.register(0, key=KEY_B).good
+    assert c.reservation().held, "one registrant is left, and there is no reservation"
+    assert c.register(0, key=KEY_C).good
+    assert not a.reservation().held, "no registrant is left, and there is a reservation"
+
+
+@pytest.mark.case(
+    "SCS-PR-KEY-BYTES", section="SPC-4 RESERVE", kills=("key-low-half",), builds_on=("SCS-PR-07",)
+)
+def test_every_byte_of_a_reservation_key_counts(unreserved):
+    a, _ = unreserved
+    assert a.register(KEY_A).good
+    for byte in range(8):
+        key = KEY_A ^ 0x10 << 8 * byte
+        answer = a.reserve(PrType.WRITE_EXCLUSIVE, key)
+        assert answer.conflict, f"{answer}: the key is {key:#x}, and the registered one {KEY_A:#x}"
+    assert not a.reservation().held
