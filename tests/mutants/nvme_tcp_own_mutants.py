@@ -7,7 +7,7 @@ The rules, from the text (NVMe/TCP 1.0, NVM Express Base 2.3), before any case:
   to one association (MUST).
 - 3.1.3: associations with a discovery controller and with an I/O controller are two (MUST).
 - 5.2.26.1.32: the Host Identifier is the one of the controller's own Connect (MUST).
-- NVM 3.3.3.2.1: a deallocated block reads the same, whoever reads it (MUST).
+- NVM 3.3.3.2.1: a deallocated block reads the same, for each host (MUST).
 """
 
 from __future__ import annotations

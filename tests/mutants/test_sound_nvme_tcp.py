@@ -151,7 +151,7 @@ SKIPPED = {
         "NVT-HPDA-IO-3-D",
         "NVT-HPDA-IO-31-HD",
     },
-    "other-namespaces": {"NVA-ID-ANA-GROUP", "NVA-LOG-ANA", "NVT-SGL-06"},
+    "other-namespaces": {"NVA-ID-ANA-GROUP", "NVA-KA-TRAFFIC", "NVA-LOG-ANA", "NVT-SGL-06"},
 }
 """The cases that a sound controller cannot be asked, because they need more than it announces."""
 
