@@ -130,3 +130,23 @@ class ControllerConfig:
     pads_term_data: bool = False  # the header in error has HLEN bytes, however few of them came
     fuses: bool = False  # Compare and Write
     joins_any_host: bool = False  # not legal: an I/O queue of another host is accepted
+    takes_digests: bool = True
+    nn: int = 4  # NSIDs that are valid; those that are not in `nsids` are inactive
+    first_cntlid: int = 1
+    ana: bool = True
+    lpa: int = 0b110  # the effects log page, offsets of log pages
+    traffic_keeps_alive: bool = True  # TBKAS
+    kas: int = 1  # units of 100 ms
+    ready_after: float = 0.0  # seconds from CC.EN to CSTS.RDY, and from CC.SHN to CSTS.SHST 10b
+    acl: int = 3
+    aerl: int = 3
+    elpe: int = 15
+    formats: int = 1  # LBA formats; the last one is in use
+    discovered: int = 1  # entries of the discovery log page
+    event_at_once: bool = False  # the first Asynchronous Event Request ends with an event of the vendor's
+    version: int = 0x00020100  # VS: 2.1.0
+
+    def rounded_timeout(self, kato: int) -> int:
+        """Return a Keep Alive Timeout in ms, rounded up to the units of KAS (5.2.26.1.8)."""
+        unit = self.kas * 100
+        return -(-kato // unit) * unit

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -31,9 +32,6 @@ from storagetest.wire.nvme.codes import (
 from storagetest.wire.nvme.command import Command
 from storagetest.wire.nvme.fabrics import DISCOVERY_NQN, ConnectData
 
-NN = 4  # NSIDs 1 and 2 are there, 3 and 4 are inactive
-AERL = 3
-ELPE = 15
 IO_EVENT = 6
 """Asynchronous Event Type: I/O Command specific status (5.2.2)."""
 
@@ -48,13 +46,13 @@ class Subsystem:
         size = self.personality.block_size
         self.namespaces = {nsid: Namespace(nsid, block_size=size) for nsid in self.personality.nsids}
         self.controllers: dict[int, Controller] = {}
-        self._next = 0
+        self._next = self.personality.first_cntlid - 1
 
     def admit(self, data: ConnectData, kato: int, hangup: Callable[[], None]) -> Controller:
         """Create a controller for an admin queue's Connect (6.3)."""
         with self.lock:
             self._next = self._next % 0xFFEF + 1
-            discovery = data.subnqn == DISCOVERY_NQN
+            discovery, kato = data.subnqn == DISCOVERY_NQN, self.personality.rounded_timeout(kato)
             controller = Controller(self, self._next, str(data.hostnqn), data.hostid, kato, discovery, hangup)
             self.controllers[controller.cntlid] = controller
             return controller
@@ -89,17 +87,19 @@ class Controller:
     )  # event types that are masked until they are cleared (5.2.2)
     cleared: list[Callable[[int], None]] = field(default_factory=list)  # is called with a type that is
     _timer: threading.Timer | None = None
+    _busy_until: float = 0.0
+    surprised: bool = False  # whether the event of ``event_at_once`` was reported
 
     @property
     def traits(self) -> ControllerConfig:
         return self.subsystem.personality
 
     def alive(self) -> None:
-        """Start the Keep Alive Timer again (3.9)."""
+        """Start the Keep Alive Timer again, if it is active (3.9.2)."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self.kato:
+        if self.kato and self.cc & 1 and not self.cc >> 14 & 3:
             self._timer = threading.Timer(self.kato / 1000, self._expired)
             self._timer.daemon = True
             self._timer.start()
@@ -124,16 +124,16 @@ class Controller:
         self.failed += 1
         lba = command.cdw10 | command.cdw11 << 32 if qid else 0
         entry = struct.pack("<QHHHHQI", self.failed, qid, command.cid, status << 1, 0xFFFF, lba, command.nsid)
-        self.errors = [entry.ljust(64, b"\0"), *self.errors[:ELPE]]
+        self.errors = [entry.ljust(64, b"\0"), *self.errors[: self.traits.elpe]]
 
     # Fabrics (6)
 
     def property_get(self, command: Command) -> Answer:
         values = {
             Property.CAP: (8, self.traits.mqes | 1 << 16 | 20 << 24 | 1 << 37),
-            Property.VS: (4, 0x00020000),
+            Property.VS: (4, self.traits.version),
             Property.CC: (4, self.cc),
-            Property.CSTS: (4, self.csts),
+            Property.CSTS: (4, self._status()),
         }
         size, value = values.get(command.cdw11, (0, 0))
         if command.cdw10 & 7 > 1 or size != (8 if command.cdw10 & 7 else 4):
@@ -144,6 +144,8 @@ class Controller:
         if command.cdw11 != Property.CC or command.cdw10 & 7:
             raise CommandFailed(StatusCode.INVALID_FIELD)
         was, self.cc = self.cc, command.cdw12
+        if self.cc >> 14 & 3 or (self.cc ^ was) & 1:
+            self._busy_until = time.monotonic() + self.traits.ready_after
         if self.cc & 1 and not was & 1:
             self.csts = 1
         elif was & 1 and not self.cc & 1:
@@ -151,14 +153,20 @@ class Controller:
             self.features.clear()  # none is saveable, so each has its default value again (4.4)
             self.masks.clear()
             self.kato = _CHANGEABLE[Feature.KATO]
-            self.alive()
             self.reported.clear()
             self.end_io_queues()
             for forget in self.resets:
                 forget()
         if self.cc >> 14 & 3:
             self.csts = self.csts & ~0xC | 8
+        self.alive()
         return Answer()
+
+    def _status(self) -> int:
+        """Return CSTS: what CC asked for comes after a while (3.1.4.6)."""
+        if time.monotonic() >= self._busy_until:
+            return self.csts
+        return self.csts & ~0xC | 4 if self.cc >> 14 & 3 else self.csts ^ 1
 
     # Admin (5.2)
 
@@ -184,6 +192,7 @@ class Controller:
         return run(command)
 
     def _keep_alive(self, command: Command) -> Answer:
+        self.alive()
         return Answer()
 
     def _identify(self, command: Command) -> Answer:
@@ -205,7 +214,8 @@ class Controller:
             if namespace is None or cns == Cns.CSI_NAMESPACE:
                 return Answer(bytes(4096))
             if cns == Cns.CSI_INDEPENDENT:
-                return Answer(struct.pack("<BBBxI6xB", 0, 1, RESCAP, 1, 1).ljust(4096, b"\0"))
+                independent = struct.pack("<BBBxI6xB", 0, 1, RESCAP, self.traits.ana, 1)
+                return Answer(independent.ljust(4096, b"\0"))
             return Answer(_namespace_data(namespace, self.traits))
         if cns == Cns.DESCRIPTORS:
             namespace = self.subsystem.namespaces.get(nsid)
@@ -222,7 +232,7 @@ class Controller:
         raise CommandFailed(StatusCode.INVALID_FIELD)
 
     def _check_nsid(self, nsid: int) -> None:
-        if not 1 <= nsid <= NN:
+        if not 1 <= nsid <= self.traits.nn:
             raise CommandFailed(StatusCode.INVALID_NAMESPACE)
 
     def _controller_data(self) -> bytes:
@@ -232,18 +242,19 @@ class Controller:
             struct.pack_into("<" + form, raw, offset, *values)
 
         put(4, "20s40s8s", b"SECOND0001".ljust(20), b"storagetest second".ljust(40), b"1".ljust(8))
-        raw[76] = 8  # CMIC: asymmetric namespace access is reported
-        put(77, "BHI", self.traits.mdts, self.cntlid, 0x00020000)
-        put(92, "II", 0 if self.discovery else 0x100, 1)
+        raw[76] = 8 * self.traits.ana  # CMIC: asymmetric namespace access is reported
+        put(77, "BHI", self.traits.mdts, self.cntlid, self.traits.version)
+        put(92, "II", 0 if self.discovery else 0x100, 1 | self.traits.traffic_keeps_alive << 6)
         raw[111] = 2 if self.discovery else 1
-        put(258, "BBBBB", 3, AERL, 2, 0b110, ELPE)  # ACL, AERL, FRMW, LPA: effects log, extended data
-        put(320, "H", 1)  # KAS: units of 100 ms
+        put(258, "BBBBB", self.traits.acl, self.traits.aerl, 2, self.traits.lpa, self.traits.elpe)
+        put(320, "H", self.traits.kas)
         put(512, "BBH", 0x66, 0x44, self.traits.mqes + 1)
         if not self.discovery:
-            put(516, "IH", NN, self.traits.oncs)
+            put(516, "IH", self.traits.nn, self.traits.oncs)
             raw[522] = self.traits.fuses
             raw[525] = 1
-            put(343, "BII", 1, 1, 1)  # ANACAP: optimized; ANAGRPMAX, NANAGRPID
+            if self.traits.ana:
+                put(343, "BII", 1, 1, 1)  # ANACAP: optimized; ANAGRPMAX, NANAGRPID
             put(534, "H", 1)  # OCFS: copy format 0
             put(1804, "H", 1)  # OFCS: Disconnect
             put(1792, "II", (64 + self.subsystem.personality.in_capsule) // 16, 1)
@@ -258,7 +269,7 @@ class Controller:
         page, rae = command.cdw10 & 0xFF, command.cdw10 >> 15 & 1
         pages: dict[int, Callable[[], bytes]] = {
             LogPage.SUPPORTED: lambda: b"".join(struct.pack("<I", one in pages) for one in range(256)),
-            LogPage.ERROR: lambda: b"".join(self.errors).ljust(64 * (ELPE + 1), b"\0"),
+            LogPage.ERROR: lambda: b"".join(self.errors).ljust(64 * (self.traits.elpe + 1), b"\0"),
             LogPage.SMART: lambda: (
                 bytes([0, 0x2C, 1, 100, 10]).ljust(176, b"\0") + struct.pack("<Q328x", self.failed)
             ),
@@ -268,6 +279,10 @@ class Controller:
             LogPage.ANA: self._ana,
             LogPage.RESERVATION_NOTIFICATION: lambda: notice(self, clear=not rae),
         }
+        if not self.traits.ana:
+            del pages[LogPage.ANA]
+        if not self.traits.lpa >> 1 & 1:
+            del pages[LogPage.EFFECTS]
         if self.discovery:
             pages = {LogPage.DISCOVERY: self._discovery}
         if page not in pages:
@@ -300,7 +315,14 @@ class Controller:
         entry[32:64] = str(self.port).encode().ljust(32)
         entry[256:512] = self.subsystem.nqn.encode().ljust(256, b"\0")
         entry[512:768] = b"127.0.0.1".ljust(256)
-        return struct.pack("<QQH", 1, 1, 0).ljust(1024, b"\0") + bytes(entry)
+        others = self.traits.discovered - 1
+        raw = struct.pack("<QQH", 1, others + 1, 0).ljust(1024, b"\0")
+        for number in range(others):  # other subsystems at other ports, before the one that is here
+            other = bytearray(entry)
+            other[8:10] = struct.pack("<H", 2 + number)
+            other[256:512] = f"{self.subsystem.nqn}.{number}".encode().ljust(256, b"\0")
+            raw += bytes(other)
+        return raw + bytes(entry)
 
     def _get_features(self, command: Command) -> Answer:
         fid, select = command.cdw10 & 0xFF, command.cdw10 >> 8 & 7
@@ -350,7 +372,7 @@ class Controller:
         elif fid == Feature.KATO:
             if not value:
                 raise CommandFailed(StatusCode.KEEP_ALIVE_INVALID)  # 3.9.1
-            self.kato = value
+            self.kato = self.traits.rounded_timeout(value)
             self.alive()
         elif fid == Feature.RESERVATION_NOTIFICATION_MASK:
             self._namespace(command.nsid)
@@ -368,7 +390,7 @@ class Controller:
     def _namespace(self, nsid: int) -> Namespace:
         namespace = self.subsystem.namespaces.get(nsid)
         if namespace is None:
-            inactive = 1 <= nsid <= NN
+            inactive = 1 <= nsid <= self.traits.nn
             raise CommandFailed(StatusCode.INVALID_FIELD if inactive else StatusCode.INVALID_NAMESPACE)
         return namespace
 
@@ -546,9 +568,13 @@ def _namespace_data(namespace: Namespace, traits: ControllerConfig) -> bytes:
     struct.pack_into("<QQQ", raw, 0, namespace.blocks, namespace.blocks, namespace.blocks)
     raw[30], raw[31], raw[33] = 1, RESCAP, traits.dlfeat
     struct.pack_into("<HIB", raw, 74, traits.mssrl, traits.mcl, traits.msrc)
-    struct.pack_into("<I", raw, 92, 1)  # ANAGRPID
+    struct.pack_into("<I", raw, 92, traits.ana)  # ANAGRPID
     raw[104:120] = namespace.identifier.bytes[::-1]
-    raw[130] = namespace.block_size.bit_length() - 1
+    last = traits.formats - 1
+    raw[25], raw[26] = last, last  # NLBAF, FLBAS
+    for number in range(last):  # formats that are not in use: with metadata, and of other blocks
+        struct.pack_into("<HBB", raw, 128 + 4 * number, 8, 9 + number, 1)
+    raw[128 + 4 * last + 2] = namespace.block_size.bit_length() - 1
     return bytes(raw)
 
 

@@ -15,7 +15,7 @@ import threading
 from dataclasses import dataclass, field, replace
 
 from nvme_namespace import Answer, CommandFailed, ControllerConfig
-from nvme_subsystem import AERL, Controller, Subsystem, is_read, is_write
+from nvme_subsystem import Controller, Subsystem, is_read, is_write
 
 from storagetest.errors import RemoteProtocolError
 from storagetest.wire.nvme.codes import FABRICS, Admin, Fctype, StatusCode
@@ -151,10 +151,11 @@ class Connection:
             raise pdus.PduError("HPDA", event.raw, fes=pdus.Fes.INVALID_HEADER_FIELD, fei=10)
         self.icreq = icreq
         traits = self.traits
-        answer = pdus.ICResp(0, traits.cpda, icreq.header_digest, icreq.data_digest, traits.maxh2cdata)
+        header, data = (traits.takes_digests and asked for asked in (icreq.header_digest, icreq.data_digest))
+        answer = pdus.ICResp(0, traits.cpda, header, data, traits.maxh2cdata)
         with self._write:
             self.sock.sendall(pdus.encode(answer))
-        self.digests = self.stream.digests = Digests(icreq.header_digest, icreq.data_digest)
+        self.digests = self.stream.digests = Digests(header, data)
         self.stream.alignment = traits.cpda
 
     # Commands
@@ -164,7 +165,7 @@ class Connection:
             return
         command = Command.decode(capsule.sqe)
         self.sqhd = (self.sqhd + 1) % (self.sqsize + 1 or 1)
-        if self.controller is not None and self.qid == 0:
+        if self.controller is not None and self.traits.traffic_keeps_alive:
             self.controller.alive()
         limit = self.traits.in_capsule if self.qid else ADMIN_IN_CAPSULE
         if len(capsule.data) > limit:
@@ -348,7 +349,8 @@ class Connection:
             self._complete(Cqe(command.cid, result=answer.result))
 
     def _refuse(self, command: Command, refused: CommandFailed) -> None:
-        if self.controller is not None and self.qid is not None:
+        connect = command.opcode == FABRICS and command.nsid & 0xFF == Fctype.CONNECT
+        if self.controller is not None and self.qid is not None and not connect:  # 6.3: no entry for Connect
             self.controller.log_error(self.qid, command, refused.status)
         self._complete(Cqe(command.cid, refused.status, refused.result, dnr=refused.dnr))
 
@@ -430,7 +432,7 @@ class Connection:
             raise CommandFailed(StatusCode.CONNECT_INVALID_PARAMETERS, result=16 | 1 << 16)
         if controller.hostnqn != data.hostnqn and not self.traits.joins_any_host:
             raise CommandFailed(StatusCode.CONNECT_INVALID_PARAMETERS, result=512 | 1 << 16)
-        if controller.hostid != data.hostid and not self.traits.joins_any_host:
+        if data.hostid not in (controller.hostid, bytes(16)) and not self.traits.joins_any_host:
             raise CommandFailed(StatusCode.CONNECT_INVALID_PARAMETERS, result=0 | 1 << 16)
         if not controller.csts & 1:
             raise CommandFailed(StatusCode.CONNECT_INVALID_PARAMETERS)
@@ -449,7 +451,10 @@ class Connection:
                 self.controller.reported.add(event & 7)
                 self.events.remove(event)
                 return Answer(result=event)
-        if len(self.waiting) > AERL:
+        if self.traits.event_at_once and not self.controller.surprised:
+            self.controller.surprised = True
+            return Answer(result=7 | 0xC0 << 16)  # vendor specific, of log page C0h
+        if len(self.waiting) > self.traits.aerl:
             raise CommandFailed(StatusCode.AER_LIMIT_EXCEEDED)
         self.waiting.append(command.cid)
         return None

@@ -11,6 +11,7 @@ import nvme_tcp_family_mutants  # noqa: F401
 import nvme_tcp_host_mutants  # noqa: F401
 import nvme_tcp_later_mutants  # noqa: F401
 import nvme_tcp_optional_mutants  # noqa: F401
+import nvme_tcp_own_mutants  # noqa: F401
 import nvme_tcp_pair_mutants  # noqa: F401
 import nvme_tcp_pending_mutants  # noqa: F401
 import nvme_tcp_property_mutants  # noqa: F401
@@ -23,6 +24,7 @@ import nvme_tcp_reset_mutants  # noqa: F401
 import nvme_tcp_selected_mutants  # noqa: F401
 import nvme_tcp_sequence_mutants  # noqa: F401
 import nvme_tcp_stated_mutants  # noqa: F401
+import nvme_tcp_timer_mutants  # noqa: F401
 import nvme_tcp_transport_mutants  # noqa: F401
 import nvme_tcp_wrap_mutants  # noqa: F401
 from nvme_tcp_rules import MUTANTS

@@ -56,6 +56,14 @@ def test_a_reserved_flag_is_one_fault(kind: PduType) -> None:
     assert len(list(pdu_faults(decode(override_field(raw, "FLAGS", raw[1] | 0x80))))) == 1
 
 
+@pytest.mark.parametrize("digests", [False, True])
+def test_padding_that_is_set_is_one_fault(digests: bool) -> None:
+    raw = bytearray(encode(SENT[PduType.C2H_DATA], header_digest=digests, data_digest=digests, alignment=15))
+    assert list(pdu_faults(decode(bytes(raw)))) == []
+    raw[raw[3] - 1] = 1
+    assert len(list(pdu_faults(decode(bytes(raw))))) == 1
+
+
 @pytest.mark.parametrize("kind", [kind for kind in SENT if kind is not PduType.C2H_DATA])
 def test_pdo_is_reserved_in_a_pdu_without_data(kind: PduType) -> None:
     assert len(list(pdu_faults(decode(override_field(encode(SENT[kind]), "PDO", 24))))) == 1

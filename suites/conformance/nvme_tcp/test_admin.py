@@ -14,7 +14,7 @@ from storagetest.wire.nvme.codes import Cns, Feature, LogPage, Property, StatusC
 from storagetest.wire.nvme.command import Command
 from storagetest.wire.nvme.structures import active_namespaces, ana_groups, descriptors
 from storagetest.wire.nvme_tcp import ControllerSession
-from storagetest.wire.nvme_tcp.harness import Harness, refused
+from storagetest.wire.nvme_tcp.harness import Harness, refused, request_event
 from storagetest.wire.nvme_tcp.session import CSTS_FATAL
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 5.2.13")]
@@ -383,7 +383,7 @@ def test_an_admin_opcode_that_fabrics_have_not_is_refused(session: ControllerSes
 
 @pytest.mark.case("NVA-AER-01", section="Base 5.2.2", kills=("aer-at-once",))
 def test_an_event_request_waits(session: ControllerSession) -> None:
-    session.admin.submit(admin.async_event())
+    request_event(session)
     with pytest.raises(RemoteProtocolError, match="neither responded nor closed"):
         session.admin.receive(deadline=0.1)
     assert session.get_property(Property.CSTS), "5.2.2: and other commands go on meanwhile"
@@ -392,7 +392,8 @@ def test_an_event_request_waits(session: ControllerSession) -> None:
 @pytest.mark.case("NVA-AER-02", section="Base 5.2.2.1", kills=("aer-limit",))
 def test_one_event_request_too_many_is_refused(session: ControllerSession) -> None:
     limit = session.controller["aerl"] + 1
-    for _ in range(limit):
+    request_event(session)
+    for _ in range(limit - 1):
         session.admin.submit(admin.async_event())
     done = session.admin.run(admin.async_event())
     refused(done, StatusCode.AER_LIMIT_EXCEEDED)
@@ -410,7 +411,7 @@ def test_a_command_that_is_not_there_is_not_aborted(session: ControllerSession) 
 
 @pytest.mark.case("NVA-ABORT-02", section="Base 5.2.1.2", kills=("abort-silent", "abort-denied"))
 def test_abort_of_an_event_request_reports_its_result(session: ControllerSession, observe: Observe) -> None:
-    cid = session.admin.submit(admin.async_event())
+    cid = request_event(session)
     done = session.admin.run(admin.abort(sqid=0, cid=cid))
     assert done.ok
     if done.cqe.dw0 & 1:

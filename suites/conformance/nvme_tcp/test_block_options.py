@@ -10,7 +10,7 @@ import pytest
 from storagetest.wire.nvme import io
 from storagetest.wire.nvme.codes import ONCS_BITS, Io, StatusCode, status_name
 from storagetest.wire.nvme_tcp import ControllerSession, Queue
-from storagetest.wire.nvme_tcp.harness import Scratch, block_data, read_blocks, refused, write_blocks
+from storagetest.wire.nvme_tcp.harness import Harness, Scratch, block_data, read_blocks, refused, write_blocks
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="NVM 3.3")]
 
@@ -61,6 +61,25 @@ def test_compare_of_data_outside_the_capsule(supports: Supports, queue: Queue, s
     for at in (0, len(data) // 2, len(data) - 1):
         wrong = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
         refused(queue.run(command, data=wrong, inside=False), StatusCode.COMPARE_FAILURE)
+
+
+@pytest.mark.case(
+    "NVB-COMPARE-LARGE", section="NVM 3.3.1", kills=("compare-large-prefix",), builds_on=("NVB-COMPARE-04",)
+)
+def test_compare_of_the_largest_transfer_looks_at_its_end(
+    supports: Supports, queue: Queue, scratch: Scratch
+) -> None:
+    """As many blocks as MDTS and the scratch allow; one byte of the last block differs."""
+    supports(Io.COMPARE)
+    blocks = scratch.fit(scratch.blocks)
+    data = write_blocks(queue, scratch, blocks, 4)
+    command = io.compare(scratch.nsid, scratch.lba, blocks)
+    done = queue.run(command, data=data)
+    assert done.ok, f"3.3.1: Compare of {blocks} equal blocks ended with {status_name(done.status)}"
+    done = queue.run(command, data=data[:-1] + bytes([data[-1] ^ 1]))
+    assert done.status == StatusCode.COMPARE_FAILURE, (
+        f"3.3.1: the last byte of {blocks} blocks differs, but Compare ended with {status_name(done.status)}"
+    )
 
 
 @pytest.mark.case(section="NVM 3.3.1")
@@ -277,6 +296,28 @@ def test_a_marked_block_is_not_read(supports: Supports, queue: Queue, scratch: S
             )
     finally:
         write_blocks(queue, scratch, 3, 9)
+
+
+@pytest.mark.case(
+    "NVB-UNC-RESET", section="NVM 3.3.7", kills=("uncorrectable-until-reset",), builds_on=("NVB-UNC-01",)
+)
+def test_a_mark_outlives_a_controller_reset(
+    supports: Supports, session: ControllerSession, queue: Queue, scratch: Scratch, bench: Harness
+) -> None:
+    """The controller that has marked the block is reset, and enabled again; another host reads."""
+    supports(Io.WRITE_UNCORRECTABLE)
+    reader = bench.session(name="another host's admin queue").io_queue()
+    write_blocks(queue, scratch, 1, 8)
+    mark(queue, scratch, 0, 1)
+    try:
+        session.disable()
+        session.enable()
+        done = reader.run(io.read(scratch.nsid, scratch.lba, 1), reads=scratch.block_size)
+        assert done.status == StatusCode.UNRECOVERED_READ_ERROR, (
+            f"3.3.7: a marked block is read after a controller reset: {status_name(done.status)}"
+        )
+    finally:
+        write_blocks(reader, scratch, 1, 9)
 
 
 @pytest.mark.case("NVB-UNC-02", section="NVM 3.3.7", kills=("uncorrectable-stays",))

@@ -172,6 +172,17 @@ def test_a_transfer_over_mdts_is_refused(queue: Queue, scratch: Scratch) -> None
     refused(done, StatusCode.INVALID_FIELD)
 
 
+@pytest.mark.case(
+    "NVB-MDTS-WRITE", section="Base 5.2.13.2.1", kills=("mdts-of-writes-ignored",), builds_on=("NVB-MDTS",)
+)
+def test_a_write_over_mdts_is_refused(queue: Queue, scratch: Scratch) -> None:
+    most, blocks = scratch.limits.transfer, scratch.limits.transfer + 1
+    if most == UNLIMITED or scratch.lba + blocks > scratch.end:
+        pytest.skip("MDTS sets no limit that a write could reach")
+    data = bytes(blocks * scratch.block_size)
+    refused(queue.run(io.write(scratch.nsid, scratch.lba, blocks), data=data), StatusCode.INVALID_FIELD)
+
+
 @pytest.mark.case(section="Base 4.2.3.1")
 @pytest.mark.parametrize("opcode", [
     pytest.param(code, marks=pytest.mark.case(f"NVB-OPCODE-{code:02X}H", kills=("opcode-accepted",)))
@@ -189,6 +200,14 @@ def test_a_fused_command_is_refused_where_there_are_none(
         pytest.skip("FUSES: Compare and Write is supported")
     command = replace(io.read(scratch.nsid, scratch.lba, 1), flags=0x41)
     refused(queue.run(command, reads=scratch.block_size), StatusCode.INVALID_FIELD)
+
+
+@pytest.mark.case("NVB-FUSE-11B", section="Base 1.4.1.6", kills=("fuse-reserved-taken",))
+def test_a_reserved_fuse_is_refused(queue: Queue, scratch: Scratch) -> None:
+    """FUSE 11b is reserved (4.1.1): it is no command by itself, and no part of a fused operation."""
+    command = replace(io.read(scratch.nsid, scratch.lba, 1), flags=0x43)
+    done = queue.run(command, reads=scratch.block_size)
+    assert not done.ok, "1.4.1.6: a command whose FUSE is 11b, a reserved value, succeeds"
 
 
 # Flush (Base 7.2)

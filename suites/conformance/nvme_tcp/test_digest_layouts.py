@@ -47,7 +47,7 @@ def _write(queue: Queue, scratch: Scratch, blocks: int, *, inside: bool) -> byte
 @pytest.mark.parametrize(("hpda", "digests"), [
     pytest.param(hpda, digests, marks=pytest.mark.case(f"NVT-HPDA-IO-{hpda}-{digests}", kills=kills))
     for hpda, digests, kills in (
-        (3, "NONE", ("hpda-io-ignored",)),
+        (3, "NONE", ("hpda-io-ignored", "pad-set")),
         (15, "H", ("hpda-io-ignored",)),
         (3, "D", ("hpda-io-ignored", "ddgst-over-pad")),
         (31, "HD", ("hpda-io-ignored", "ddgst-over-pad")),
@@ -69,6 +69,7 @@ def test_data_of_a_read_are_aligned_and_right(
         assert one.data_digest_ok is (True if data_digest else None), (
             "3.3: DDGST is of the data alone: padding is protected by no digest"
         )
+        assert not any(one.padding), "3.3: bytes of PAD are reserved, so they are 0 (Base 1.4.1.6)"
     assert done.data == data, "NVM 3.3.4: the data that were written"
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from storagetest.wire.nvme import admin, fabrics, io
-from storagetest.wire.nvme.codes import Cns, Property, StatusCode, status_name
-from storagetest.wire.nvme.command import Cqe
+from storagetest.wire.nvme.codes import ONCS_BITS, Cns, Io, Property, StatusCode, status_name
+from storagetest.wire.nvme.command import Command, Cqe
 from storagetest.wire.nvme_tcp import CommandResult, ControllerSession, Queue, override_field
 from storagetest.wire.nvme_tcp.harness import Harness, Scratch, block_data
 from storagetest.wire.nvme_tcp.pdu import R2T, C2HData, C2HTermReq, CapsuleResp, H2CData, ICReq
@@ -132,6 +133,20 @@ def test_h2cdata_that_is_damaged_is_a_transient_transport_error(bench: Harness, 
     assert cqe.status == StatusCode.TRANSIENT_TRANSPORT_ERROR, f"3.5: not {status_name(cqe.status)}"
 
 
+@pytest.mark.case(
+    "NVT-DGST-COMPARE", section="NVMe/TCP 3.5", kills=("ddgst-of-write-alone",), builds_on=("NVT-DGST-DATA",)
+)
+def test_damaged_data_of_a_compare_are_a_transient_transport_error(bench: Harness, scratch: Scratch) -> None:
+    """The data differ from those of the blocks, too, but what was received is not what was sent."""
+    session = bench.session(icreq=ICReq(data_digest=True))
+    if not session.controller["oncs"] >> ONCS_BITS[Io.COMPARE] & 1:
+        pytest.skip("ONCS: COMPARE is not supported")
+    queue = session.io_queue()
+    needs_digests(queue)
+    cqe = _write_damaged(queue, scratch, command=io.compare)
+    assert cqe.status == StatusCode.TRANSIENT_TRANSPORT_ERROR, f"3.5: not {status_name(cqe.status)}"
+
+
 @pytest.mark.case("NVT-DGST-DATA-LATER", section="NVMe/TCP 3.5", kills=("ddgst-later-unchecked",))
 def test_damage_of_a_later_h2cdata_is_a_transient_transport_error(bench: Harness, scratch: Scratch) -> None:
     queue = bench.session(icreq=ICReq(header_digest=True, data_digest=True)).io_queue()
@@ -198,14 +213,23 @@ PIECES = 4
 """H2CData PDUs of each R2T of a damaged write (chosen)."""
 
 
-def _write_damaged(queue: Queue, scratch: Scratch, *, later: bool = False) -> Cqe:
-    """Write by R2T and H2CData, the first with a wrong DDGST, or a ``later`` one; return the completion."""
+def _write_damaged(
+    queue: Queue,
+    scratch: Scratch,
+    *,
+    later: bool = False,
+    command: Callable[[int, int, int], Command] = io.write,
+) -> Cqe:
+    """Write by R2T and H2CData, the first with a wrong DDGST, or a ``later`` one; return the completion.
+
+    ``command`` is another one than Write that transfers as much data.
+    """
     blocks = scratch.blocks_of(queue.in_capsule_limit + 4096)
     data = block_data(blocks * scratch.block_size, 9)
     queue.icresp = replace(
         queue.icresp, maxh2cdata=min(queue.icresp.maxh2cdata, len(data) // PIECES // 4 * 4)
     )
-    queue.submit(io.write(scratch.nsid, scratch.lba, blocks), data=data, inside=False)
+    queue.submit(command(scratch.nsid, scratch.lba, blocks), data=data, inside=False)
     while True:
         received = queue.receive()
         if isinstance(received.pdu, CapsuleResp):

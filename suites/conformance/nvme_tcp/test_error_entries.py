@@ -9,7 +9,8 @@ import pytest
 from storagetest.wire.nvme import admin, io
 from storagetest.wire.nvme.codes import LogPage, status_name
 from storagetest.wire.nvme_tcp import ControllerSession, Queue
-from storagetest.wire.nvme_tcp.harness import Scratch
+from storagetest.wire.nvme_tcp.harness import Harness, Scratch
+from storagetest.wire.nvme_tcp.session import connect_queue
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 5.2.12.1.2")]
 
@@ -115,4 +116,22 @@ def test_each_entry_of_the_error_log_has_a_count_of_its_own(entries: Entries) ->
     counts = sorted(count for count, _ in entries.found)
     assert len(set(counts)) == len(counts), (
         f"5.2.12.1.2: the Error Counts of {FAILURES} errors are {counts}; each error has its own"
+    )
+
+
+@pytest.mark.case("NVA-LOG-ERROR-CONNECT", section="Base 6.3", kills=("connect-logged",))
+def test_a_connect_that_fails_adds_no_entry(session: ControllerSession, bench: Harness) -> None:
+    """Connects of I/O queues of the controller, whose SQSIZE is 0."""
+    before = _found(session, 1)
+    for _ in range(FAILURES):
+        queue, endpoint = bench.queue(name="I/O queue"), session.endpoint
+        done = connect_queue(
+            queue, subnqn=endpoint.subnqn, identity=session.identity, qid=1, sqsize=0, cntlid=session.cntlid
+        )
+        if done.ok:
+            pytest.skip("a Connect with SQSIZE 0 succeeds (NVF-CONNECT-06)")
+    found = _found(session, 1)
+    assert found == before, (
+        f"6.3: (Error Count, Command ID) of the newest entry was {before[0]}; after {FAILURES} Connects that "
+        f"failed it is {found[0]}: a Connect that fails adds no entry"
     )

@@ -8,6 +8,7 @@ import pytest
 
 from storagetest.wire.nvme import admin
 from storagetest.wire.nvme.codes import Feature, LogPage, Rtype, status_name
+from storagetest.wire.nvme_tcp.harness import request_event
 from storagetest.wire.nvme_tcp.reservation_harness import HOLDING, ReservingHost, allowed, hold
 from storagetest.wire.tcp import ResponseTimeout
 
@@ -39,7 +40,7 @@ def _reported(hosts: tuple[ReservingHost, ReservingHost]) -> None:
     first, second = hosts
     hold(first, SHARED)
     allowed(second.register())
-    cid = second.session.admin.submit(admin.async_event())
+    cid = request_event(second.session)
     allowed(first.release(SHARED))
     event = second.session.admin.wait(cid).cqe.dw0
     assert event & 7 == 6, f"5.2.2: the event after a release is {event:#x}: not an I/O command's"
@@ -118,7 +119,8 @@ def test_an_event_is_reported_after_one_request_too_many(hosts: tuple[ReservingH
     queue = second.session.admin
     hold(first, SHARED)
     allowed(second.register())
-    cids = [queue.submit(admin.async_event()) for _ in range(second.session.controller["aerl"] + 1)]
+    more = second.session.controller["aerl"]
+    cids = [request_event(second.session), *(queue.submit(admin.async_event()) for _ in range(more))]
     assert not queue.run(admin.async_event()).ok, "5.2.2: a request over AERL"
     allowed(first.release(SHARED))
     for _ in range(3):
@@ -144,7 +146,7 @@ def test_an_event_completes_one_request(hosts: tuple[ReservingHost, ReservingHos
         pytest.skip("AERL: the controller takes one Asynchronous Event Request")
     hold(first, SHARED)
     allowed(second.register())
-    cids = [second.session.admin.submit(admin.async_event()) for _ in range(2)]
+    cids = [request_event(second.session), second.session.admin.submit(admin.async_event())]
     allowed(first.release(SHARED))
     for _ in range(3):
         done = second.session.admin.run(admin.get_features(Feature.NUMBER_OF_QUEUES))

@@ -28,6 +28,9 @@ IN_DATA = 1 << 16
 TRTYPE_TCP = 3
 """Transport Type of TCP in the Discovery log page (Base 5.2.12.3.3)."""
 
+HOSTID_0_SINCE = 0x00020100
+"""The first version (VER) whose text has a Host Identifier of 0h for I/O queues (6.3)."""
+
 QUEUE_EXISTS = (
     StatusCode.COMMAND_SEQUENCE_ERROR,
     StatusCode.INVALID_QUEUE_IDENTIFIER,
@@ -127,6 +130,17 @@ def test_io_queue_of_another_hosts_controller_is_refused(session: ControllerSess
 def test_io_queue_with_another_host_identifier_is_refused(session: ControllerSession, bench: Harness) -> None:
     other = replace(session.identity, hostid=Identity.fresh().hostid)
     refused(_io_connect(bench, session, identity=other), StatusCode.CONNECT_INVALID_PARAMETERS)
+
+
+@pytest.mark.case("NVF-CONNECT-HOSTID-0", kills=("host-identifier-required",))
+def test_the_host_identifier_of_an_io_queue_may_be_0(session: ControllerSession, bench: Harness) -> None:
+    """A Host Identifier of 0h is ignored in the Connect of an I/O queue: it is its admin queue's."""
+    if session.controller["ver"] < HOSTID_0_SINCE:
+        pytest.skip("VER: a Host Identifier of 0h is not defined before 2.1")
+    done = _io_connect(bench, session, identity=replace(session.identity, hostid=bytes(16)))
+    assert done.ok, (
+        f"6.3: Connect of an I/O queue with Host Identifier 0h ends with {status_name(done.status)}"
+    )
 
 
 @pytest.mark.case("NVF-CONNECT-15", section="Base 3.3.2.3", kills=("connect-sequence",))

@@ -225,6 +225,8 @@ def prepared(bench: Harness, broken: Violation, request: pytest.FixtureRequest) 
     if broken.stage == "ready":
         return Stage(bench.queue(broken.icreq))
     session = bench.session(icreq=broken.icreq)
+    if broken.icreq.header_digest and not session.admin.digests.header:
+        pytest.skip("the controller does not enable the header digest, as it may (3.6.2.3)")
     if broken.stage == "connected":
         return Stage(session.admin)
     blocks: Scratch = request.getfixturevalue("scratch")

@@ -10,7 +10,7 @@ import pytest
 from storagetest.wire.nvme import admin, io
 from storagetest.wire.nvme.codes import LogPage, Rtype, status_name
 from storagetest.wire.nvme_tcp import ControllerSession, Queue
-from storagetest.wire.nvme_tcp.harness import Harness, Scratch
+from storagetest.wire.nvme_tcp.harness import Harness, Scratch, request_event
 from storagetest.wire.nvme_tcp.reservation_harness import HOLDING, ReservingHost, allowed
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 5.2.12")]
@@ -228,7 +228,7 @@ def test_each_controller_of_a_host_is_notified(
     sessions = (second.session, other)
     for host in hosts:
         allowed(host.register())
-    waiting = [session.admin.submit(admin.async_event()) for session in sessions]
+    waiting = [request_event(session) for session in sessions]
     _release(first, 1)
     session = sessions[which]
     event = session.admin.wait(waiting[which]).cqe.dw0

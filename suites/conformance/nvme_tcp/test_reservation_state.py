@@ -10,7 +10,7 @@ import pytest
 from storagetest.wire.nvme import admin, io
 from storagetest.wire.nvme.codes import Feature, LogPage, Rtype, StatusCode, status_name
 from storagetest.wire.nvme_tcp import CommandResult
-from storagetest.wire.nvme_tcp.harness import Harness, refused
+from storagetest.wire.nvme_tcp.harness import Harness, refused, request_event
 from storagetest.wire.nvme_tcp.reservation_harness import (
     CLEAR,
     HOLDING,
@@ -255,7 +255,7 @@ NOTIFIED = ("notice-no-event", "notice-kind", "notice-nsid")
 @pytest.mark.case("NVR-NOTICE-RELEASE", section="Base 8.1.24.6", kills=NOTIFIED, builds_on=HOLDING)
 def test_registrants_are_notified_of_a_release(hosts: tuple[ReservingHost, ReservingHost]) -> None:
     first, second = hosts
-    waiting = second.session.admin.submit(admin.async_event())
+    waiting = request_event(second.session)
     hold(first, Rtype.WRITE_EXCLUSIVE_REGISTRANTS_ONLY)
     allowed(second.register())
     allowed(first.release(Rtype.WRITE_EXCLUSIVE_REGISTRANTS_ONLY))
@@ -268,7 +268,7 @@ def test_registrants_are_notified_of_a_release(hosts: tuple[ReservingHost, Reser
 @pytest.mark.case("NVR-NOTICE-CLEAR", section="Base 8.1.24.8", kills=NOTIFIED, builds_on=HOLDING)
 def test_registrants_are_notified_of_a_clear(hosts: tuple[ReservingHost, ReservingHost]) -> None:
     first, second = hosts
-    waiting = second.session.admin.submit(admin.async_event())
+    waiting = request_event(second.session)
     hold(first, Rtype.WRITE_EXCLUSIVE)
     allowed(second.register())
     allowed(first.release(Rtype.WRITE_EXCLUSIVE, CLEAR))

@@ -9,7 +9,7 @@ import pytest
 from storagetest.wire.nvme import admin, io
 from storagetest.wire.nvme.codes import ONCS_BITS, Io, LogPage, Rtype, StatusCode, status_name
 from storagetest.wire.nvme_tcp import CommandResult
-from storagetest.wire.nvme_tcp.harness import Harness, refused
+from storagetest.wire.nvme_tcp.harness import Harness, refused, request_event
 from storagetest.wire.nvme_tcp.reservation_harness import (
     CLEAR,
     HOLDING,
@@ -418,7 +418,7 @@ def test_preempt_of_a_mere_registrant_leaves_the_reservation(
 )
 def test_a_preempted_host_gets_a_notification(hosts: tuple[ReservingHost, ReservingHost]) -> None:
     first, second = hosts
-    waiting = first.session.admin.submit(admin.async_event())
+    waiting = request_event(first.session)
     hold(first, WE)
     allowed(second.register())
     allowed(second.acquire(EA, PREEMPT, victim=first.key))

@@ -10,7 +10,15 @@ from storagetest.wire.nvme import admin, fabrics, io
 from storagetest.wire.nvme.codes import Cns, Feature, Property, StatusCode, status_name
 from storagetest.wire.nvme.command import Cqe
 from storagetest.wire.nvme_tcp import ControllerSession, Queue
-from storagetest.wire.nvme_tcp.harness import Harness, Scratch, block_data, read_blocks, refused, write_blocks
+from storagetest.wire.nvme_tcp.harness import (
+    Harness,
+    Scratch,
+    block_data,
+    read_blocks,
+    refused,
+    request_event,
+    write_blocks,
+)
 from storagetest.wire.nvme_tcp.pdu import R2T, CapsuleResp
 from storagetest.wire.nvme_tcp.session import CC_ENABLE, CSTS_FATAL, CSTS_READY, CSTS_SHUTDOWN_DONE
 
@@ -124,7 +132,10 @@ def test_another_hosts_shutdown_does_not_end_this_ones_commands(
 def _fill(session: ControllerSession, when: str) -> list[int]:
     """Submit as many requests as AERL allows; none of them may be refused. Return their CIDs."""
     queue = session.admin
-    cids = [queue.submit(admin.async_event()) for _ in range(session.controller["aerl"] + 1)]
+    cids = [
+        request_event(session),
+        *(queue.submit(admin.async_event()) for _ in range(session.controller["aerl"])),
+    ]
     done = queue.run(admin.get_features(Feature.NUMBER_OF_QUEUES))  # behind them in the queue
     assert done.ok, f"5.2.11: not {status_name(done.status)}"
     refusals = [status for status in map(queue.status_of, cids) if status == StatusCode.AER_LIMIT_EXCEEDED]
@@ -162,7 +173,7 @@ def test_an_aborted_event_request_does_not_count(session: ControllerSession) -> 
 )
 def test_abort_names_the_command_of_its_queue(session: ControllerSession, queue: Queue) -> None:
     assert queue.qid
-    cid = session.admin.submit(admin.async_event())
+    cid = request_event(session)
     done = session.admin.run(admin.abort(sqid=queue.qid, cid=cid))
     if done.ok:  # an error is as good: there is no such command
         assert done.cqe.dw0 & 1, f"5.2.1: no command {cid} is outstanding on queue {queue.qid}"

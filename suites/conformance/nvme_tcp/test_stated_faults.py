@@ -9,7 +9,7 @@ import pytest
 from storagetest.wire.nvme import admin
 from storagetest.wire.nvme.codes import Cns, StatusCode, status_name
 from storagetest.wire.nvme_tcp import CommandResult, ControllerSession, Identity
-from storagetest.wire.nvme_tcp.harness import Harness, refused
+from storagetest.wire.nvme_tcp.harness import Harness, refused, request_event
 from storagetest.wire.nvme_tcp.session import connect_queue
 
 from .test_feature_values import DEFAULT, FEATURES, SAVE_AND_SELECT, SAVED, set_feature
@@ -77,7 +77,7 @@ def test_a_refused_connect_states_which_parameter_is_wrong(
 def test_nothing_is_aborted_in_a_queue_that_does_not_exist(session: ControllerSession, sqid: int) -> None:
     """An error status, or bit 0 of the result. The CID is that of an outstanding event request."""
     session.io_queue(qid=1)
-    cid = session.admin.submit(admin.async_event())
+    cid = request_event(session)
     done = session.admin.run(admin.abort(sqid=sqid, cid=cid))
     if done.ok:
         assert done.cqe.dw0 & 1, (
@@ -91,7 +91,7 @@ def test_nothing_is_aborted_in_a_queue_that_does_not_exist(session: ControllerSe
 )
 def test_a_command_is_aborted_once(session: ControllerSession) -> None:
     """The first Abort may abort an event request; the second one finds no such command."""
-    cid = session.admin.submit(admin.async_event())
+    cid = request_event(session)
     first = session.admin.run(admin.abort(sqid=0, cid=cid))
     if not first.ok or first.cqe.dw0 & 1:
         pytest.skip("Abort does not abort an event request (NVA-ABORT-02)")

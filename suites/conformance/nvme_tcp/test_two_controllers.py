@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -12,7 +11,14 @@ from storagetest.wire.nvme import admin, io
 from storagetest.wire.nvme.codes import Cns, Feature, Property, StatusCode, status_name
 from storagetest.wire.nvme.structures import ControllerData
 from storagetest.wire.nvme_tcp import ControllerSession, Queue
-from storagetest.wire.nvme_tcp.harness import Harness, Scratch, read_blocks, refused, write_blocks
+from storagetest.wire.nvme_tcp.harness import (
+    Harness,
+    Scratch,
+    read_blocks,
+    refused,
+    request_event,
+    write_blocks,
+)
 from storagetest.wire.nvme_tcp.session import connect_queue
 
 from .test_feature_values import need_feature
@@ -136,7 +142,7 @@ def test_event_requests_of_one_controller_do_not_count_for_the_other(pair: Pair)
 @pytest.mark.case("NVA-PAIR-ABORT", section="Base 5.2.1", kills=("pair-abort",), builds_on=("NVA-ABORT-01",))
 def test_abort_of_one_controller_is_not_of_the_others_commands(pair: Pair) -> None:
     this, other = pair
-    other.admin.submit(replace(admin.async_event(), cid=CID))
+    request_event(other, cid=CID)
     done = this.admin.run(admin.abort(sqid=0, cid=CID))
     if done.ok:  # an error is as good: there is no such command
         assert done.cqe.dw0 & 1, f"5.2.1: no command {CID:#x} is outstanding on controller {this.cntlid:#x}"

@@ -17,6 +17,7 @@ from storagetest.wire.nvme_tcp.harness import (
     block_data,
     read_blocks,
     refused,
+    request_event,
     write_blocks,
 )
 from storagetest.wire.nvme_tcp.reservation_harness import HOLDING, UNREGISTER, ReservingHost, allowed, hold
@@ -102,6 +103,30 @@ def test_a_host_sees_what_another_has_changed(
     assert read_blocks(queue, scratch, 1) == old, "NVM 3.3.4: a block that was written"
     new = _change(other.io_queue(), scratch, how)
     _claim(queue, scratch, look, old=old, new=new, what=f"after {how.name} by another host")
+
+
+@pytest.mark.case(
+    "NVB-HOSTS-DSM",
+    section="NVM 3.3.3.2.1",
+    kills=("deallocated-of-own",),
+    builds_on=("NVB-DSM-05", "NVB-SEEN-CONTROLLER"),
+)
+def test_a_deallocated_block_reads_the_same_for_each_host(
+    queue: Queue, other: ControllerSession, scratch: Scratch
+) -> None:
+    """Both hosts have read the block before one of them deallocates it."""
+    _needs(other, Io.DATASET_MANAGEMENT)
+    queues = (queue, other.io_queue())
+    for this, that in (queues, queues[::-1]):
+        data = write_blocks(this, scratch, 1, 917)
+        assert read_blocks(that, scratch, 1) == data, "NVM 3.3.4: a block that another host has written"
+        done = this.run(io.dataset_management(scratch.nsid, 1), data=io.dsm_ranges([(scratch.lba, 1)]))
+        assert done.ok, f"NVM 3.3.3: Dataset Management ended with {status_name(done.status)}"
+        found = [read_blocks(one, scratch, 1) for one in (this, that, this, that)]
+        assert len(set(found)) == 1, (
+            "3.3.3.2.1: a block that one host has deallocated does not read the same for it and for another "
+            f"one; the reads return {', '.join('the old data' if one == data else 'others' for one in found)}"
+        )
 
 
 @pytest.mark.case("NVB-HOSTS-UNC", section="NVM 3.3.7", kills=("mark-of-own",), builds_on=("NVB-UNC-01",))
@@ -258,7 +283,7 @@ def test_a_host_that_is_no_registrant_is_not_notified(
     first, second = hosts
     hold(first, SHARED)
     allowed(second.register())
-    cid = third.session.admin.submit(admin.async_event())
+    cid = request_event(third.session)
     allowed(first.release(SHARED))
     for _ in range(2):
         assert third.session.admin.run(admin.get_features(Feature.NUMBER_OF_QUEUES)).ok, (

@@ -11,8 +11,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from storagetest.errors import DataAtRisk, RemoteProtocolError
-from storagetest.wire.nvme import io
-from storagetest.wire.nvme.codes import Cns, StatusCode, status_name
+from storagetest.wire.nvme import admin, io
+from storagetest.wire.nvme.codes import Cns, Feature, StatusCode, status_name
 from storagetest.wire.nvme.limits import Limits
 from storagetest.wire.nvme.structures import ControllerData, NamespaceData, descriptors
 from storagetest.wire.nvme_tcp.pdu import ICReq
@@ -48,6 +48,28 @@ def refused(done: CommandResult, *wanted: StatusCode) -> None:
     if done.status not in wanted:
         names = " or ".join(status_name(one) for one in wanted)
         raise AssertionError(f"the command ended with {status_name(done.status)}; required: {names}")
+
+
+EVENT_TYPES = 8
+"""Asynchronous Event Types (Base 5.2.2.1); one that was reported is masked until the host clears it."""
+
+
+def request_event(session: ControllerSession, *, cid: int = 0) -> int:
+    """Submit an Asynchronous Event Request, and return its CID once it waits for an event (Base 5.2.2).
+
+    A controller may have events to report already: each completes a request that comes first.
+    """
+    for _ in range(EVENT_TYPES):
+        submitted = session.admin.submit(replace(admin.async_event(), cid=cid))
+        done = session.admin.run(admin.get_features(Feature.NUMBER_OF_QUEUES))  # behind it in the queue
+        assert done.ok, f"Base 5.2.11: Get Features is not {status_name(done.status)}"
+        if session.admin.status_of(submitted) is None:
+            return submitted
+        done = session.admin.wait(submitted)
+        assert done.ok, f"Base 5.2.2: an Asynchronous Event Request ended with {status_name(done.status)}"
+    raise AssertionError(
+        f"Base 5.2.2: {EVENT_TYPES} Asynchronous Event Requests were completed at once, and no event cleared"
+    )
 
 
 @dataclass(frozen=True, slots=True)

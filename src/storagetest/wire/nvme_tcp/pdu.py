@@ -321,6 +321,11 @@ class DecodedPdu:
         at = self.raw[2]
         return int.from_bytes(self.raw[at : at + DIGEST_LENGTH], "little")
 
+    @property
+    def padding(self) -> bytes:
+        """PAD: the bytes before the data that align them (3.3)."""
+        return self.raw[self.raw[2] + DIGEST_LENGTH * (self.header_digest_ok is not None) : self.pdo]
+
 
 def encode(pdu: Pdu, *, header_digest: bool = False, data_digest: bool = False, alignment: int = 0) -> bytes:
     """Return the bytes of ``pdu`` with valid framing.

@@ -56,6 +56,8 @@ def pdu_faults(received: DecodedPdu) -> Iterator[str]:
         yield f"{where}: reserved bits of FLAGS are set"
     if raw[3] and Flag.DDGSTF not in kind.flags:
         yield f"{where}: PDO, which is reserved, is not 0"
+    if any(received.padding):
+        yield f"{where}: PAD, whose bytes are reserved (3.3), is not 0"
     for name, field in FIELDS[received.type].items():
         if name.startswith("RSVD") and any(raw[field.offset : field.offset + field.size]):
             yield f"{where}: reserved bytes from {field.offset} are not 0"

@@ -1,0 +1,111 @@
+"""The Keep Alive Timer: when it runs, and what starts it again (Base 3.9)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from storagetest.errors import RemoteProtocolError
+from storagetest.wire.nvme import admin
+from storagetest.wire.nvme.codes import Feature, status_name
+from storagetest.wire.nvme_tcp import ControllerSession
+from storagetest.wire.nvme_tcp.harness import Harness
+
+pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 3.9.2")]
+
+TBKAS = 1 << 6
+"""CTRATT: the controller uses traffic based Keep Alive (5.2.13.2.1)."""
+
+INACTIVE_SINCE = 0x00020100
+"""The first version (VER) whose text was read for when the timer is active (3.9.2)."""
+
+SHORT = 1000
+"""Keep Alive Timeout in ms of a host that is silent for longer (chosen)."""
+
+LONG = 3000
+"""Keep Alive Timeout in ms of a host that sends a command every quarter of it (chosen)."""
+
+
+def _timeout(bench: Harness, least: int) -> int:
+    """Return a Keep Alive Timeout in ms: ``least``, or one unit of KAS if that is more."""
+    return max(least, bench.session(name="a look").controller["kas"] * 100)
+
+
+def _silence(bench: Harness, kato: int) -> float:
+    """Return the seconds in which a timer of ``kato`` ms expires, and the controller cleans up (3.9.4.1)."""
+    return (2 * kato + bench.session(name="a look").controller["cqt"]) / 1000 + 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.case("NVA-KA-DISABLED", kills=("timer-while-disabled",), builds_on=("NVA-KA-02",))
+def test_the_timer_does_not_run_before_the_controller_is_enabled(bench: Harness) -> None:
+    """The host is silent for longer than KATO between Connect and CC.EN."""
+    if bench.session(name="a look").controller["ver"] < INACTIVE_SINCE:
+        pytest.skip("VER: when the timer is active is that of 2.1 and later")
+    kato = _timeout(bench, SHORT)
+    within = _silence(bench, kato)
+    session = bench.session(kato=kato, enable=False)
+    ending = session.admin.wait_for_close(deadline=within)
+    assert not ending.ended, (
+        f"3.9.2: CC.EN is 0, so the timer is inactive, but after {kato} ms without a command: {ending}"
+    )
+    session.enable()
+    done = session.admin.run(admin.keep_alive())
+    assert done.ok, f"5.2.14: Keep Alive of a controller that was enabled late is {status_name(done.status)}"
+
+
+def _set_again(session: ControllerSession, kato: int) -> None:
+    done = session.admin.run(admin.set_features(Feature.KATO, kato))
+    assert done.ok, f"5.2.26.1.8: KATO of {kato} ms is not {status_name(done.status)}"
+
+
+def _read_feature(session: ControllerSession, _: int) -> None:
+    done = session.admin.run(admin.get_features(Feature.NUMBER_OF_QUEUES))
+    assert done.ok, f"5.2.11: Get Features is not {status_name(done.status)}"
+
+
+def _claim_kept(
+    session: ControllerSession, kato: int, send: Callable[[ControllerSession, int], None]
+) -> None:
+    """Send a command every quarter of ``kato`` ms, and no Keep Alive; claim that the association stays."""
+    began = time.monotonic()
+    while time.monotonic() < began + 2.5 * kato / 1000:
+        time.sleep(kato / 4000)
+        try:
+            send(session, kato)
+        except RemoteProtocolError as error:
+            pytest.fail(
+                f"3.9: the association has ended {time.monotonic() - began:.1f} s after its start, with a "
+                f"command every {kato / 4:g} ms; its Keep Alive Timeout is {kato} ms: {error}"
+            )
+
+
+@pytest.mark.slow
+@pytest.mark.case(
+    "NVA-KA-SET", section="Base 3.9.3.1", kills=("timer-not-set-again",), builds_on=("NVA-KA-03",)
+)
+def test_set_features_of_the_timeout_starts_the_timer_again(bench: Harness) -> None:
+    kato = _timeout(bench, LONG)
+    _claim_kept(bench.session(kato=kato), kato, _set_again)
+
+
+@pytest.mark.slow
+@pytest.mark.case(
+    "NVA-KA-TRAFFIC", section="Base 3.9.4.1", kills=("traffic-not-counted",), builds_on=("NVA-KA-03",)
+)
+def test_traffic_keeps_an_association_alive(bench: Harness) -> None:
+    """The controller announces traffic based Keep Alive (TBKAS)."""
+    kato = _timeout(bench, LONG)
+    session = bench.session(kato=kato)
+    if not session.controller["ctratt"] & TBKAS:
+        pytest.skip("CTRATT: no traffic based Keep Alive")
+    _claim_kept(session, kato, _read_feature)
+
+
+@pytest.mark.case("NVA-KA-LEAST", section="Base 3.9.1", kills=("kato-least-refused",))
+def test_a_timeout_below_the_least_one_is_rounded_up(session: ControllerSession) -> None:
+    """A timeout that is too short is no error: the controller uses the least one that it supports."""
+    done = session.admin.run(admin.set_features(Feature.KATO, 1))
+    assert done.ok, f"3.9.1: a timeout of 1 ms is set to the least one, not {status_name(done.status)}"
