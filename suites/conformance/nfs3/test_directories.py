@@ -150,7 +150,7 @@ def test_a_directory_without_permission_to_read_is_refused(bench: Nfs3Harness, h
     refused(bench.client(cred=auth_sys(4001, 4001)).readdir(directory), nfsstat3.NFS3ERR_ACCES)
 
 
-@pytest.mark.case("NF3-READDIR-STALE", kills=GONE)
+@pytest.mark.case("NF3-READDIR-STALE", kills=GONE, builds_on=("NF3-HANDLE-STALE",))
 def test_a_removed_directory_is_not_read(nfs: Nfs3Client, here) -> None:
     directory = here.directory()
     ok(here.nfs.rmdir(here.handle, b"directory"))

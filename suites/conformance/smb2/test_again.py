@@ -175,7 +175,15 @@ def test_each_response_of_a_signed_compound_is_signed(bench, endpoint, path, sig
 
 @pytest.mark.parametrize(
     "count",
-    [case(f"SMB-COMP-LATER-{count}", count, kills=("compound-later-closed",)) for count in (2, 3, 6)],
+    [
+        case(
+            f"SMB-COMP-LATER-{count}",
+            count,
+            kills=("compound-later-closed",),
+            builds_on=("SMB-COMP-LATER-2",) if count > 2 else (),
+        )
+        for count in (2, 3, 6)
+    ],
 )
 @pytest.mark.case(section="MS-SMB2 3.3.5.2.7.2")
 def test_every_later_request_of_a_compound_uses_the_file_of_the_first(tree, path, count):
@@ -221,7 +229,12 @@ def test_the_final_response_to_a_lock_has_the_async_id_of_the_interim_one(tree, 
     assert final["async_id"] == interim["async_id"]
 
 
-@pytest.mark.case("SMB-LOCK-EACH", section="MS-SMB2 3.3.5.14.2", kills=("lock-first-of-two",))
+@pytest.mark.case(
+    "SMB-LOCK-EACH",
+    section="MS-SMB2 3.3.5.14.2",
+    kills=("lock-first-of-two",),
+    builds_on=("SMB-LOCK-01",),
+)
 def test_each_range_of_a_lock_is_locked(tree, other, directory):
     path = f"{directory}\\file"
     holder = tree.open(path, share=SmbShare.ALL)
@@ -233,7 +246,12 @@ def test_each_range_of_a_lock_is_locked(tree, other, directory):
     expect(rival.lock((10, 10, now)))
 
 
-@pytest.mark.case("SMB-UNLOCK-EACH", section="MS-SMB2 3.3.5.14.1", kills=("unlock-first-of-two",))
+@pytest.mark.case(
+    "SMB-UNLOCK-EACH",
+    section="MS-SMB2 3.3.5.14.1",
+    kills=("unlock-first-of-two",),
+    builds_on=("SMB-LOCK-01",),
+)
 def test_each_range_of_an_unlock_is_unlocked(tree, other, directory):
     """The server unlocks the ranges of the request one after the other, and leaves other locks."""
     path = f"{directory}\\file"
