@@ -227,7 +227,15 @@ def test_the_signing_key_stays_over_a_re_authentication(bench, dialect):
 @AGAIN
 @pytest.mark.parametrize(
     "dialect",
-    [case(f"SMB-REAUTH-ENCRYPTED-{dialect:x}", dialect, kills=("encryption-spoiled",)) for dialect in SMB3],
+    [
+        case(
+            f"SMB-REAUTH-ENCRYPTED-{dialect:x}",
+            dialect,
+            kills=("encryption-spoiled",),
+            builds_on=(f"SMB-ENC-0{at}",),
+        )
+        for at, dialect in enumerate(SMB3, 1)
+    ],
 )
 def test_the_encryption_keys_stay_over_a_re_authentication(bench, dialect):
     session = bench.session([dialect], encrypts=True)
