@@ -351,6 +351,13 @@ def test_a_wire_target_that_stays_dead_is_one_failure(run_crash):
     result.assert_outcomes(passed=1, failed=1, skipped=2)
 
 
+@pytest.mark.parametrize("level", ["SHOULD", "MAY"])
+def test_the_end_of_a_wire_target_is_a_failure_at_every_level(run_crash, level):
+    suite = WIRE.replace('case("CRASH")', f'case("CRASH", level="{level}")')
+    _, outcomes, _ = run_crash(suite, restarts=False)
+    assert outcomes == {"BEFORE": "passed", "CRASH": "failed", "AFTER-1": "skipped", "AFTER-2": "skipped"}
+
+
 def test_a_target_that_died_before_a_case_is_not_blamed_on_that_case_alone(run_crash):
     suite = WIRE.replace("def test_crash(undone, ", "def test_crash(")
     suite = suite.replace(

@@ -128,6 +128,7 @@ class Nfs3Names:
     def _list(self, where: nfs_fh3, count: int, *, plus: bool = False) -> list[str]:
         found: list[str] = []
         cookie, verifier = 0, NO_VERIFIER
+        cookies = {cookie}
         while True:
             result = (
                 self.nfs.readdirplus(where, cookie=cookie, verifier=verifier, maxcount=count * 4)
@@ -140,8 +141,9 @@ class Nfs3Names:
             if page.reply.eof:
                 return found
             assert names, "a page of the listing has no entries, and is not the last one"
-            assert page.reply.entries[-1].cookie != cookie, "a page ends with the cookie that it began with"
             cookie, verifier = page.reply.entries[-1].cookie, page.cookieverf
+            assert cookie not in cookies, f"the cookie {cookie} comes twice, so the directory has no end"
+            cookies.add(cookie)
 
     def parent(self, step: NameStep) -> bool:
         """LOOKUP of ``..`` (3.3.3)."""

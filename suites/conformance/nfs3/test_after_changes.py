@@ -171,7 +171,11 @@ REMOVED = {"LAST": slice(-1, None), "PAGE": slice(None), "FIRST": slice(0, 1)}
             removed,
             kills=("listing-removed-end", "listing-removed-again"),
             section=section,
-            builds_on=(f"NF3-{name}-SMALL",),
+            builds_on=(
+                f"NF3-{name}-SMALL",
+                f"NF3-{name}-PAGES",
+                *((f"NF3-{name}-REMOVED-LAST",) if which != "LAST" else ()),
+            ),
         )
         for name, (read, section) in SECTIONS.items()
         for which, removed in REMOVED.items()

@@ -119,7 +119,12 @@ def test_a_write_of_every_size_is_committed_as_asked(
     assert len(verifiers) == 1, "the write verifier changes while the server keeps its connections"
 
 
-@pytest.mark.case("NF3-COMMIT-AGAIN", section="RFC 1813 3.3.21", kills=("commit-second-verifier",))
+@pytest.mark.case(
+    "NF3-COMMIT-AGAIN",
+    section="RFC 1813 3.3.21",
+    kills=("commit-second-verifier",),
+    builds_on=("NF3-COMMIT-CLEAN",),
+)
 def test_the_verifier_of_later_commits_is_that_of_the_writes(nfs: Nfs3Client, here: Arranged) -> None:
     file, verifiers = here.file(), set()
     for at in range(4):
@@ -261,7 +266,7 @@ def test_the_attributes_before_a_change_are_those_of_the_directory_then(
         pytest.param(stable_how.FILE_SYNC, marks=pytest.mark.case("NF3-BEFORE-WRITE-SYNC")),
     ],
 )
-@pytest.mark.case(section="RFC 1813 2.6", no_mutant_reason=UNSTATED)
+@pytest.mark.case(section="RFC 1813 2.6", no_mutant_reason=UNSTATED, builds_on=("NF3-COMMIT-CLEAN",))
 def test_the_attributes_before_a_later_write_are_those_of_the_file_then(
     nfs: Nfs3Client, here: Arranged, stable: stable_how
 ) -> None:
@@ -281,7 +286,7 @@ def test_the_attributes_before_a_later_write_are_those_of_the_file_then(
     "NF3-SETATTR-GUARD-AGAIN",
     section="RFC 1813 3.3.2",
     kills=("guard-second-ignored",),
-    builds_on=("NF3-BEFORE-SETATTR",),
+    builds_on=("NF3-BEFORE-SETATTR", "NF3-SETATTR-GUARD"),
 )
 def test_the_guard_of_every_setattr_is_compared(nfs: Nfs3Client, here: Arranged) -> None:
     file = here.file()

@@ -112,7 +112,12 @@ def test_the_handle_of_a_removed_file_is_stale(nfs: Nfs3Client, here) -> None:
     refused(nfs.getattr(file), nfsstat3.NFS3ERR_STALE)
 
 
-@pytest.mark.case("NF3-HANDLE-STALE-DIR", section="RFC 1813 2.6", kills=("stale-accepted", "stale-noent"))
+@pytest.mark.case(
+    "NF3-HANDLE-STALE-DIR",
+    section="RFC 1813 2.6",
+    kills=("stale-accepted", "stale-noent"),
+    builds_on=("NF3-HANDLE-STALE",),
+)
 def test_the_handle_of_a_removed_directory_is_stale(nfs: Nfs3Client, here) -> None:
     directory = here.directory()
     ok(here.nfs.rmdir(here.handle, b"directory"))
@@ -241,7 +246,12 @@ def test_weak_cache_consistency_data_of_setattr_are_true(nfs: Nfs3Client, here) 
         assert wcc.after.fileid == before.fileid
 
 
-@pytest.mark.case("NF3-SETATTR-STALE", section="RFC 1813 3.3.2", kills=("stale-accepted", "stale-noent"))
+@pytest.mark.case(
+    "NF3-SETATTR-STALE",
+    section="RFC 1813 3.3.2",
+    kills=("stale-accepted", "stale-noent"),
+    builds_on=("NF3-HANDLE-STALE",),
+)
 def test_attributes_of_a_removed_file_cannot_be_set(nfs: Nfs3Client, here) -> None:
     file = here.file()
     ok(here.nfs.remove(here.handle, b"file"))
@@ -306,7 +316,12 @@ def test_access_to_a_directory_follows_its_mode(bench: Nfs3Harness, here) -> Non
     assert ok(other.access(open_, wanted)).access == ACCESS3_READ | ACCESS3_LOOKUP
 
 
-@pytest.mark.case("NF3-ACCESS-STALE", section="RFC 1813 3.3.4", kills=("stale-accepted", "stale-noent"))
+@pytest.mark.case(
+    "NF3-ACCESS-STALE",
+    section="RFC 1813 3.3.4",
+    kills=("stale-accepted", "stale-noent"),
+    builds_on=("NF3-HANDLE-STALE",),
+)
 def test_access_to_a_removed_file_is_stale(nfs: Nfs3Client, here) -> None:
     file = here.file()
     ok(here.nfs.remove(here.handle, b"file"))

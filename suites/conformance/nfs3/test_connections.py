@@ -33,7 +33,10 @@ GRANTED, DENIED = nlm4_stats.NLM4_GRANTED, nlm4_stats.NLM4_DENIED
 
 
 @pytest.mark.case(
-    "NF3-VERIFIER-CONNECTIONS", section="RFC 1813 3.3.7, 3.3.21", kills=("verifier-of-connection",)
+    "NF3-VERIFIER-CONNECTIONS",
+    section="RFC 1813 3.3.7, 3.3.21",
+    kills=("verifier-of-connection",),
+    builds_on=("NF3-COMMIT-CLEAN",),
 )
 def test_the_write_verifier_is_that_of_the_server_on_every_connection(
     bench: Nfs3Harness, here: Arranged
@@ -118,7 +121,11 @@ MOVES = {
         pytest.param(
             *paths,
             id=name,
-            marks=pytest.mark.case(f"NF3-LOOKUP-DOTDOT-{name}", kills=("dotdot-before-move",)),
+            marks=pytest.mark.case(
+                f"NF3-LOOKUP-DOTDOT-{name}",
+                kills=("dotdot-before-move",),
+                builds_on=("NF3-LOOKUP-DOTDOT", *(() if name == "DOWN" else ("NF3-LOOKUP-DOTDOT-DOWN",))),
+            ),
         )
         for name, paths in MOVES.items()
     ],

@@ -128,7 +128,7 @@ def test_a_file_that_is_not_readable_is_refused(bench: Nfs3Harness, here) -> Non
     refused(bench.client(cred=auth_sys(4001, 4001)).read(file, 0, 10), nfsstat3.NFS3ERR_ACCES)
 
 
-@pytest.mark.case("NF3-READ-STALE", kills=GONE)
+@pytest.mark.case("NF3-READ-STALE", kills=GONE, builds_on=("NF3-HANDLE-STALE",))
 def test_a_read_of_a_removed_file_is_stale(nfs: Nfs3Client, here) -> None:
     file = here.file()  # without data: a server may keep a file that it has opened
     ok(here.nfs.remove(here.handle, b"file"))
@@ -224,7 +224,7 @@ def test_a_file_that_is_not_writable_is_refused(bench: Nfs3Harness, here) -> Non
     assert read_all(here.nfs, file, 3) == b"abc"
 
 
-@pytest.mark.case("NF3-WRITE-STALE", section="RFC 1813 3.3.7", kills=GONE)
+@pytest.mark.case("NF3-WRITE-STALE", section="RFC 1813 3.3.7", kills=GONE, builds_on=("NF3-HANDLE-STALE",))
 def test_a_write_to_a_removed_file_is_stale(nfs: Nfs3Client, here) -> None:
     file = here.file()
     ok(here.nfs.remove(here.handle, b"file"))
@@ -284,7 +284,12 @@ def test_a_write_sets_the_modification_time(nfs: Nfs3Client, here) -> None:
 # COMMIT
 
 
-@pytest.mark.case("NF3-COMMIT-01", section="RFC 1813 3.3.21", kills=("commit-verifier",))
+@pytest.mark.case(
+    "NF3-COMMIT-01",
+    section="RFC 1813 3.3.21",
+    kills=("commit-verifier",),
+    builds_on=("NF3-COMMIT-CLEAN",),
+)
 def test_the_verifier_of_commit_is_that_of_the_writes(nfs: Nfs3Client, here) -> None:
     file = here.file()
     written = ok(nfs.write(file, 0, DATA, stable=stable_how.UNSTABLE)).verf
@@ -292,7 +297,12 @@ def test_the_verifier_of_commit_is_that_of_the_writes(nfs: Nfs3Client, here) -> 
     assert read_all(nfs, file, len(DATA)) == DATA
 
 
-@pytest.mark.case("NF3-COMMIT-RANGE", section="RFC 1813 3.3.21", kills=("commit-range",))
+@pytest.mark.case(
+    "NF3-COMMIT-RANGE",
+    section="RFC 1813 3.3.21",
+    kills=("commit-range",),
+    builds_on=("NF3-COMMIT-CLEAN",),
+)
 def test_a_range_is_committed(nfs: Nfs3Client, here) -> None:
     file = here.file()
     ok(nfs.write(file, 0, DATA, stable=stable_how.UNSTABLE))
@@ -305,14 +315,21 @@ def test_a_file_without_uncommitted_data_is_committed(nfs: Nfs3Client, here) -> 
     ok(nfs.commit(here.file(data=b"abc"), 0, 0))
 
 
-@pytest.mark.case("NF3-COMMIT-STALE", section="RFC 1813 3.3.21", kills=GONE)
+@pytest.mark.case(
+    "NF3-COMMIT-STALE",
+    section="RFC 1813 3.3.21",
+    kills=GONE,
+    builds_on=("NF3-COMMIT-CLEAN", "NF3-HANDLE-STALE"),
+)
 def test_a_removed_file_cannot_be_committed(nfs: Nfs3Client, here) -> None:
     file = here.file()
     ok(here.nfs.remove(here.handle, b"file"))
     refused(nfs.commit(file), nfsstat3.NFS3ERR_STALE)
 
 
-@pytest.mark.case("NF3-COMMIT-WCC", section="RFC 1813 2.6", kills=("commit-wcc",))
+@pytest.mark.case(
+    "NF3-COMMIT-WCC", section="RFC 1813 2.6", kills=("commit-wcc",), builds_on=("NF3-COMMIT-CLEAN",)
+)
 def test_weak_cache_consistency_data_of_commit_are_true(nfs: Nfs3Client, here) -> None:
     file = here.file(data=b"12345")
     wcc = ok(nfs.commit(file)).file_wcc

@@ -104,7 +104,11 @@ def test_fileids_are_those_of_the_files(nfs: Nfs3Client, here) -> None:
         assert found[name] == here.nfs.attributes(here.nfs.find(directory, name)).fileid
 
 
-@pytest.mark.case("NF3-READDIR-AGAIN", kills=("readdir-cookie-ignored",), builds_on=("NF3-READDIR-SMALL",))
+@pytest.mark.case(
+    "NF3-READDIR-AGAIN",
+    kills=("readdir-cookie-ignored",),
+    builds_on=("NF3-READDIR-SMALL", "NF3-READDIR-PAGES"),
+)
 def test_a_cookie_can_be_used_again(nfs: Nfs3Client, here) -> None:
     directory = filled(here)
     page = ok(nfs.readdir(directory, count=512))
@@ -117,7 +121,9 @@ def test_a_cookie_can_be_used_again(nfs: Nfs3Client, here) -> None:
 
 
 @pytest.mark.case(
-    "NF3-READDIR-REMOVE", kills=("readdir-drops", "readdir-cookie"), builds_on=("NF3-READDIR-SMALL",)
+    "NF3-READDIR-REMOVE",
+    kills=("readdir-drops", "readdir-cookie"),
+    builds_on=("NF3-READDIR-SMALL", "NF3-READDIR-PAGES"),
 )
 def test_entries_that_stay_are_returned_while_others_go(nfs: Nfs3Client, here) -> None:
     directory = filled(here)
@@ -125,10 +131,13 @@ def test_entries_that_stay_are_returned_while_others_go(nfs: Nfs3Client, here) -
     seen = [one.name for one in page.reply.entries]
     for name in NAMES[::4]:
         ok(here.nfs.remove(directory, name))
+    cookies = {0}
     while not page.reply.eof:
-        done = nfs.readdir(
-            directory, cookie=page.reply.entries[-1].cookie, verifier=page.cookieverf, count=512
-        )
+        assert page.reply.entries, "a page has no entries, and is not the last one"
+        cookie = page.reply.entries[-1].cookie
+        assert cookie not in cookies, f"the cookie {cookie} comes twice, so the directory has no end"
+        cookies.add(cookie)
+        done = nfs.readdir(directory, cookie=cookie, verifier=page.cookieverf, count=512)
         if done.status == nfsstat3.NFS3ERR_BAD_COOKIE:
             pytest.skip("the server refuses cookies of a directory that was changed, as it may")
         page = ok(done)
@@ -150,7 +159,7 @@ def test_a_directory_without_permission_to_read_is_refused(bench: Nfs3Harness, h
     refused(bench.client(cred=auth_sys(4001, 4001)).readdir(directory), nfsstat3.NFS3ERR_ACCES)
 
 
-@pytest.mark.case("NF3-READDIR-STALE", kills=GONE)
+@pytest.mark.case("NF3-READDIR-STALE", kills=GONE, builds_on=("NF3-HANDLE-STALE",))
 def test_a_removed_directory_is_not_read(nfs: Nfs3Client, here) -> None:
     directory = here.directory()
     ok(here.nfs.rmdir(here.handle, b"directory"))

@@ -36,7 +36,7 @@ def test_no_more_is_available_than_is_free(nfs: Nfs3Client, root, here) -> None:
         assert found.afiles <= found.ffiles, f"{found.afiles} files are available, and {found.ffiles} free"
 
 
-@pytest.mark.case("NF3-FSSTAT-STALE", kills=GONE)
+@pytest.mark.case("NF3-FSSTAT-STALE", kills=GONE, builds_on=("NF3-HANDLE-STALE",))
 def test_the_file_system_of_a_removed_file_is_stale(nfs: Nfs3Client, here) -> None:
     file = here.file()
     ok(here.nfs.remove(here.handle, b"file"))

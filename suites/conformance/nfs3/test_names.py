@@ -115,7 +115,7 @@ def test_a_directory_without_permission_to_search_is_refused(bench: Nfs3Harness,
     refused(bench.client(cred=auth_sys(4001, 4001)).lookup(directory, b"file"), nfsstat3.NFS3ERR_ACCES)
 
 
-@pytest.mark.case("NF3-LOOKUP-STALE", kills=GONE)
+@pytest.mark.case("NF3-LOOKUP-STALE", kills=GONE, builds_on=("NF3-HANDLE-STALE",))
 def test_a_lookup_in_a_removed_directory_is_stale(nfs: Nfs3Client, here) -> None:
     directory = here.directory()
     ok(here.nfs.rmdir(here.handle, b"directory"))
@@ -312,7 +312,7 @@ def test_nothing_is_made_without_permission(bench: Nfs3Harness, here, maker: str
     refused(done, nfsstat3.NFS3ERR_ACCES, nfsstat3.NFS3ERR_PERM)
 
 
-@pytest.mark.parametrize("maker", makers("STALE", kills=GONE))
+@pytest.mark.parametrize("maker", makers("STALE", kills=GONE, builds_on=("NF3-HANDLE-STALE",)))
 def test_nothing_is_made_in_a_removed_directory(nfs: Nfs3Client, here, maker: str) -> None:
     directory = here.directory()
     ok(here.nfs.rmdir(here.handle, b"directory"))
@@ -516,7 +516,7 @@ def test_a_directory_gets_no_second_name(nfs: Nfs3Client, here, observe) -> None
     refused(here.nfs.lookup(here.handle, b"second"), nfsstat3.NFS3ERR_NOENT)
 
 
-@pytest.mark.case("NF3-LINK-STALE", section=LINK, kills=GONE, builds_on=("NF3-LINK-01",))
+@pytest.mark.case("NF3-LINK-STALE", section=LINK, kills=GONE, builds_on=("NF3-LINK-01", "NF3-HANDLE-STALE"))
 def test_a_removed_file_gets_no_name(nfs: Nfs3Client, here) -> None:
     file = here.file()
     ok(here.nfs.remove(here.handle, b"file"))

@@ -155,6 +155,7 @@ class Nfs4Names:
     def _list(self, where: bytes, maxcount: int, *, numbers: tuple[int, ...] = ()) -> list[str]:
         found: list[str] = []
         cookie, verifier = 0, NO_VERIFIER
+        cookies = {cookie}
         while True:
             asked = readdir(
                 cookie=cookie, verifier=verifier, dircount=maxcount, maxcount=maxcount, numbers=numbers
@@ -166,8 +167,9 @@ class Nfs4Names:
             if page.reply.eof:
                 return found
             assert names, "a page of the listing has no entries, and is not the last one"
-            assert page.reply.entries[-1].cookie != cookie, "a page ends with the cookie that it began with"
             cookie, verifier = page.reply.entries[-1].cookie, page.cookieverf
+            assert cookie not in cookies, f"the cookie {cookie} comes twice, so the directory has no end"
+            cookies.add(cookie)
 
     def parent(self, step: NameStep) -> bool:
         """LOOKUPP."""

@@ -94,7 +94,7 @@ def test_an_empty_directory_is_at_its_end_at_once(nfs, here):
 @rule("READDIR-10", "16.24.4", "18.23.3", kills=("readdir-lost",))
 def test_entries_that_stay_are_returned_while_others_go_and_come(nfs, here, names):
     seen, cookie, verifier, eof = [], 0, bytes(8), False
-    gone = set()
+    gone, cookies = set(), {0}
     while not eof:
         done = nfs.compound(putfh(here.handle), readdir(cookie=cookie, verifier=verifier, maxcount=512))
         if gone and done.status == nfsstat4.NFS4ERR_NOT_SAME:
@@ -102,8 +102,11 @@ def test_entries_that_stay_are_returned_while_others_go_and_come(nfs, here, name
         page = ok(done)["READDIR"]
         seen += [one.name for one in page.reply.entries]
         eof = page.reply.eof
+        assert eof or page.reply.entries, "a page has no entries, and is not the last one"
         if page.reply.entries:
             cookie, verifier = page.reply.entries[-1].cookie, page.cookieverf
+            assert cookie not in cookies, f"the cookie {cookie} comes twice, so the directory has no end"
+            cookies.add(cookie)
         if len(gone) < 5 and not eof:
             victim = seen[0 if not gone else len(gone)]
             gone.add(victim)

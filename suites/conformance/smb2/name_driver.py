@@ -174,6 +174,7 @@ class Smb2Names:
                 break
             names = [one.name for one in directory_entries(done.buffer, info_class)]
             assert names, "a response to QUERY_DIRECTORY has no entries"
+            assert names[-1] not in found, f"{names[-1]} is listed twice, so the directory has no end"
             found += [name for name in names if name not in (".", "..")]
         expect(opened.close())
         return found

@@ -14,6 +14,8 @@ from storagetest.wire.smb2.codes import (
     Dialect,
     Disposition,
     Fsctl,
+    FsInfo,
+    InfoType,
     Options,
     SmbCommand,
     SmbNotify,
@@ -71,6 +73,17 @@ NO_LINKS = (
     SmbStatus.NOT_IMPLEMENTED,
 )
 """How servers refuse FileLinkInformation if the file system has no hard links (MS-FSA 2.1.5.15.6)."""
+
+
+PERSISTENT_ACLS = 0x8
+"""FILE_PERSISTENT_ACLS of FileFsAttributeInformation (MS-FSCC 2.5.1)."""
+
+
+def skip_without_security(file: SmbFile) -> None:
+    """Skip if the file system of ``file`` states that it keeps no access lists (MS-SMB2 3.3.5.21.3)."""
+    data = expect(file.query(FsInfo.ATTRIBUTE, kind=InfoType.FILESYSTEM)).buffer
+    if not struct.unpack_from("<I", data)[0] & PERSISTENT_ACLS:
+        pytest.skip("the file system keeps no access lists (FileFsAttributeInformation)")
 
 
 def skip_if_encrypted(tree: Tree) -> None:

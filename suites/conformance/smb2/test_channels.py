@@ -132,7 +132,11 @@ STALE = {"WRITE": "accepts-write", "SET": "accepts-set-info", "IOCTL": "accepts-
     ("dialect", "call"),
     [
         case(
-            f"SMB-SEQUENCE-{name}-{dialect:x}", dialect, name, kills=("sequence-ignored", STALE[name])
+            f"SMB-SEQUENCE-{name}-{dialect:x}",
+            dialect,
+            name,
+            kills=("sequence-ignored", STALE[name]),
+            builds_on=("SMB-SEQUENCE-WRITE-300",) if (name, dialect) != ("WRITE", 0x300) else (),
         )
         for dialect in SMB3
         for name in STALE
@@ -156,7 +160,9 @@ def stale(file, call, number):
 
 
 @SEQUENCE
-@pytest.mark.case("SMB-SEQUENCE-WRAP", kills=("sequence-ignored", "accepts-write"))
+@pytest.mark.case(
+    "SMB-SEQUENCE-WRAP", kills=("sequence-ignored", "accepts-write"), builds_on=("SMB-SEQUENCE-WRITE-300",)
+)
 def test_the_difference_of_channel_sequences_is_of_16_bits(bench, path):
     file = bench.tree([Dialect.SMB_3_1_1]).open(path)
     expect(file.write(b"new", **sequenced(0x7FFF)))
@@ -221,7 +227,15 @@ def test_the_signing_key_stays_over_a_re_authentication(bench, dialect):
 @AGAIN
 @pytest.mark.parametrize(
     "dialect",
-    [case(f"SMB-REAUTH-ENCRYPTED-{dialect:x}", dialect, kills=("encryption-spoiled",)) for dialect in SMB3],
+    [
+        case(
+            f"SMB-REAUTH-ENCRYPTED-{dialect:x}",
+            dialect,
+            kills=("encryption-spoiled",),
+            builds_on=(f"SMB-ENC-0{at}",),
+        )
+        for at, dialect in enumerate(SMB3, 1)
+    ],
 )
 def test_the_encryption_keys_stay_over_a_re_authentication(bench, dialect):
     session = bench.session([dialect], encrypts=True)

@@ -49,7 +49,12 @@ def test_a_file_that_is_not_there_is_created(tree, path, disposition, action):
     "disposition",
     [
         case("SMB-DISP-05", Disposition.OPEN, kills=("open-creates", "accepts-create", "status-create")),
-        case("SMB-DISP-06", Disposition.OVERWRITE, kills=("accepts-create", "status-create")),
+        case(
+            "SMB-DISP-06",
+            Disposition.OVERWRITE,
+            kills=("accepts-create", "status-create"),
+            builds_on=("SMB-DISP-05",),
+        ),
     ],
 )
 @pytest.mark.case(section="MS-SMB2 2.2.13")

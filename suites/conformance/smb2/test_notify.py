@@ -68,15 +68,20 @@ def ready(opened, other, kinds=NAMES, *, flags=0, length=4096):
     return watch(opened, kinds, flags=flags, length=length)
 
 
+MOST = 100
+"""Responses among which the changes of a case are looked for (chosen)."""
+
+
 def changes(opened, mid, kinds=NAMES, *, flags=0):
     """Return the changes that the case made, from the response to ``mid`` or from later ones."""
-    while True:
+    for _ in range(MOST):
         listed = notifications(expect(opened.tree.receive(mid)).buffer)
         # Samba 4.22 reports a new directory under a name of its own too, which ends with the right one.
         found = [(action, name) for action, name in listed if PRIME not in name]
         if found:
             return found
         mid = watch(opened, kinds, flags=flags)
+    raise AssertionError(f"{MOST} responses have no change that the case made")
 
 
 def changes_up_to(opened, mid, name, kinds=NAMES):

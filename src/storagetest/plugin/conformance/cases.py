@@ -209,7 +209,7 @@ def note_known_fault(item: pytest.Item, known: KnownFault) -> None:
 
 
 def fail_at_every_level(item: pytest.Item) -> None:
-    """Report the failure of the case as that of a MUST: an entry about it is wrong."""
+    """Report the failure of the case as that of a MUST: an entry about it is wrong, or the target died."""
     item.stash[_MUST_FAIL] = True
 
 

@@ -3,7 +3,7 @@
 After a wire case that did not pass, the plugin connects to the target. Rules:
 
 1. If the target accepts no connection, the plugin waits for it, at most the target's ``deadline``. The case
-   is reported as it ended, with an observation that states how long the target was away.
+   fails, whatever its level, with an observation that states how long the target was away.
 2. If the target is back, the run goes on. If it is not, its other cases are skipped with a reason that names
    the case after which it accepted no connection; what the end of that case then meets is no further error.
 3. A case whose first connection is refused may have found a target that died before: the report names the
@@ -19,7 +19,7 @@ import pytest
 
 from storagetest.config import Variant
 from storagetest.errors import DeadlineExceeded, TargetDead
-from storagetest.plugin.conformance.cases import record_observation
+from storagetest.plugin.conformance.cases import fail_at_every_level, record_observation
 from storagetest.plugin.items import wire_needs
 from storagetest.plugin.outcomes import mark_failed
 from storagetest.plugin.run_state import RunState
@@ -61,6 +61,7 @@ def _wait_for_target(
     address, port = options.wire_endpoint(options.address, options.port)
     if _accepts(address, port):
         return
+    fail_at_every_level(item)
     began = time.monotonic()
     before = f"; the case before it was {previous}" if previous and isinstance(error, TargetDead) else ""
     try:

@@ -57,6 +57,8 @@ ARRANGES = b"storagetest-arranges"
 _ARRANGES = "arranges"
 """Their name in the log of a case."""
 MINORS = (0, 1, 2)
+_NO_MINOR = 99
+"""A minor version that no server has."""
 
 ConnectionCallback = Callable[[RecordedConnection, str, int], None]
 """``callback(link, name, port)``: called with each connection; ``port`` is that of NFS, for dissectors."""
@@ -305,8 +307,26 @@ def _look(endpoint: Nfs4Endpoint, name: bytes) -> Nfs4Facts:
 
 
 def _has(bench: Nfs4Harness, minor: int) -> bool:
-    done = bench.new(minor, cred=auth_sys(machine=ARRANGES)).raw(PUTROOTFH)
-    return done.status != nfsstat4.NFS4ERR_MINOR_VERS_MISMATCH
+    """Return whether the server has the minor version.
+
+    A server that executes any number as minor version 0 has sessions only if it answers EXCHANGE_ID; the
+    cases of unknown minor versions judge it.
+    """
+
+    def status(number: int) -> nfsstat4:
+        return bench.new(minor, cred=auth_sys(machine=ARRANGES)).raw(PUTROOTFH, minor=number).status
+
+    if minor and status(minor) == status(_NO_MINOR) == nfsstat4.NFS4_OK:
+        return _exchanges(bench, minor)
+    return status(minor) != nfsstat4.NFS4ERR_MINOR_VERS_MISMATCH
+
+
+def _exchanges(bench: Nfs4Harness, minor: int) -> bool:
+    nfs = bench.new(minor, cred=auth_sys(machine=ARRANGES))
+    try:
+        return nfs.raw(nfs.exchange_id()).status == nfsstat4.NFS4_OK
+    except (RemoteProtocolError, AssertionError):
+        return False
 
 
 def _supported(bench: Nfs4Harness, minor: int, root: bytes) -> tuple[int, ...]:
