@@ -94,7 +94,7 @@ def _is_refused(descriptor, start):
 def test_idle_listing_goes_on_where_it_was(client_dir):
     """Each entry is returned once, also if some time passes between two calls."""
     (client_dir / "d").mkdir()
-    names = [f"{number:04}-{'x' * 120}" for number in range(400)]
+    names = [f"{number:04}-{'x' * 200}" for number in range(180)]
     for name in names:
         os.mknod(client_dir / "d" / name)
     with os.scandir(client_dir / "d") as entries:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 import unicodedata
 
 import pytest
@@ -183,6 +184,8 @@ def test_what_is_made_at_each_level_is_as_at_the_first(client_dir):
 
 DEPTH = 260
 """Levels of directories: more than a byte counts (chosen)."""
+MAKING = 6.0
+"""Seconds in which they are made; chosen: a case may take 20 s in all."""
 BORDERS = [level for power in (16, 32, 64, 128, 256) for level in (power - 1, power, power + 1)]
 """Levels at which files are used (chosen)."""
 
@@ -195,10 +198,16 @@ BORDERS = [level for power in (16, 32, 64, 128, 256) for level in (power - 1, po
     kills=("level-129-lost",),
 )
 def test_files_are_used_below_many_levels(client_dir):
-    """{PATH_MAX} limits pathnames, nothing limits levels: files are made, found, moved and removed there."""
-    places = [os.open(client_dir, os.O_RDONLY)]
+    """{PATH_MAX} limits pathnames, nothing limits levels: files are made, found, moved and removed there.
+
+    On a slow target they are fewer: recorded.
+    """
+    places, until = [os.open(client_dir, os.O_RDONLY)], time.monotonic() + MAKING
     try:
         for level in range(1, DEPTH + 1):
+            if time.monotonic() > until:
+                record_observation(f"{level - 1} of {DEPTH} levels were made in {MAKING:g} s")
+                break
             try:
                 os.mkdir("d", dir_fd=places[-1])
                 places.append(os.open("d", os.O_RDONLY, dir_fd=places[-1]))
@@ -208,18 +217,19 @@ def test_files_are_used_below_many_levels(client_dir):
             except OSError as error:
                 raise AssertionError(f"level {level}: {error}") from error
         os.chdir(client_dir)
-        for level in BORDERS:
+        used = [level for level in BORDERS if level < len(places) - 1]
+        for level in used:
             path = "d/" * level
             with open(f"{path}f", "rb") as file:
                 assert file.read() == b"level %d" % level, f"the file at level {level}, by its pathname"
             assert sorted(os.listdir(path)) == ["d", "f"], f"the directory at level {level}"
             assert os.path.samestat(os.stat(f"{path}d/.."), os.stat(path)), f"dot-dot of level {level + 1}"
             os.rename("f", f"moved-{level}", src_dir_fd=places[level], dst_dir_fd=places[-1])
-        moved = {f"moved-{level}" for level in BORDERS}
-        assert set(os.listdir(places[-1])) == moved
-        for name in moved:
+        moved = {f"moved-{level}" for level in used}
+        assert set(os.listdir(places[-1])) - {"f"} == moved
+        for name in os.listdir(places[-1]):
             os.unlink(name, dir_fd=places[-1])
-        for level in reversed(range(DEPTH)):
+        for level in reversed(range(len(places) - 1)):
             os.close(places.pop())
             os.rmdir("d", dir_fd=places[level])
         assert os.listdir(client_dir) == []
