@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import random
+import time
 from collections.abc import Callable
 from fcntl import F_UNLCK, F_WRLCK
 from functools import partial
@@ -21,6 +22,8 @@ pytestmark = [
     pytest.mark.case(section="RFC 7530 10.3.1; nfs(5)", level="MUST"),
 ]
 
+TICK = 2.1
+"""Seconds after which mtime is another one: file systems store it by two seconds at most (FAT)."""
 TURNS = 28
 MEBIBYTE = 1 << 20
 MANY = 1_100
@@ -267,14 +270,16 @@ def test_close_without_a_write_undoes_nothing_of_the_other_client(a, b, crossed_
     for turn in range(2):
         fd = b.open("f", O_RDWR)
         assert b.pread(fd, 5)
+        opened = b.fstat(fd).mtime_ns
+        time.sleep(TICK)
         with crossed_wire(a, "write"):
             a.write_file("f", b"second, and longer %d" % turn)
-        before = a.fstat(a.open("f")).mtime_ns
         b.close(fd)
         for session in (a, b):
-            after = session.fstat(session.open("f"))
-            assert after.mtime_ns >= before, (
-                f"the close sets mtime {(before - after.mtime_ns) / 1e9:g} s back, before the other's write"
+            # Not compared with what the writer reads: until then it may know its write by its own clock.
+            after = session.fstat(session.open("f")).mtime_ns
+            assert after > opened, (
+                f"mtime after the close is {after}; before the other's write it was {opened}"
             )
             assert session.read_file("f") == b"second, and longer %d" % turn
 
