@@ -70,7 +70,7 @@ def shapes(claim: str, level: str, *kills: str, one: bool = True) -> pytest.Mark
     """Return the parameters of a claim: each type of session by each shape of login.
 
     Without ``one``, only logins of several exchanges. That a login of each shape is served is red under its
-    ISID alone.
+    TSIH alone.
     """
     made = []
     for kind, names in (
@@ -85,7 +85,7 @@ def shapes(claim: str, level: str, *kills: str, one: bool = True) -> pytest.Mark
                 and (kind == "DISCOVERY" or not kill.endswith("discovery"))
             ]
             name = f"ISC-LOGIN-{claim}-{kind}-{shape}"
-            served = () if claim == "ISID" else (f"ISC-LOGIN-ISID-{kind}-{shape}",)
+            served = () if claim == "TSIH" else (f"ISC-LOGIN-TSIH-{kind}-{shape}",)
             mark = pytest.mark.case(name, level=level, kills=tuple(killed), builds_on=served)
             made.append(pytest.param(kind, shape, marks=mark))
     return pytest.mark.parametrize(("kind", "shape"), made)
