@@ -42,11 +42,11 @@ def why_not() -> str | None:
 
 
 @contextmanager
-def mounted(files: str, below: Path, at: Path, *, deadline: float = 15.0) -> Iterator[Path]:
+def mounted(files: str, below: Path, at: Path, *, deadline: float = 120.0) -> Iterator[Path]:
     """Mount ``module:name`` (what makes a file system from the directory ``below``) on the directory ``at``.
 
-    Raises :class:`FuseError` where it is not there within ``deadline`` seconds, not there at the end of the
-    block (a case would have seen the directory ``at`` itself), or not gone afterwards.
+    Raises :class:`FuseError` where it is not there within ``deadline`` seconds (a bound on a hang), not there
+    at the end of the block (a case would have seen the directory ``at`` itself), or not gone afterwards.
     """
     sweep()
     argv = [sys.executable, "-E", __file__, files, str(below), str(at)]

@@ -9,7 +9,9 @@ from weakref import WeakKeyDictionary
 from storagetest.hosts.base import Host
 
 _MARK = "@@ storagetest: "
-_DEADLINE = 30.0
+_DEADLINE = 120.0
+"""Timeout in seconds for the command; a bound on a hang (chosen): fio took over 30 s to start on a
+busy client."""
 
 
 class Versions:

@@ -44,6 +44,8 @@ from storagetest.wire.nvme_tcp.reserved import completion_faults, pdu_faults
 from storagetest.wire.nvme_tcp.stream import Digests, EndOfStream, NeedData, Stream, StreamRole
 from storagetest.wire.tcp import PeerClosed, RecordedConnection, ResponseTimeout
 
+TRANSFER = 6.0
+"""Timeout of a command with its transfers, as a multiple of the deadline of one response (chosen)."""
 ADMIN_IN_CAPSULE = 8192
 """Bytes of in-capsule data that every controller accepts on the admin queue (3.3.1)."""
 
@@ -248,14 +250,19 @@ class Queue:
             self.stream.receive_data(self.link.receive(deadline=until - time.monotonic()))
 
     def wait(self, cid: int, *, deadline: float | None = None) -> CommandResult:
-        """Carry out transfers until command ``cid`` is complete. Also handles the PDUs of other commands."""
-        until = time.monotonic() + (self.deadline if deadline is None else deadline)
+        """Carry out transfers until command ``cid`` is complete. Also handles the PDUs of other commands.
+
+        ``deadline`` in seconds is for all of them. Without it, each PDU comes within the queue's deadline, the
+        last one within :data:`TRANSFER` times as long: a busy controller may ask for many parts.
+        """
+        until = time.monotonic() + (self.deadline * TRANSFER if deadline is None else deadline)
         while True:
             transfer = self._open[cid]
             if transfer.cqe is not None:
                 del self._open[cid]
                 return CommandResult(transfer.cqe, bytes(transfer.got), tuple(transfer.pdus))
-            self._handle(self.receive(deadline=max(until - time.monotonic(), 0.001)))
+            left = max(until - time.monotonic(), 0.001)
+            self._handle(self.receive(deadline=min(left, self.deadline) if deadline is None else left))
 
     def status_of(self, cid: int) -> int | None:
         """Return the status of a command whose completion has come, None while it is outstanding."""
