@@ -111,8 +111,13 @@ def account() -> pwd.struct_passwd:
 
 
 @contextlib.contextmanager
-def smbd(*, signing: str = "auto", realm: str = "", keytab: Path | None = None) -> Iterator[Smbd]:
-    """Run smbd until the end of the context, with Kerberos if it has a keytab; remove all its files."""
+def smbd(
+    *, signing: str = "auto", realm: str = "", keytab: Path | None = None, guests: bool = False
+) -> Iterator[Smbd]:
+    """Run smbd until the end of the context, with Kerberos if it has a keytab; remove all its files.
+
+    With ``guests``, unknown accounts are logged on as guests, who may use the share.
+    """
     user = account()
     with tempfile.TemporaryDirectory(prefix="smbd-") as name:
         where = Path(name)
@@ -126,6 +131,11 @@ def smbd(*, signing: str = "auto", realm: str = "", keytab: Path | None = None) 
         text = _CONF.format(where=where, port=port, signing=signing, share=SHARE, sealed=SEALED)
         if keytab is not None:
             text = text.replace("[global]\n", "[global]\n" + _KERBEROS.format(realm=realm, keytab=keytab))
+        if guests:
+            text = text.replace(
+                "map to guest = never", f"map to guest = bad user\n    guest account = {user.pw_name}"
+            )
+            text = text.replace("durable handles = yes", "durable handles = yes\n    guest ok = yes")
         conf.write_text(text)
         environment = os.environ | {"PATH": _path(), "RES_OPTIONS": "timeout:1 attempts:1"}
         subprocess.run(

@@ -225,6 +225,7 @@ def copy_count_other(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
 import smb2_after_mutants  # noqa: E402
 import smb2_caching_mutants  # noqa: E402
 import smb2_data_mutants  # noqa: E402
+import smb2_far_mutants  # noqa: E402
 import smb2_fresh_mutants  # noqa: E402
 import smb2_kit_mutants  # noqa: E402
 import smb2_open_mutants  # noqa: E402
@@ -242,6 +243,7 @@ __all__ = [
     "smb2_after_mutants",
     "smb2_caching_mutants",
     "smb2_data_mutants",
+    "smb2_far_mutants",
     "smb2_fresh_mutants",
     "smb2_kit_mutants",
     "smb2_open_mutants",

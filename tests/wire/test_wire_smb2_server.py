@@ -10,7 +10,13 @@ from storagetest.wire.ladder import ladder
 from storagetest.wire.smb2 import contexts as c
 from storagetest.wire.smb2.client import Account, SmbSession, validate_negotiate
 from storagetest.wire.smb2.codes import Cipher, Dialect, Signing, SmbCommand, SmbStatus
-from storagetest.wire.smb2.connection import DIALECTS, DialectNotOffered, SmbConnection, default_contexts
+from storagetest.wire.smb2.connection import (
+    DIALECTS,
+    DialectNotOffered,
+    GuestSession,
+    SmbConnection,
+    default_contexts,
+)
 from storagetest.wire.smb2.ladder import make_decoder
 from storagetest.wire.smb2.message import request
 from storagetest.wire.tcp import RecordedConnection
@@ -50,6 +56,21 @@ def test_a_dialect_that_was_not_offered_is_a_fault_of_its_own(connect):
 def log_on(connection: SmbConnection, server: Smbd, *, password: str = "", **more: bool) -> SmbSession:
     account = Account(server.username, password or server.password)
     return SmbSession(connection, account, server.address).setup(**more)
+
+
+def test_a_session_of_a_guest_is_used_without_a_signature():
+    with smbd(guests=True) as server:
+        connection = SmbConnection(RecordedConnection.connect(server.address, server.port, deadline=30), 30)
+        connection.negotiate([Dialect.SMB_3_1_1])
+        account = Account("storagetest-guest", "any password")
+        session = SmbSession(connection, account, server.address).setup()
+        assert session.tree(SHARE).open("guest").write(b"data").status == SmbStatus.SUCCESS
+        for protection in ({"sign": True}, {"encrypt": True}):
+            with pytest.raises(GuestSession, match="logs the account on as a guest"):
+                session.call(request(SmbCommand.ECHO), **protection)
+        with pytest.raises(GuestSession):
+            SmbSession(connection, account, server.address).setup(signs=True)
+        connection.close()
 
 
 @pytest.mark.parametrize("protection", ["plain", "signs", "encrypts"])

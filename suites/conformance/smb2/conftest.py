@@ -24,7 +24,12 @@ from storagetest.plugin.conformance.repeated_faults import fail_on_faults
 from storagetest.polling import wait_until
 from storagetest.wire.smb2.client import Account, SmbSession, Tree
 from storagetest.wire.smb2.codes import Access, Disposition
-from storagetest.wire.smb2.connection import DialectNotOffered, DialectRefused, EncryptionRequired
+from storagetest.wire.smb2.connection import (
+    DialectNotOffered,
+    DialectRefused,
+    EncryptionRequired,
+    GuestSession,
+)
 from storagetest.wire.smb2.harness import SmbEndpoint, SmbHarness, entries, make_directory, remove_directory
 from storagetest.wire.smb2.ladder import PORT, make_decoder
 from storagetest.wire.tcp import PeerClosed, RecordedConnection, ResponseTimeout
@@ -109,21 +114,21 @@ def _one_cause(fixtures: Mapping[str, object]) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup(request: pytest.FixtureRequest) -> Generator[None, object, object]:
-    """Skip a case whose fixtures need a dialect that the server lacks, or refuses for this share."""
+    """Skip a case whose fixtures need a dialect or key that it lacks, or that the share refuses."""
     try:
         with _one_cause(getattr(request.node, "funcargs", {})):
             return (yield)
-    except (DialectRefused, EncryptionRequired) as refusal:
+    except (DialectRefused, EncryptionRequired, GuestSession) as refusal:
         pytest.skip(str(refusal))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
-    """Skip a case of a dialect that the server lacks; fail one whose responses break a rule."""
+    """Skip a case of a dialect that the server lacks, or of a key; fail one whose responses break a rule."""
     try:
         with _one_cause(pyfuncitem.funcargs):
             result = yield
-    except (DialectRefused, EncryptionRequired) as refusal:
+    except (DialectRefused, EncryptionRequired, GuestSession) as refusal:
         pytest.skip(str(refusal))
     except DialectNotOffered as fault:
         fail_on_faults(pyfuncitem, ["MS-SMB2 3.3.5.4: the server chose a dialect that was not offered"])

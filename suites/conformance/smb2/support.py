@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from storagetest.wire.smb2.client import SmbFile, Tree
+from storagetest.wire.smb2.client import SmbFile, SmbSession, Tree
 from storagetest.wire.smb2.codes import (
     Access,
     Dialect,
@@ -94,6 +94,12 @@ def skip_if_encrypted(tree: Tree) -> None:
     """
     if tree.session.channel.encrypts:
         pytest.skip("the share requires encryption")
+
+
+def skip_if_guest(session: SmbSession) -> None:
+    """Skip if the server logged the account on as a guest or as anonymous, which it may (3.3.5.5.3)."""
+    if session.channel.is_guest:
+        pytest.skip("the server logs the account on as a guest (3.3.5.5.3)")
 
 
 def resume_key(file: SmbFile) -> bytes:

@@ -8,11 +8,15 @@ from dataclasses import replace
 
 import pytest
 
-from storagetest.suites.conformance.smb2.support import expect_refused, skip_if_encrypted, watch
+from storagetest.suites.conformance.smb2.support import (
+    expect_refused,
+    skip_if_encrypted,
+    skip_if_guest,
+    watch,
+)
 from storagetest.wire.smb2.client import create_request
 from storagetest.wire.smb2.codes import (
     NO_FILE,
-    SESSION_IS_ANONYMOUS_OR_DEFAULT,
     SIGNING_REQUIRED,
     Dialect,
     Disposition,
@@ -36,7 +40,13 @@ def case(identifier, value, *kills, **more):
 
 @pytest.mark.case("SMB-SES-01", section="MS-SMB2 3.3.5.5.3", kills=("setup-signature-spoiled",))
 def test_the_last_setup_response_of_3_1_1_is_signed(bench):
-    bench.session([Dialect.SMB_3_1_1])
+    skip_if_guest(bench.session([Dialect.SMB_3_1_1]))
+
+
+@pytest.mark.case("SMB-SES-GUEST", section="MS-SMB2 3.3.5.5.3", level="MAY")
+def test_the_account_is_not_logged_on_as_a_guest(session):
+    """A server decides who is a guest. A guest has no key: the cases of signing are skipped."""
+    assert not session.channel.is_guest, "the server logs the account of the target on as a guest"
 
 
 @pytest.mark.case("SMB-SES-02", section="MS-SMB2 3.3.5.5.3", kills=("status-session-setup",))
@@ -45,9 +55,9 @@ def test_an_account_that_does_not_exist_is_a_logon_failure(bench):
     connection = bench.connect()
     connection.negotiate()
     unknown = replace(bench.endpoint.account, username=f"storagetest-{secrets.token_hex(4)}")
-    message = bench.unauthenticated(connection, account=unknown).attempt()
-    if message.status == SmbStatus.SUCCESS and message["session_flags"] & SESSION_IS_ANONYMOUS_OR_DEFAULT:
-        pytest.skip("the server gives unknown accounts its anonymous account")
+    session = bench.unauthenticated(connection, account=unknown)
+    message = session.attempt()
+    skip_if_guest(session)
     expect(message, SmbStatus.LOGON_FAILURE)
 
 
@@ -58,7 +68,10 @@ def test_a_wrong_password_is_a_logon_failure(bench):
     connection.negotiate()
     account = bench.endpoint.account
     wrong = replace(account, password=f"{account.password}-wrong")
-    expect(bench.unauthenticated(connection, account=wrong).attempt(), SmbStatus.LOGON_FAILURE)
+    session = bench.unauthenticated(connection, account=wrong)
+    message = session.attempt()
+    skip_if_guest(session)
+    expect(message, SmbStatus.LOGON_FAILURE)
 
 
 @pytest.mark.case(
@@ -87,6 +100,7 @@ def test_files_stay_open_over_a_re_authentication(tree, path):
 @pytest.mark.case("SMB-SES-06", section="MS-SMB2 3.3.5.5.3", kills=("accepts-write",))
 def test_a_previous_session_is_ended(bench, tree, path):
     skip_if_encrypted(tree)
+    skip_if_guest(tree.session)  # two guests need not be the same user
     file = tree.open(path)
     bench.session(previous=tree.session.channel.session_id)
     expect(file.write(b"x"), SmbStatus.USER_SESSION_DELETED, SmbStatus.NETWORK_NAME_DELETED)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from storagetest.suites.conformance.smb2.handles import multichannel, second_channel
-from storagetest.suites.conformance.smb2.support import case, skip_if_encrypted
+from storagetest.suites.conformance.smb2.support import case, skip_if_encrypted, skip_if_guest
 from storagetest.wire.smb2 import crypto
 from storagetest.wire.smb2.client import SmbSession, ioctl_request, security_context
 from storagetest.wire.smb2.codes import (
@@ -93,6 +93,7 @@ def test_a_failed_re_authentication_ends_the_session(tree, path):
     skip_if_encrypted(tree)
     # Once a run: a server may lock an account after a few wrong passwords.
     session = tree.session
+    skip_if_guest(session)
     session.account = replace(session.account, password=f"{session.account.password}-wrong")
     expect(session.attempt(), SmbStatus.LOGON_FAILURE)
     expect(tree.create(path), SmbStatus.USER_SESSION_DELETED)
@@ -124,6 +125,7 @@ def test_a_tree_of_another_session_is_deleted(tree, other, path, endpoint):
 )
 def test_a_tree_connect_of_3_1_1_that_is_not_protected_ends_the_connection(bench, endpoint):
     session = bench.session([Dialect.SMB_3_1_1])
+    skip_if_guest(session)
     with pytest.raises(PeerClosed):
         session.connect_tree(endpoint.share, sign=False)
 

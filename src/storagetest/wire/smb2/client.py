@@ -15,6 +15,7 @@ from storagetest.wire.smb2 import crypto, kerberos
 from storagetest.wire.smb2.codes import (
     NO_FILE,
     SESSION_ENCRYPT_DATA,
+    SESSION_IS_ANONYMOUS_OR_DEFAULT,
     SHARE_ENCRYPT_DATA,
     SIGNING_ENABLED,
     Access,
@@ -30,7 +31,7 @@ from storagetest.wire.smb2.codes import (
     SmbShare,
     SmbStatus,
 )
-from storagetest.wire.smb2.connection import SmbChannel, SmbConnection
+from storagetest.wire.smb2.connection import GuestSession, SmbChannel, SmbConnection
 from storagetest.wire.smb2.layout import LEASE_ACK
 from storagetest.wire.smb2.message import SmbEncoded, SmbMessage, encode, request
 
@@ -89,17 +90,23 @@ class SmbSession:
         sign_setup: bool = False,
         over: dict[str, Any] | None = None,
     ) -> SmbSession:
-        """Authenticate (3.2.4.2.3); again in a session that has an id, it is a re-authentication."""
+        """Authenticate (3.2.4.2.3); again in a session that has an id, it is a re-authentication.
+
+        Raises GuestSession if a session that signs or encrypts is that of a guest.
+        """
         message = self.attempt(mode=mode, flags=flags, previous=previous, sign=sign_setup, over=over)
         if message.status:
             raise AttachError(
                 f"{self.server} refuses the user {self.account.username!r}: "
                 f"{SmbStatus.name_of(message.status)}"
             )
+        if self.channel.is_guest and (signs or encrypts):
+            raise GuestSession
         settled = self.connection.settled
-        self.channel.signs = signs or settled.requires_signing or self.channel.signs
-        required = bool(message["session_flags"] & SESSION_ENCRYPT_DATA)
-        self.channel.encrypts = encrypts or required or self.channel.encrypts
+        required = settled.requires_signing and not self.channel.is_guest  # 3.3.5.5.3: not of a guest
+        self.channel.signs = signs or required or self.channel.signs
+        sealed = bool(message["session_flags"] & SESSION_ENCRYPT_DATA)
+        self.channel.encrypts = encrypts or sealed or self.channel.encrypts
         return self
 
     def attempt(
@@ -144,7 +151,16 @@ class SmbSession:
         return message
 
     def _take_keys(self, key: bytes, preauth: bytes, message: SmbMessage, *, bound: bool) -> None:
+        """Derive the keys of a session that is not a guest's, and check the signature of the last response.
+
+        The server MUST sign it in dialect 3.1.1, unless the user is a guest or anonymous (3.3.5.5.3). A
+        client refuses that (3.2.5.3.1); this one goes on, because the rest of the server can be tested.
+        """
         settled = self.connection.settled
+        if message["session_flags"] & SESSION_IS_ANONYMOUS_OR_DEFAULT:
+            self.channel.is_guest = True
+            self.connection.channels[self.channel.session_id] = self.channel
+            return
         self.session_key = key
         self.channel.algorithm, self.channel.cipher = settled.signing, settled.cipher
         own = crypto.session_keys(key, settled.dialect, preauth, settled.cipher)
@@ -170,9 +186,9 @@ class SmbSession:
         return self.connection.call(encoded, channel=self.channel, **more)
 
     def connect_tree(self, share: str, **more: Any) -> SmbMessage:
-        """Return the response to TREE_CONNECT; it is signed in dialect 3.1.1 (3.2.4.2.4)."""
+        """Return the response to TREE_CONNECT; signed in 3.1.1, but for a guest (3.2.4.2.4, 3.3.5.7)."""
         path = f"\\\\{self.server}\\{share}".encode("utf-16-le")
-        must = self.connection.settled.dialect == Dialect.SMB_3_1_1
+        must = self.connection.settled.dialect == Dialect.SMB_3_1_1 and not self.channel.is_guest
         more.setdefault("sign", must or None)
         return self.call(request(SmbCommand.TREE_CONNECT, path), **more)
 

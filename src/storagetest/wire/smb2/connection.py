@@ -79,6 +79,15 @@ class DialectNotOffered(RemoteProtocolError):
     """The server chose a dialect that was not offered, instead of STATUS_NOT_SUPPORTED (3.3.5.4)."""
 
 
+class GuestSession(RemoteProtocolError):
+    """A message is to be signed or encrypted in a session of a guest, which has no key (3.3.5.5.3)."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the server logs the account on as a guest: nothing can be signed or encrypted (3.3.5.5.3)"
+        )
+
+
 @dataclass(slots=True)
 class SmbChannel:
     """What a connection knows of a session: id, keys, and whether its messages are signed or encrypted."""
@@ -89,6 +98,8 @@ class SmbChannel:
     cipher: int
     signs: bool = False
     encrypts: bool = False
+    is_guest: bool = False
+    """Whether the user is a guest or anonymous; server and client then share no key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +222,8 @@ class SmbConnection:
         signs = sign if sign is not None else bool(channel and channel.signs)
         plain = any(encoded.data[12:14] in _NEVER_ENCRYPTED for encoded in requests)
         encrypts = encrypt if encrypt is not None else bool(channel and channel.encrypts and not plain)
+        if channel and channel.is_guest and (signs or encrypts):
+            raise GuestSession
         ids, parts = [], []
         for number, (encoded, more) in enumerate(zip(requests, each, strict=True)):
             charge = int(more.get("credit_charge", _charge(encoded)))
@@ -370,7 +383,7 @@ class SmbConnection:
 
     def _check_protection(self, message: SmbMessage, sent: _Sent, encrypted: int | None) -> None:
         channel = self.channels.get(int(message["session_id"]))
-        if channel is None or message.is_interim:
+        if channel is None or channel.is_guest or message.is_interim:
             return
         exempt = message.raw[12:14] in _NEVER_ENCRYPTED or message.status == SmbStatus.USER_SESSION_DELETED
         if channel.encrypts and encrypted is None and not exempt:
