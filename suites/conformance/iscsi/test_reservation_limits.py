@@ -227,6 +227,30 @@ def test_a_unit_reserved_with_reserve_6_is_free_when_the_session_ends(not_reserv
 
 
 @pytest.mark.case(
+    "SCS-R6-05",
+    section="SPC-2 RELEASE(6)",
+    kills=("release6-of-another",),
+    builds_on=("SCS-R6-01",),
+)
+def test_release_6_of_another_nexus_releases_nothing(not_reserved, scratch):
+    """It ends in GOOD or in a conflict. A unit that nobody has reserved is not released either, with GOOD."""
+    a, b = not_reserved
+    answer = a.run(c.RESERVE_6)
+    if answer.unsupported:
+        pytest.skip("RESERVE(6) is not supported")
+    assert answer.good, answer
+    try:
+        answer = b.run(c.RELEASE_6)
+        assert answer.good or answer.conflict, answer
+        claim(b.write(scratch.lba, scratch.pattern(1)), allowed=False)
+        claim(b.run(c.RESERVE_6), allowed=False)
+        claim(a.write(scratch.lba, scratch.pattern(1)), allowed=True)
+    finally:
+        a.run(c.RELEASE_6)
+    claim(b.run(c.RELEASE_6), allowed=True)
+
+
+@pytest.mark.case(
     "SCS-PR-79",
     section="SPC-4 PREEMPT, unit attention",
     kills=("second-preempt-unreported",),

@@ -252,8 +252,8 @@ class Queue:
     def wait(self, cid: int, *, deadline: float | None = None) -> CommandResult:
         """Carry out transfers until command ``cid`` is complete. Also handles the PDUs of other commands.
 
-        ``deadline`` in seconds is for all of them. Without it, each PDU comes within the queue's deadline, the
-        last one within :data:`TRANSFER` times as long: a busy controller may ask for many parts.
+        ``deadline`` in seconds is for all of them. Without it, each PDU comes within the queue's deadline,
+        the last one within :data:`TRANSFER` times as long: a busy controller may ask for many parts.
         """
         until = time.monotonic() + (self.deadline * TRANSFER if deadline is None else deadline)
         while True:

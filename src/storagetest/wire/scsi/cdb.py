@@ -119,6 +119,8 @@ REPORT_SUPPORTED_OPERATION_CODES = CommandFormat(
 )
 READ_12 = CommandFormat("READ(12)", 0xA8, 12, _IO12)
 WRITE_12 = CommandFormat("WRITE(12)", 0xAA, 12, _IO12)
+WRITE_AND_VERIFY_12 = CommandFormat("WRITE AND VERIFY(12)", 0xAE, 12, (*_VERIFY, *_AT12))
+VERIFY_12 = CommandFormat("VERIFY(12)", 0xAF, 12, (*_VERIFY, *_AT12))
 
 COMMANDS: Mapping[tuple[int, int | None], CommandFormat] = {
     (command.opcode, command.service_action): command
