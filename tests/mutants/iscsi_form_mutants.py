@@ -183,3 +183,35 @@ def release6_of_another(talk: ProxyConnection, pdu: Pdu) -> Out:
     elif opcode == RELEASE and holder is not None:
         talk.shared["released"] = True
     return good(pdu) if status == CONFLICT and talk.shared.get("released") else pdu
+
+
+# Many commands at the same time
+
+DEEP = 6
+
+
+@mutant("deep-read-mixed | RFC 7143 11.2.1.8 | with 6 reads outstanding, one has the data of another")
+def deep_read_mixed(talk: ProxyConnection, pdu: Pdu) -> Out:
+    done = talk.memory.setdefault("done", set())
+    reads = [itt for itt, one in talk.commands.items() if one.cdb[0] in READS and itt not in done]
+    if ends(pdu):
+        done.add(pdu.itt)
+    if not isinstance(pdu, DataIn) or len(reads) < DEEP:
+        return pdu
+    data = talk.memory.setdefault("data", pdu.data)
+    return replace(pdu, data=data) if len(data) == len(pdu.data) and data != pdu.data else pdu
+
+
+@on_request(
+    "deep-write-lost | RFC 7143 4.2.2.1 | with 3 writes outstanding, solicited data are written as zeroes"
+)
+def deep_write_lost(talk: ProxyConnection, pdu: Pdu) -> Out:
+    waiting = talk.memory.setdefault("waiting", set())
+    if isinstance(pdu, ScsiCommand) and pdu.cdb[0] in WRITES and pdu.expected_length > len(pdu.data):
+        waiting.add(pdu.itt)
+    if not isinstance(pdu, DataOut) or pdu.itt not in talk.commands:
+        return pdu
+    deep = len(waiting) >= DEEP // 2
+    if pdu.buffer_offset + len(pdu.data) == talk.commands[pdu.itt].expected_length:
+        waiting.discard(pdu.itt)
+    return replace(pdu, data=bytes(len(pdu.data))) if deep else pdu
