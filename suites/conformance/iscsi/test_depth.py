@@ -77,14 +77,15 @@ class Outstanding:
         self.session.send_raw(b"".join(pdu.encode() for pdu in self.pdus))
         received: dict[int, list] = {itt: [] for itt in self.commands}
         found: dict[int, ScsiCompletion] = {}
-        for pdu in self.session.responses(f"the end of {len(self.commands)} commands", times=6.0):
-            assert pdu is not None, f"closed after {len(found)} of {len(self.commands)} responses"
-            if isinstance(pdu, NopIn):
-                continue
+        left = {pdu.itt for pdu in self.pdus}
+        for pdu in self.session.responses(f"the end of {len(left)} commands and pings", times=6.0):
+            assert pdu is not None, f"closed; {len(left)} of {len(self.pdus)} requests have no response"
             itt = pdu.itt
-            assert itt in self.commands, f"no command has this tag: {pdu.summary()}"
-            assert itt not in found, f"the command has ended before: {pdu.summary()}"
-            received[itt].append(pdu)
+            assert itt in left, f"no request that is outstanding has this tag: {pdu.summary()}"
+            if isinstance(pdu, NopIn):
+                left.remove(itt)
+            else:
+                received[itt].append(pdu)
             if isinstance(pdu, ReadyToTransfer):
                 end = pdu.buffer_offset + pdu.desired_length
                 data = self.data[itt]
@@ -93,8 +94,9 @@ class Outstanding:
                 )
             elif isinstance(pdu, ScsiResponse) or (isinstance(pdu, DataIn) and pdu.has_status):
                 found[itt] = completion(pdu, received[itt])
-                if len(found) == len(self.commands):
-                    break
+                left.remove(itt)
+            if not left:
+                break
         executed = {itt: one for itt, one in found.items() if one.status not in NOT_EXECUTED}
         assert executed, f"none of {len(found)} commands was executed: BUSY or TASK SET FULL"
         return executed
