@@ -215,3 +215,27 @@ def deep_write_lost(talk: ProxyConnection, pdu: Pdu) -> Out:
     if pdu.buffer_offset + len(pdu.data) == talk.commands[pdu.itt].expected_length:
         waiting.discard(pdu.itt)
     return replace(pdu, data=bytes(len(pdu.data))) if deep else pdu
+
+
+# Two logical units
+
+
+@on_request(
+    "read-of-written-unit | SAM-5 4.7 | a read of another LUN returns the blocks of the unit written last"
+)
+def read_of_written_unit(talk: ProxyConnection, pdu: Pdu) -> Out:
+    if not isinstance(pdu, ScsiCommand):
+        return pdu
+    if pdu.cdb[0] in WRITES:
+        talk.shared["written"] = pdu.lun
+    ours = pdu.cdb[0] in READS and "written" in talk.shared
+    return replace(pdu, lun=talk.shared["written"]) if ours and pdu.lun != talk.shared["written"] else pdu
+
+
+@mutant("name-of-first-unit | SPC-4 Device Identification | all logical units have the name of the first one")
+def name_of_first_unit(talk: ProxyConnection, pdu: Pdu) -> Out:
+    cdb = talk.cdb(pdu)
+    if not isinstance(pdu, DataIn) or cdb[0] != 0x12 or not cdb[1] & 1 or cdb[2] != 0x83:
+        return pdu
+    name = talk.shared.setdefault("name", pdu.data)
+    return replace(pdu, data=name) if name != pdu.data else pdu
