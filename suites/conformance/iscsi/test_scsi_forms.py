@@ -11,7 +11,8 @@ from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.codes import Asc, SenseKey
 from storagetest.wire.scsi.logical_unit import LogicalUnit, ScsiResult
 
-from .test_scsi_inquiry import mode_sense
+from .test_scsi_edges import BITS, CACHING, CONTROL, current_page, mode_select, selectable_page
+from .test_scsi_inquiry import mode_pages, mode_sense
 
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="SBC-3 READ, WRITE", level="MUST")]
 
@@ -88,6 +89,45 @@ def test_both_mode_parameter_headers_state_the_same(unit):
             f"{ten}: the block descriptor is {ten.data[8:16].hex()}; "
             f"MODE SENSE(6) returns {six.data[4:12].hex()}"
         )
+
+
+@pytest.mark.parametrize("page", [
+    pytest.param(page, marks=pytest.mark.case(f"SCS-FORM-SELECT-{name}"))
+    for page, name in ((CACHING, "CACHING"), (CONTROL, "CONTROL"))
+])  # fmt: skip
+@pytest.mark.case(
+    section="SPC-4 MODE SELECT(10)",
+    level="MUST",
+    no_mutant_reason="no target of the mutants changes a page with it",
+    builds_on=("SCS-MSEL-01",),
+)
+@pytest.mark.usefixtures("scratch")
+def test_mode_select_10_sets_the_page_that_both_forms_of_mode_sense_return(unit, page):
+    """One bit that is changeable is set and set back. The list has a header of eight bytes, and one page."""
+    before, mask = selectable_page(unit, page), current_page(unit, page, control=1)
+    bits = ((4 + byte, bit) for byte, some in BITS[page] for bit in some)
+    found = next((one for one in bits if one[0] < len(mask) and mask[one[0]] & one[1]), None)
+    if found is None:
+        pytest.skip(f"no bit of page {page:02x}h that is tested is changeable: {mask.hex()}")
+    wanted = bytearray(before)
+    wanted[found[0]] ^= found[1]
+    try:
+        for value in (bytes(wanted), before):
+            data = bytes(4) + value  # the header of MODE SELECT(6) is four bytes, all of them zero
+            answer = supported(unit.run(c.MODE_SELECT_10, data=data, pf=1, allocation=len(data)))
+            assert answer.good, f"{answer}; bit {found[1]:02x}h of byte {found[0] - 4} is changeable"
+            six = current_page(unit, page)
+            assert six == value, (
+                f"{answer}: MODE SENSE(6) returns {six[4:].hex()}, and {value[4:].hex()} was set"
+            )
+            ten = mode_sense(unit, c.MODE_SENSE_10, page)
+            shown = dict(mode_pages(ten.data, ten=True)).get(page, b"")
+            assert shown[1:] == value[5:], (
+                f"{answer}: MODE SENSE(10) returns {shown.hex()}, and {value[4:].hex()} was set"
+            )
+    finally:
+        if current_page(unit, page) != before:
+            mode_select(unit, before)
 
 
 # Addresses of more than 16 bits, and ranges across one
