@@ -6,6 +6,7 @@ import iscsi_data_mutants  # noqa: F401
 import iscsi_edge_mutants  # noqa: F401
 import iscsi_event_mutants  # noqa: F401
 import iscsi_family_mutants  # noqa: F401
+import iscsi_form_mutants  # noqa: F401
 import iscsi_identity_mutants  # noqa: F401
 import iscsi_login_mutants  # noqa: F401
 import iscsi_mode_mutants  # noqa: F401

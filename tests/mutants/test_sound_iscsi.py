@@ -40,6 +40,8 @@ CASES = (
     "test_data_in.py::test_data_in_comes_in_order_and_is_what_was_written",
     "test_full_feature.py::test_data_in_keep_to_a_segment_length_that_was_declared_later",
     "test_full_feature.py::test_ping_data_keep_to_a_segment_length_that_was_declared_later",
+    "test_depth.py",
+    "test_scsi_forms.py",
 )
 INCOMPLETE = {
     "ISC-LOGOUT-08",  # the sessions of this target have no TSIH of their own

@@ -74,6 +74,7 @@ SKIPPED = {
         "NVB-FAILED-ALONE",
         "NVB-PENDING-QUEUE",
         "NVB-SEEN-QUEUE",
+        "NVB-UNC-AMONG-COPY",
         "NVB-RW-04",
         "NVB-RW-07",
         "NVB-ZEROES-NLB",

@@ -19,10 +19,11 @@ pytestmark = [
 ]
 
 WRITERS = (
-    *(c.WRITE_6, c.WRITE_10, c.WRITE_12, c.WRITE_16, c.WRITE_AND_VERIFY_10, c.ORWRITE_16),
+    *(c.WRITE_6, c.WRITE_10, c.WRITE_12, c.WRITE_16, c.ORWRITE_16),
+    *(c.WRITE_AND_VERIFY_10, c.WRITE_AND_VERIFY_12, c.WRITE_AND_VERIFY_16),
     *(c.WRITE_SAME_10, c.WRITE_SAME_16, c.UNMAP, c.COMPARE_AND_WRITE),
 )
-READERS = (c.READ_6, c.READ_10, c.READ_12, c.READ_16, c.VERIFY_10, c.VERIFY_16)
+READERS = (c.READ_6, c.READ_10, c.READ_12, c.READ_16, c.VERIFY_10, c.VERIFY_12, c.VERIFY_16)
 
 
 def access(unit: LogicalUnit, scratch, command) -> ScsiResult:
@@ -224,6 +225,30 @@ def test_a_unit_reserved_with_reserve_6_is_free_when_the_session_ends(not_reserv
         wait_until(lambda: b.write(scratch.lba, scratch.pattern(1)).good, 3.0, "the end of the reservation")
     except DeadlineExceeded:
         raise AssertionError("the unit is still reserved 3 s after the reserver's logout") from None
+
+
+@pytest.mark.case(
+    "SCS-R6-05",
+    section="SPC-2 RELEASE(6)",
+    kills=("release6-of-another",),
+    builds_on=("SCS-R6-01",),
+)
+def test_release_6_of_another_nexus_releases_nothing(not_reserved, scratch):
+    """It ends in GOOD or in a conflict. RELEASE(6) of a unit that is not reserved is GOOD."""
+    a, b = not_reserved
+    answer = a.run(c.RESERVE_6)
+    if answer.unsupported:
+        pytest.skip("RESERVE(6) is not supported")
+    assert answer.good, answer
+    try:
+        answer = b.run(c.RELEASE_6)
+        assert answer.good or answer.conflict, answer
+        claim(b.write(scratch.lba, scratch.pattern(1)), allowed=False)
+        claim(b.run(c.RESERVE_6), allowed=False)
+        claim(a.write(scratch.lba, scratch.pattern(1)), allowed=True)
+    finally:
+        a.run(c.RELEASE_6)
+    claim(b.run(c.RELEASE_6), allowed=True)
 
 
 @pytest.mark.case(

@@ -11,9 +11,10 @@ import pytest
 from storagetest.wire.iscsi.codes import TaskFunction, TaskResult
 from storagetest.wire.iscsi.encoding import flat_lun
 from storagetest.wire.iscsi.initiator import Initiator
+from storagetest.wire.iscsi.look import vpd_page
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.codes import Asc, PrIn, PrOut, PrType, SenseKey
-from storagetest.wire.scsi.data import decode_luns
+from storagetest.wire.scsi.data import decode_designators, decode_luns, wwids
 from storagetest.wire.scsi.logical_unit import LogicalUnit, ScsiResult
 from storagetest.wire.scsi.reservation_harness import KEY_A, KEY_B, RESERVING, claim, reserved
 from storagetest.wire.scsi.reservations import decode_full_status
@@ -302,3 +303,36 @@ def test_a_registration_is_of_one_logical_unit(other_unit, unreserved):
         f"READ KEYS of another logical unit: {after.data.hex()}; it was {before.data.hex()}"
     )
     claim(a.reserve_out(PrOut.CLEAR, key=KEY_A), allowed=True)
+
+
+@pytest.mark.case(
+    "SCS-OTHER-DATA",
+    section="SPC-4 Device Identification",
+    kills=("read-of-written-unit", "name-of-first-unit"),
+    builds_on=("SCS-VPD-04", "SCS-RW-01"),
+)
+def test_two_logical_units_have_the_same_blocks_only_if_they_have_one_name(other_unit, scratch):
+    """A name is unique in the world: two LUNs with one name are one unit, others have blocks of their own."""
+    first, _, other = other_unit
+    own, its = (
+        {name for name in wwids(decode_designators(vpd_page(one, 0x83))) if name.startswith(("naa.", "eui."))}
+        for one in (first, other)
+    )
+    if not own or not its:
+        pytest.skip("page 83h of one of the units has no NAA or EUI-64 designator")
+
+    def read(unit: LogicalUnit) -> bytes:
+        answer = unit.run(c.READ_10, read=first.block_size, lba=scratch.lba, blocks=1)
+        if not answer.good:
+            pytest.skip(f"the block cannot be read: {answer}")
+        return answer.data
+
+    for seed in (180, 181):
+        data = scratch.pattern(1, seed=seed)
+        assert first.write(scratch.lba, data).good
+        assert read(first) == data, "the unit does not hold what was written to it"
+        same = read(other) == data
+        assert same == bool(own & its), (
+            f"LUN {other.runner.lun:016x} {'has' if same else 'has not'} what was written to the other unit; "
+            f"the names of the units are {sorted(own)} and {sorted(its)}"
+        )

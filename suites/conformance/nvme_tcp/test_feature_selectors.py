@@ -105,3 +105,34 @@ def test_the_under_temperature_threshold_is_not_the_over_temperature_threshold(
         )
     finally:
         session.admin.run(admin.set_features(Feature.TEMPERATURE_THRESHOLD, UNDER | under))
+
+
+@pytest.mark.case(
+    "NVA-FEAT-UNDER",
+    section="Base 5.2.26.1.3",
+    kills=("threshold-under-constant",),
+    builds_on=("NVA-FEAT-THRESHOLDS",),
+)
+def test_the_under_temperature_threshold_is_what_it_was_set_to(session: ControllerSession) -> None:
+    """The controller changes the over temperature threshold, so this one is no constant either."""
+    over = set_feature(session, Feature.TEMPERATURE_THRESHOLD)
+
+    def read() -> int:
+        done = session.admin.run(admin.get_features(Feature.TEMPERATURE_THRESHOLD, cdw11=UNDER))
+        if not done.ok:
+            pytest.skip(f"Get Features (under temperature threshold) ends with {status_name(done.status)}")
+        return done.cqe.dw0 & 0xFFFF
+
+    first = read()
+    try:
+        for wanted in (first ^ 1, first ^ 2):
+            done = session.admin.run(admin.set_features(Feature.TEMPERATURE_THRESHOLD, UNDER | wanted))
+            if not done.ok:
+                pytest.skip(f"the under temperature threshold is not set: {status_name(done.status)}")
+            found = read()
+            assert found == wanted, (
+                f"5.2.26.1.3: the under temperature threshold was set to {wanted} K; it is {found} K"
+            )
+    finally:
+        session.admin.run(admin.set_features(Feature.TEMPERATURE_THRESHOLD, UNDER | first))
+        over.set(over.first)

@@ -78,6 +78,9 @@ PRE_FETCH_10 = CommandFormat("PRE-FETCH(10)", 0x34, 10, (flag("immed", 1, 1), *_
 SYNCHRONIZE_CACHE_10 = CommandFormat("SYNCHRONIZE CACHE(10)", 0x35, 10, (flag("immed", 1, 1), *_AT10))
 WRITE_SAME_10 = CommandFormat("WRITE SAME(10)", 0x41, 10, (*_SAME, *_AT10))
 UNMAP = CommandFormat("UNMAP", 0x42, 10, (flag("anchor", 1, 0), uint("allocation", 7, 2)))
+MODE_SELECT_10 = CommandFormat(
+    "MODE SELECT(10)", 0x55, 10, (flag("pf", 1, 4), flag("sp", 1, 0), uint("allocation", 7, 2))
+)
 MODE_SENSE_10 = CommandFormat("MODE SENSE(10)", 0x5A, 10, (*_MODE, uint("allocation", 7, 2)))
 PERSISTENT_RESERVE_IN = CommandFormat("PERSISTENT RESERVE IN", 0x5E, 10, (_SA, uint("allocation", 7, 2)))
 PERSISTENT_RESERVE_OUT = CommandFormat(
@@ -119,6 +122,8 @@ REPORT_SUPPORTED_OPERATION_CODES = CommandFormat(
 )
 READ_12 = CommandFormat("READ(12)", 0xA8, 12, _IO12)
 WRITE_12 = CommandFormat("WRITE(12)", 0xAA, 12, _IO12)
+WRITE_AND_VERIFY_12 = CommandFormat("WRITE AND VERIFY(12)", 0xAE, 12, (*_VERIFY, *_AT12))
+VERIFY_12 = CommandFormat("VERIFY(12)", 0xAF, 12, (*_VERIFY, *_AT12))
 
 COMMANDS: Mapping[tuple[int, int | None], CommandFormat] = {
     (command.opcode, command.service_action): command
