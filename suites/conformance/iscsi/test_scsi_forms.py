@@ -205,9 +205,17 @@ def test_a_transfer_of_4_mib_is_whole(unit, facts, scratch):
         pytest.skip(f"MAXIMUM TRANSFER LENGTH is {facts.limits.max_transfer}")
     last = scratch.lba + blocks - 1
     data = b"".join(scratch.pattern(256, seed=at) for at in range(-(-blocks // 256)))[:LARGE]
+    is_stated = bool(facts.limits and facts.limits.max_transfer)
+
+    def taken(answer: ScsiResult) -> None:
+        if answer.check(SenseKey.ILLEGAL_REQUEST) and not is_stated:
+            pytest.skip(f"{answer}: the target states no MAXIMUM TRANSFER LENGTH, and takes no 4 MiB")
+        assert answer.good, answer
+
+    taken(unit.read(scratch.lba, blocks))
     with restored(unit, facts, scratch.lba, blocks):
         answer = unit.write(scratch.lba, data)
-        assert answer.good, answer
+        taken(answer)
         assert unit.read(last).data == data[-unit.block_size :], f"{answer}: the last block was not written"
         whole = unit.read(scratch.lba, blocks)
         assert whole.good, whole
