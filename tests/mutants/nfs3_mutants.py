@@ -6,6 +6,7 @@ import nfs3_connection_mutants  # noqa: F401
 import nfs3_data_mutants  # noqa: F401
 import nfs3_directory_mutants  # noqa: F401
 import nfs3_fresh_mutants  # noqa: F401
+import nfs3_limit_mutants  # noqa: F401
 import nfs3_lock_mutants  # noqa: F401
 import nfs3_made_mutants  # noqa: F401
 import nfs3_name_mutants  # noqa: F401

@@ -7,6 +7,7 @@ import nfs4_confirm_mutants
 import nfs4_fresh_mutants
 import nfs4_io_mutants
 import nfs4_lease_mutants
+import nfs4_limit_mutants
 import nfs4_lock_mutants
 import nfs4_made_mutants
 import nfs4_name_mutants
@@ -43,6 +44,7 @@ __all__ = [
     "nfs4_fresh_mutants",
     "nfs4_io_mutants",
     "nfs4_lease_mutants",
+    "nfs4_limit_mutants",
     "nfs4_lock_mutants",
     "nfs4_made_mutants",
     "nfs4_name_mutants",

@@ -128,14 +128,18 @@ def test_a_new_file_has_the_size_that_was_asked_for(
     [
         pytest.param(
             length,
-            marks=pytest.mark.case(f"NF3-SYMLINK-LONG-{length}", kills=("symlink-255", "readlink-255")),
+            marks=pytest.mark.case(f"NF3-SYMLINK-LONG-{length}", kills=mutants),
         )
-        for length in (256, 1000, 1023)
+        for mutants, lengths in {
+            ("readlink-255", "symlink-255"): (256, 1000, 1023),
+            ("symlink-1023",): (1024, 2000, 4000),
+        }.items()
+        for length in lengths
     ],
 )
 @pytest.mark.case(section="RFC 1813 3.3.10")
 def test_a_long_text_of_a_symbolic_link_is_kept(nfs: Nfs3Client, here: Arranged, length: int) -> None:
-    text = (b"directory/" * 200)[: length - 1] + b"x"
+    text = (b"directory/" * 400)[: length - 1] + b"x"
     done = nfs.symlink(here.handle, b"link", text)
     if done.status in (nfsstat3.NFS3ERR_NOTSUPP, nfsstat3.NFS3ERR_NAMETOOLONG):
         pytest.skip(f"the server has no symbolic link of {length} bytes ({done.status.name})")

@@ -187,6 +187,20 @@ def test_each_slot_has_sequence_ids_of_its_own(nfs):
         ok(send(nfs, session.sequence(slot), PUTROOTFH))
 
 
+@rule("SEQ-ORDER-SLOTS", "", "18.46.3", kills=("seq-misordered-slots",))
+def test_a_sequence_id_out_of_order_is_misordered_on_every_slot(nfs):
+    session = session_of(nfs)
+    for slot in {1, session.fore.ca_maxrequests - 1} - {0}:
+        if slot >= session.fore.ca_maxrequests:
+            pytest.skip("the session has one slot")
+        for _ in range(2):
+            ok(send(nfs, session.sequence(slot), PUTROOTFH))
+        right = session.sequence(slot)
+        for wrong in (right.sa_sequenceid + 1, right.sa_sequenceid + 1000, right.sa_sequenceid - 2):
+            refused(send(nfs, replace(right, sa_sequenceid=wrong), PUTROOTFH), MISORDERED)
+        ok(send(nfs, right, PUTROOTFH))
+
+
 # Retries
 
 
