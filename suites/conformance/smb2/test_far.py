@@ -105,7 +105,7 @@ def test_an_open_and_a_close_state_a_size_of_more_than_32_bits(tree: Tree, large
         case("SMB-FAR-COPY-TARGET", 0, FAR, b"A", kills=("copychunk-target-32",)),
     ],
 )
-@pytest.mark.case(section="MS-SMB2 2.2.31.1, 3.3.5.15.6")
+@pytest.mark.case(section="MS-SMB2 3.3.5.15.6")
 def test_a_chunk_is_copied_from_and_to_a_far_offset(
     tree: Tree, path: str, large: SmbFile, start: int, at: int, letter: bytes
 ) -> None:
