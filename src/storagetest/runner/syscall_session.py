@@ -44,6 +44,8 @@ _LIFETIME = 12 * 3600.0
 _READY = 60.0
 _CALL_TIMEOUT = 20.0
 """Default timeout in seconds of a call on a healthy target, if the client's CPU is busy."""
+_HOLDING_NOTHING = frozenset({"chdir", "exists", "mkdir", "remove", "sync"})
+"""Calls that leave nothing open and no lock."""
 _MARGIN = 15.0
 """Seconds beyond a call's deadline within which the client must have reported that it passed."""
 
@@ -103,6 +105,8 @@ class SyscallSession:
     def __init__(self, name: str, process: InteractiveProcess) -> None:
         self.name = name
         self.usable = True
+        self._may_hold = False
+        """Whether the worker may have open files or locks, or may have ended."""
         self._process = process
         self._last_number = 0
         self._responses: dict[int, dict[str, Any]] = {}
@@ -117,6 +121,7 @@ class SyscallSession:
     def start(self, *calls: Call, deadline: float = _CALL_TIMEOUT) -> PendingCalls:
         """Start ``calls``, which run one after the other, all within ``deadline`` seconds."""
         wanted = [[name, list(arguments)] for name, *arguments in calls]
+        self._may_hold = self._may_hold or any(name not in _HOLDING_NOTHING for name, *_ in calls)
         return PendingCalls(
             self, self._send_request(calls=encode_bytes(wanted), deadline=deadline), calls, deadline
         )
@@ -131,11 +136,14 @@ class SyscallSession:
 
     def kill_worker(self) -> None:
         """Kill the worker with its open files and locks by SIGKILL; it has ended on return."""
+        self._may_hold = True
         self._kill(kill=True)
 
     def restart_worker(self) -> None:
-        """Start a new worker, without open files and locks."""
-        self._kill(restart=True)
+        """Start a new worker, without open files and locks; one that can have none is kept."""
+        if self._may_hold:
+            self._kill(restart=True)
+            self._may_hold = False
 
     def read_files(self, globs: Sequence[str]) -> Mapping[str, str]:
         """Read files of the client itself, such as counters in /proc: path → text."""
@@ -373,6 +381,7 @@ class SyscallSession:
         self, response: Mapping[str, Any], calls: Sequence[Call], deadline: float
     ) -> list[Any]:
         shown = ", ".join(str(name) for name, *_ in calls[:3]) + (" …" if len(calls) > 3 else "")
+        self._may_hold = self._may_hold or "results" not in response
         if response.get("late"):
             hangs = "" if response.get("gone") else ", which hangs in the kernel (is its target dead?)"
             raise DeadlineExceeded(

@@ -140,6 +140,38 @@ def test_a_hand_that_dies_lets_go_of_its_locks_and_can_be_renewed(hands: Pair, f
     assert "tmp" in a.listdir()
 
 
+def test_a_worker_is_kept_only_if_it_can_hold_nothing(
+    hands: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, _ = hands
+    restarts: list[dict[str, bool]] = []
+    kill = session._kill
+    monkeypatch.setattr(session, "_kill", lambda **request: (restarts.append(request), kill(**request)))
+
+    def restarted() -> int:
+        session.restart_worker()
+        found = len(restarts)
+        restarts.clear()
+        return found
+
+    session.restart_worker()
+    restarts.clear()
+    session.chdir("")
+    session.mkdir(str(tmp_path / "made"))
+    session.remove(str(tmp_path / "made"))
+    assert restarted() == 0
+    session.listdir(str(tmp_path))
+    assert [restarted(), restarted()] == [1, 0]
+    with pytest.raises(DeadlineExceeded):
+        session.call("wait", 60, deadline=0.3)
+    assert restarted() == 1
+    session.kill_worker()
+    restarts.clear()
+    assert restarted() == 1
+    session.chdir(str(tmp_path))
+    assert session.listdir() == []
+
+
 def test_a_waiting_hand_can_be_killed(hands: Pair, fds: list[int]) -> None:
     a, b = hands
     a.lock(fds[0], fcntl.F_WRLCK)
