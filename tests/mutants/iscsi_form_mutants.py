@@ -28,7 +28,7 @@ RESERVE, RELEASE, CONFLICT = 0x16, 0x17, 0x18
 READS, WRITES = (0x28, 0x88, 0xA8), (0x2A, 0x8A, 0xAA)
 FAILING = (*WRITES, 0x8E, 0x93, 0x89)
 """Operation codes of the commands that write blocks."""
-EDGE, LARGE, BLOCK = 1 << 16, 4 << 20, 512
+EDGE, BLOCK = 1 << 16, 512
 
 
 # MODE SENSE(10)
@@ -113,13 +113,6 @@ def _over_edge(pdu: Any, command: ScsiCommand) -> bytes:
     return bytes(pdu.data[:keep]) + bytes(len(pdu.data) - keep)
 
 
-def _large_tail(pdu: Any, command: ScsiCommand) -> bytes:
-    """Clear the last block of a transfer of LARGE."""
-    if command.expected_length < LARGE or _at(pdu) + len(pdu.data) < command.expected_length:
-        return bytes(pdu.data)
-    return bytes(pdu.data[:-BLOCK]) + bytes(min(BLOCK, len(pdu.data)))
-
-
 def _each_block(old: int, new: bytes) -> Callable[[Any, ScsiCommand], bytes]:
     """Replace the blocks of one value; the first block of the PDU begins a block of the unit."""
 
@@ -136,10 +129,6 @@ _data("read-over-edge | SBC-3 READ | a read across LBA 65536 returns zeroes from
       _over_edge)  # fmt: skip
 _data("write-over-edge | SBC-3 WRITE | a write across LBA 65536 writes zeroes from there on",
       (ScsiCommand, DataOut), WRITES, _over_edge)  # fmt: skip
-_data("tail-of-4-mib-read | SBC-3 READ | the last block of a read of 4 MiB is zero", DataIn, READS,
-      _large_tail)  # fmt: skip
-_data("tail-of-4-mib-write | SBC-3 WRITE | the last block of a write of 4 MiB is written as zero",
-      (ScsiCommand, DataOut), WRITES, _large_tail)  # fmt: skip
 _data("ff-block-zero | SBC-3 READ | a block of FFh bytes is read as one of zeroes", DataIn, READS,
       _each_block(0xFF, bytes(BLOCK)))  # fmt: skip
 _data("zero-block-kept | SBC-3 WRITE | a block of zeroes among others is written as something else",

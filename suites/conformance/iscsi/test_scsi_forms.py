@@ -196,7 +196,9 @@ def test_a_transfer_across_an_address_of_16_bits_is_whole(unit, facts, scratch):
 
 
 @pytest.mark.case(
-    "SCS-DATA-4M", kills=("tail-of-4-mib-read", "tail-of-4-mib-write"), builds_on=("SCS-DATA-LARGEST",)
+    "SCS-DATA-4M",
+    no_mutant_reason="the mutants' target takes 1 MiB by a command, as it states",
+    builds_on=("SCS-DATA-LARGEST",),
 )
 def test_a_transfer_of_4_mib_is_whole(unit, facts, scratch):
     """Written and read by one command each, and the last block alone. What was there is written back."""
