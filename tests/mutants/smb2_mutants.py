@@ -17,6 +17,9 @@ from smb2_proxy_connection import (
 from storagetest.wire.smb2.codes import ContextType, Flags, SmbCommand, SmbStatus
 from storagetest.wire.smb2.message import SmbMessage, response
 
+SESSION_IS_GUEST = 1
+"""SMB2_SESSION_FLAG_IS_GUEST (2.2.6)."""
+
 TRIED = {
     SmbCommand.NEGOTIATE: "3.3.5.4",
     SmbCommand.TREE_CONNECT: "3.3.5.7",
@@ -135,6 +138,15 @@ def setup_signature_spoiled(talk: SmbProxyConnection, message: SmbMessage) -> by
     if message.command != SmbCommand.SESSION_SETUP or message.status:
         return message.raw
     return message.encoded().override(signature=b"\x66" * 16).data
+
+
+@mutant(
+    "guest-flag-always | MS-SMB2 3.3.5.5.3 | every session is stated to be that of a guest", protected=True
+)
+def guest_flag_always(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    if message.command != SmbCommand.SESSION_SETUP or message.status:
+        return message.raw
+    return message.encoded().override(session_flags=message["session_flags"] | SESSION_IS_GUEST).data
 
 
 @mutant("signature-spoiled | MS-SMB2 3.1.4.1 | signatures are wrong after the log-on", protected=True)

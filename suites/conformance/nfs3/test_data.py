@@ -231,7 +231,7 @@ def test_a_write_to_a_removed_file_is_stale(nfs: Nfs3Client, here) -> None:
     refused(nfs.write(file, 0, b"data"), nfsstat3.NFS3ERR_STALE)
 
 
-@pytest.mark.exclusive  # after a failed write Linux's server has another write verifier, for all clients
+@pytest.mark.exclusive  # after a write that ext4 refuses, Linux's server has another write verifier for all
 @pytest.mark.case(
     "NF3-WRITE-FBIG",
     section="RFC 1813 3.3.7",

@@ -273,7 +273,7 @@ def test_secinfo_in_a_file_is_refused(nfs, here):
     refused(done, nfsstat4.NFS4ERR_NOTDIR)
 
 
-@pytest.mark.exclusive  # after a failed write Linux's server has another write verifier, for all clients
+@pytest.mark.exclusive  # after a write that ext4 refuses, Linux's server has another write verifier for all
 @rule("WRITE-FBIG", "16.36.4", "18.32.3", kills=("write-fbig-status",))
 def test_a_write_past_the_largest_file_is_refused(here, owner, facts):
     """Maxfilesize is the largest file that the file system supports (5.8.2)."""

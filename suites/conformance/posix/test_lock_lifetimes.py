@@ -1,4 +1,4 @@
-"""Locks are of the file: names that come and go release none, and neither does a close by another process."""
+"""Locks are of the file: names that come and go release none; a close by any name does, of its process."""
 
 from __future__ import annotations
 
@@ -142,3 +142,21 @@ def test_close_by_a_child_releases_no_lock_of_its_parent(client_dir):
 
         call_in_subprocess(close_all)
         assert is_locked(other, "record"), "close() by a child process releases the lock"
+
+
+@pytest.mark.case(
+    "PSX-LOCK-CLOSE-LINK",
+    section="POSIX.1-2024 fcntl(): DESCRIPTION",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-LOCK-CLOSE"),
+    kills=("lock-kept-over-close-of-link",),
+)
+def test_close_of_another_name_releases_the_locks(client_dir):
+    """The locks are of the file: a close of a descriptor that was opened by its other name removes them."""
+    path, link = make_file(client_dir / "f", bytes(10)), client_dir / "link"
+    hard_link(path, link)
+    for first, second in ((path, link), (link, path)):
+        with open_fd(first) as descriptor:
+            lock(descriptor, "record")
+            assert is_locked(descriptor, "record")
+            os.close(os.open(second, os.O_RDONLY))
+            assert not is_locked(descriptor, "record"), f"{second.name} was closed, {first.name} is open"

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from storagetest.agent.testlib import SubprocessCall, assert_errno, call_in_subprocess, record_observation
-from storagetest.agent.testlib.tmpfiles import hard_link, make_file, open_fd
+from storagetest.agent.testlib.tmpfiles import make_file, open_fd
 
 pytestmark = [
     pytest.mark.needs("filesystem", "locks"),
@@ -180,24 +180,6 @@ def test_close_of_any_descriptor_releases_the_locks(client_dir):
         assert not can_lock(client_dir / "f", WRITE, 0, 1)
         os.close(os.open(client_dir / "f", os.O_RDONLY))
         assert can_lock(client_dir / "f", WRITE, 0, 1)
-
-
-@pytest.mark.case(
-    "PSX-LOCK-CLOSE-LINK",
-    section="POSIX.1-2024 fcntl(): DESCRIPTION",
-    builds_on=("PSX-DATA-NEW-FILE", "PSX-LOCK-CLOSE"),
-    kills=("lock-kept-over-close-of-link",),
-)
-def test_close_of_another_name_releases_the_locks(client_dir):
-    """The locks are of the file: a close of a descriptor that was opened by its other name removes them."""
-    path, link = make_file(client_dir / "f", bytes(10)), client_dir / "link"
-    hard_link(path, link)
-    for first, second in ((path, link), (link, path)):
-        with open_fd(first) as descriptor:
-            lock(descriptor, WRITE, 0, 5)
-            assert not can_lock(first, WRITE, 0, 1)
-            os.close(os.open(second, os.O_RDONLY))
-            assert can_lock(first, WRITE, 0, 1), f"{second.name} was closed, {first.name} is open"
 
 
 @pytest.mark.case(

@@ -49,6 +49,26 @@ def test_the_account_is_not_logged_on_as_a_guest(session):
     assert not session.channel.is_guest, "the server logs the account of the target on as a guest"
 
 
+@pytest.mark.case("SMB-SES-GUEST-PASSWORD", section="MS-SMB2 3.3.5.5.3", kills=("guest-flag-always",))
+def test_an_account_whose_password_is_checked_is_no_guest(bench, session):
+    """A guest is logged on without a password, so with a wrong one, too; "guest" itself may have one.
+
+    Without this case a server could be free of every check of signatures by one flag.
+    """
+    account = bench.endpoint.account
+    if not session.channel.is_guest:
+        return
+    if account.username.lower() == "guest":
+        pytest.skip("the account of the target is the one of guests")
+    connection = bench.connect()
+    connection.negotiate()
+    wrong = replace(account, password=f"{account.password}-wrong")
+    status = bench.unauthenticated(connection, account=wrong).attempt().status
+    assert status == SmbStatus.SUCCESS, (
+        f"the account is logged on as a guest, and a wrong password is refused: {SmbStatus.name_of(status)}"
+    )
+
+
 @pytest.mark.case("SMB-SES-02", section="MS-SMB2 3.3.5.5.3", kills=("status-session-setup",))
 def test_an_account_that_does_not_exist_is_a_logon_failure(bench):
     # Not a wrong password of the target's account: a server may lock an account after a few of them.
