@@ -26,7 +26,7 @@ PARTS = {
     "plugin": ["-n", "2"],
     "docs": ["-n", "2", "--dist", "loadscope"],
     "leases": ["-n", "2"],
-    "mutants": ["-n", "2"],
+    "mutants": ["-n", "3"],
     "lab": [],
 }
 """pytest's options by part, in the order of the run."""

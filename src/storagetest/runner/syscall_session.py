@@ -130,6 +130,14 @@ class SyscallSession:
         """Make ``calls`` in one round trip; return each call's value, or the OSError that it raised."""
         return self.start(*calls, deadline=deadline).results()
 
+    def call_all(self, *calls: Call, deadline: float = _CALL_TIMEOUT) -> list[Any]:
+        """Make all ``calls`` in one round trip and return their values. Raises the first OSError of them."""
+        results = self.each(calls, deadline=deadline)
+        for result in results:
+            if isinstance(result, OSError):
+                raise result
+        return results
+
     def call(self, name: str, *arguments: Any, deadline: float = _CALL_TIMEOUT) -> Any:  # noqa: ANN401
         """Make one call and return its value. Raises OSError as the call did."""
         return self.start((name, *arguments), deadline=deadline).result()
@@ -137,13 +145,23 @@ class SyscallSession:
     def kill_worker(self) -> None:
         """Kill the worker with its open files and locks by SIGKILL; it has ended on return."""
         self._may_hold = True
-        self._kill(kill=True)
+        self._wait_killed(self._send_request(kill=True))
 
     def restart_worker(self) -> None:
         """Start a new worker, without open files and locks; one that can have none is kept."""
-        if self._may_hold:
-            self._kill(restart=True)
+        self.start_restart()()
+
+    def start_restart(self) -> Callable[[], None]:
+        """Start :meth:`restart_worker`; call what is returned to wait for its end."""
+        if not self._may_hold:
+            return lambda: None
+        number = self._send_request(restart=True)
+
+        def wait() -> None:
+            self._wait_killed(number)
             self._may_hold = False
+
+        return wait
 
     def read_files(self, globs: Sequence[str]) -> Mapping[str, str]:
         """Read files of the client itself, such as counters in /proc: path → text."""
@@ -402,12 +420,18 @@ class SyscallSession:
             return OSError(number, f"{entry['message']} ({self.name}: {call[0]})", entry.get("path") or None)
         raise HostError(f"{self.name}: {entry.get('error', entry)!r:.300}")
 
-    def _kill(self, **request: bool) -> None:
-        """Make a request that kills the worker."""
-        if not self._request(**request).get("gone"):
+    def _wait_killed(self, number: int) -> None:
+        """Wait for the response to a request that kills the worker."""
+        if not self._wait_response(number, _MARGIN).get("gone"):
             raise HostError(
                 f"{self.name}: the worker of the syscall session cannot be killed: it hangs in the kernel"
             )
+
+
+def restart_workers(*sessions: SyscallSession) -> None:
+    """Do :meth:`SyscallSession.restart_worker` in all ``sessions`` at the same time."""
+    for wait in [session.start_restart() for session in sessions]:
+        wait()
 
 
 @contextmanager

@@ -32,7 +32,7 @@ from storagetest.plugin.fixtures.two_clients import SyscallSessionPool
 from storagetest.plugin.run_state import RunState
 from storagetest.polling import wait_until
 from storagetest.protocols.base import Attachment
-from storagetest.runner.syscall_session import SyscallSession
+from storagetest.runner.syscall_session import SyscallSession, restart_workers
 
 SIZE = 4096
 """Bytes per write: whole blocks of any device."""
@@ -72,10 +72,9 @@ class Initiator:
     fd: int = -1
 
     def open(self) -> None:
-        """Open the device with a new process."""
-        self.session.restart_worker()
-        self.session.chdir("")
-        self.fd = self.session.open(self.path, os.O_RDWR | os.O_DIRECT)
+        """Open the device."""
+        opening = ("open", self.path, os.O_RDWR | os.O_DIRECT)
+        self.fd = int(self.session.call_all(("chdir", ""), opening)[1])
 
     def ioctl(self, request: Request) -> int:
         """Make an ioctl and return its status (0: success); skip the case if there are no reservations.
@@ -217,6 +216,7 @@ def both(
         Initiator(sessions[0], attachment.path, 0xA0A0A0A0, seed, promised),
         Initiator(sessions[1], second_attachment.path, 0xB0B0B0B0, seed, promised),
     )
+    restart_workers(*sessions)
     for each in pair:
         each.open()
 
@@ -232,12 +232,13 @@ def both(
         require_undone(undo_registrations(pair), "before")
         yield pair
     finally:
-        for each in pair:
-            if each.session.usable:
-                each.open()
+        usable = [each for each in pair if each.session.usable]
+        restart_workers(*(each.session for each in usable))
+        for each in usable:
+            each.open()
         require_undone(undo_registrations(pair) or still_refused(pair), "after")
-        for each in pair:
-            each.session.restart_worker()
+        for each in usable:
+            each.session.close(each.fd)
 
 
 def undo_registrations(pair: Sequence[Initiator]) -> str:

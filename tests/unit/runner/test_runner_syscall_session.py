@@ -15,7 +15,7 @@ from processes import children, wait_until_gone
 from storagetest.errors import ClientLacks, DeadlineExceeded, HostError
 from storagetest.hosts import LocalHost
 from storagetest.polling import wait_until
-from storagetest.runner.syscall_session import SyscallSession, open_syscall_session
+from storagetest.runner.syscall_session import SyscallSession, open_syscall_session, restart_workers
 
 READY = {"t": "progress", "phase": "ready", "boot": "b", "pid": 1}
 
@@ -144,9 +144,9 @@ def test_a_worker_is_kept_only_if_it_can_hold_nothing(
     hands: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session, _ = hands
-    restarts: list[dict[str, bool]] = []
-    kill = session._kill
-    monkeypatch.setattr(session, "_kill", lambda **request: (restarts.append(request), kill(**request)))
+    restarts: list[int] = []
+    wait = session._wait_killed
+    monkeypatch.setattr(session, "_wait_killed", lambda number: (restarts.append(number), wait(number)))
 
     def restarted() -> int:
         session.restart_worker()
@@ -170,6 +170,24 @@ def test_a_worker_is_kept_only_if_it_can_hold_nothing(
     assert restarted() == 1
     session.chdir(str(tmp_path))
     assert session.listdir() == []
+
+
+def test_workers_of_all_sessions_are_restarted(hands: Pair, fds: list[int]) -> None:
+    a, b = hands
+    a.lock(fds[0], fcntl.F_WRLCK)
+    restart_workers(a, b)
+    for session, fd in zip(hands, fds, strict=True):
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            session.fstat(fd)
+
+
+def test_calls_of_one_round_trip_return_values_or_raise_the_first_error(
+    hand: SyscallSession, tmp_path: Path
+) -> None:
+    calls = ("chdir", str(tmp_path)), ("mkdir", "d"), ("listdir", ".")
+    assert hand.call_all(*calls) == [None, None, ["d"]]
+    with pytest.raises(FileExistsError, match="mkdir"):
+        hand.call_all(*calls, ("rmdir", "e"))
 
 
 def test_a_waiting_hand_can_be_killed(hands: Pair, fds: list[int]) -> None:
