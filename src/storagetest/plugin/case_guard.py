@@ -82,12 +82,13 @@ class CaseGuard:
         servers = [f"server:{self._server(each)}" for each in (variant, partner) if each is not None]
         machines = [*item_machines(item, variant, self._state)]
         fixtures = set(fixtures_of(item))
+        measures = bool({"measure", "find_maximum", "comparison"} & fixtures)
+        # A load on several clients and a case of two sides are judged by counters: no other run may use them.
+        counted = measures or len(machines) > 1 or "client_sides" in fixtures
         if "second_client" in fixtures and (second := self._state.second_client(variant)) is not None:
             machines.append(second)
         clients = [f"client:{machine_id(machine)}" for machine in machines]
-        measures = bool({"measure", "find_maximum", "comparison"} & fixtures)
-        # A case on several clients is judged by their counters, so no other run may use them.
-        exclusive = clients if measures or len(clients) > 1 else []
+        exclusive = clients if counted else []
         if measures or is_exclusive(item):
             exclusive = exclusive + servers
         stack = ExitStack()

@@ -195,9 +195,9 @@ def _loses_registrations(attachment: Attachment) -> bool:
 def both(
     variant: Variant,
     attachment: Attachment,
+    promised: str,  # before the second client attaches: without reservations it need not
     second_attachment: Attachment,
     session_pool: SyscallSessionPool,
-    promised: str,
     request: pytest.FixtureRequest,
 ) -> Iterator[tuple[Initiator, Initiator]]:
     """Yield the device on both clients, without registrations before and after, or end the run."""
