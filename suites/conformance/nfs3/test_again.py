@@ -305,7 +305,7 @@ def test_later_calls_of_a_connection_may_be_in_fragments(bench: Nfs3Harness, roo
     rpc = bench.rpc()
     for fragments in ((), (4,), (), (8, 24), (40,), (4, 4, 4)):
         call = rpc.encode("GETATTR", GETATTR3args(root))
-        ok(rpc.receive(rpc.send(NFS_V3.procedure("GETATTR"), call, fragments=fragments)).result)
+        ok(rpc.result(rpc.send(NFS_V3.procedure("GETATTR"), call, fragments=fragments)))
 
 
 @pytest.mark.case(
@@ -319,5 +319,5 @@ def test_large_writes_in_fragments_are_executed(
         data = noise(size - at)
         argument = WRITE3args(file, 0, len(data), stable_how.FILE_SYNC, data)
         call = nfs.rpc.encode("WRITE", argument)
-        done = ok(nfs.rpc.receive(nfs.rpc.send(nfs.rpc.procedure("WRITE"), call, fragments=fragments)).result)
+        done = ok(nfs.rpc.result(nfs.rpc.send(nfs.rpc.procedure("WRITE"), call, fragments=fragments)))
         assert ok(here.nfs.read(file, 0, 4096)).data == data[:4096][: done.count]

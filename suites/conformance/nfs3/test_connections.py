@@ -98,7 +98,7 @@ def test_the_xid_of_another_connection_is_that_of_another_call(
         }[call]
         rpc = bench.rpc(name=name.decode())
         sent = rpc.send(rpc.procedure(call), rpc.encode(call, argument, xid=xid))
-        ok(rpc.receive(sent).result)
+        ok(rpc.result(sent))
         found = here.nfs.lookup(here.handle, name).status
         wanted = nfsstat3.NFS3_OK if makes else nfsstat3.NFS3ERR_NOENT
         assert found == wanted, f"{call} of the {name.decode()} connection succeeds, and is not executed"

@@ -229,7 +229,7 @@ def test_arguments_that_cannot_be_decoded_are_garbage_and_the_next_call_works(
 def test_a_call_in_several_fragments_is_executed(bench: Nfs3Harness, root, sizes) -> None:
     rpc = bench.rpc()
     xid = rpc.send(GETATTR, rpc.encode("GETATTR", GETATTR3args(root)), fragments=sizes)
-    ok(rpc.receive(xid).result)
+    ok(rpc.result(xid))
 
 
 @pytest.mark.case("RPC-REC-EMPTY-LAST", section="RFC 5531 11", kills=("rpc-fragments",), builds_on=FRAGMENTS)
@@ -237,7 +237,7 @@ def test_the_last_fragment_of_a_call_may_be_empty(bench: Nfs3Harness, root) -> N
     rpc = bench.rpc()
     call = rpc.encode("GETATTR", GETATTR3args(root))
     xid = rpc.send(GETATTR, call, fragments=(len(call.data),))
-    ok(rpc.receive(xid).result)
+    ok(rpc.result(xid))
 
 
 @pytest.mark.case(
@@ -368,11 +368,11 @@ def test_a_remove_that_is_sent_again_is_not_executed_again(bench: Nfs3Harness, h
     here.file()
     rpc = bench.rpc()
     call = rpc.encode("REMOVE", REMOVE3args(diropargs3(here.handle, b"file")))
-    ok(rpc.receive(rpc.send(rpc.procedure("REMOVE"), call)).result)
+    ok(rpc.result(rpc.send(rpc.procedure("REMOVE"), call)))
     rpc.deadline = min(rpc.deadline, 1.0)
     for _ in range(3):  # a copy may be dropped while the server still completes the first
         with contextlib.suppress(ResponseTimeout):
-            done = rpc.receive(rpc.send(rpc.procedure("REMOVE"), call)).result
+            done = rpc.result(rpc.send(rpc.procedure("REMOVE"), call))
             break
     else:
         pytest.fail("none of three copies of an answered request is answered")

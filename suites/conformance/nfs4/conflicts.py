@@ -20,7 +20,7 @@ class Conflict:
     def end(self) -> Done:
         """Return the reply to the request, and after NFS4ERR_DELAY that to its repetitions."""
         session = session_of(self.nfs)
-        result = self.nfs.rpc.receive(self.xid).result
+        result = self.nfs.rpc.result(self.xid)
         session.advance()
         if result.status == nfsstat4.NFS4ERR_DELAY:
             return self.nfs.compound(*self.ops)

@@ -421,7 +421,7 @@ def test_requests_on_all_slots_are_executed_at_the_same_time(nfs, here):
         call = rpc.encode("COMPOUND", COMPOUND4args(b"", nfs.minor, ops))
         sent[slot] = rpc.send(rpc.procedure("COMPOUND"), call)
     for slot, xid in sent.items():
-        done = ok(Done(rpc.receive(xid).result))
+        done = ok(Done(rpc.result(xid)))
         assert done["SEQUENCE"].sr_slotid == slot
         assert here.find(f"{slot}".encode()) == done["GETFH"].object
         session.advance(slot)
@@ -435,7 +435,7 @@ def test_a_retry_before_the_reply_is_not_executed(nfs, here, observe):
     procedure = rpc.procedure("COMPOUND")
     xids = [rpc.send(procedure, rpc.encode("COMPOUND", argument)) for _ in range(3)]
     session.advance()
-    replies = [rpc.receive(xid).result for xid in xids]
+    replies = [rpc.result(xid) for xid in xids]
     observe(", ".join(sorted({one.status.name for one in replies})))
     done = [one for one in replies if one.status == nfsstat4.NFS4_OK]
     assert done, "one of the three is executed"
