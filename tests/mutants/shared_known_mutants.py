@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from fuse_locks import Locking
+from fuse_locks_below import LocksBelow
 from fuse_passthrough import Attributes, Entries
 from fuse_protocol import Call, Created, Later, Opened
 from posix_rules import asked_by
@@ -259,3 +260,31 @@ class TwoSecondReplacementUnseen(Kept):
     def create(self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int) -> Created:
         self.__dict__.setdefault("files", {}).pop((parent, name), None)
         return super().create(call, parent, name, flags, mode, umask)
+
+
+@apart("two-absent-parent-stays | RFC 7530 10.8 | no name is found in a directory made where none was")
+class TwoAbsentParentStays(LocksBelow):
+    def forget(self, node: int, times: int) -> None:
+        """Keep the node."""
+
+    def lookup(self, call: Call, parent: int, name: bytes) -> int:
+        absent: set[Name] = self.__dict__.setdefault("absent", set())
+        strange: set[int] = self.__dict__.setdefault("strange", set())
+        try:
+            node = super().lookup(call, parent, name)
+        except FileNotFoundError:
+            absent.add((parent, name))
+            raise
+        if (parent, name) in absent and stat.S_ISDIR(os.fstat(self.fd(node)).st_mode):
+            strange.add(node)
+        if parent in strange:
+            raise FileNotFoundError(errno.ENOENT, "lookup")
+        return node
+
+    def mkdir(self, call: Call, parent: int, name: bytes, mode: int, umask: int) -> int:
+        self.__dict__.setdefault("absent", set()).discard((parent, name))
+        return super().mkdir(call, parent, name, mode, umask)
+
+    def rename(self, call: Call, parent: int, old: bytes, where: int, new: bytes, flags: int) -> None:
+        self.__dict__.setdefault("absent", set()).discard((where, new))
+        super().rename(call, parent, old, where, new, flags)

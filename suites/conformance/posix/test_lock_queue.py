@@ -130,3 +130,21 @@ def test_waiter_is_granted_its_lock_when_the_last_conflicting_one_is_gone(client
                 lock(holder, FREE, 0)
                 assert not writer.ended(within=0.3), "granted, and another process has a lock in its range"
             assert writer.result(within=12) == "granted"
+
+
+@pytest.mark.case(
+    "PSX-LOCK-QUEUE-KILLED", section="POSIX.1-2024 fcntl(): F_SETLKW", kills=("lock-granted-to-killed",)
+)
+def test_process_that_was_killed_while_it_waited_gets_no_lock(client_dir):
+    """The locks of a process end with it: one that it waited for is free for the next."""
+    path = make_file(client_dir / "f", bytes(100))
+    with open_fd(path) as holder:
+        lock(holder, WRITE, 0)
+        writer = waiter(path, WRITE, 0)
+        assert not writer.ended(within=0.3)
+        writer.kill()
+        lock(holder, FREE, 0)
+        writer = waiter(path, WRITE, 0)
+        granted = writer.ended(within=12)
+        writer.kill()
+    assert granted, "the lock is not free after its holder and a process that waited for it are gone"
