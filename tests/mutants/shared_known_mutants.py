@@ -25,6 +25,8 @@ together = partial(enter, table=MUTANTS)
 
 FEW = 100
 """Files whose data are read again."""
+FAR = 1 << 20
+"""Offset from which on data are sent late."""
 SHORT_WAIT = 3.0
 """Seconds after which a wait for a lock is given up."""
 
@@ -288,3 +290,30 @@ class TwoAbsentParentStays(LocksBelow):
     def rename(self, call: Call, parent: int, old: bytes, where: int, new: bytes, flags: int) -> None:
         self.__dict__.setdefault("absent", set()).discard((where, new))
         super().rename(call, parent, old, where, new, flags)
+
+
+@apart(
+    "two-unlock-keeps-far-data | RFC 7530 10.3.2 | of locked data, those above 1 MiB are sent at the close"
+)
+class TwoUnlockKeepsFarData(LocksBelow):
+    def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
+        if offset < FAR or not self.through.get(handle):
+            return super().write(call, node, handle, offset, data)
+        self.__dict__.setdefault("unsent", {}).setdefault(handle, []).append((offset, data))
+        return len(data)
+
+    def send(self, handle: int) -> None:
+        for offset, data in self.__dict__.setdefault("unsent", {}).pop(handle, ()):
+            os.pwrite(handle, data, offset)
+
+    def read(self, call: Call, node: int, handle: int, offset: int, size: int) -> bytes:
+        self.send(handle)
+        return super().read(call, node, handle, offset, size)
+
+    def fsync(self, call: Call, node: int, handle: int, *, data_only: bool) -> None:
+        self.send(handle)
+        super().fsync(call, node, handle, data_only=data_only)
+
+    def flush(self, call: Call, node: int, handle: int, owner: int) -> None:
+        self.send(handle)
+        super().flush(call, node, handle, owner)
