@@ -317,3 +317,35 @@ class TwoUnlockKeepsFarData(LocksBelow):
     def flush(self, call: Call, node: int, handle: int, owner: int) -> None:
         self.send(handle)
         super().flush(call, node, handle, owner)
+
+
+@apart("two-flock-reads-old | flock(2), RFC 7530 10.3.2 | under flock() an open file has its former data")
+class TwoFlockReadsOld(LocksBelow):
+    def forget(self, node: int, times: int) -> None:
+        """Keep the node."""
+
+    def read(self, call: Call, node: int, handle: int, offset: int, size: int) -> bytes:
+        known = self.__dict__.setdefault("known", {}).setdefault(node, {})
+        if (offset, size) not in known:
+            known[offset, size] = super().read(call, node, handle, offset, size)
+        data: bytes = known[offset, size]
+        return data
+
+    def unlearn(self, node: int) -> None:
+        self.__dict__.setdefault("known", {}).pop(node, None)
+
+    def open(self, call: Call, node: int, flags: int) -> Opened:
+        self.unlearn(node)
+        return super().open(call, node, flags)
+
+    def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
+        self.unlearn(node)
+        return super().write(call, node, handle, offset, data)
+
+    def setlk(
+        self, call: Call, node: int, owner: int, start: int, end: int, kind: int, pid: int,
+        *, waits: bool, whole: bool,
+    ) -> None:  # fmt: skip
+        if not whole:
+            self.unlearn(node)
+        super().setlk(call, node, owner, start, end, kind, pid, waits=waits, whole=whole)
