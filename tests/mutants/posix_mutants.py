@@ -37,6 +37,7 @@ for _area in (
     "size",
     "stale",
     "tree",
+    "twice",
     "unseen",
     "xattr",
 ):

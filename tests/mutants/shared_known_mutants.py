@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from fuse_locks import Locking
+from fuse_locks_below import LocksBelow
 from fuse_passthrough import Attributes, Entries
 from fuse_protocol import Call, Created, Later, Opened
 from posix_rules import asked_by
@@ -24,6 +25,8 @@ together = partial(enter, table=MUTANTS)
 
 FEW = 100
 """Files whose data are read again."""
+FAR = 1 << 20
+"""Offset from which on data are sent late."""
 SHORT_WAIT = 3.0
 """Seconds after which a wait for a lock is given up."""
 
@@ -259,3 +262,90 @@ class TwoSecondReplacementUnseen(Kept):
     def create(self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int) -> Created:
         self.__dict__.setdefault("files", {}).pop((parent, name), None)
         return super().create(call, parent, name, flags, mode, umask)
+
+
+@apart("two-absent-parent-stays | RFC 7530 10.8 | no name is found in a directory made where none was")
+class TwoAbsentParentStays(LocksBelow):
+    def forget(self, node: int, times: int) -> None:
+        """Keep the node."""
+
+    def lookup(self, call: Call, parent: int, name: bytes) -> int:
+        absent: set[Name] = self.__dict__.setdefault("absent", set())
+        strange: set[int] = self.__dict__.setdefault("strange", set())
+        try:
+            node = super().lookup(call, parent, name)
+        except FileNotFoundError:
+            absent.add((parent, name))
+            raise
+        if (parent, name) in absent and stat.S_ISDIR(os.fstat(self.fd(node)).st_mode):
+            strange.add(node)
+        if parent in strange:
+            raise FileNotFoundError(errno.ENOENT, "lookup")
+        return node
+
+    def mkdir(self, call: Call, parent: int, name: bytes, mode: int, umask: int) -> int:
+        self.__dict__.setdefault("absent", set()).discard((parent, name))
+        return super().mkdir(call, parent, name, mode, umask)
+
+    def rename(self, call: Call, parent: int, old: bytes, where: int, new: bytes, flags: int) -> None:
+        self.__dict__.setdefault("absent", set()).discard((where, new))
+        super().rename(call, parent, old, where, new, flags)
+
+
+@apart(
+    "two-unlock-keeps-far-data | RFC 7530 10.3.2 | of locked data, those above 1 MiB are sent at the close"
+)
+class TwoUnlockKeepsFarData(LocksBelow):
+    def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
+        if offset < FAR or not self.through.get(handle):
+            return super().write(call, node, handle, offset, data)
+        self.__dict__.setdefault("unsent", {}).setdefault(handle, []).append((offset, data))
+        return len(data)
+
+    def send(self, handle: int) -> None:
+        for offset, data in self.__dict__.setdefault("unsent", {}).pop(handle, ()):
+            os.pwrite(handle, data, offset)
+
+    def read(self, call: Call, node: int, handle: int, offset: int, size: int) -> bytes:
+        self.send(handle)
+        return super().read(call, node, handle, offset, size)
+
+    def fsync(self, call: Call, node: int, handle: int, *, data_only: bool) -> None:
+        self.send(handle)
+        super().fsync(call, node, handle, data_only=data_only)
+
+    def flush(self, call: Call, node: int, handle: int, owner: int) -> None:
+        self.send(handle)
+        super().flush(call, node, handle, owner)
+
+
+@apart("two-flock-reads-old | flock(2), RFC 7530 10.3.2 | under flock() an open file has its former data")
+class TwoFlockReadsOld(LocksBelow):
+    def forget(self, node: int, times: int) -> None:
+        """Keep the node."""
+
+    def read(self, call: Call, node: int, handle: int, offset: int, size: int) -> bytes:
+        known = self.__dict__.setdefault("known", {}).setdefault(node, {})
+        if (offset, size) not in known:
+            known[offset, size] = super().read(call, node, handle, offset, size)
+        data: bytes = known[offset, size]
+        return data
+
+    def unlearn(self, node: int) -> None:
+        self.__dict__.setdefault("known", {}).pop(node, None)
+
+    def open(self, call: Call, node: int, flags: int) -> Opened:
+        self.unlearn(node)
+        return super().open(call, node, flags)
+
+    def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
+        self.unlearn(node)
+        return super().write(call, node, handle, offset, data)
+
+    def setlk(
+        self, call: Call, node: int, owner: int, start: int, end: int, kind: int, pid: int,
+        *, waits: bool, whole: bool,
+    ) -> None:  # fmt: skip
+        if not whole:
+            self.unlearn(node)
+        super().setlk(call, node, owner, start, end, kind, pid, waits=waits, whole=whole)

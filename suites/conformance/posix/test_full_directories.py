@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from storagetest.agent.testlib.tmpfiles import open_fd
+from storagetest.agent.testlib.tmpfiles import longest_name, open_fd
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -62,6 +62,16 @@ def test_large_directory_is_listed_at_each_point_of_its_life(client_dir):
     assert_listed(moved, names, "when the emptied directory was filled again")
     os.rename(moved, client_dir / "d")
     assert_listed(client_dir / "d", names, "after it was moved back")
+
+
+@pytest.mark.exclusive
+@pytest.mark.case("PSX-FULL-DIRECTORY-LONG-NAMES", kills=("long-name-at-buffer-end-lost",))
+def test_many_entries_with_long_names_are_listed(client_dir):
+    """Each entry is returned once, if a reply has room for few: 200 names of {NAME_MAX} bytes."""
+    longest = min(255, longest_name(client_dir))
+    (client_dir / "d").mkdir()
+    names = fill(client_dir / "d", "n" * (longest - len("-0000")), 200)
+    assert_listed(client_dir / "d", names, f"of {longest} bytes each")
 
 
 @pytest.mark.exclusive

@@ -49,6 +49,12 @@ def is_locked(descriptor: int, kind: str) -> bool:
     return call_in_subprocess(attempt)
 
 
+def is_locked_at(path, kind: str) -> bool:
+    """Whether another process is refused this lock of a file that is opened for it."""
+    with open_fd(path) as descriptor:
+        return is_locked(descriptor, kind)
+
+
 def each_kind(name: str, section: str, **kills: tuple[str, ...]):
     """Run a case for locks of fcntl(), of open file descriptions, and of flock()."""
     sections = {"record": "POSIX.1-2024 fcntl(): F_SETLK", "ofd": "fcntl(2): OFD locks", "flock": "flock(2)"}
@@ -160,3 +166,27 @@ def test_close_of_another_name_releases_the_locks(client_dir):
             assert is_locked(descriptor, "record")
             os.close(os.open(second, os.O_RDONLY))
             assert not is_locked(descriptor, "record"), f"{second.name} was closed, {first.name} is open"
+
+
+@pytest.mark.case(
+    "PSX-LOCK-CLOSE-OTHER",
+    section="POSIX.1-2024 close(), fcntl(): DESCRIPTION",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-LOCK-CLOSE"),
+    kills=("close-unlocks-other-file",),
+)
+def test_close_and_unlock_of_one_file_keep_the_locks_of_another(client_dir):
+    """A close removes the locks of the process on that file, and F_UNLCK those of its file."""
+    paths = [make_file(client_dir / name, bytes(10)) for name in "abc"]
+    with open_fd(paths[0]) as kept:
+        lock(kept, "record")
+        with open_fd(paths[1]) as closed:
+            lock(closed, "record")
+        assert not is_locked_at(paths[1], "record"), "the file was closed"
+        assert is_locked(kept, "record"), "another file of the process was closed"
+        with open_fd(paths[2]) as freed:
+            lock(freed, "record")
+            fcntl.fcntl(freed, fcntl.F_SETLK, _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0))
+            assert not is_locked(freed, "record"), "the file was unlocked"
+            assert is_locked(kept, "record"), "another file of the process was unlocked"
+            os.unlink(paths[2])
+        assert is_locked(kept, "record"), "another file of the process was removed"

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import struct
+from contextlib import contextmanager
 
 import pytest
 
@@ -22,21 +23,45 @@ _FLOCK = struct.Struct("hhqqi4x")
 """struct flock of 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid (fcntl(2))."""
 
 
-def lock(descriptor: int, kind: int, start: int, *, waits: bool = False) -> None:
-    """Lock 10 bytes from ``start`` on."""
+def lock(descriptor: int, kind: int, start: int, length: int = 10, *, waits: bool = False) -> None:
+    """Lock ``length`` bytes from ``start`` on."""
     command = fcntl.F_SETLKW if waits else fcntl.F_SETLK
-    fcntl.fcntl(descriptor, command, _FLOCK.pack(kind, os.SEEK_SET, start, 10, 0))
+    fcntl.fcntl(descriptor, command, _FLOCK.pack(kind, os.SEEK_SET, start, length, 0))
 
 
-def waiter(path, kind: int, start: int) -> SubprocessCall:
+def waiter(path, kind: int, start: int, length: int = 10) -> SubprocessCall:
     """Start a process that waits for a lock, and ends when it has it."""
 
     def wait() -> str:
         with open_fd(path) as descriptor:
-            lock(descriptor, kind, start, waits=True)
+            lock(descriptor, kind, start, length, waits=True)
         return "granted"
 
     return SubprocessCall(wait, [])
+
+
+@contextmanager
+def held_by_another(path, kind: int, start: int):
+    """Let another process hold a lock in the block."""
+    is_held, held = os.pipe()
+    is_over, over = os.pipe()
+
+    def hold() -> None:
+        with open_fd(path) as descriptor:
+            lock(descriptor, kind, start)
+            os.write(held, b"1")
+            os.read(is_over, 1)
+
+    other = SubprocessCall(hold, [])
+    os.close(held)
+    os.read(is_held, 1)
+    try:
+        yield
+    finally:
+        os.write(over, b"1")
+        for pipe in (is_held, is_over, over):
+            os.close(pipe)
+        other.result()
 
 
 @pytest.mark.case(
@@ -85,3 +110,41 @@ def test_waiter_of_a_free_range_passes_one_that_must_wait(client_dir):
         assert not first.ended(within=0)
         lock(holder, FREE, 0)
         assert first.result(within=12) == "granted"
+
+
+@pytest.mark.case(
+    "PSX-LOCK-QUEUE-TWO", section="POSIX.1-2024 fcntl(): F_SETLKW", kills=("lock-waits-for-one",)
+)
+def test_waiter_is_granted_its_lock_when_the_last_conflicting_one_is_gone(client_dir):
+    """F_SETLKW waits until the request can be satisfied: two processes are in the way, in either order."""
+    path = make_file(client_dir / "f", bytes(100))
+    with open_fd(path) as holder:
+        for is_first in (True, False):
+            if is_first:
+                lock(holder, READ, 0)
+            with held_by_another(path, READ, 20):
+                if not is_first:
+                    lock(holder, READ, 0)
+                writer = waiter(path, WRITE, 0, 30)
+                assert not writer.ended(within=0.3)
+                lock(holder, FREE, 0)
+                assert not writer.ended(within=0.3), "granted, and another process has a lock in its range"
+            assert writer.result(within=12) == "granted"
+
+
+@pytest.mark.case(
+    "PSX-LOCK-QUEUE-KILLED", section="POSIX.1-2024 fcntl(): F_SETLKW", kills=("lock-granted-to-killed",)
+)
+def test_process_that_was_killed_while_it_waited_gets_no_lock(client_dir):
+    """The locks of a process end with it: one that it waited for is free for the next."""
+    path = make_file(client_dir / "f", bytes(100))
+    with open_fd(path) as holder:
+        lock(holder, WRITE, 0)
+        writer = waiter(path, WRITE, 0)
+        assert not writer.ended(within=0.3)
+        writer.kill()
+        lock(holder, FREE, 0)
+        writer = waiter(path, WRITE, 0)
+        granted = writer.ended(within=12)
+        writer.kill()
+    assert granted, "the lock is not free after its holder and a process that waited for it are gone"

@@ -274,6 +274,45 @@ def test_copy_ends_with_its_source(client_dir):
 
 
 @pytest.mark.case(
+    "PSX-RANGE-PIECES", section="POSIX.1-2024 pwrite(), read(): DESCRIPTION", kills=("piece-300-lost",)
+)
+def test_many_pieces_and_the_gaps_between_them_are_kept(client_dir):
+    """A file of 320 separate pieces has each where it was written, also after some gaps were filled."""
+    count, size = 320, 4096
+    data = pattern_bytes(2 * count * size)
+    wanted = bytearray(len(data))
+
+    def write(at):
+        assert os.pwrite(descriptor, data[at : at + size], at) == size
+        wanted[at : at + size] = data[at : at + size]
+
+    with open_fd(client_dir / "f", os.O_CREAT | os.O_RDWR) as descriptor:
+        for number in range(count):
+            write((2 * number + 1) * size)
+        os.fsync(descriptor)
+        assert_contents(client_dir / "f", bytes(wanted), f"writes of {count} pieces with gaps between them")
+        for number in range(count - 1, 0, -20):
+            write(2 * number * size)
+    assert_contents(client_dir / "f", bytes(wanted), "writes into some of the gaps, from the last on")
+
+
+@pytest.mark.case(
+    "PSX-RANGE-BACKWARDS", section="POSIX.1-2024 pwrite(): DESCRIPTION", kills=("write-before-clobbers",)
+)
+def test_file_is_written_from_its_end_to_its_beginning(client_dir):
+    """Each write changes its bytes alone: none of the write that begins where it ends."""
+    for size in (100, 1000, 4096, 10_000):
+        path = client_dir / str(size)
+        data = pattern_bytes(5 * size)
+        with open_fd(path, os.O_CREAT | os.O_RDWR) as descriptor:
+            for start in reversed(range(0, len(data), size)):
+                part = data[start : start + size]
+                assert os.pwrite(descriptor, part, start) == len(part)
+                os.fdatasync(descriptor)
+        assert_contents(path, data, f"writes of {size} bytes from the end to the beginning")
+
+
+@pytest.mark.case(
     "PSX-MMAP-HELD",
     section="POSIX.1-2024 mmap(), msync(): DESCRIPTION",
     builds_on=("PSX-DATA-NEW-FILE", "PSX-MMAP-READ"),

@@ -147,6 +147,28 @@ def test_each_file_that_takes_a_name_is_read(a, b, crossed_wire, eventually):
         eventually(lambda: a.read_file("f") == data, f"the data of file {number}")  # noqa: B023
 
 
+@pytest.mark.slow
+@pytest.mark.case("SHR-KNOWN-10", kills=("two-absent-parent-stays",))
+def test_files_of_a_directory_that_was_absent_are_found(a, b, crossed_wire, eventually):
+    """The client uses the directory that the other makes at an absent name, each time that it is made."""
+    for turn in ("first", "second"):
+        with crossed_wire(a, "query"):
+            eventually(lambda: not a.exists("d/f"), f"that the directory is absent, the {turn} time")
+        with crossed_wire(b, "change"):
+            b.mkdir("d")
+            b.write_file("d/f", turn.encode())
+        with crossed_wire(a, "query"):
+            eventually(lambda: a.can_open("d/f"), f"a file of the {turn} directory")
+        assert a.read_file("d/f") == turn.encode()
+        with crossed_wire(a, "change"):
+            a.write_file("d/of-a", b"made by a")
+        with crossed_wire(b, "query"):
+            eventually(lambda: sorted(b.listdir("d")) == ["f", "of-a"], f"both files of the {turn} directory")
+        for name in ("d/f", "d/of-a"):
+            b.unlink(name)
+        b.rmdir("d")
+
+
 @pytest.mark.case(
     "SHR-KNOWN-06", section="RFC 7530 10.3.1; nfs(5)", kills=("open-finds-old-data", "two-stale-past-100")
 )

@@ -284,6 +284,27 @@ def test_lock_makes_the_last_holders_data_visible(a, b, fds, crossed_wire):
         b.lock(fds[1], F_UNLCK, 0, 100)
 
 
+@pytest.mark.case("SHR-LOCK-50", section="RFC 7530 10.3.2", kills=("two-unlock-keeps-far-data",))
+def test_lock_makes_data_in_all_parts_of_the_file_visible(a, b, fds, crossed_wire):
+    """Data are flushed before the unlock and read after the lock, beyond 1 MiB, too: in both directions."""
+    offsets = (0, 70_000, (1 << 20) + 5, 5 << 20)
+    sides = [(a, fds[0]), (b, fds[1])]
+    for turn in range(4):
+        (writer, target), (reader, source) = sides
+        with crossed_wire(writer, "lock"):
+            writer.lock(target, F_WRLCK)
+        for offset in offsets:
+            writer.pwrite(target, b"turn %d" % turn, offset)
+        writer.lock(target, F_UNLCK)
+        with crossed_wire(reader, "lock"):
+            reader.lock(source, F_RDLCK)
+        found = {offset: reader.pread(source, 6, offset) for offset in offsets}
+        reader.lock(source, F_UNLCK)
+        old = [offset for offset, data in found.items() if data != b"turn %d" % turn]
+        assert not old, f"turn {turn}: the data that were written under the last lock are not at {old}"
+        sides.reverse()
+
+
 @pytest.mark.case("SHR-LOCK-24", section="RFC 7530 10.3.2", kills=("read-stale",))
 def test_counter_under_a_lock_loses_no_increment(a, b, fds, crossed_wire):
     a.pwrite(fds[0], b"%04d" % 0)

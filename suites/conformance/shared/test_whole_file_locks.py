@@ -89,3 +89,23 @@ def test_close_of_a_duplicate_keeps_the_lock(a, b, fds, crossed_wire):
     a.close(fds[0])
     with crossed_wire(b, "lock"):
         assert b.try_flock(fds[1], LOCK_EX)
+
+
+@pytest.mark.case(
+    "SHR-FLOCK-09", section="flock(2), NOTES on NFS; RFC 7530 10.3.2", kills=("two-flock-reads-old",)
+)
+def test_lock_makes_the_data_of_the_last_holder_visible(a, b, fds, crossed_wire):
+    """Data are flushed before LOCK_UN and read after the next lock, by a file that stays open: in turns."""
+    sides = [(a, fds[0]), (b, fds[1])]
+    assert b.pread(fds[1], 6) == a.pread(fds[0], 6) == bytes(6)
+    for turn in range(4):
+        (writer, target), (reader, source) = sides
+        with crossed_wire(writer, "lock"):
+            writer.flock(target, LOCK_EX)
+        writer.pwrite(target, b"turn %d" % turn)
+        writer.flock(target, LOCK_UN)
+        with crossed_wire(reader, "lock"):
+            reader.flock(source, LOCK_SH)
+        assert reader.pread(source, 6) == b"turn %d" % turn
+        reader.flock(source, LOCK_UN)
+        sides.reverse()
