@@ -107,9 +107,13 @@ def test_no_r2t_asks_for_data_beyond_the_expected_length(connections, scratch):
 @pytest.mark.case("ISC-R2T-07", section="RFC 7143 11.3.4", kills=("r2t-unneeded",))
 def test_a_write_that_is_all_immediate_needs_no_r2t(connections, scratch):
     session = connections.prepared(scratch)
-    done = session.command(write_cdb(scratch, 2), data=scratch.pattern(2, seed=3))
+    taken = session.parameters
+    blocks = min(2, taken.max_send // scratch.block_size, taken.first_burst // scratch.block_size)
+    if not taken.immediate_data or not blocks:
+        pytest.skip(f"no block is immediate: {taken.immediate_data}, PDUs of {taken.max_send} bytes")
+    done = session.command(write_cdb(scratch, blocks), data=scratch.pattern(blocks, seed=3))
     assert (done.status, done.r2ts) == (0, ())
-    assert scratch.read_back(session, 2) == scratch.pattern(2, seed=3)
+    assert scratch.read_back(session, blocks) == scratch.pattern(blocks, seed=3)
 
 
 @pytest.mark.case("ISC-R2T-08", section="RFC 7143 11.3.4, 13.19", kills=("r2t-after-unsolicited",))

@@ -41,23 +41,36 @@ def end(
 ) -> tuple[str, list[Pdu]]:
     """Send a task management request, then the data asked for before; return the result and what else came.
 
-    The R2T that an initiator has before the function completes it must answer (RFC 7143 4.2.3.3). The data
-    follow when the target has had the time to carry out the function, so that their order is always the same.
+    An initiator answers each R2T of the task until the function completes (RFC 7143 4.2.3.3). The data follow
+    when the target has had the time to carry out the function, so that their order is always the same.
     """
     sent = session.send(request)
     early = session.probe_alive().pdus
     answered = [pdu for pdu in early if isinstance(pdu, TaskResponse) and pdu.itt == sent.itt]
-    end_at = r2t.buffer_offset + r2t.desired_length
-    session.send_data(command, bytes(end_at), start=r2t.buffer_offset, end=end_at, ttt=r2t.ttt)
     others = [pdu for pdu in early if pdu not in answered]
+    for asked in (r2t, *(pdu for pdu in others if is_r2t(pdu, command))):
+        send_zeroes(session, command, asked)
     for pdu in session.responses("the Task Management Response") if not answered else ():
         assert pdu is not None, "closed without a Task Management Response"
         if isinstance(pdu, TaskResponse) and pdu.itt == sent.itt:
             answered.append(pdu)
             break
         others.append(pdu)
+        if is_r2t(pdu, command):
+            send_zeroes(session, command, pdu)
     session.validator.forget(command.itt)
     return result(answered[0]), others
+
+
+def is_r2t(pdu: Pdu, command: ScsiCommand) -> bool:
+    """Return whether ``pdu`` asks for data of ``command``."""
+    return isinstance(pdu, ReadyToTransfer) and pdu.itt == command.itt
+
+
+def send_zeroes(session: Initiator, command: ScsiCommand, r2t: ReadyToTransfer) -> None:
+    """Send the data that an R2T asks for."""
+    end_at = r2t.buffer_offset + r2t.desired_length
+    session.send_data(command, bytes(end_at), start=r2t.buffer_offset, end=end_at, ttt=r2t.ttt)
 
 
 def assert_response_comes(session: Initiator, command: ScsiCommand, came: list[Pdu]) -> None:

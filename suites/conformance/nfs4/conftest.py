@@ -45,7 +45,6 @@ from storagetest.wire.nfs4.operations import (
     putfh,
     setattr_,
     unchecked,
-    write,
 )
 from storagetest.wire.nfs4.state import StateOwner
 from storagetest.wire.nfs4.types import (
@@ -210,9 +209,7 @@ class Arranged:
     def file(self, name: bytes = b"file", data: bytes = b"", *, mode: int = 0o644) -> bytes:
         """Make a file with ``data``, and return its handle."""
         file = StateOwner(self.nfs).open(self.handle, name, how=unchecked({FATTR4_MODE: mode}))
-        for at in range(0, len(data), 65536):
-            piece = data[at : at + 65536]
-            assert ok(file.on(write(file.stateid, at, piece)))["WRITE"].count == len(piece)
+        file.write_all(0, data)
         file.close()
         return file.handle
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import pytest
 
+from storagetest.suites.conformance.smb2.handles import with_credits
 from storagetest.wire.smb2 import contexts as c
 from storagetest.wire.smb2.codes import (
     Access,
@@ -387,8 +388,7 @@ def test_a_read_over_the_largest_size_is_an_invalid_parameter(tree, written):
     largest = tree.session.connection.settled.message["max_read"]
     charge = {"credit_charge": 1 + largest // 65536}
     file = tree.open(written())
-    while tree.session.connection.granted < charge["credit_charge"]:
-        expect(tree.call(request(SmbCommand.ECHO), over={"credits": 512}))
+    with_credits(tree, charge["credit_charge"])
     expect(file.read(largest + 1, over=charge), SmbStatus.INVALID_PARAMETER)
 
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import pytest
 
+from storagetest.suites.conformance.smb2.handles import with_credits
 from storagetest.suites.conformance.smb2.support import WRITE, case, chunks, resume_key
 from storagetest.wire.smb2 import contexts as c
 from storagetest.wire.smb2.client import create_request, ioctl_request
@@ -184,6 +185,7 @@ RELATED = pytest.mark.case(section="MS-SMB2 3.3.5.2.7.2")
 @RELATED
 @pytest.mark.case("SMB-COMP-NO-FILE", kills=("accepts-close",))
 def test_a_related_request_without_a_file_before_it_is_refused(tree):
+    with_credits(tree, 2)
     ids = tree.send(ECHO, request(SmbCommand.CLOSE, file_id=NO_FILE), related=True)
     expect(tree.receive(ids[0]))
     # INVALID_PARAMETER or INVALID_HANDLE, by whether an ECHO counts as of a tree
@@ -193,6 +195,7 @@ def test_a_related_request_without_a_file_before_it_is_refused(tree):
 @RELATED
 @pytest.mark.case("SMB-COMP-ORDER", kills=("read-data-changed",))
 def test_related_requests_are_executed_in_their_order(tree, path):
+    with_credits(tree, 3)
     ids = tree.send(
         create_request(path),
         request(SmbCommand.WRITE, b"abc", file_id=NO_FILE),

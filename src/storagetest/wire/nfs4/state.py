@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, field
 
 from storagetest.wire.nfs4.client import Done, Nfs4Client, ok
-from storagetest.wire.nfs4.operations import GETFH, NO_CREATE, close, op, putfh
+from storagetest.wire.nfs4.operations import GETFH, NO_CREATE, close, op, putfh, write
 from storagetest.wire.nfs4.types import (
     OPEN4_RESULT_CONFIRM,
     OPEN4_SHARE_ACCESS_BOTH,
@@ -38,6 +38,11 @@ from storagetest.wire.nfs4.types import (
 
 WHOLE = 0xFFFF_FFFF_FFFF_FFFF
 """The length of a lock up to the end of the file (RFC 8881 18.10.3)."""
+
+PIECE = 65536
+"""Largest WRITE of :meth:`OpenFile.write_all`, in bytes (chosen)."""
+_AROUND = 1024
+"""Bytes for what is around the data in a request (chosen)."""
 
 _UNCHANGED = {
     nfsstat4.NFS4ERR_STALE_CLIENTID,
@@ -147,6 +152,19 @@ class OpenFile:
     def on(self, *ops: nfs_argop4) -> Done:
         """Execute operations on the file."""
         return self.client.compound(putfh(self.handle), *ops)
+
+    def write_all(self, offset: int, data: bytes) -> None:
+        """Write all of ``data``: a server may write fewer bytes than asked (RFC 8881 18.32.3).
+
+        Raises AssertionError if a WRITE fails, writes nothing, or counts more bytes than it got.
+        """
+        session, at = self.client.session, 0
+        most = PIECE if session is None else min(PIECE, max(512, session.fore.ca_maxrequestsize - _AROUND))
+        while at < len(data):
+            piece = data[at : at + most]
+            count = ok(self.on(write(self.stateid, offset + at, piece)))["WRITE"].count
+            assert 0 < count <= len(piece), f"a WRITE of {len(piece)} bytes wrote {count}"
+            at += count
 
     def _owned(self, operation: nfs_argop4) -> Done:
         done = self.client.compound(putfh(self.handle), operation, retry=False)
