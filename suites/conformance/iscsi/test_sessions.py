@@ -8,6 +8,7 @@ import pytest
 
 from storagetest.errors import DeadlineExceeded, RemoteProtocolError
 from storagetest.polling import wait_until
+from storagetest.suites.conformance.iscsi.windows import with_room
 from storagetest.wire.iscsi.codes import TaskFunction, TaskResult
 from storagetest.wire.iscsi.initiator import Initiator
 from storagetest.wire.iscsi.pdu import ReadyToTransfer, ScsiCommand, ScsiResponse
@@ -78,9 +79,7 @@ def test_unsolicited_data_of_two_writes_at_once_are_both_written(connections, sc
     )
     if session.parameters.initial_r2t:
         pytest.skip("InitialR2T=Yes")
-    session.ping()
-    if (session.numbers.max_cmd_sn - session.numbers.cmd_sn) % 2**32 < 1:
-        pytest.skip("the command window has room for one command")
+    with_room(session, 2)
     size, data = scratch.block_size, [scratch.pattern(8, seed=seed) for seed in (501, 502)]
     end = min(8 * size, session.parameters.first_burst)
     blocks = [c.cdb(c.WRITE_16, lba=scratch.lba + at, blocks=8) for at in (0, 8)]

@@ -67,10 +67,15 @@ def is_r2t(pdu: Pdu, command: ScsiCommand) -> bool:
     return isinstance(pdu, ReadyToTransfer) and pdu.itt == command.itt
 
 
-def send_zeroes(session: Initiator, command: ScsiCommand, r2t: ReadyToTransfer) -> None:
-    """Send the data that an R2T asks for."""
+def send_asked(session: Initiator, command: ScsiCommand, data: bytes, r2t: ReadyToTransfer) -> None:
+    """Send the part of ``data`` that an R2T asks for."""
     end_at = r2t.buffer_offset + r2t.desired_length
-    session.send_data(command, bytes(end_at), start=r2t.buffer_offset, end=end_at, ttt=r2t.ttt)
+    session.send_data(command, data, start=r2t.buffer_offset, end=end_at, ttt=r2t.ttt)
+
+
+def send_zeroes(session: Initiator, command: ScsiCommand, r2t: ReadyToTransfer) -> None:
+    """Send zeroes for an R2T."""
+    send_asked(session, command, bytes(r2t.buffer_offset + r2t.desired_length), r2t)
 
 
 def assert_response_comes(session: Initiator, command: ScsiCommand, came: list[Pdu]) -> None:
@@ -322,7 +327,7 @@ def test_i_t_nexus_reset_at_protocol_level_two_spares_the_tasks_of_others(connec
         allowed = (TaskResult.COMPLETE, TaskResult.AUTHORIZATION_FAILED, *UNSUPPORTED)
         assert answer.response in allowed, result(answer)
     data = scratch.pattern(4, seed=27)
-    session.send_data(command, data, start=r2t.buffer_offset, end=len(data), ttt=r2t.ttt)
+    send_asked(session, command, data, r2t)
     assert session.finish(command, data).status == 0, "a write of another initiator was ended"
 
 
@@ -351,7 +356,7 @@ def test_abort_task_set_leaves_the_tasks_of_another_initiator(connections, scrat
     if answer.response in UNSUPPORTED:
         pytest.skip("ABORT TASK SET is not supported")
     data = scratch.pattern(4, seed=21)
-    session.send_data(command, data, start=r2t.buffer_offset, end=len(data), ttt=r2t.ttt)
+    send_asked(session, command, data, r2t)
     assert session.finish(command, data).status == 0
 
 

@@ -22,9 +22,7 @@ COUNT = 60
 def names(here):
     """Make directories in the case's directory, and return their names."""
     made = [b"entry-%03d" % number for number in range(COUNT)]
-    for start in range(0, COUNT, 10):
-        calls = [op for name in made[start : start + 10] for op in (putfh(here.handle), create(name))]
-        ok(here.nfs.compound(*calls))
+    here.directories(made)
     return made
 
 

@@ -15,12 +15,10 @@ from storagetest.wire.smb2.codes import (
     Disposition,
     Lock,
     Options,
-    SmbCommand,
     SmbShare,
     SmbStatus,
 )
 from storagetest.wire.smb2.harness import expect
-from storagetest.wire.smb2.message import request
 from storagetest.wire.tcp import PeerClosed
 
 pytestmark = [pytest.mark.needs("smb-wire"), pytest.mark.case(section="MS-SMB2 3.3.5.9", level="MUST")]

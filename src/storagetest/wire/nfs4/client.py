@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from storagetest.errors import LocalProtocolError
 from storagetest.wire.nfs4.operations import op
 from storagetest.wire.nfs4.types import (
     COMPOUND4args,
@@ -162,6 +163,13 @@ class Session:
         self.next[slot] = self.next.get(slot, 1) % 0xFFFFFFFF + 1
 
 
+class TooManyOperations(LocalProtocolError):
+    """A COMPOUND has more operations than the session accepts (ca_maxoperations, RFC 8881 18.36.3)."""
+
+    def __init__(self, count: int, most: int) -> None:
+        super().__init__(f"a COMPOUND of {count} operations, and the session accepts {most}")
+
+
 class Nfs4Client:
     """COMPOUNDs of ``minor`` on ``rpc``. ``owner`` identifies the client; each instance has its own."""
 
@@ -214,6 +222,8 @@ class Nfs4Client:
     def _once(self, ops: tuple[nfs_argop4, ...], tag: bytes, slot: int, cache: bool) -> Done:
         if self.session is None:
             return self.raw(*ops, tag=tag)
+        if len(ops) >= self.session.fore.ca_maxoperations:
+            raise TooManyOperations(len(ops) + 1, self.session.fore.ca_maxoperations)
         self._complete_reclaims(ops)
         sequence = self.session.sequence(slot, cache=cache)
         done = self.raw(op("SEQUENCE", sequence), *ops, tag=tag)
