@@ -11,7 +11,7 @@ import pytest
 
 from storagetest.agent.testlib import CannotRun, run_as_user, skip
 from storagetest.agent.testlib.libc import RENAME_EXCHANGE, renameat2
-from storagetest.agent.testlib.tmpfiles import hard_link, make_file, open_fd
+from storagetest.agent.testlib.tmpfiles import fifo, hard_link, make_file, open_fd, symbolic_link
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -152,7 +152,7 @@ def test_size_of_a_link_counts_bytes(client_dir):
     contents = ["x", "é", "naïve/文件", "𝄞" * 15, "a" * 59, "a" * 60, "文" * 80, "../" * 80, "b" * 1000]
     for number, content in enumerate(contents):
         path = client_dir / str(number)
-        os.symlink(content, path)
+        symbolic_link(content, path)
         for text in ("symlink()", "rename()"):
             size, found = os.lstat(path).st_size, os.readlink(path)
             assert found == content, f"the contents of a link after {text}"
@@ -250,8 +250,8 @@ def test_sticky_directory_restricts_removal_only(client_dir):
     with run_as_user(USER, USER):
         make_file(shared / "made", b"made")
         os.mkdir(shared / "directory")
-        os.symlink("made", shared / "symlink")
-        os.mkfifo(shared / "fifo")
+        symbolic_link("made", shared / "symlink")
+        fifo(shared / "fifo")
         hard_link(own / "probe", own / "linked")  # the case is skipped if there are no links at all
         os.link(shared / "made", shared / "link")
         os.link(client_dir / "free", shared / "linked")

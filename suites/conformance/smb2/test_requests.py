@@ -154,6 +154,7 @@ def test_an_asynchronous_response_has_the_id_of_its_interim_response(tree, other
     name = written()
     holder, first, second = tree.open(name), other.open(name), other.open(name)
     expect(holder.lock((0, 5, Lock.EXCLUSIVE | Lock.FAIL_IMMEDIATELY)))
+    with_credits(other, 2)
     ids = [other.send(each.lock_request((0, 5, Lock.SHARED)))[0] for each in (first, second)]
     interim = [other.session.connection.receive_interim(mid) for mid in ids]
     if None in interim:
@@ -212,6 +213,7 @@ def test_an_unrelated_request_is_executed_after_one_that_failed(tree, path):
     """Each request of a compound is executed as if it came alone."""
     file = tree.open(path)
     expect(file.write(b"0123456789"))
+    with_credits(tree, 3)
     failed, *others = tree.send(
         request(SmbCommand.CLOSE, file_id=b"\x77" * 16),
         request(SmbCommand.READ, length=3, offset=2, file_id=file.file_id, padding=80),
