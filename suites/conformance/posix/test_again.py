@@ -15,6 +15,7 @@ import pytest
 
 from storagetest.agent.testlib import assert_errno, call_in_subprocess, skip
 from storagetest.agent.testlib.tmpfiles import (
+    fifo,
     hard_link,
     make_file,
     open_fd,
@@ -183,7 +184,7 @@ def test_name_can_be_of_one_kind_after_the_other(client_dir):
         (make_file, stat.S_ISREG, os.unlink),
         (os.mkdir, stat.S_ISDIR, os.rmdir),
         (lambda path: symbolic_link("y", path), stat.S_ISLNK, os.unlink),
-        (os.mkfifo, stat.S_ISFIFO, os.unlink),
+        (fifo, stat.S_ISFIFO, os.unlink),
     )
     for make, is_kind, remove in (*kinds, *reversed(kinds)):
         make(path)

@@ -9,7 +9,14 @@ import stat
 import pytest
 
 from storagetest.agent.testlib import assert_errno, record_observation, run_as_user
-from storagetest.agent.testlib.tmpfiles import fifo, hard_link, make_file, symbolic_link, wait_clock_tick
+from storagetest.agent.testlib.tmpfiles import (
+    fifo,
+    hard_link,
+    make_file,
+    node,
+    symbolic_link,
+    wait_clock_tick,
+)
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -91,7 +98,7 @@ def test_mode_is_limited_by_the_umask(client_dir, call):
     os.umask(0o026)
     make = {
         "mkdir": os.mkdir,
-        "mkfifo": os.mkfifo,
+        "mkfifo": fifo,
         "mknod": lambda path, mode: os.mknod(path, stat.S_IFREG | mode),
     }
     make[call](client_dir / "new", 0o757)
@@ -263,7 +270,7 @@ def test_device_nodes_require_privilege(client_dir):
 def test_device_node_has_its_type_and_numbers(client_dir):
     """The file type is S_IFCHR or S_IFBLK, and st_rdev is the device of the call."""
     for kind, numbers in ((stat.S_IFCHR, (1, 3)), (stat.S_IFBLK, (259, 65537))):
-        os.mknod(client_dir / "node", kind | 0o600, os.makedev(*numbers))
+        node(client_dir / "node", kind | 0o600, os.makedev(*numbers))
         made = os.lstat(client_dir / "node")
         assert stat.S_IFMT(made.st_mode) == kind
         assert (os.major(made.st_rdev), os.minor(made.st_rdev)) == numbers

@@ -11,7 +11,7 @@ import pytest
 
 from storagetest.agent.testlib import CannotRun, run_as_user, skip
 from storagetest.agent.testlib.libc import RENAME_EXCHANGE, renameat2
-from storagetest.agent.testlib.tmpfiles import fifo, hard_link, make_file, open_fd, symbolic_link
+from storagetest.agent.testlib.tmpfiles import bind_socket, fifo, hard_link, make_file, open_fd, symbolic_link
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -167,7 +167,7 @@ def _bind(path, mode):  # noqa: ARG001  # bind() has no mode argument
     with socket.socket(socket.AF_UNIX) as one:
         directory = os.open(path.parent, os.O_PATH)
         try:
-            one.bind(f"/proc/self/fd/{directory}/{path.name}")
+            bind_socket(one, f"/proc/self/fd/{directory}/{path.name}")
         finally:
             os.close(directory)
 
@@ -176,7 +176,7 @@ def _open(path, mode):
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode))
 
 
-MAKERS = {"OPEN": _open, "MKDIR": os.mkdir, "MKFIFO": os.mkfifo, "MKNOD": os.mknod, "SOCKET": _bind}
+MAKERS = {"OPEN": _open, "MKDIR": os.mkdir, "MKFIFO": fifo, "MKNOD": os.mknod, "SOCKET": _bind}
 
 
 @pytest.mark.parametrize(

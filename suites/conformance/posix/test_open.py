@@ -12,7 +12,14 @@ from pathlib import Path
 import pytest
 
 from storagetest.agent.testlib import assert_errno, call_in_subprocess, record_observation, run_as_user, skip
-from storagetest.agent.testlib.tmpfiles import fifo, make_file, open_fd, symbolic_link, wait_clock_tick
+from storagetest.agent.testlib.tmpfiles import (
+    bind_socket,
+    fifo,
+    make_file,
+    open_fd,
+    symbolic_link,
+    wait_clock_tick,
+)
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -281,7 +288,7 @@ def test_a_socket_cannot_be_opened(client_dir):
     """[EOPNOTSUPP] The path names a socket; Linux returns ENXIO (open(2))."""
     os.chdir(client_dir)
     with socket.socket(socket.AF_UNIX) as server:
-        server.bind("s")
+        bind_socket(server, "s")
     assert_errno((errno.EOPNOTSUPP, errno.ENXIO), os.open, client_dir / "s", os.O_RDWR)
 
 

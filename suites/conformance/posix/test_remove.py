@@ -10,7 +10,15 @@ from contextlib import ExitStack
 import pytest
 
 from storagetest.agent.testlib import assert_errno, record_observation, run_as_user
-from storagetest.agent.testlib.tmpfiles import hard_link, make_file, open_fd, symbolic_link, wait_clock_tick
+from storagetest.agent.testlib.tmpfiles import (
+    fifo,
+    hard_link,
+    make_file,
+    node,
+    open_fd,
+    symbolic_link,
+    wait_clock_tick,
+)
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -31,9 +39,9 @@ def make_symlink(path):
 
 MAKERS = {
     "FILE": make_file,
-    "FIFO": os.mkfifo,
+    "FIFO": fifo,
     "SYMLINK": make_symlink,
-    "NODE": lambda path: os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 3)),
+    "NODE": lambda path: node(path, stat.S_IFCHR | 0o600, os.makedev(1, 3)),
 }
 
 
@@ -180,7 +188,7 @@ def test_unlink_of_a_file_of_each_kind_updates_the_directory(client_dir):
     for kind, make in (
         ("file", make_file),
         ("symbolic link", lambda path: symbolic_link("absent", path)),
-        ("FIFO", os.mkfifo),
+        ("FIFO", fifo),
         ("second link", lambda path: os.link(client_dir / "f", path)),
     ):
         try:
@@ -295,7 +303,7 @@ def test_rmdir_removes_an_empty_directory(client_dir):
     assert os.listdir(client_dir) == []
 
 
-CONTENTS = {"FILE": make_file, "DIRECTORY": os.mkdir, "DANGLING-LINK": make_symlink, "FIFO": os.mkfifo}
+CONTENTS = {"FILE": make_file, "DIRECTORY": os.mkdir, "DANGLING-LINK": make_symlink, "FIFO": fifo}
 
 
 @pytest.mark.parametrize(

@@ -8,15 +8,21 @@ import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from storagetest.agent.fsutil import open_fd
 from storagetest.agent.testlib.outcomes import skip
 
+if TYPE_CHECKING:
+    from socket import socket
+
 __all__ = [
+    "bind_socket",
     "fifo",
     "hard_link",
     "longest_name",
     "make_file",
+    "node",
     "open_fd",
     "pattern_bytes",
     "read_at",
@@ -116,6 +122,26 @@ def fifo(path: str | Path, mode: int = 0o666, *, dir_fd: int | None = None) -> N
     except OSError as error:
         if _refuses_each(os.mkfifo, error, path, dir_fd):
             skip(f"the file system has no FIFOs: {os.strerror(error.errno or 0)} (mknod(2))")
+        raise
+
+
+def node(path: str | Path, mode: int, device: int = 0) -> None:
+    """Make a node as os.mknod does; skip the case if the file system has no such nodes (mknod(2): EPERM)."""
+    try:
+        os.mknod(path, mode, device)
+    except OSError as error:
+        if _refuses_each(lambda probe: os.mknod(probe, mode, device), error, path, None):
+            skip(f"the file system has no such nodes: {os.strerror(error.errno or 0)} (mknod(2))")
+        raise
+
+
+def bind_socket(one: socket, name: str) -> None:
+    """Bind a socket of the domain AF_UNIX; skip the case if the file system has none (mknod(2): EPERM)."""
+    try:
+        one.bind(name)
+    except OSError as error:
+        if error.errno in (errno.EPERM, *_NO_LINKS):
+            skip(f"the file system has no sockets: {os.strerror(error.errno)} (mknod(2))")
         raise
 
 
