@@ -58,7 +58,6 @@ from storagetest.wire.scsi.sense import fixed_sense
 IQN = "iqn.2024-01.org.example:sound"
 NAA = bytes.fromhex("6001405500000000a000000000000001")
 BLOCKS = 4096
-WINDOW = 32
 RESET = 0x2903
 """BUS DEVICE RESET FUNCTION OCCURRED (SPC-4)."""
 ALLOCATION = {0x12: slice(3, 5), 0x03: slice(4, 5), MODE_SENSE_6: slice(4, 5), SERVICE_IN_16: slice(10, 14)}
@@ -95,6 +94,8 @@ class Choices:
     unsolicited: bool = False  # InitialR2T is No, and ImmediateData Yes
     answers_aborted: bool = False  # not legal: an aborted write ends with GOOD after the task's response
     block_size: int = 512
+    window: int = 33  # commands that the target takes
+    segment: int = 262144  # its MaxRecvDataSegmentLength; a longer PDU of the full feature phase ends it
     thin: bool = False  # thin provisioned, and with a Control mode page that can be changed
 
 
@@ -160,9 +161,8 @@ class Connection:
 
     def send(self, pdu: Any, *, uses: bool = True) -> None:
         number = self.exp_cmd_sn
-        self.sock.sendall(
-            replace(pdu, stat_sn=self.stat_sn, exp_cmd_sn=number, max_cmd_sn=number + WINDOW).encode()
-        )
+        last = (number + self.room - 1) % 2**32
+        self.sock.sendall(replace(pdu, stat_sn=self.stat_sn, exp_cmd_sn=number, max_cmd_sn=last).encode())
         self.stat_sn += uses
 
     def respond(self, pdu: Any, *, uses: bool = True) -> None:
@@ -177,9 +177,23 @@ class Connection:
                 self.send(ScsiResponse(itt=self.late.pop()))
         self.send(pdu, uses=uses)
 
+    @property
+    def room(self) -> int:
+        """The commands that are taken now; a write that waits for data keeps its place."""
+        return self.choices.window - len(self.writes)
+
+    def is_outside(self, pdu: Pdu) -> bool:
+        """Whether a request is outside of the command window, and is ignored (4.2.2.1); count it if not."""
+        if not isinstance(pdu, Request) or pdu.immediate:
+            return False
+        if (pdu.cmd_sn - self.exp_cmd_sn) % 2**32 >= self.room:
+            return True
+        self.exp_cmd_sn = (pdu.cmd_sn + 1) % 2**32
+        return False
+
     def handle(self, pdu: Pdu) -> bool:
-        if isinstance(pdu, Request) and not pdu.immediate:
-            self.exp_cmd_sn = pdu.cmd_sn + 1
+        if self.is_outside(pdu):
+            return True
         match pdu:
             case LoginRequest():
                 self.login(pdu)
@@ -208,7 +222,8 @@ class Connection:
             self.send(LoginResponse(itt=pdu.itt, isid=pdu.isid, csg=pdu.csg))
             return
         offered, self.cut = parse_text(self.cut + pdu.data), b""
-        own = OWN | ({"InitialR2T": "No", "ImmediateData": "Yes"} if self.choices.unsolicited else {})
+        own = OWN | {"MaxRecvDataSegmentLength": str(self.choices.segment)}
+        own |= {"InitialR2T": "No", "ImmediateData": "Yes"} if self.choices.unsolicited else {}
         replies = [
             (name, negotiated_reply(KEYS[name], value, own[name])) for name, value in offered if name in own
         ]
@@ -219,6 +234,7 @@ class Connection:
         if ("SessionType", "Discovery") not in offered:
             replies.append(("TargetPortalGroupTag", "1"))
         final = pdu.transit and pdu.nsg == Stage.FULL_FEATURE
+        self.own_recv = self.choices.segment if final else self.own_recv
         self.send(
             LoginResponse(
                 itt=pdu.itt, isid=pdu.isid, tsih=int(final), transit=pdu.transit, csg=pdu.csg, nsg=pdu.nsg,

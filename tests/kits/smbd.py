@@ -112,11 +112,17 @@ def account() -> pwd.struct_passwd:
 
 @contextlib.contextmanager
 def smbd(
-    *, signing: str = "auto", realm: str = "", keytab: Path | None = None, guests: bool = False
+    *,
+    signing: str = "auto",
+    realm: str = "",
+    keytab: Path | None = None,
+    guests: bool = False,
+    more: str = "",
 ) -> Iterator[Smbd]:
     """Run smbd until the end of the context, with Kerberos if it has a keytab; remove all its files.
 
-    With ``guests``, unknown accounts are logged on as guests, who may use the share.
+    With ``guests``, unknown accounts are logged on as guests, who may use the share. ``more`` has further
+    lines of the section [global].
     """
     user = account()
     with tempfile.TemporaryDirectory(prefix="smbd-") as name:
@@ -131,6 +137,7 @@ def smbd(
         text = _CONF.format(where=where, port=port, signing=signing, share=SHARE, sealed=SEALED)
         if keytab is not None:
             text = text.replace("[global]\n", "[global]\n" + _KERBEROS.format(realm=realm, keytab=keytab))
+        text = text.replace("[global]\n", f"[global]\n{more}\n")
         if guests:
             text = text.replace(
                 "map to guest = never", f"map to guest = bad user\n    guest account = {user.pw_name}"

@@ -1,8 +1,10 @@
 """Sound file systems with the choices that POSIX.1-2024, Linux's manual pages and RFC 1813 leave open."""
 
+import contextlib
 import errno
 import os
 import stat
+from collections.abc import Iterator
 
 from fuse_passthrough import Bending, PassThrough
 from fuse_protocol import Attributes, Call, Created, Opened
@@ -21,6 +23,39 @@ class NoLinksByPermission(NoLinks):
     """No hard links: link(2), EPERM, "does not support the creation of hard links"."""
 
     refusal = errno.EPERM
+
+
+class OnlyFiles(PassThrough):
+    """Files and directories alone: EPERM of symlink(2) and mknod(2) for what a file system does not have.
+
+    A directory with entries is refused by EEXIST, which POSIX.1-2024 rmdir() and rename() allow as well.
+    """
+
+    def symlink(self, call: Call, parent: int, name: bytes, target: bytes) -> int:
+        raise OSError(errno.EPERM, "symlink")
+
+    def mknod(self, call: Call, parent: int, name: bytes, mode: int, device: int, umask: int) -> int:
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EPERM, "mknod")
+        return super().mknod(call, parent, name, mode, device, umask)
+
+    def rmdir(self, call: Call, parent: int, name: bytes) -> None:
+        with _exists():
+            super().rmdir(call, parent, name)
+
+    def rename(self, call: Call, parent: int, old: bytes, where: int, new: bytes, flags: int) -> None:
+        with _exists():
+            super().rename(call, parent, old, where, new, flags)
+
+
+@contextlib.contextmanager
+def _exists() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.ENOTEMPTY:
+            raise OSError(errno.EEXIST, "not empty") from None
+        raise
 
 
 class ShortNames(PassThrough):

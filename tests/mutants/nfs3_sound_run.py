@@ -25,6 +25,17 @@ CASES = {
     ),
     "no-readdirplus": ("NF3-READDIRPLUS-REMOVED-PAGE", "NF3-SEQUENCE-NAMES"),
     "create-without-size": ("NF3-CREATE-UNCHECKED-SIZE-1", "NF3-CREATE-GUARDED-SIZE-1"),
+    "short-io": (
+        "NF3-READ-SIZES",
+        "NF3-READ-01",
+        "NF3-READ-HOLE-EDGE",
+        "NF3-GETATTR-SIZE",
+        "NF3-WRITE-01",
+        "NF3-COMMIT-01",
+        "NF3-COMMIT-AT",
+        "RPC-REC-WRITE",
+    ),
+    "one-entry": ("NF3-READDIRPLUS-PAGE-HANDLES", "NF3-READDIR-EMPTY"),
     "unchecked-is-new": ("NF3-CREATE-UNCHECKED-KEEPS", "NF3-CREATE-UNCHECKED", "NF3-CREATE-TRUNCATES"),
 }
 
@@ -123,6 +134,27 @@ def _made_anew(talk: ProxyConnection, call: Call) -> Any:
     return put(call.argument, "how.value.size", 0)
 
 
+MOST = 511
+"""Bytes of the largest READ and WRITE."""
+
+
+def _short(talk: ProxyConnection, call: Call) -> Any:
+    """READ and WRITE are of 511 bytes at most (3.3.6, 3.3.7: a server may do fewer than asked)."""
+    argument = call.argument
+    if call.name == "READ":
+        return replace(argument, count=min(argument.count, MOST))
+    if argument.count != len(argument.data):
+        return argument
+    return replace(argument, count=min(argument.count, MOST), data=argument.data[:MOST])
+
+
+def _one_entry(talk: ProxyConnection, call: Call, result: Any) -> Any:
+    """Return one entry of a page; the client asks for the rest by its cookie (3.3.16)."""
+    if result.status != OK or len(result.value.reply.entries) < 2:
+        return result
+    return put(result, "value.reply", lambda page: replace(page, entries=page.entries[:1], eof=False))
+
+
 LEGAL = {
     one.name: one
     for one in (
@@ -166,6 +198,22 @@ LEGAL = {
             "CREATE of a file with a size is not supported",
             ("CREATE",),
             reply=_without_size,
+        ),
+        Nfs3Mutant(
+            "short-io",
+            "RFC 1813 3.3.6, 3.3.7",
+            "READ and WRITE do 511 bytes of what was asked",
+            ("READ", "WRITE"),
+            request=_short,
+            everywhere=True,
+        ),
+        Nfs3Mutant(
+            "one-entry",
+            "RFC 1813 3.3.16, 3.3.17",
+            "READDIR and READDIRPLUS return one entry",
+            ("READDIR", "READDIRPLUS"),
+            reply=_one_entry,
+            everywhere=True,
         ),
         Nfs3Mutant(
             "unchecked-is-new",

@@ -9,7 +9,7 @@ A mutant is a function of one of these kinds:
 - ``callback(talk, arguments)`` returns the CB_COMPOUND4args that the client sees, or None for no callback.
 
 After a change of a result the status of the COMPOUND is that of the last one, as the standard requires.
-Connections that arrange what a case needs (:data:`ARRANGES`) are left alone.
+Connections that arrange what a case needs (:data:`ARRANGES`) are left alone, unless it is ``everywhere``.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ class Nfs4Mutant:
     request: Callable[[Nfs4ProxyConnection, COMPOUND4args], COMPOUND4args] | None = None
     callback: Callable[[Nfs4ProxyConnection, CB_COMPOUND4args], CB_COMPOUND4args | None] | None = None
     kind: str | None = None
+    everywhere: bool = False
     shared: dict[str, Any] = field(default_factory=dict)
 
     def rewrites(self) -> Callable[[], Nfs4ProxyConnection]:
@@ -88,7 +89,9 @@ class Nfs4ProxyConnection(Rewrite):
         try:
             message, source = decode_message(body_of(pdu))
             body = message.body.value
-            if not isinstance(body, call_body) or body.proc != COMPOUND.number or ARRANGES in body.cred.body:
+            if not isinstance(body, call_body) or body.proc != COMPOUND.number:
+                return [pdu]
+            if ARRANGES in body.cred.body and not self.mutant.everywhere:
                 return [pdu]
             header = source.data[: source.offset]
         except RemoteProtocolError:

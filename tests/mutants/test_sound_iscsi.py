@@ -25,6 +25,8 @@ LEGAL = {
     "small-bursts": Choices(burst=512),
     "closes-last": Choices(closes_last=True),
     "mirrors": Choices(mirrors=True),
+    "one-command": Choices(window=1),
+    "small-segments": Choices(segment=512, burst=512, unsolicited=True),
     **{f"async-{event.name.lower()}": Choices(event=event) for event in EVENTS},
 }
 CASES = (
@@ -34,6 +36,10 @@ CASES = (
     "test_data.py::test_no_more_r2ts_are_outstanding_than_max_outstanding_r2t",
     "test_data.py::test_two_writes_whose_data_are_interleaved_are_both_right",
     "test_steps.py",
+    "test_data.py::test_a_write_that_is_all_immediate_needs_no_r2t",
+    "test_data.py::test_small_data_out_pdus_make_one_write",
+    "test_sessions.py::test_unsolicited_data_of_two_writes_at_once_are_both_written",
+    "test_task_sets.py::test_abort_task_ends_one_of_several_writes",
     "test_sessions.py::test_a_session_works_after_a_write_that_failed_while_its_data_came",
     "test_numbering.py::test_the_last_command_of_the_window_is_answered",
     "test_long.py::test_reads_and_pings_during_a_write_disturb_nothing",

@@ -25,8 +25,11 @@ class Silent(Rewrite):
         return out
 
 
-def run(where: Path, *what: str, share: str, silent: bool = False) -> list[dict[str, Any]]:
-    with smbd() as server, Proxy(server.address, server.port, lambda _: lambda data: [data], Silent) as proxy:
+def run(where: Path, *what: str, share: str, silent: bool = False, more: str = "") -> list[dict[str, Any]]:
+    with (
+        smbd(more=more) as server,
+        Proxy(server.address, server.port, lambda _: lambda data: [data], Silent) as proxy,
+    ):
         target = server.target(share=share, implementation={"name": "samba", "version": version()})
         if silent:
             target |= {"port": proxy.port, "deadline": "1s"}
@@ -43,6 +46,23 @@ def test_a_share_that_requires_encryption_is_accused_by_no_case(tmp_path: Path) 
     outcomes = {record["id"]: record["outcome"] for record in records}
     for old in ("SMB-VAL-01", "SMB-SIGN-05", "SMB-LEASE-V1-ALL"):  # of dialect 2.1
         assert outcomes[old] == "skipped"
+    assert not red_lines(records)
+
+
+SMALL = {
+    "64-kib": "smb2 max read = 65536\nsmb2 max write = 65536\nsmb2 max trans = 65536",
+    "one-credit": "smb2 max credits = 1",
+}
+"""Lines of smb.conf by what is small: sizes of requests (MS-SMB2 2.2.4), credits (3.3.1.2)."""
+MODULES = ("again", "credits", "directories", "durable", "files", "messages", "requests", "stated")
+"""Modules whose cases transfer much, or send several requests in one message."""
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_server_of_small_limits_is_accused_by_no_case(name: str, tmp_path: Path) -> None:
+    modules = (f"smb2/test_{module}.py" for module in MODULES)
+    records = run(tmp_path, *modules, share=SHARE, more=SMALL[name])
+    assert sum(record["outcome"] == "passed" for record in records) > 200
     assert not red_lines(records)
 
 

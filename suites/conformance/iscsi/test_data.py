@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from storagetest.suites.conformance.iscsi.windows import with_room
 from storagetest.wire.iscsi.codes import NO_TAG, RejectReason
 from storagetest.wire.iscsi.initiator import Initiator, ProbeOutcome
 from storagetest.wire.iscsi.pdu import DataOut, NopIn, NopOut, ReadyToTransfer, ScsiCommand, ScsiResponse
@@ -107,9 +108,13 @@ def test_no_r2t_asks_for_data_beyond_the_expected_length(connections, scratch):
 @pytest.mark.case("ISC-R2T-07", section="RFC 7143 11.3.4", kills=("r2t-unneeded",))
 def test_a_write_that_is_all_immediate_needs_no_r2t(connections, scratch):
     session = connections.prepared(scratch)
-    done = session.command(write_cdb(scratch, 2), data=scratch.pattern(2, seed=3))
+    taken = session.parameters
+    blocks = min(2, taken.max_send // scratch.block_size, taken.first_burst // scratch.block_size)
+    if not taken.immediate_data or not blocks:
+        pytest.skip(f"no block is immediate: {taken.immediate_data}, PDUs of {taken.max_send} bytes")
+    done = session.command(write_cdb(scratch, blocks), data=scratch.pattern(blocks, seed=3))
     assert (done.status, done.r2ts) == (0, ())
-    assert scratch.read_back(session, 2) == scratch.pattern(2, seed=3)
+    assert scratch.read_back(session, blocks) == scratch.pattern(blocks, seed=3)
 
 
 @pytest.mark.case("ISC-R2T-08", section="RFC 7143 11.3.4, 13.19", kills=("r2t-after-unsolicited",))
@@ -379,10 +384,11 @@ def test_small_data_out_pdus_make_one_write(connections, scratch):
     session = connections.prepared(scratch, ImmediateData="No", InitialR2T="Yes")
     data = scratch.pattern(8, seed=15)
     command, r2t = first_r2t(session, scratch, 8)
-    for number, at in enumerate(range(0, len(data), 100)):
-        piece = data[at : at + 100]
+    end = r2t.desired_length
+    for number, at in enumerate(range(0, end, 100)):
+        piece = data[at : min(at + 100, end)]
         session.send(DataOut(itt=command.itt, ttt=r2t.ttt, lun=r2t.lun, data_sn=number, buffer_offset=at,
-                             final=at + 100 >= len(data), data=piece))  # fmt: skip
+                             final=at + 100 >= end, data=piece))  # fmt: skip
     assert session.finish(command, data).status == 0
     assert scratch.read_back(session, 8) == data
 
@@ -394,6 +400,7 @@ def test_two_writes_whose_data_are_interleaved_are_both_right(connections, scrat
     No sentence of RFC 7143 requires that it serves two commands at once; 4.2.5.1 keeps their data apart.
     """
     session = connections.prepared(scratch, ImmediateData="No", InitialR2T="Yes")
+    with_room(session, 2)
     data, size = scratch.pattern(8, seed=16), scratch.block_size
     blocks = [cdb(WRITE_10, lba=scratch.lba + at, blocks=4) for at in (0, 4)]
     commands = [session.start(block, write=4 * size) for block in blocks]

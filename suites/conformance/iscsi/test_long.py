@@ -10,6 +10,7 @@ import random
 
 import pytest
 
+from storagetest.suites.conformance.iscsi.windows import with_room
 from storagetest.wire.iscsi.initiator import Initiator
 from storagetest.wire.iscsi.pdu import DataIn, NopIn, ReadyToTransfer, ScsiResponse
 from storagetest.wire.scsi import cdb as c
@@ -177,6 +178,7 @@ def test_reads_and_pings_during_a_write_disturb_nothing(connections, scratch, ob
     """A target may serve one command after the other: then the read ends when the write has its data."""
     session = connections.login(offer={"ImmediateData": "No", "InitialR2T": "Yes", "MaxBurstLength": "2048",
                                        "FirstBurstLength": "2048"})  # fmt: skip
+    with_room(session, 2)
     unit, size = LogicalUnit(session, block_size=scratch.block_size), scratch.block_size
     old, new = scratch.pattern(16, seed=70), scratch.pattern(16, seed=71)
     assert unit.write(scratch.lba, old).good

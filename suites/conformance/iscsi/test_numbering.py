@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from storagetest.suites.conformance.iscsi.windows import with_room
 from storagetest.wire.iscsi.codes import NO_TAG, RejectReason, ServiceResponse, TaskFunction
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.initiator import Initiator
@@ -79,6 +80,7 @@ def test_a_command_below_exp_cmd_sn_is_ignored(session):
 
 @pytest.mark.case("ISC-CMDSN-05", kills=("cmd-sn-order",))
 def test_a_command_after_a_gap_waits_for_the_one_that_is_missing(session):
+    with_room(session, 2)
     number = session.numbers.cmd_sn
     second = out_of_order(session, 0x22, number + 1)
     waiting = session.probe_alive()
@@ -91,6 +93,7 @@ def test_a_command_after_a_gap_waits_for_the_one_that_is_missing(session):
 
 @pytest.mark.case("ISC-CMDSN-06", kills=("exp-cmd-sn-gap",), builds_on=("ISC-CMDSN-05",))
 def test_exp_cmd_sn_does_not_pass_a_gap(session):
+    with_room(session, 2)
     number = session.numbers.cmd_sn
     out_of_order(session, 0x32, number + 1)
     assert session.ping().exp_cmd_sn == number
@@ -225,6 +228,7 @@ def test_a_nop_out_beyond_max_cmd_sn_is_ignored(session):
 @pytest.mark.case("ISC-CMDSN-17", kills=("cmd-sn-duplicate",), builds_on=("ISC-CMDSN-05",))
 def test_of_two_commands_with_the_same_cmd_sn_one_is_ignored(session):
     """The first of them waits for a gap: which one is taken for the duplicate then is the target's choice."""
+    with_room(session, 2)
     number = session.numbers.cmd_sn
     waits = out_of_order(session, 0x51, plus(number, 1))
     out_of_order(session, 0x52, plus(number, 1))

@@ -8,7 +8,10 @@ import pytest
 
 from storagetest.errors import DeadlineExceeded, RemoteProtocolError
 from storagetest.polling import wait_until
+from storagetest.suites.conformance.iscsi.windows import with_room
 from storagetest.wire.iscsi.codes import TaskFunction, TaskResult
+from storagetest.wire.iscsi.initiator import Initiator
+from storagetest.wire.iscsi.pdu import ReadyToTransfer, ScsiCommand, ScsiResponse
 from storagetest.wire.iscsi.validator import before
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.codes import ScsiStatus
@@ -76,9 +79,7 @@ def test_unsolicited_data_of_two_writes_at_once_are_both_written(connections, sc
     )
     if session.parameters.initial_r2t:
         pytest.skip("InitialR2T=Yes")
-    session.ping()
-    if (session.numbers.max_cmd_sn - session.numbers.cmd_sn) % 2**32 < 1:
-        pytest.skip("the command window has room for one command")
+    with_room(session, 2)
     size, data = scratch.block_size, [scratch.pattern(8, seed=seed) for seed in (501, 502)]
     end = min(8 * size, session.parameters.first_burst)
     blocks = [c.cdb(c.WRITE_16, lba=scratch.lba + at, blocks=8) for at in (0, 8)]
@@ -86,11 +87,28 @@ def test_unsolicited_data_of_two_writes_at_once_are_both_written(connections, sc
     begun = [session.start(block, write=8 * size, final=False) for block in blocks]
     for command, one in zip(begun, data, strict=True):  # in the order of the commands (4.2.5.2)
         session.send_data(command, one, start=0, end=end)
-    for command, one in zip(begun, data, strict=True):
-        done = session.finish(command, one)
-        assert done.status == 0, f"a write with unsolicited data ended with status {done.status:#04x}"
+    for status in statuses(session, begun, data):
+        assert status == 0, f"a write with unsolicited data ended with status {status:#04x}"
     found = scratch.read_back(session, 16)
     assert found == b"".join(data), "unsolicited data of one of two outstanding writes are not on the unit"
+
+
+def statuses(session: Initiator, begun: list[ScsiCommand], data: list[bytes]) -> list[int]:
+    """Finish writes that are outstanding together, whichever the target asks for or ends first."""
+    parts = {command.itt: (command, one) for command, one in zip(begun, data, strict=True)}
+    ended: dict[int, int] = {}
+    for pdu in session.responses("the end of the writes", times=4):
+        assert pdu is not None, f"closed before the end of {len(begun)} writes"
+        assert pdu.itt in parts, f"a response to no write: {pdu.summary()}"
+        if isinstance(pdu, ReadyToTransfer):
+            command, whole = parts[pdu.itt]
+            at = pdu.buffer_offset
+            session.send_data(command, whole, start=at, end=at + pdu.desired_length, ttt=pdu.ttt)
+        elif isinstance(pdu, ScsiResponse):
+            ended[pdu.itt] = pdu.status
+        if len(ended) == len(parts):
+            break
+    return [ended[command.itt] for command in begun]
 
 
 @pytest.mark.case(

@@ -41,23 +41,41 @@ def end(
 ) -> tuple[str, list[Pdu]]:
     """Send a task management request, then the data asked for before; return the result and what else came.
 
-    The R2T that an initiator has before the function completes it must answer (RFC 7143 4.2.3.3). The data
-    follow when the target has had the time to carry out the function, so that their order is always the same.
+    An initiator answers each R2T of the task until the function completes (RFC 7143 4.2.3.3). The data follow
+    when the target has had the time to carry out the function, so that their order is always the same.
     """
     sent = session.send(request)
     early = session.probe_alive().pdus
     answered = [pdu for pdu in early if isinstance(pdu, TaskResponse) and pdu.itt == sent.itt]
-    end_at = r2t.buffer_offset + r2t.desired_length
-    session.send_data(command, bytes(end_at), start=r2t.buffer_offset, end=end_at, ttt=r2t.ttt)
     others = [pdu for pdu in early if pdu not in answered]
+    for asked in (r2t, *(pdu for pdu in others if is_r2t(pdu, command))):
+        send_zeroes(session, command, asked)
     for pdu in session.responses("the Task Management Response") if not answered else ():
         assert pdu is not None, "closed without a Task Management Response"
         if isinstance(pdu, TaskResponse) and pdu.itt == sent.itt:
             answered.append(pdu)
             break
         others.append(pdu)
+        if is_r2t(pdu, command):
+            send_zeroes(session, command, pdu)
     session.validator.forget(command.itt)
     return result(answered[0]), others
+
+
+def is_r2t(pdu: Pdu, command: ScsiCommand) -> bool:
+    """Return whether ``pdu`` asks for data of ``command``."""
+    return isinstance(pdu, ReadyToTransfer) and pdu.itt == command.itt
+
+
+def send_asked(session: Initiator, command: ScsiCommand, data: bytes, r2t: ReadyToTransfer) -> None:
+    """Send the part of ``data`` that an R2T asks for."""
+    end_at = r2t.buffer_offset + r2t.desired_length
+    session.send_data(command, data, start=r2t.buffer_offset, end=end_at, ttt=r2t.ttt)
+
+
+def send_zeroes(session: Initiator, command: ScsiCommand, r2t: ReadyToTransfer) -> None:
+    """Send zeroes for an R2T."""
+    send_asked(session, command, bytes(r2t.buffer_offset + r2t.desired_length), r2t)
 
 
 def assert_response_comes(session: Initiator, command: ScsiCommand, came: list[Pdu]) -> None:
@@ -309,7 +327,7 @@ def test_i_t_nexus_reset_at_protocol_level_two_spares_the_tasks_of_others(connec
         allowed = (TaskResult.COMPLETE, TaskResult.AUTHORIZATION_FAILED, *UNSUPPORTED)
         assert answer.response in allowed, result(answer)
     data = scratch.pattern(4, seed=27)
-    session.send_data(command, data, start=r2t.buffer_offset, end=len(data), ttt=r2t.ttt)
+    send_asked(session, command, data, r2t)
     assert session.finish(command, data).status == 0, "a write of another initiator was ended"
 
 
@@ -338,7 +356,7 @@ def test_abort_task_set_leaves_the_tasks_of_another_initiator(connections, scrat
     if answer.response in UNSUPPORTED:
         pytest.skip("ABORT TASK SET is not supported")
     data = scratch.pattern(4, seed=21)
-    session.send_data(command, data, start=r2t.buffer_offset, end=len(data), ttt=r2t.ttt)
+    send_asked(session, command, data, r2t)
     assert session.finish(command, data).status == 0
 
 

@@ -14,7 +14,8 @@ from storagetest.wire.scsi.codes import SenseKey
 from storagetest.wire.scsi.data import decode_luns
 from storagetest.wire.scsi.logical_unit import LogicalUnit
 
-from .test_task import UNSUPPORTED, abort, result, waiting_write
+from .test_task import UNSUPPORTED, abort, is_r2t, result, send_asked, waiting_write
+from .windows import with_room
 
 if TYPE_CHECKING:
     from storagetest.wire.iscsi.initiator import Initiator
@@ -57,6 +58,7 @@ def statuses(
 def test_abort_task_ends_one_of_several_writes(connections, scratch):
     """Three writes wait for their data. The second is aborted; the others end with GOOD and are written."""
     session = connections.login(offer=SOLICITED)
+    with_room(session, 3)
     size, writes = scratch.block_size, {}
     places = [scratch.lba + 8 * at for at in range(3)]
     for at, lba in enumerate(places):
@@ -84,7 +86,7 @@ def test_abort_task_set_leaves_the_tasks_of_another_session_of_the_initiator(con
     if other.task(TaskFunction.ABORT_TASK_SET).response in UNSUPPORTED:
         pytest.skip("ABORT TASK SET is not supported")
     data = scratch.pattern(4, seed=173)
-    session.send_data(command, data, start=r2t.buffer_offset, end=len(data), ttt=r2t.ttt)
+    send_asked(session, command, data, r2t)
     status = session.finish(command, data).status
     assert status == 0, f"status {status:#x} of a write, after ABORT TASK SET in another session"
 
@@ -110,8 +112,11 @@ def test_a_task_that_another_initiator_clears_is_reported(connections, scratch, 
     sent = other.send(TaskRequest(function=TaskFunction.CLEAR_TASK_SET, lun=other.lun))
     other.probe_alive()  # the function is done, unless it waits for the data
     data = scratch.pattern(4, seed=174)
-    session.send_data(command, data, start=r2t.buffer_offset, end=len(data), ttt=r2t.ttt)
-    after = session.probe_alive()
+    asked = [r2t]
+    while asked:
+        send_asked(session, command, data, asked[0])
+        after = session.probe_alive()
+        asked = [pdu for pdu in after.pdus if is_r2t(pdu, command)]
     session.validator.forget(command.itt)
     other.validator.forget(sent.itt)
     ended = [pdu.status for pdu in after.pdus if isinstance(pdu, ScsiResponse) and pdu.itt == command.itt]

@@ -163,9 +163,7 @@ class Arranged:
         """Make a file with ``data``, and return its handle."""
         ok(self.nfs.create(self.handle, name, mode=createmode3.UNCHECKED, new=new or attributes(mode=0o644)))
         file = self.nfs.find(self.handle, name)
-        for at in range(0, len(data), 65536):
-            piece = data[at : at + 65536]
-            assert ok(self.nfs.write(file, at, piece)).count == len(piece)
+        self.nfs.write_all(file, 0, data)
         return file
 
     def mode(self, bits: int) -> sattr3:

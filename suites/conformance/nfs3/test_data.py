@@ -108,7 +108,7 @@ def test_a_read_that_begins_in_a_hole_and_ends_in_data_returns_both(nfs: Nfs3Cli
     """At pages and a byte from them: a server may send both from its cache, a page at a time."""
     file = here.file()
     for offset, data in WRITES.items():
-        assert ok(here.nfs.write(file, offset, data)).count == len(data)
+        here.nfs.write_all(file, offset, data)
     for offset, count in hole_edges():
         found, wanted = read_all(nfs, file, count, offset), SPARSE[offset : offset + count]
         assert found == wanted, f"READ of {count} bytes at {offset} returns other data"
@@ -157,7 +157,7 @@ def test_a_read_of_rtmax_is_served(nfs: Nfs3Client, here, limits) -> None:
 @pytest.mark.case("NF3-WRITE-01", section="RFC 1813 3.3.7", kills=("write-lost",))
 def test_data_are_written(nfs: Nfs3Client, here) -> None:
     file = here.file()
-    assert ok(nfs.write(file, 0, DATA)).count == len(DATA)
+    nfs.write_all(file, 0, DATA)
     assert read_all(here.nfs, file, len(DATA)) == DATA
 
 
@@ -293,7 +293,7 @@ def test_a_write_sets_the_modification_time(nfs: Nfs3Client, here) -> None:
 )
 def test_the_verifier_of_commit_is_that_of_the_writes(nfs: Nfs3Client, here) -> None:
     file = here.file()
-    written = ok(nfs.write(file, 0, DATA, stable=stable_how.UNSTABLE)).verf
+    written = nfs.write_all(file, 0, DATA, stable=stable_how.UNSTABLE).verf
     assert ok(nfs.commit(file)).verf == written
     assert read_all(nfs, file, len(DATA)) == DATA
 
@@ -306,7 +306,7 @@ def test_the_verifier_of_commit_is_that_of_the_writes(nfs: Nfs3Client, here) -> 
 )
 def test_a_range_is_committed(nfs: Nfs3Client, here) -> None:
     file = here.file()
-    ok(nfs.write(file, 0, DATA, stable=stable_how.UNSTABLE))
+    nfs.write_all(file, 0, DATA, stable=stable_how.UNSTABLE)
     for offset, count in ((0, 10), (4990, 10), (1 << 32, 4096)):
         ok(nfs.commit(file, offset, count))
 

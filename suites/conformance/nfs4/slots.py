@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from storagetest.wire.nfs4.client import Done, Nfs4Client, Session
 from storagetest.wire.nfs4.harness import Nfs4Harness
 from storagetest.wire.nfs4.operations import op
@@ -34,6 +36,14 @@ def session_of(nfs: Nfs4Client) -> Session:
     """Return the session of a client that has one."""
     assert nfs.session is not None, "the client has no session"
     return nfs.session
+
+
+def with_slots(nfs: Nfs4Client, count: int) -> Session:
+    """Return the session of a client; skip if it has fewer than ``count`` slots (ca_maxrequests)."""
+    session = session_of(nfs)
+    if session.fore.ca_maxrequests < count:
+        pytest.skip(f"the session has {session.fore.ca_maxrequests} slots, not {count}")
+    return session
 
 
 def exchange(nfs: Nfs4Client, **fields: Any) -> nfs_argop4:

@@ -6,7 +6,7 @@ import pytest
 
 from storagetest.wire.nfs4.client import Done, Nfs4Client, ok
 from storagetest.wire.nfs4.harness import values
-from storagetest.wire.nfs4.operations import getattr_, read, unchecked, write
+from storagetest.wire.nfs4.operations import getattr_, read, unchecked
 from storagetest.wire.nfs4.state import OpenFile, StateOwner
 from storagetest.wire.nfs4.types import FATTR4_CHANGE, FATTR4_SIZE, nfsstat4
 
@@ -28,15 +28,21 @@ def sparse_file(nfs: Nfs4Client, directory: bytes) -> OpenFile:
     """Return an open file of :data:`SIZE` bytes: data in the first and the last block, nothing between."""
     file = StateOwner(nfs).open(directory, b"sparse", how=unchecked())
     for offset in (0, SIZE - BLOCK):
-        ok(file.on(write(file.stateid, offset, b"data" * (BLOCK // 4))))
+        file.write_all(offset, b"data" * (BLOCK // 4))
     return file
+
+
+def largest_read(file: OpenFile) -> int:
+    """Return the bytes that one READ may return on the file's session, a block at most."""
+    session = file.client.session
+    return BLOCK if session is None else max(512, min(BLOCK, session.fore.ca_maxresponsesize - 1024))
 
 
 def content(file: OpenFile, offset: int, count: int) -> bytes:
     """Return bytes of a file, fewer at its end."""
     found = b""
     while len(found) < count:
-        piece = min(count - len(found), BLOCK)
+        piece = min(count - len(found), largest_read(file))
         done = ok(file.on(read(file.stateid, offset + len(found), piece)))["READ"]
         found += done.data
         if done.eof:

@@ -14,7 +14,7 @@ from storagetest.suites.conformance.nfs4.stale import assert_stale
 from storagetest.wire.nfs4 import types
 from storagetest.wire.nfs4.attributes import decode_attributes, numbers_of
 from storagetest.wire.nfs4.client import ok, refused
-from storagetest.wire.nfs4.harness import values
+from storagetest.wire.nfs4.harness import entries, values
 from storagetest.wire.nfs4.operations import (
     GETFH,
     SAVEFH,
@@ -284,8 +284,7 @@ def test_a_listing_states_what_the_files_state(nfs, here, facts):
     """The attributes of a file, a directory and a symbolic link are those of GETATTR."""
     numbers = tuple(one for one in LISTED if one in facts.supported[nfs.minor])
     handles = {b"file": here.file(data=DATA), b"directory": here.directory(), b"symlink": here.symlink()}
-    page = ok(nfs.compound(putfh(here.handle), readdir(numbers=numbers)))["READDIR"]
-    found = {one.name: decode_attributes(one.attrs) for one in page.reply.entries}
+    found = {one.name: decode_attributes(one.attrs) for one in entries(nfs, here.handle, numbers=numbers)}
     assert set(found) == set(handles), f"the names are {sorted(found)}"
     for name, handle in handles.items():
         assert found[name] == here.read(handle, *numbers), f"{name!r} in READDIR and in GETATTR"

@@ -15,7 +15,7 @@ from storagetest.errors import DeadlineExceeded
 from storagetest.polling import wait_until
 from storagetest.suites.conformance.nfs4.conflicts import conflict
 from storagetest.suites.conformance.nfs4.minors import rule
-from storagetest.suites.conformance.nfs4.slots import session_of
+from storagetest.suites.conformance.nfs4.slots import session_of, with_slots
 from storagetest.wire.nfs4.callbacks import CallbackListener, Callbacks
 from storagetest.wire.nfs4.client import BACK, Done, Nfs4Client, ok, refused
 from storagetest.wire.nfs4.operations import (
@@ -251,6 +251,7 @@ def test_a_recall_names_the_delegation_and_the_file(bench, held, here, version):
 @rule("RECALL-DELAY", "", "10.4.4", kills=("recall-delay",))
 def test_a_conflicting_open_is_delayed_until_the_delegation_is_returned(bench, held, here, version):
     other = bench.client(version)
+    with_slots(other, 2)
     ops = open_to_write(other, here.handle)
     waiting = conflict(other, *ops)
     held.wait_for_recall()
@@ -273,6 +274,7 @@ ANSWERS = {
 def test_a_recall_that_is_answered_wrongly_leaves_no_two_holders(bench, held, here, callbacks, version, what):
     callbacks.statuses = {RECALL: what}
     other = bench.client(version)
+    with_slots(other, 2)
     ops = open_to_write(other, here.handle)
     waiting = conflict(other, *ops)
     held.wait_for_recall()
@@ -322,6 +324,7 @@ def test_an_operation_of_another_client_recalls_the_delegation(bench, held, here
 def test_a_delegation_whose_recall_is_ignored_is_revoked(bench, held, here, facts, callbacks, version):
     callbacks.statuses = {RECALL: nfsstat4.NFS4ERR_DELAY}
     other = bench.client(version)
+    with_slots(other, 2)
     ops = open_to_write(other, here.handle)
     waiting = conflict(other, *ops)
     held.wait_for_recall()

@@ -49,7 +49,7 @@ def nfs(bench, version) -> Nfs4Client:
 def source(nfs, here) -> OpenFile:
     """Return an open file with :data:`SOURCE`."""
     file = StateOwner(nfs).open(here.handle, b"source", how=unchecked())
-    ok(file.on(write(file.stateid, 0, SOURCE)))
+    file.write_all(0, SOURCE)
     return file
 
 
@@ -113,7 +113,7 @@ def test_a_file_is_copied(source, target):
 )
 def test_a_range_is_copied_and_nothing_else(source, target, what):
     start, to, count = what
-    ok(target.on(write(target.stateid, 0, b"-" * BLOCK)))
+    target.write_all(0, b"-" * BLOCK)
     copied(source, target, start, to, count)
     wanted = bytearray(b"-" * BLOCK + bytes(max(0, to + count - BLOCK)))
     wanted[to : to + count] = SOURCE[start : start + count]

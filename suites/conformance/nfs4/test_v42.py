@@ -68,7 +68,7 @@ def full(nfs, here) -> OpenFile:
     """Return an open file of four blocks of data."""
     file = StateOwner(nfs).open(here.handle, b"full", how=unchecked())
     for at in range(4):
-        ok(file.on(write(file.stateid, at * BLOCK, bytes([65 + at]) * BLOCK)))
+        file.write_all(at * BLOCK, bytes([65 + at]) * BLOCK)
     return file
 
 

@@ -10,7 +10,7 @@ import struct
 import pytest
 
 from storagetest.agent.testlib import assert_errno, run_as_user, skip
-from storagetest.agent.testlib.tmpfiles import make_file
+from storagetest.agent.testlib.tmpfiles import fifo, make_file
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -169,7 +169,7 @@ def test_new_fifo_inherits_the_default_acl(client_dir):
     """A new object of any type but a symbolic link inherits the default ACL, limited by its mode."""
     (client_dir / "d").mkdir()
     set_acl(client_dir / "d", *BASE, kind=DEFAULT)
-    os.mkfifo(client_dir / "d" / "fifo", 0o640)
+    fifo(client_dir / "d" / "fifo", 0o640)
     entries = decode_acl(os.getxattr(client_dir / "d" / "fifo", ACCESS))
     assert ("user", 4, READER) in entries
     assert ("mask", 4, NO_ID) in entries

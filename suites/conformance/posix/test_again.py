@@ -15,11 +15,13 @@ import pytest
 
 from storagetest.agent.testlib import assert_errno, call_in_subprocess, skip
 from storagetest.agent.testlib.tmpfiles import (
+    fifo,
     hard_link,
     make_file,
     open_fd,
     pattern_bytes,
     read_at,
+    symbolic_link,
     wait_clock_tick,
 )
 
@@ -165,10 +167,10 @@ def test_each_new_link_of_a_name_has_its_contents(client_dir):
     """readlink() returns the contents of the existing link, not of one that was removed or replaced."""
     for number in range(TIMES):
         make_file(client_dir / f"target-{number}", b"%d" % number)
-        os.symlink(f"target-{number}", client_dir / "link")
+        symbolic_link(f"target-{number}", client_dir / "link")
         assert os.readlink(client_dir / "link") == f"target-{number}"
         assert (client_dir / "link").read_bytes() == b"%d" % number
-        os.symlink("target-0", client_dir / "next")
+        symbolic_link("target-0", client_dir / "next")
         os.rename(client_dir / "next", client_dir / "link")
         assert os.readlink(client_dir / "link") == "target-0"
         os.unlink(client_dir / "link")
@@ -181,8 +183,8 @@ def test_name_can_be_of_one_kind_after_the_other(client_dir):
     kinds = (
         (make_file, stat.S_ISREG, os.unlink),
         (os.mkdir, stat.S_ISDIR, os.rmdir),
-        (lambda path: os.symlink("y", path), stat.S_ISLNK, os.unlink),
-        (os.mkfifo, stat.S_ISFIFO, os.unlink),
+        (lambda path: symbolic_link("y", path), stat.S_ISLNK, os.unlink),
+        (fifo, stat.S_ISFIFO, os.unlink),
     )
     for make, is_kind, remove in (*kinds, *reversed(kinds)):
         make(path)

@@ -9,7 +9,14 @@ import stat
 import pytest
 
 from storagetest.agent.testlib import assert_errno, record_observation, run_as_user
-from storagetest.agent.testlib.tmpfiles import hard_link, make_file, wait_clock_tick
+from storagetest.agent.testlib.tmpfiles import (
+    fifo,
+    hard_link,
+    make_file,
+    node,
+    symbolic_link,
+    wait_clock_tick,
+)
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -20,9 +27,9 @@ USER = 54321
 
 MAKERS = {
     "mkdir": lambda path: os.mkdir(path, 0o755),
-    "mkfifo": lambda path: os.mkfifo(path, 0o644),
+    "mkfifo": lambda path: fifo(path, 0o644),
     "mknod": lambda path: os.mknod(path, stat.S_IFREG | 0o644),
-    "symlink": lambda path: os.symlink("target", path),
+    "symlink": lambda path: symbolic_link("target", path),
     "link": lambda path: hard_link(make_file(path.parent / "linked"), path),
 }
 KINDS = {
@@ -79,7 +86,7 @@ def test_existing_directory_is_not_replaced(client_dir, call):
 @pytest.mark.case(kills=("made-over-what-exists",))
 def test_dangling_link_is_not_followed(client_dir, call):
     """[EEXIST] If path names a symbolic link, the call shall fail: the link is not followed."""
-    os.symlink("absent", client_dir / "new")
+    symbolic_link("absent", client_dir / "new")
     assert_errno(errno.EEXIST, MAKERS[call], client_dir / "new")
     assert not os.path.lexists(client_dir / "absent")
 
@@ -91,7 +98,7 @@ def test_mode_is_limited_by_the_umask(client_dir, call):
     os.umask(0o026)
     make = {
         "mkdir": os.mkdir,
-        "mkfifo": os.mkfifo,
+        "mkfifo": fifo,
         "mknod": lambda path, mode: os.mknod(path, stat.S_IFREG | mode),
     }
     make[call](client_dir / "new", 0o757)
@@ -192,7 +199,7 @@ def test_set_group_id_is_inherited_by_directories(client_dir):
 def test_readlink_returns_the_text_of_the_link(client_dir):
     """The string is the content of the link and need not name an existing file; readlink() returns it."""
     for text in ("x", "../a//b/./c/", "n" * 255, "/" + "d/" * 500 + "f", "ü ☃ \\ :"):
-        os.symlink(text, client_dir / "link")
+        symbolic_link(text, client_dir / "link")
         assert os.readlink(client_dir / "link") == text
         os.unlink(client_dir / "link")
 
@@ -202,7 +209,7 @@ def test_readlink_returns_the_text_of_the_link(client_dir):
 )
 def test_size_of_a_link_is_the_length_of_its_text(client_dir):
     """For symbolic links st_size shall be the length of the path name in the link, without a null byte."""
-    os.symlink("twelve bytes", client_dir / "link")
+    symbolic_link("twelve bytes", client_dir / "link")
     assert os.lstat(client_dir / "link").st_size == 12
 
 
@@ -234,8 +241,8 @@ def test_relative_link_is_resolved_from_its_directory(client_dir):
     (client_dir / "a").mkdir()
     (client_dir / "b").mkdir()
     make_file(client_dir / "b" / "f", b"found")
-    os.symlink("../b", client_dir / "a" / "to-b")
-    os.symlink("to-b/f", client_dir / "a" / "to-f")
+    symbolic_link("../b", client_dir / "a" / "to-b")
+    symbolic_link("to-b/f", client_dir / "a" / "to-f")
     assert (client_dir / "a" / "to-f").read_bytes() == b"found"
 
 
@@ -244,7 +251,7 @@ def test_eight_nested_links_are_followed(client_dir):
     """At least {_POSIX_SYMLOOP_MAX}, eight, links are followed in one resolution."""
     make_file(client_dir / "0", b"end")
     for number in range(1, 9):
-        os.symlink(str(number - 1), client_dir / str(number))
+        symbolic_link(str(number - 1), client_dir / str(number))
     assert (client_dir / "8").read_bytes() == b"end"
 
 
@@ -263,7 +270,7 @@ def test_device_nodes_require_privilege(client_dir):
 def test_device_node_has_its_type_and_numbers(client_dir):
     """The file type is S_IFCHR or S_IFBLK, and st_rdev is the device of the call."""
     for kind, numbers in ((stat.S_IFCHR, (1, 3)), (stat.S_IFBLK, (259, 65537))):
-        os.mknod(client_dir / "node", kind | 0o600, os.makedev(*numbers))
+        node(client_dir / "node", kind | 0o600, os.makedev(*numbers))
         made = os.lstat(client_dir / "node")
         assert stat.S_IFMT(made.st_mode) == kind
         assert (os.major(made.st_rdev), os.minor(made.st_rdev)) == numbers

@@ -11,7 +11,7 @@ import pytest
 
 from storagetest.agent.testlib import CannotRun, run_as_user, skip
 from storagetest.agent.testlib.libc import RENAME_EXCHANGE, renameat2
-from storagetest.agent.testlib.tmpfiles import hard_link, make_file, open_fd
+from storagetest.agent.testlib.tmpfiles import bind_socket, fifo, hard_link, make_file, open_fd, symbolic_link
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -152,7 +152,7 @@ def test_size_of_a_link_counts_bytes(client_dir):
     contents = ["x", "é", "naïve/文件", "𝄞" * 15, "a" * 59, "a" * 60, "文" * 80, "../" * 80, "b" * 1000]
     for number, content in enumerate(contents):
         path = client_dir / str(number)
-        os.symlink(content, path)
+        symbolic_link(content, path)
         for text in ("symlink()", "rename()"):
             size, found = os.lstat(path).st_size, os.readlink(path)
             assert found == content, f"the contents of a link after {text}"
@@ -167,7 +167,7 @@ def _bind(path, mode):  # noqa: ARG001  # bind() has no mode argument
     with socket.socket(socket.AF_UNIX) as one:
         directory = os.open(path.parent, os.O_PATH)
         try:
-            one.bind(f"/proc/self/fd/{directory}/{path.name}")
+            bind_socket(one, f"/proc/self/fd/{directory}/{path.name}")
         finally:
             os.close(directory)
 
@@ -176,7 +176,7 @@ def _open(path, mode):
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode))
 
 
-MAKERS = {"OPEN": _open, "MKDIR": os.mkdir, "MKFIFO": os.mkfifo, "MKNOD": os.mknod, "SOCKET": _bind}
+MAKERS = {"OPEN": _open, "MKDIR": os.mkdir, "MKFIFO": fifo, "MKNOD": os.mknod, "SOCKET": _bind}
 
 
 @pytest.mark.parametrize(
@@ -250,8 +250,8 @@ def test_sticky_directory_restricts_removal_only(client_dir):
     with run_as_user(USER, USER):
         make_file(shared / "made", b"made")
         os.mkdir(shared / "directory")
-        os.symlink("made", shared / "symlink")
-        os.mkfifo(shared / "fifo")
+        symbolic_link("made", shared / "symlink")
+        fifo(shared / "fifo")
         hard_link(own / "probe", own / "linked")  # the case is skipped if there are no links at all
         os.link(shared / "made", shared / "link")
         os.link(client_dir / "free", shared / "linked")

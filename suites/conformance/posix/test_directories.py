@@ -11,7 +11,7 @@ import pytest
 
 from storagetest.agent.testlib import assert_errno, record_observation, skip
 from storagetest.agent.testlib.libc import RENAME_EXCHANGE, renameat2
-from storagetest.agent.testlib.tmpfiles import longest_name, make_file, open_fd
+from storagetest.agent.testlib.tmpfiles import fifo, longest_name, make_file, open_fd, symbolic_link
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -126,7 +126,7 @@ def test_d_type_is_the_files_type(client_dir):
     """d_type is the file's type, or DT_UNKNOWN."""
     make_file(client_dir / "file")
     (client_dir / "directory").mkdir()
-    os.mkfifo(client_dir / "fifo")
+    fifo(client_dir / "fifo")
     with os.scandir(client_dir) as entries:
         seen = {entry.name: (entry.is_file(), entry.is_dir()) for entry in entries}
     assert seen == {"file": (True, False), "directory": (False, True), "fifo": (False, False)}
@@ -137,9 +137,9 @@ def test_d_type_of_every_kind_of_file(client_dir):
     """d_type is DT_REG, DT_DIR, DT_LNK, DT_FIFO, DT_SOCK, DT_CHR or DT_BLK, as st_mode is, or DT_UNKNOWN."""
     make_file(client_dir / "file")
     (client_dir / "directory").mkdir()
-    os.symlink("file", client_dir / "link-to-file")
-    os.symlink("directory", client_dir / "link-to-directory")
-    os.symlink("absent", client_dir / "dangling")
+    symbolic_link("file", client_dir / "link-to-file")
+    symbolic_link("directory", client_dir / "link-to-directory")
+    symbolic_link("absent", client_dir / "dangling")
     makers = (
         ("fifo", stat.S_IFIFO),
         ("socket", stat.S_IFSOCK),

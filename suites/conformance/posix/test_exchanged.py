@@ -11,7 +11,7 @@ import pytest
 from storagetest.agent.testlib import skip
 from storagetest.agent.testlib.libc import RENAME_EXCHANGE, renameat2
 from storagetest.agent.testlib.outcomes import CannotRun
-from storagetest.agent.testlib.tmpfiles import make_file
+from storagetest.agent.testlib.tmpfiles import fifo, make_file, symbolic_link
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -31,8 +31,8 @@ def make_directory(path):
 MAKERS = {
     "file": lambda path: make_file(path, b"content"),
     "directory": make_directory,
-    "link": lambda path: os.symlink("absent", path),
-    "fifo": os.mkfifo,
+    "link": lambda path: symbolic_link("absent", path),
+    "fifo": fifo,
 }
 
 

@@ -25,11 +25,13 @@ from storagetest.agent.testlib.libc import (
 from storagetest.agent.testlib.mappings import map_file
 from storagetest.agent.testlib.stat_effects import DATA, Effect, check_effects
 from storagetest.agent.testlib.tmpfiles import (
+    fifo,
     hard_link,
     make_file,
     open_fd,
     pattern_bytes,
     read_at,
+    symbolic_link,
     wait_clock_tick,
 )
 
@@ -53,7 +55,7 @@ def _directory(path):
 
 
 def _link(path):
-    os.symlink(" contents with white space \t", path)
+    symbolic_link(" contents with white space \t", path)
 
 
 def _node(kind):
@@ -334,7 +336,7 @@ def test_calls_that_seem_to_change_nothing_mark_the_times(client_dir):
 def mkfifo_or_skip(path):
     """Make a FIFO; skip the call if the file system has none."""
     try:
-        os.mkfifo(path)
+        fifo(path)
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.EOPNOTSUPP):
             raise

@@ -8,7 +8,14 @@ import os
 import pytest
 
 from storagetest.agent.testlib import assert_errno, record_observation, run_as_user
-from storagetest.agent.testlib.tmpfiles import hard_link, make_file, open_fd, wait_clock_tick
+from storagetest.agent.testlib.tmpfiles import (
+    fifo,
+    hard_link,
+    make_file,
+    open_fd,
+    symbolic_link,
+    wait_clock_tick,
+)
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -93,7 +100,7 @@ def test_link_updates_the_times_of_file_and_directory(client_dir):
 def test_hard_link_to_a_symbolic_link(client_dir):
     """Whether link() follows a symbolic link is implementation-defined; linkat() without a flag does not."""
     make_file(client_dir / "f")
-    os.symlink("f", client_dir / "s")
+    symbolic_link("f", client_dir / "s")
     hard_link(client_dir / "s", client_dir / "hard", follow_symlinks=False)
     assert os.readlink(client_dir / "hard") == "f"
     assert os.lstat(client_dir / "s").st_nlink == 2
@@ -105,7 +112,7 @@ def test_hard_link_to_a_symbolic_link(client_dir):
 def test_linkat_follows_a_link_if_the_flag_is_set(client_dir):
     """With AT_SYMLINK_FOLLOW a new link for the target of the symbolic link shall be created."""
     make_file(client_dir / "f", b"target")
-    os.symlink("f", client_dir / "s")
+    symbolic_link("f", client_dir / "s")
     directory = os.open(client_dir, os.O_RDONLY)
     hard_link("s", client_dir / "hard", src_dir_fd=directory, follow_symlinks=True)
     os.close(directory)
@@ -117,7 +124,7 @@ def test_linkat_follows_a_link_if_the_flag_is_set(client_dir):
 )
 def test_fifo_can_be_linked(client_dir):
     """The existing file may be of any type but a directory."""
-    os.mkfifo(client_dir / "a")
+    fifo(client_dir / "a")
     hard_link(client_dir / "a", client_dir / "b")
     assert os.path.samestat(os.lstat(client_dir / "a"), os.lstat(client_dir / "b"))
 

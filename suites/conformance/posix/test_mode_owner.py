@@ -9,7 +9,7 @@ import stat
 import pytest
 
 from storagetest.agent.testlib import assert_errno, record_observation, run_as_user
-from storagetest.agent.testlib.tmpfiles import make_file, open_fd, wait_clock_tick
+from storagetest.agent.testlib.tmpfiles import make_file, open_fd, symbolic_link, wait_clock_tick
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -55,7 +55,7 @@ def test_chmod_keeps_the_special_bits_of_a_directory(client_dir):
 def test_chmod_follows_links(client_dir):
     """chmod() acts on the file that a symbolic link names."""
     make_file(client_dir / "f", mode=0o644)
-    os.symlink("f", client_dir / "link")
+    symbolic_link("f", client_dir / "link")
     os.chmod(client_dir / "link", 0o600)
     assert mode_of(client_dir / "f") == 0o600
 
@@ -182,7 +182,7 @@ def test_chown_sets_owner_and_group(client_dir, user, group):
 def test_lchown_changes_the_link(client_dir):
     """lchown() of a symbolic link changes the link's own ownership, not that of the file."""
     make_file(client_dir / "f")
-    os.symlink("f", client_dir / "link")
+    symbolic_link("f", client_dir / "link")
     os.lchown(client_dir / "link", USER, USER)
     assert os.lstat(client_dir / "link").st_uid == USER
     assert os.stat(client_dir / "f").st_uid == 0
@@ -192,7 +192,7 @@ def test_lchown_changes_the_link(client_dir):
 def test_chown_follows_links(client_dir):
     """chown() acts on the file that a symbolic link names."""
     make_file(client_dir / "f")
-    os.symlink("f", client_dir / "link")
+    symbolic_link("f", client_dir / "link")
     os.chown(client_dir / "link", USER, USER)
     assert os.stat(client_dir / "f").st_uid == USER
     assert os.lstat(client_dir / "link").st_uid == 0

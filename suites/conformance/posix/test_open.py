@@ -12,7 +12,14 @@ from pathlib import Path
 import pytest
 
 from storagetest.agent.testlib import assert_errno, call_in_subprocess, record_observation, run_as_user, skip
-from storagetest.agent.testlib.tmpfiles import make_file, open_fd, wait_clock_tick
+from storagetest.agent.testlib.tmpfiles import (
+    bind_socket,
+    fifo,
+    make_file,
+    open_fd,
+    symbolic_link,
+    wait_clock_tick,
+)
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -36,7 +43,7 @@ def test_exclusive_creation_of_an_existing_file_is_refused(client_dir):
 @pytest.mark.case("PSX-OPEN-EXCL-LINK", kills=("exclusive-not",))
 def test_exclusive_creation_does_not_follow_a_link(client_dir):
     """If O_EXCL and O_CREAT are set, and path names a symbolic link, open() shall fail with [EEXIST]."""
-    os.symlink("absent", client_dir / "link")
+    symbolic_link("absent", client_dir / "link")
     assert_errno(errno.EEXIST, os.open, client_dir / "link", os.O_CREAT | os.O_EXCL | os.O_RDWR)
     assert not os.path.lexists(client_dir / "absent")
 
@@ -44,7 +51,7 @@ def test_exclusive_creation_does_not_follow_a_link(client_dir):
 @pytest.mark.case("PSX-OPEN-CREAT-LINK")
 def test_creation_through_a_dangling_link(client_dir):
     """O_CREAT without O_EXCL follows a symbolic link and creates the file that it names."""
-    os.symlink("made", client_dir / "link")
+    symbolic_link("made", client_dir / "link")
     with open_fd(client_dir / "link", os.O_CREAT | os.O_WRONLY) as descriptor:
         assert os.write(descriptor, b"x") == 1
     assert stat.S_ISREG(os.lstat(client_dir / "made").st_mode)
@@ -187,7 +194,7 @@ def test_o_directory_of_a_file_is_refused(client_dir):
 def test_o_nofollow_of_a_link_is_refused(client_dir):
     """[ELOOP] O_NOFOLLOW was specified and the path names a symbolic link."""
     make_file(client_dir / "f")
-    os.symlink("f", client_dir / "link")
+    symbolic_link("f", client_dir / "link")
     assert_errno(errno.ELOOP, os.open, client_dir / "link", os.O_RDONLY | os.O_NOFOLLOW)
 
 
@@ -196,7 +203,7 @@ def test_o_nofollow_follows_links_in_the_prefix(client_dir):
     """O_NOFOLLOW applies to the last component only."""
     (client_dir / "d").mkdir()
     make_file(client_dir / "d" / "f", b"x")
-    os.symlink("d", client_dir / "link")
+    symbolic_link("d", client_dir / "link")
     with open_fd(client_dir / "link" / "f", os.O_RDONLY | os.O_NOFOLLOW) as descriptor:
         assert os.read(descriptor, 2) == b"x"
 
@@ -212,7 +219,7 @@ def test_a_directory_cannot_be_opened_for_writing(client_dir):
 @pytest.mark.case("PSX-OPEN-ELOOP", section=errors)
 def test_open_of_a_link_loop_is_refused(client_dir):
     """[ELOOP] A loop exists in symbolic links encountered during resolution of the path."""
-    os.symlink("self", client_dir / "self")
+    symbolic_link("self", client_dir / "self")
     assert_errno(errno.ELOOP, os.open, client_dir / "self", os.O_RDONLY)
 
 
@@ -226,14 +233,14 @@ def test_open_of_a_file_with_a_trailing_slash_is_refused(client_dir):
 @pytest.mark.case("PSX-OPEN-FIFO-ENXIO", section=errors, kills=("fifo-is-a-file",))
 def test_fifo_without_a_reader_is_not_opened_for_writing(client_dir):
     """[ENXIO] O_NONBLOCK and O_WRONLY are set, and no process has the FIFO open for reading."""
-    os.mkfifo(client_dir / "fifo")
+    fifo(client_dir / "fifo")
     assert_errno(errno.ENXIO, os.open, client_dir / "fifo", os.O_WRONLY | os.O_NONBLOCK)
 
 
 @pytest.mark.case("PSX-OPEN-FIFO-TALK", kills=("fifo-is-a-file",))
 def test_fifo_transfers_data_between_processes(client_dir):
     """The reader of a FIFO gets the data that its writer wrote."""
-    os.mkfifo(client_dir / "fifo")
+    fifo(client_dir / "fifo")
     reader = os.open(client_dir / "fifo", os.O_RDONLY | os.O_NONBLOCK)
 
     def write() -> int:
@@ -265,12 +272,12 @@ def test_fifo_is_opened_with_permission_only(client_dir):
         skip("the kernel leaves permissions to this FUSE file system, and asks it for none of a FIFO")
     client_dir.chmod(0o777)
     for mode, flags in ((0o600, os.O_RDONLY), (0o622, os.O_RDONLY), (0o644, os.O_WRONLY)):
-        os.mkfifo(client_dir / "fifo")
+        fifo(client_dir / "fifo")
         os.chmod(client_dir / "fifo", mode)
         with run_as_user(USER, USER):
             assert_errno(errno.EACCES, os.open, client_dir / "fifo", flags | os.O_NONBLOCK)
         os.unlink(client_dir / "fifo")
-    os.mkfifo(client_dir / "fifo")
+    fifo(client_dir / "fifo")
     os.chmod(client_dir / "fifo", 0o604)
     with run_as_user(USER, USER):
         os.close(os.open(client_dir / "fifo", os.O_RDONLY | os.O_NONBLOCK))
@@ -281,7 +288,7 @@ def test_a_socket_cannot_be_opened(client_dir):
     """[EOPNOTSUPP] The path names a socket; Linux returns ENXIO (open(2))."""
     os.chdir(client_dir)
     with socket.socket(socket.AF_UNIX) as server:
-        server.bind("s")
+        bind_socket(server, "s")
     assert_errno((errno.EOPNOTSUPP, errno.ENXIO), os.open, client_dir / "s", os.O_RDWR)
 
 

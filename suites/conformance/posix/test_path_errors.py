@@ -12,7 +12,7 @@ import stat
 import pytest
 
 from storagetest.agent.testlib import assert_errno, run_as_user
-from storagetest.agent.testlib.tmpfiles import hard_link, make_file
+from storagetest.agent.testlib.tmpfiles import fifo, hard_link, make_file, symbolic_link
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -36,7 +36,7 @@ CALLS = {
     "link-to": (POSIX, "link", lambda path, good: hard_link(good, path)),
     "lstat": (POSIX, "lstat", lambda path, _: os.lstat(path)),
     "mkdir": (POSIX, "mkdir", lambda path, _: os.mkdir(path)),
-    "mkfifo": (POSIX, "mkfifo", lambda path, _: os.mkfifo(path)),
+    "mkfifo": (POSIX, "mkfifo", lambda path, _: fifo(path)),
     "mknod": (POSIX, "mknod", lambda path, _: os.mknod(path, stat.S_IFREG | 0o600)),
     "open": (POSIX, "open", lambda path, _: os.open(path, os.O_RDONLY)),
     "opendir": (POSIX, "opendir", lambda path, _: os.listdir(path)),
@@ -47,7 +47,7 @@ CALLS = {
     "setxattr": (LINUX, "setxattr", lambda path, _: os.setxattr(path, "user.x", b"1")),
     "stat": (POSIX, "stat", lambda path, _: os.stat(path)),
     "statvfs": (POSIX, "statvfs", lambda path, _: os.statvfs(path)),
-    "symlink": (POSIX, "symlink", lambda path, _: os.symlink("x", path)),
+    "symlink": (POSIX, "symlink", lambda path, _: symbolic_link("x", path)),
     "truncate": (POSIX, "truncate", lambda path, _: os.truncate(path, 0)),
     "unlink": (POSIX, "unlink", lambda path, _: os.unlink(path)),
     "utimensat": (POSIX, "utimensat", lambda path, _: os.utime(path, ns=(1, 1))),
@@ -130,8 +130,8 @@ def test_too_long_path_is_refused(client_dir, call):
 @for_each_call("PREFIX-ELOOP")
 def test_link_loop_in_the_prefix_is_refused(client_dir, call):
     """[ELOOP] A loop exists in symbolic links encountered during resolution of the path."""
-    os.symlink("second", client_dir / "first")
-    os.symlink("first", client_dir / "second")
+    symbolic_link("second", client_dir / "first")
+    symbolic_link("first", client_dir / "second")
     assert_refused(errno.ELOOP, call, client_dir / "first" / "x", client_dir)
 
 

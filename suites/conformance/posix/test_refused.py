@@ -10,7 +10,14 @@ import pytest
 
 from storagetest.agent.testlib import CannotRun, run_as_user, skip
 from storagetest.agent.testlib.libc import RENAME_EXCHANGE, RENAME_NOREPLACE, fallocate, renameat2
-from storagetest.agent.testlib.tmpfiles import make_file, open_fd, pattern_bytes, wait_clock_tick
+from storagetest.agent.testlib.tmpfiles import (
+    fifo,
+    make_file,
+    open_fd,
+    pattern_bytes,
+    symbolic_link,
+    wait_clock_tick,
+)
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -40,11 +47,11 @@ class Tree:
             make_file(root / name, pattern_bytes(600) + name.encode(), 0o640)
         for name, target in (("link", "f"), ("dangling", "nowhere"), ("only-link/l", "nowhere")):
             try:
-                os.symlink(target, root / name)
+                symbolic_link(target, root / name)
             except OSError:
                 make_file(root / name)  # PSX-SYMLINK-* test whether that is legal
         try:
-            os.mkfifo(root / "fifo")
+            fifo(root / "fifo")
         except OSError:
             make_file(root / "fifo")  # PSX-MKFIFO-* test whether that is legal
         try:
@@ -198,8 +205,8 @@ def test_refused_creation_changes_nothing(client_dir):
             (f"open(O_EXCL | O_TRUNC) of {name}", (errno.EEXIST,),
              lambda name=name: os.open(at / name, flags)),
             (f"mkdir() of {name}", (errno.EEXIST,), lambda name=name: os.mkdir(at / name)),
-            (f"mkfifo() of {name}", (errno.EEXIST,), lambda name=name: os.mkfifo(at / name)),
-            (f"symlink() of {name}", (errno.EEXIST,), lambda name=name: os.symlink("x", at / name)),
+            (f"mkfifo() of {name}", (errno.EEXIST,), lambda name=name: fifo(at / name)),
+            (f"symlink() of {name}", (errno.EEXIST,), lambda name=name: symbolic_link("x", at / name)),
             (f"link() of {name}", (errno.EEXIST,),
              lambda name=name: os.link(at / "full" / "a", at / name)),
         ]  # fmt: skip
@@ -270,8 +277,8 @@ def test_refused_change_by_another_user_changes_nothing(client_dir):
         ("rename() of a directory", REFUSED, lambda: os.rename(at / "empty", at / "x")),
         ("rmdir()", REFUSED, lambda: os.rmdir(at / "empty")),
         ("mkdir()", REFUSED, lambda: os.mkdir(at / "full" / "x")),
-        ("mkfifo()", REFUSED, lambda: os.mkfifo(at / "full" / "x")),
-        ("symlink()", REFUSED, lambda: os.symlink("x", at / "full" / "x")),
+        ("mkfifo()", REFUSED, lambda: fifo(at / "full" / "x")),
+        ("symlink()", REFUSED, lambda: symbolic_link("x", at / "full" / "x")),
         ("open(O_CREAT)", REFUSED, lambda: os.open(at / "full" / "x", os.O_CREAT | os.O_WRONLY)),
         ("link()", (*REFUSED, *NO_LINKS), lambda: os.link(at / "full" / "a", at / "full" / "x")),
     ]

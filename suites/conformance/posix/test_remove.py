@@ -10,7 +10,15 @@ from contextlib import ExitStack
 import pytest
 
 from storagetest.agent.testlib import assert_errno, record_observation, run_as_user
-from storagetest.agent.testlib.tmpfiles import hard_link, make_file, open_fd, wait_clock_tick
+from storagetest.agent.testlib.tmpfiles import (
+    fifo,
+    hard_link,
+    make_file,
+    node,
+    open_fd,
+    symbolic_link,
+    wait_clock_tick,
+)
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -26,14 +34,14 @@ USER = 54321
 
 
 def make_symlink(path):
-    os.symlink("target", path)
+    symbolic_link("target", path)
 
 
 MAKERS = {
     "FILE": make_file,
-    "FIFO": os.mkfifo,
+    "FIFO": fifo,
     "SYMLINK": make_symlink,
-    "NODE": lambda path: os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 3)),
+    "NODE": lambda path: node(path, stat.S_IFCHR | 0o600, os.makedev(1, 3)),
 }
 
 
@@ -54,7 +62,7 @@ def test_unlink_removes_the_name(client_dir, kind):
 def test_unlink_does_not_follow_links(client_dir):
     """unlink() does not affect any file named by the contents of a symbolic link."""
     make_file(client_dir / "f", b"kept")
-    os.symlink("f", client_dir / "link")
+    symbolic_link("f", client_dir / "link")
     os.unlink(client_dir / "link")
     assert (client_dir / "f").read_bytes() == b"kept"
 
@@ -179,8 +187,8 @@ def test_unlink_of_a_file_of_each_kind_updates_the_directory(client_dir):
     make_file(client_dir / "f")
     for kind, make in (
         ("file", make_file),
-        ("symbolic link", lambda path: os.symlink("absent", path)),
-        ("FIFO", os.mkfifo),
+        ("symbolic link", lambda path: symbolic_link("absent", path)),
+        ("FIFO", fifo),
         ("second link", lambda path: os.link(client_dir / "f", path)),
     ):
         try:
@@ -295,7 +303,7 @@ def test_rmdir_removes_an_empty_directory(client_dir):
     assert os.listdir(client_dir) == []
 
 
-CONTENTS = {"FILE": make_file, "DIRECTORY": os.mkdir, "DANGLING-LINK": make_symlink, "FIFO": os.mkfifo}
+CONTENTS = {"FILE": make_file, "DIRECTORY": os.mkdir, "DANGLING-LINK": make_symlink, "FIFO": fifo}
 
 
 @pytest.mark.parametrize(
@@ -347,7 +355,7 @@ def test_directory_with_an_entry_of_any_name_is_kept(client_dir):
 def test_rmdir_of_a_link_is_refused(client_dir):
     """[ENOTDIR] If path names a symbolic link, rmdir() shall fail."""
     (client_dir / "d").mkdir()
-    os.symlink("d", client_dir / "link")
+    symbolic_link("d", client_dir / "link")
     assert_errno(errno.ENOTDIR, os.rmdir, client_dir / "link")
     assert (client_dir / "d").is_dir()
 

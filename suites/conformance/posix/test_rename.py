@@ -10,7 +10,14 @@ import pytest
 
 from storagetest.agent.testlib import SubprocessCall, assert_errno, record_observation, run_as_user
 from storagetest.agent.testlib.libc import RENAME_EXCHANGE, RENAME_NOREPLACE, renameat2
-from storagetest.agent.testlib.tmpfiles import hard_link, make_file, open_fd, wait_clock_tick
+from storagetest.agent.testlib.tmpfiles import (
+    fifo,
+    hard_link,
+    make_file,
+    open_fd,
+    symbolic_link,
+    wait_clock_tick,
+)
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -24,10 +31,10 @@ USER = 54321
 
 
 def make_symlink(path):
-    os.symlink("target", path)
+    symbolic_link("target", path)
 
 
-MAKERS = {"FILE": make_file, "DIRECTORY": os.mkdir, "SYMLINK": make_symlink, "FIFO": os.mkfifo}
+MAKERS = {"FILE": make_file, "DIRECTORY": os.mkdir, "SYMLINK": make_symlink, "FIFO": fifo}
 
 
 @pytest.mark.server_inodes

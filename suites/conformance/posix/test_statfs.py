@@ -9,7 +9,7 @@ import pytest
 
 from storagetest.agent.testlib import assert_errno, record_observation
 from storagetest.agent.testlib.libc import syncfs
-from storagetest.agent.testlib.tmpfiles import make_file, open_fd
+from storagetest.agent.testlib.tmpfiles import fifo, make_file, open_fd, symbolic_link
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -106,12 +106,12 @@ def test_pathconf_of_an_unknown_variable_is_refused(client_dir):
 @pytest.mark.case("PSX-PATHCONF-PIPE-BUF", section="POSIX.1-2024 pathconf(): DESCRIPTION")
 def test_pipe_buf_of_a_fifo(client_dir):
     """{PIPE_BUF} of a FIFO is at least {_POSIX_PIPE_BUF}, 512."""
-    os.mkfifo(client_dir / "fifo")
+    fifo(client_dir / "fifo")
     assert os.pathconf(client_dir / "fifo", "PC_PIPE_BUF") >= 512
 
 
 @pytest.mark.case("PSX-STATVFS-DANGLING", section="POSIX.1-2024 statvfs(): ERRORS")
 def test_statvfs_follows_links(client_dir):
     """[ENOENT] A component does not name an existing file: here the target of a dangling link."""
-    os.symlink("absent", client_dir / "link")
+    symbolic_link("absent", client_dir / "link")
     assert_errno(errno.ENOENT, os.statvfs, client_dir / "link")

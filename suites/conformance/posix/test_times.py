@@ -10,7 +10,7 @@ import pytest
 
 from storagetest.agent.testlib import assert_errno, record_observation, run_as_user
 from storagetest.agent.testlib.libc import UTIME_NOW, UTIME_OMIT, utimensat
-from storagetest.agent.testlib.tmpfiles import make_file, open_fd, wait_clock_tick
+from storagetest.agent.testlib.tmpfiles import fifo, make_file, open_fd, symbolic_link, wait_clock_tick
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -147,7 +147,7 @@ def test_utimensat_updates_ctime(client_dir):
 def test_times_of_a_link_are_set_separately(client_dir):
     """With AT_SYMLINK_NOFOLLOW the link's own times are set, and not the file's."""
     before = times(make_file(client_dir / "f"))
-    os.symlink("f", client_dir / "link")
+    symbolic_link("f", client_dir / "link")
     os.utime(client_dir / "link", ns=(SOME_DAY, SOME_DAY), follow_symlinks=False)
     assert times(client_dir / "link")[1] == SOME_DAY
     assert times(client_dir / "f")[1] == before[1]
@@ -158,7 +158,7 @@ def test_times_of_a_link_are_as_exact_as_those_of_a_file(client_dir):
     """The times are set to the specified ones, rounded to what the file system supports: of a link, too."""
     wanted = (SOME_DAY + 123_456_789, SOME_DAY + 987_654_321)
     os.utime(make_file(client_dir / "f"), ns=wanted)
-    os.symlink("absent", client_dir / "link")
+    symbolic_link("absent", client_dir / "link")
     os.utime(client_dir / "link", ns=wanted, follow_symlinks=False)
     assert times(client_dir / "link")[1] == times(client_dir / "f")[1]
 
@@ -417,7 +417,7 @@ def test_times_of_each_kind_have_the_resolution_of_the_file_system(client_dir):
     (client_dir / "d").mkdir()
     paths = {"a regular file": make_file(client_dir / "f"), "a directory": client_dir / "d"}
     try:
-        os.mkfifo(client_dir / "fifo")
+        fifo(client_dir / "fifo")
         paths["a FIFO"] = client_dir / "fifo"
     except OSError:
         record_observation("no FIFO can be made")

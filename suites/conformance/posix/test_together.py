@@ -11,7 +11,7 @@ import pytest
 from storagetest.agent.testlib import assert_errno, run_as_user, skip
 from storagetest.agent.testlib.libc import FALLOC_KEEP_SIZE, FALLOC_PUNCH_HOLE, fallocate
 from storagetest.agent.testlib.mappings import map_file
-from storagetest.agent.testlib.tmpfiles import hard_link, make_file, open_fd, pattern_bytes
+from storagetest.agent.testlib.tmpfiles import hard_link, make_file, open_fd, pattern_bytes, symbolic_link
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -91,7 +91,7 @@ def test_replaced_open_file_and_its_successor_are_two_files(client_dir):
 def test_rename_over_a_symbolic_link_replaces_the_link(client_dir):
     """If new names a symbolic link, the link itself is replaced, and the file that it names is kept."""
     make_file(client_dir / "f", b"kept")
-    os.symlink("f", client_dir / "link")
+    symbolic_link("f", client_dir / "link")
     make_file(client_dir / "old", b"moved")
     os.rename(client_dir / "old", client_dir / "link")
     assert sorted(os.listdir(client_dir)) == ["f", "link"]

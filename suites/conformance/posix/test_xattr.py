@@ -9,7 +9,14 @@ import os
 import pytest
 
 from storagetest.agent.testlib import assert_errno, record_observation, run_as_user, skip
-from storagetest.agent.testlib.tmpfiles import hard_link, make_file, open_fd, wait_clock_tick
+from storagetest.agent.testlib.tmpfiles import (
+    fifo,
+    hard_link,
+    make_file,
+    open_fd,
+    symbolic_link,
+    wait_clock_tick,
+)
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -203,8 +210,8 @@ def test_directory_can_have_attributes(client_dir):
 def test_user_attributes_of_links_and_fifos_are_refused(client_dir):
     """User attributes are allowed only for regular files and directories: others give [EPERM]."""
     make_file_with_xattrs(client_dir / "f")
-    os.symlink("f", client_dir / "link")
-    os.mkfifo(client_dir / "fifo")
+    symbolic_link("f", client_dir / "link")
+    fifo(client_dir / "fifo")
     assert_errno(
         (errno.EPERM, errno.EOPNOTSUPP),
         os.setxattr,

@@ -97,6 +97,13 @@ def on(tree: Tree, file: SmbFile) -> SmbFile:
 # Credits
 
 
+def fill(file: SmbFile, data: bytes) -> None:
+    """Write ``data`` by requests that a server of any dialect and any MaxWriteSize takes."""
+    piece = min(65536, int(file.tree.session.connection.settled.message["max_write"]))
+    for at in range(0, len(data), piece):
+        expect(file.write(data[at : at + piece], at))
+
+
 def with_credits(tree: Tree, count: int) -> None:
     """Send ECHOs until the connection has ``count`` credits; skip if the server does not grant them."""
     connection = tree.session.connection

@@ -11,7 +11,7 @@ import struct
 
 import pytest
 
-from storagetest.suites.conformance.smb2.handles import drop, durable, reconnected
+from storagetest.suites.conformance.smb2.handles import drop, durable, fill, reconnected, with_credits
 from storagetest.suites.conformance.smb2.support import (
     NO_FSCTL,
     case,
@@ -117,8 +117,10 @@ def test_requests_of_several_credits_never_leave_the_client_without_one(tree, di
     opened = open_directory(tree, directory) if lists else tree.open(f"{directory}\\file")
     if command == SmbCommand.READ:
         expect(opened.write(b"data"))
+    names = {SmbCommand.READ: "max_read", SmbCommand.WRITE: "max_write"}
+    most = int(connection.settled.message[names.get(command, "max_transact")]) // 65536
     for _ in range(2 * connection.granted):
-        charge = min(4, connection.granted)
+        charge = min(4, most, connection.granted)
         connection.asks = charge
         size = 65536 * charge
         if command == SmbCommand.READ:
@@ -174,6 +176,7 @@ def test_each_response_of_a_signed_compound_is_signed(bench, endpoint, path, sig
     expect(file.write(b"0123456789"))
     reads = [request(SmbCommand.READ, length=1 + at, offset=at, file_id=file.file_id) for at in range(4)]
     for related in (False, True):
+        with_credits(tree, len(reads))
         parts = [reads[0], *(one.override(file_id=NO_FILE) if related else one for one in reads[1:])]
         for at, mid in enumerate(tree.send(*parts, related=related)):
             assert expect(tree.receive(mid)).buffer == b"0123456789"[at : 2 * at + 1]
@@ -197,6 +200,7 @@ def test_every_later_request_of_a_compound_uses_the_file_of_the_first(tree, path
     reads = [
         request(SmbCommand.READ, length=2, offset=at, file_id=NO_FILE, padding=80) for at in range(count)
     ]
+    with_credits(tree, count + 4)
     mids = tree.send(
         create_request(path),
         request(SmbCommand.WRITE, b"0123456789", file_id=NO_FILE),
@@ -454,7 +458,7 @@ def test_a_flush_of_a_file_needs_access_to_write(tree, written, access):
 @pytest.mark.case(section="MS-FSA 2.1.5.15.1")
 def test_an_allocation_below_the_end_of_the_file_cuts_it(tree, directory, allocation, size):
     file = tree.open(f"{directory}\\file")
-    expect(file.write(noise(70_000)))
+    fill(file, noise(70_000))
     expect(file.set(FileInfo.ALLOCATION, struct.pack("<Q", allocation)))
     assert struct.unpack_from("<QQ", expect(file.query(FileInfo.STANDARD)).buffer)[1] == size
 

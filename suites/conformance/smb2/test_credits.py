@@ -91,6 +91,8 @@ def test_a_charge_over_the_granted_credits_ends_the_connection(poor, path):
 @pytest.mark.case("SMB-CRED-RANGE", kills=("close-hidden",))
 def test_a_message_id_within_a_range_that_was_used_ends_the_connection(multi, path):
     connection, file = multi.session.connection, multi.open(path)
+    if connection.settled.message["max_read"] < 131072:
+        pytest.skip("the server has no reads of two credits")
     with_credits(multi, 4)
     first = connection.next_id
     expect(file.read(131072), SmbStatus.END_OF_FILE)
@@ -102,6 +104,8 @@ def test_a_message_id_within_a_range_that_was_used_ends_the_connection(multi, pa
 @pytest.mark.case("SMB-CRED-NEXT", level="MUST", section="MS-SMB2 3.3.1.1", kills=("message-id-other",))
 def test_the_message_id_behind_a_range_is_the_next_one(multi, path):
     connection, file = multi.session.connection, multi.open(path)
+    if connection.settled.message["max_read"] < 131072:
+        pytest.skip("the server has no reads of two credits")
     with_credits(multi, 4)
     first = connection.next_id
     expect(file.read(131072), SmbStatus.END_OF_FILE)

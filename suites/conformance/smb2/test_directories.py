@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from storagetest.suites.conformance.smb2.handles import with_credits
 from storagetest.suites.conformance.smb2.support import READ, case, open_directory
 from storagetest.wire.smb2.codes import (
     REOPEN,
@@ -288,6 +289,7 @@ def test_a_buffer_over_the_largest_transaction_is_an_invalid_parameter(opened):
     connection = opened.tree.session.connection
     largest = connection.settled.message["max_transact"]
     over = {"credit_charge": 1 + largest // 65536}
+    with_credits(opened.tree, over["credit_charge"])
     expect(opened.list(length=largest + 1, over=over), SmbStatus.INVALID_PARAMETER)
 
 

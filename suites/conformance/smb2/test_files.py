@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import pytest
 
+from storagetest.suites.conformance.smb2.handles import with_credits
 from storagetest.wire.smb2 import contexts as c
 from storagetest.wire.smb2.codes import (
     Access,
@@ -14,12 +15,10 @@ from storagetest.wire.smb2.codes import (
     Disposition,
     Lock,
     Options,
-    SmbCommand,
     SmbShare,
     SmbStatus,
 )
 from storagetest.wire.smb2.harness import expect
-from storagetest.wire.smb2.message import request
 from storagetest.wire.tcp import PeerClosed
 
 pytestmark = [pytest.mark.needs("smb-wire"), pytest.mark.case(section="MS-SMB2 3.3.5.9", level="MUST")]
@@ -387,8 +386,7 @@ def test_a_read_over_the_largest_size_is_an_invalid_parameter(tree, written):
     largest = tree.session.connection.settled.message["max_read"]
     charge = {"credit_charge": 1 + largest // 65536}
     file = tree.open(written())
-    while tree.session.connection.granted < charge["credit_charge"]:
-        expect(tree.call(request(SmbCommand.ECHO), over={"credits": 512}))
+    with_credits(tree, charge["credit_charge"])
     expect(file.read(largest + 1, over=charge), SmbStatus.INVALID_PARAMETER)
 
 

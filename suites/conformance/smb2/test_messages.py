@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from storagetest.suites.conformance.smb2.handles import with_credits
 from storagetest.suites.conformance.smb2.support import (
     expect_refused,
     skip_if_encrypted,
@@ -291,7 +292,7 @@ def test_a_wrong_structure_size_is_an_invalid_parameter(tree, command):
         refused(message, SmbStatus.INVALID_PARAMETER)
 
 
-def with_credits(tree):
+def charged(tree):
     """Return the tree; skip if its dialect has no charges of several credits (3.3.5.2.5)."""
     if tree.session.connection.settled.dialect == Dialect.SMB_2_0_2:
         pytest.skip("dialect 2.0.2 has no credit charge")
@@ -300,13 +301,13 @@ def with_credits(tree):
 
 @pytest.mark.case("SMB-CRED-02", section="MS-SMB2 3.3.5.2.5", kills=("accepts-read", "status-read"))
 def test_a_credit_charge_below_the_size_is_an_invalid_parameter(tree, path):
-    file = with_credits(tree).open(path)
+    file = charged(tree).open(path)
     expect(file.read(131072, over={"credit_charge": 1}), SmbStatus.INVALID_PARAMETER)
 
 
 @pytest.mark.case("SMB-CRED-03", section="MS-SMB2 3.3.5.2.5", kills=("accepts-read", "status-read"))
 def test_a_credit_charge_of_zero_is_for_64_kib(tree, path):
-    file = with_credits(tree).open(path)
+    file = charged(tree).open(path)
     expect(file.read(131072, over={"credit_charge": 0}), SmbStatus.INVALID_PARAMETER)
 
 
@@ -322,6 +323,7 @@ COMPOUND = pytest.mark.case(section="MS-SMB2 3.3.5.2.7.2")
     ),
 )
 def test_related_requests_use_the_file_of_the_first(tree, path):
+    with_credits(tree, 3)
     ids = tree.send(
         create_request(path), request(SmbCommand.WRITE, b"abc", file_id=NO_FILE),
         request(SmbCommand.CLOSE, file_id=NO_FILE), related=True,
@@ -339,6 +341,7 @@ def test_related_requests_use_the_file_of_the_first(tree, path):
     kills=("compound-failed-file-closed", "accepts-close", "status-close"),
 )
 def test_what_follows_a_failed_create_fails_with_its_status(tree, path):
+    with_credits(tree, 2)
     ids = tree.send(
         create_request(path, disposition=Disposition.OPEN),
         request(SmbCommand.CLOSE, file_id=NO_FILE),
@@ -357,6 +360,7 @@ def test_a_first_request_that_is_related_is_an_invalid_parameter(tree):
 
 @pytest.mark.case("SMB-COMP-04", section="MS-SMB2 3.3.5.2.7.1", kills=("message-id-other",))
 def test_unrelated_requests_are_answered_each(tree):
+    with_credits(tree, 3)
     for mid in tree.send(ECHO, ECHO, ECHO):
         expect(tree.receive(mid))
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import pytest
 
+from storagetest.suites.conformance.smb2.handles import with_credits
 from storagetest.suites.conformance.smb2.support import WRITE, case, chunks, resume_key
 from storagetest.wire.smb2 import contexts as c
 from storagetest.wire.smb2.client import create_request, ioctl_request
@@ -153,6 +154,7 @@ def test_an_asynchronous_response_has_the_id_of_its_interim_response(tree, other
     name = written()
     holder, first, second = tree.open(name), other.open(name), other.open(name)
     expect(holder.lock((0, 5, Lock.EXCLUSIVE | Lock.FAIL_IMMEDIATELY)))
+    with_credits(other, 2)
     ids = [other.send(each.lock_request((0, 5, Lock.SHARED)))[0] for each in (first, second)]
     interim = [other.session.connection.receive_interim(mid) for mid in ids]
     if None in interim:
@@ -184,6 +186,7 @@ RELATED = pytest.mark.case(section="MS-SMB2 3.3.5.2.7.2")
 @RELATED
 @pytest.mark.case("SMB-COMP-NO-FILE", kills=("accepts-close",))
 def test_a_related_request_without_a_file_before_it_is_refused(tree):
+    with_credits(tree, 2)
     ids = tree.send(ECHO, request(SmbCommand.CLOSE, file_id=NO_FILE), related=True)
     expect(tree.receive(ids[0]))
     # INVALID_PARAMETER or INVALID_HANDLE, by whether an ECHO counts as of a tree
@@ -193,6 +196,7 @@ def test_a_related_request_without_a_file_before_it_is_refused(tree):
 @RELATED
 @pytest.mark.case("SMB-COMP-ORDER", kills=("read-data-changed",))
 def test_related_requests_are_executed_in_their_order(tree, path):
+    with_credits(tree, 3)
     ids = tree.send(
         create_request(path),
         request(SmbCommand.WRITE, b"abc", file_id=NO_FILE),
@@ -209,6 +213,7 @@ def test_an_unrelated_request_is_executed_after_one_that_failed(tree, path):
     """Each request of a compound is executed as if it came alone."""
     file = tree.open(path)
     expect(file.write(b"0123456789"))
+    with_credits(tree, 3)
     failed, *others = tree.send(
         request(SmbCommand.CLOSE, file_id=b"\x77" * 16),
         request(SmbCommand.READ, length=3, offset=2, file_id=file.file_id, padding=80),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from storagetest.errors import AttachError
+from storagetest.suites.conformance.smb2.handles import fill
 from storagetest.suites.conformance.smb2.support import case, open_directory
 from storagetest.wire.smb2.client import SmbFile
 from storagetest.wire.smb2.codes import (
@@ -95,8 +96,7 @@ def of_all(file: SmbFile) -> Stated:
 def test_an_open_and_each_class_state_the_same_of_a_file(tree, directory, size):
     name = f"{directory}\\file"
     made = tree.open(name)
-    if size:
-        expect(made.write(bytes(size)))
+    fill(made, bytes(size))
     expect(made.close())
     for is_last in (False, True):
         file = tree.open(name, disposition=Disposition.OPEN)
@@ -282,6 +282,6 @@ def test_a_response_has_the_credit_charge_of_its_request(tree, path):
         pytest.skip("the server has no multi-credit requests")
     file = tree.open(path)
     expect(file.write(b"data"))
-    for charge in (1, 2):
+    for charge in (1, 2) if connection.settled.message["max_read"] >= 131072 else (1,):
         message = expect(file.read(65536 * charge))
         assert message["credit_charge"] == charge, f"CreditCharge is {message['credit_charge']}"

@@ -5,13 +5,30 @@ from __future__ import annotations
 import errno
 import os
 import time
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from storagetest.agent.fsutil import open_fd
 from storagetest.agent.testlib.outcomes import skip
 
-__all__ = ["hard_link", "longest_name", "make_file", "open_fd", "pattern_bytes", "read_at", "wait_clock_tick"]
+if TYPE_CHECKING:
+    from socket import socket
+
+__all__ = [
+    "bind_socket",
+    "fifo",
+    "hard_link",
+    "longest_name",
+    "make_file",
+    "node",
+    "open_fd",
+    "pattern_bytes",
+    "read_at",
+    "symbolic_link",
+    "wait_clock_tick",
+]
 
 _PATTERN_BLOCK = 10_000
 """Bytes after which the last four digits of the offsets of :func:`pattern_bytes` repeat: 625 lines of 16."""
@@ -82,6 +99,64 @@ def _has_links(*paths: str | Path) -> bool:
         finally:
             os.unlink(probe)
     return True  # nothing is known: the error of the call itself counts
+
+
+def symbolic_link(target: str | Path, path: str | Path, *, dir_fd: int | None = None) -> None:
+    """Make a link as os.symlink does; skip the case if the file system has no symbolic links.
+
+    That is legal: symlink(2) has EPERM for it, and a server may answer SYMLINK by NFS3ERR_NOTSUPP (RFC 1813
+    3.3.10). If only this one link is refused, the error is raised.
+    """
+    try:
+        os.symlink(target, path, dir_fd=dir_fd)
+    except OSError as error:
+        if _refuses_each(lambda probe: os.symlink("x", probe), error, path, dir_fd):
+            skip(f"the file system has no symbolic links: {os.strerror(error.errno or 0)} (symlink(2))")
+        raise
+
+
+def fifo(path: str | Path, mode: int = 0o666, *, dir_fd: int | None = None) -> None:
+    """Make a FIFO as os.mkfifo does; skip the case if the file system has no FIFOs (mknod(2): EPERM)."""
+    try:
+        os.mkfifo(path, mode, dir_fd=dir_fd)
+    except OSError as error:
+        if _refuses_each(os.mkfifo, error, path, dir_fd):
+            skip(f"the file system has no FIFOs: {os.strerror(error.errno or 0)} (mknod(2))")
+        raise
+
+
+def node(path: str | Path, mode: int, device: int = 0) -> None:
+    """Make a node as os.mknod does; skip the case if the file system has no such nodes (mknod(2): EPERM)."""
+    try:
+        os.mknod(path, mode, device)
+    except OSError as error:
+        if _refuses_each(lambda probe: os.mknod(probe, mode, device), error, path, None):
+            skip(f"the file system has no such nodes: {os.strerror(error.errno or 0)} (mknod(2))")
+        raise
+
+
+def bind_socket(one: socket, name: str) -> None:
+    """Bind a socket of the domain AF_UNIX; skip the case if the file system has none (mknod(2): EPERM)."""
+    try:
+        one.bind(name)
+    except OSError as error:
+        if error.errno in (errno.EPERM, *_NO_LINKS):
+            skip(f"the file system has no sockets: {os.strerror(error.errno)} (mknod(2))")
+        raise
+
+
+def _refuses_each(make: Callable[[Path], None], error: OSError, path: str | Path, dir_fd: int | None) -> bool:
+    """Return whether the plainest object of a kind, next to ``path``, is refused by the same error."""
+    if error.errno not in (errno.EPERM, *_NO_LINKS):
+        return False
+    directory = Path(path).parent if dir_fd is None else Path(f"/proc/self/fd/{dir_fd}")
+    probe = directory / ".plain"
+    try:
+        make(probe)
+    except OSError as other:
+        return other.errno == error.errno
+    os.unlink(probe)
+    return False
 
 
 def longest_name(directory: Path) -> int:

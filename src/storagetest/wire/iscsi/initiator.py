@@ -159,6 +159,11 @@ class Initiator:
         """The target's Asynchronous Messages so far."""
         self._negotiating: int | None = None  # the task tag of the Text Request that event 4 requires
 
+    @property
+    def window(self) -> int:
+        """The number of commands that the target takes now (RFC 7143 4.2.2.1)."""
+        return (self.numbers.max_cmd_sn - self.numbers.cmd_sn + 1) % 2**32
+
     # Sending
 
     def assign_numbers(self, pdu: P) -> P:

@@ -61,6 +61,9 @@ NO_VERIFIER = bytes(8)
 _PAUSE = 0.2
 """Seconds before a call that ended with NFS3ERR_JUKEBOX is repeated (chosen)."""
 
+PIECE = 65536
+"""Largest WRITE of :meth:`Nfs3Client.write_all`, in bytes (chosen)."""
+
 
 def attributes(
     *,
@@ -147,6 +150,21 @@ class Nfs3Client:
         """WRITE (3.3.7)."""
         size = len(data) if count is None else count
         return self.call("WRITE", WRITE3args(file, offset, size, stable, data))
+
+    def write_all(
+        self, file: nfs_fh3, offset: int, data: bytes, *, stable: stable_how = stable_how.FILE_SYNC
+    ) -> Any:  # noqa: ANN401
+        """Write all of ``data``; return the value of the last WRITE: a server may write fewer bytes (3.3.7).
+
+        Raises AssertionError if a WRITE fails, writes nothing, or counts more bytes than it got.
+        """
+        at, done = 0, None
+        while at < len(data):
+            piece = data[at : at + PIECE]
+            done = ok(self.write(file, offset + at, piece, stable=stable))
+            assert 0 < done.count <= len(piece), f"a WRITE of {len(piece)} bytes wrote {done.count}"
+            at += done.count
+        return done
 
     def create(
         self,

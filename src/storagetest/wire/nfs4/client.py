@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from storagetest.errors import LocalProtocolError
 from storagetest.wire.nfs4.operations import op
 from storagetest.wire.nfs4.types import (
     COMPOUND4args,
@@ -162,6 +163,13 @@ class Session:
         self.next[slot] = self.next.get(slot, 1) % 0xFFFFFFFF + 1
 
 
+class TooManyOperations(LocalProtocolError):
+    """A COMPOUND has more operations than the session accepts (ca_maxoperations, RFC 8881 18.36.3)."""
+
+    def __init__(self, count: int, most: int) -> None:
+        super().__init__(f"a COMPOUND of {count} operations, and the session accepts {most}")
+
+
 class Nfs4Client:
     """COMPOUNDs of ``minor`` on ``rpc``. ``owner`` identifies the client; each instance has its own."""
 
@@ -214,6 +222,8 @@ class Nfs4Client:
     def _once(self, ops: tuple[nfs_argop4, ...], tag: bytes, slot: int, cache: bool) -> Done:
         if self.session is None:
             return self.raw(*ops, tag=tag)
+        if len(ops) >= self.session.fore.ca_maxoperations:
+            raise TooManyOperations(len(ops) + 1, self.session.fore.ca_maxoperations)
         self._complete_reclaims(ops)
         sequence = self.session.sequence(slot, cache=cache)
         done = self.raw(op("SEQUENCE", sequence), *ops, tag=tag)
@@ -270,18 +280,19 @@ class Nfs4Client:
     ) -> Done:
         """SETCLIENTID (RFC 7530 16.33)."""
         client = nfs_client_id4(self.verifier, self.owner)
-        return self.raw(op("SETCLIENTID", SETCLIENTID4args(client, cb_client4(program, callback), ident)))
+        asked = op("SETCLIENTID", SETCLIENTID4args(client, cb_client4(program, callback), ident))
+        return self._repeated(lambda: self.raw(asked))
 
     def confirm(self, given: Any) -> None:
         """SETCLIENTID_CONFIRM (RFC 7530 16.34) of what SETCLIENTID returned."""
         argument = SETCLIENTID_CONFIRM4args(given.clientid, given.setclientid_confirm)
-        ok(self.raw(op("SETCLIENTID_CONFIRM", argument)))
+        ok(self._repeated(lambda: self.raw(op("SETCLIENTID_CONFIRM", argument))))
         self.clientid = given.clientid
 
     def exchange(self) -> Any:
         """EXCHANGE_ID (RFC 8881 18.35); keep the client id, and return the result."""
         self._reclaims_due = False  # of the client id before
-        self.exchanged = ok(self.raw(self.exchange_id()))["EXCHANGE_ID"]
+        self.exchanged = ok(self._repeated(lambda: self.raw(self.exchange_id())))["EXCHANGE_ID"]
         self.clientid = self.exchanged.eir_clientid
         return self.exchanged
 
@@ -317,7 +328,8 @@ class Nfs4Client:
 
     def create_session(self, **attributes: Any) -> Session:
         """CREATE_SESSION with the sequence id of EXCHANGE_ID; the session is used from now on."""
-        made = ok(self.raw(self.new_session(self.exchanged.eir_sequenceid, **attributes)))["CREATE_SESSION"]
+        asked = self.new_session(self.exchanged.eir_sequenceid, **attributes)
+        made = ok(self._repeated(lambda: self.raw(asked)))["CREATE_SESSION"]
         self.session = Session(
             made.csr_sessionid, made.csr_fore_chan_attrs, made.csr_back_chan_attrs, made.csr_flags
         )

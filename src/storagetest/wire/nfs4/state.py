@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from storagetest.wire.nfs4.client import Done, Nfs4Client, ok
-from storagetest.wire.nfs4.operations import GETFH, NO_CREATE, close, op, putfh
+from storagetest.wire.nfs4.operations import GETFH, NO_CREATE, close, op, putfh, write
 from storagetest.wire.nfs4.types import (
     OPEN4_RESULT_CONFIRM,
     OPEN4_SHARE_ACCESS_BOTH,
@@ -38,6 +39,11 @@ from storagetest.wire.nfs4.types import (
 
 WHOLE = 0xFFFF_FFFF_FFFF_FFFF
 """The length of a lock up to the end of the file (RFC 8881 18.10.3)."""
+
+PIECE = 65536
+"""Largest WRITE of :meth:`OpenFile.write_all`, in bytes (chosen)."""
+_AROUND = 1024
+"""Bytes for what is around the data in a request (chosen)."""
 
 _UNCHANGED = {
     nfsstat4.NFS4ERR_STALE_CLIENTID,
@@ -148,29 +154,57 @@ class OpenFile:
         """Execute operations on the file."""
         return self.client.compound(putfh(self.handle), *ops)
 
-    def _owned(self, operation: nfs_argop4) -> Done:
-        done = self.client.compound(putfh(self.handle), operation, retry=False)
-        if len(done.statuses) > 1:
-            self.owner.bump(done.statuses[1])
-        return done
+    def write_all(self, offset: int, data: bytes) -> None:
+        """Write all of ``data``: a server may write fewer bytes than asked (RFC 8881 18.32.3).
+
+        Raises AssertionError if a WRITE fails, writes nothing, or counts more bytes than it got.
+        """
+        session, at = self.client.session, 0
+        most = PIECE if session is None else min(PIECE, max(512, session.fore.ca_maxrequestsize - _AROUND))
+        while at < len(data):
+            piece = data[at : at + most]
+            count = ok(self.on(write(self.stateid, offset + at, piece)))["WRITE"].count
+            assert 0 < count <= len(piece), f"a WRITE of {len(piece)} bytes wrote {count}"
+            at += count
+
+    def _repeated(self, execute: Callable[[], Done]) -> Done:
+        """Execute again, with the owner's next sequence id, while the answer is NFS4ERR_DELAY."""
+        until = time.monotonic() + self.client.rpc.deadline
+        while True:
+            done = execute()
+            if done.status != nfsstat4.NFS4ERR_DELAY or time.monotonic() > until:
+                return done
+            time.sleep(0.2)
+
+    def _owned(self, operation: Callable[[], nfs_argop4]) -> Done:
+        """Execute an operation of the open owner."""
+
+        def once() -> Done:
+            done = self.client.compound(putfh(self.handle), operation(), retry=False)
+            if len(done.statuses) > 1:
+                self.owner.bump(done.statuses[1])
+            return done
+
+        return self._repeated(once)
 
     def confirm(self) -> Done:
         """OPEN_CONFIRM (RFC 7530 16.18)."""
-        done = ok(self._owned(op("OPEN_CONFIRM", OPEN_CONFIRM4args(self.stateid, self.owner.seqid))))
+        done = ok(self._owned(lambda: op("OPEN_CONFIRM", OPEN_CONFIRM4args(self.stateid, self.owner.seqid))))
         self.stateid = done["OPEN_CONFIRM"].open_stateid
         return done
 
     def downgrade(self, access: int, deny: int) -> Done:
         """OPEN_DOWNGRADE, whatever the outcome."""
-        argument = OPEN_DOWNGRADE4args(self.stateid, self.owner.seqid, access, deny)
-        done = self._owned(op("OPEN_DOWNGRADE", argument))
+        done = self._owned(
+            lambda: op("OPEN_DOWNGRADE", OPEN_DOWNGRADE4args(self.stateid, self.owner.seqid, access, deny))
+        )
         if done.status == nfsstat4.NFS4_OK:
             self.stateid = done["OPEN_DOWNGRADE"].open_stateid
         return done
 
     def try_close(self, stateid: stateid4 | None = None) -> Done:
         """CLOSE, whatever the outcome."""
-        return self._owned(close(self.stateid if stateid is None else stateid, self.owner.seqid))
+        return self._owned(lambda: close(self.stateid if stateid is None else stateid, self.owner.seqid))
 
     def close(self) -> Done:
         """CLOSE. Raises AssertionError if it is refused."""
@@ -187,6 +221,20 @@ class OpenFile:
         stateid: stateid4 | None = None,
     ) -> Done:
         """LOCK, whatever the outcome; the first one of an owner on this file names the open."""
+        return self._repeated(
+            lambda: self._lock(owner, kind, offset, length, reclaim=reclaim, stateid=stateid)
+        )
+
+    def _lock(
+        self,
+        owner: StateOwner,
+        kind: nfs_lock_type4,
+        offset: int,
+        length: int,
+        *,
+        reclaim: bool,
+        stateid: stateid4 | None,
+    ) -> Done:
         known = self.locks.get(owner.name)
         if known is None:
             opened = self.stateid if stateid is None else stateid
@@ -216,10 +264,15 @@ class OpenFile:
     ) -> Done:
         """LOCKU, whatever the outcome; ``kind`` has no effect on a sound server (RFC 8881 18.12.3)."""
         held = self.locks[owner.name] if stateid is None else stateid
-        argument = LOCKU4args(kind, owner.seqid, held, offset, length)
-        done = self.client.compound(putfh(self.handle), op("LOCKU", argument), retry=False)
-        if len(done.statuses) > 1:
-            owner.bump(done.statuses[1])
+
+        def once() -> Done:
+            argument = LOCKU4args(kind, owner.seqid, held, offset, length)
+            done = self.client.compound(putfh(self.handle), op("LOCKU", argument), retry=False)
+            if len(done.statuses) > 1:
+                owner.bump(done.statuses[1])
+            return done
+
+        done = self._repeated(once)
         if done.status == nfsstat4.NFS4_OK:
             self.locks[owner.name] = done["LOCKU"]
         return done

@@ -227,10 +227,11 @@ class SmbConnection:
         ids, parts = [], []
         for number, (encoded, more) in enumerate(zip(requests, each, strict=True)):
             charge = int(more.get("credit_charge", _charge(encoded)))
+            has_charges = self.negotiated is None or self.settled.dialect > Dialect.SMB_2_0_2
             flags = int.from_bytes(encoded.data[16:20], "little")
             header: dict[str, Value] = {
                 "message_id": self.next_id,
-                "credit_charge": charge if self.negotiated and self.settled.dialect > 0x0202 else 0,
+                "credit_charge": charge if self.negotiated and has_charges else 0,
                 "credits": self.asks,
                 "session_id": channel.session_id if channel else 0,
                 "tree_id": tree,
@@ -248,8 +249,9 @@ class SmbConnection:
                 data = SmbEncoded(data, made.layout).override(signature=more["signature"]).data
             mid = int.from_bytes(data[24:32], "little")
             if "message_id" not in more:
-                self.next_id += max(charge, 1)
-                self.granted -= max(charge, 1)
+                used = max(charge, 1) if has_charges else 1
+                self.next_id += used
+                self.granted -= used
             command = int.from_bytes(data[12:14], "little")
             if command != SmbCommand.CANCEL:
                 self._outstanding[mid] = _Sent(command, charge, signs and not encrypts)
