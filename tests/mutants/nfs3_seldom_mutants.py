@@ -68,6 +68,16 @@ def negative_kept(talk: ProxyConnection, call: Call, result: Any) -> Any:
 
 
 @mutant(
+    "lookup-positive-kept | RFC 1813 3.3.3 | a name leads a connection to the file that it was first",
+    "LOOKUP",
+)
+def positive_kept(talk: ProxyConnection, call: Call, result: Any) -> Any:
+    if result.status != nfsstat3.NFS3_OK:
+        return result
+    return put(result, "value.object", talk.memory.setdefault(call.argument.what, result.value.object))
+
+
+@mutant(
     "readdirplus-attributes-kept | RFC 1813 3.3.17 | READDIRPLUS states the attributes that a name had first",
     "READDIRPLUS",
 )

@@ -213,6 +213,51 @@ def lookup_negative_kept(
     return results
 
 
+@mutant(
+    "lookup-positive-kept | RFC 8881 18.13.3 | a name leads a connection to the file that it was first",
+    part="compound",
+)
+def lookup_positive_kept(
+    talk: Nfs4ProxyConnection, arguments: COMPOUND4args, results: COMPOUND4res
+) -> COMPOUND4res:
+    names = [opname(one) for one in arguments.argarray]
+    if names[-2:] != ["LOOKUP", "GETFH"] or results.status != OK:
+        return results
+    key = handle_of(arguments), arguments.argarray[-2].value.objname
+    last = results.resarray[-1]
+    kept = talk.memory.setdefault(key, last.value)
+    return replace(results, resarray=(*results.resarray[:-1], replace(last, value=kept)))
+
+
+@mutant(
+    "readdir-special-regular | RFC 8881 18.23.3 | the type of a special file in READDIR is NF4REG", "READDIR"
+)
+def readdir_special_regular(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> Any:
+    usual = types.nfs_ftype4.NF4REG, types.nfs_ftype4.NF4DIR, types.nfs_ftype4.NF4LNK
+
+    def regular(entry: Any) -> Any:
+        values = decode_attributes(entry.attrs)
+        if values.get(types.FATTR4_TYPE, usual[0]) not in usual:
+            values[types.FATTR4_TYPE] = types.nfs_ftype4.NF4REG
+        return replace(entry, attrs=encode_attributes(values))
+
+    if of(result) != OK:
+        return result
+    return put(result, "value.reply.entries", lambda entries: tuple(map(regular, entries)))
+
+
+COMPARED = {types.FATTR4_TYPE, types.FATTR4_SIZE, types.FATTR4_MODE, types.FATTR4_NUMLINKS}
+
+
+@mutant(
+    "verify-some-alone | RFC 8881 18.31.3 | VERIFY compares type, size, mode and numlinks, and nothing else",
+    "VERIFY",
+)
+def verify_some_alone(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> Any:
+    others = not COMPARED & set(decode_attributes(argument.obj_attributes))
+    return failed(result, OK) if others and of(result) == nfsstat4.NFS4ERR_NOT_SAME else result
+
+
 # State
 
 

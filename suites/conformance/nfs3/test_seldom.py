@@ -73,6 +73,30 @@ def test_a_name_that_was_not_found_is_found_when_it_was_made(
         assert nfs.attributes(found).fileid == here.nfs.attributes(file).fileid
 
 
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param(
+            how, marks=pytest.mark.case(f"NF3-LOOKUP-REPLACED-{how}", kills=("lookup-positive-kept",))
+        )
+        for how in ("RENAME", "REMOVE")
+    ],
+)
+@pytest.mark.case(section="RFC 1813 3.3.3")
+def test_a_name_that_was_found_leads_to_the_file_that_replaces_it(
+    nfs: Nfs3Client, here: Arranged, how: str
+) -> None:
+    """A LOOKUP finds the file that another connection has put in the place of the first one."""
+    first, second = here.file(b"name"), here.file(b"other")
+    wanted = [here.nfs.attributes(file).fileid for file in (first, second)]
+    assert nfs.attributes(nfs.find(here.handle, b"name")).fileid == wanted[0]
+    if how == "REMOVE":
+        ok(here.nfs.remove(here.handle, b"name"))
+        refused(nfs.lookup(here.handle, b"name"), nfsstat3.NFS3ERR_NOENT)
+    ok(here.nfs.rename(here.handle, b"other", here.handle, b"name"))
+    assert nfs.attributes(nfs.find(here.handle, b"name")).fileid == wanted[1]
+
+
 @pytest.mark.case("NF3-READDIRPLUS-LATER", section="RFC 1813 3.3.17", kills=("readdirplus-attributes-kept",))
 def test_a_second_listing_states_the_attributes_of_now(nfs: Nfs3Client, here: Arranged) -> None:
     file = here.file(data=b"data")

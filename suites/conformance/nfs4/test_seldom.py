@@ -6,12 +6,15 @@ may wait, stateids that were freed, and names and attributes that change after t
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from storagetest.suites.conformance.nfs4.kinds import KINDS
 from storagetest.suites.conformance.nfs4.minors import rule
 from storagetest.suites.conformance.nfs4.opens import open_new
 from storagetest.wire.nfs4 import types
-from storagetest.wire.nfs4.attributes import decode_attributes
+from storagetest.wire.nfs4.attributes import decode_attributes, encode_attributes
 from storagetest.wire.nfs4.client import ok, refused
 from storagetest.wire.nfs4.harness import values
 from storagetest.wire.nfs4.operations import (
@@ -211,6 +214,69 @@ def test_a_second_listing_states_the_attributes_of_now(nfs, here):
         assert decode_attributes(entry.attrs) == {FATTR4_SIZE: size, FATTR4_MODE: mode}
 
 
+@rule("LOOKUP-REPLACED", "16.13.4", "18.13.3", over={one: one for one in ("RENAME", "REMOVE")},
+      kills=("lookup-positive-kept",), after=("LOOKUP-REPLACED-REMOVE",))  # fmt: skip
+def test_a_name_that_was_found_leads_to_the_file_that_replaces_it(nfs, here, what):
+    """A LOOKUP finds the file that another connection has put in the place of the first one."""
+    looked = putfh(here.handle), lookup(b"name"), GETFH
+    first, second = here.file(b"name"), here.file(b"other")
+    assert ok(nfs.compound(*looked))["GETFH"].object == first
+    if what == "REMOVE":
+        ok(here.nfs.compound(putfh(here.handle), remove(b"name")))
+        refused(nfs.compound(*looked), nfsstat4.NFS4ERR_NOENT)
+    ok(here.nfs.compound(putfh(here.handle), SAVEFH, rename(b"other", b"name")))
+    assert ok(nfs.compound(*looked))["GETFH"].object == second
+
+
+@rule("READDIR-SPECIAL", "16.24.4", "18.23.3", over={name: KINDS[name] for name in ("FIFO", "SOCK", "CHR")},
+      kills=("readdir-special-regular",))  # fmt: skip
+def test_a_listing_states_the_type_of_a_special_file(nfs, here, what):
+    handle = here.other(b"special", what, {FATTR4_MODE: 0o640})
+    numbers = (FATTR4_TYPE, FATTR4_MODE, FATTR4_NUMLINKS)
+    (entry,) = ok(nfs.compound(putfh(here.handle), readdir(numbers=numbers)))["READDIR"].reply.entries
+    found = decode_attributes(entry.attrs)
+    assert found == here.read(handle, *numbers)
+    assert (found[FATTR4_TYPE], found[FATTR4_MODE]) == (what, 0o640)
+
+
+OTHERS = {
+    "HANDLE": (FATTR4_FILEHANDLE, lambda value: value[:-1] + bytes([value[-1] ^ 1])),
+    "CHANGE": (types.FATTR4_CHANGE, lambda value: value ^ 1),
+    "FSID": (types.FATTR4_FSID, lambda value: replace(value, major=value.major ^ 1)),
+    "FILEID": (types.FATTR4_FILEID, lambda value: value ^ 1),
+    "TIME": (types.FATTR4_TIME_MODIFY, lambda value: replace(value, seconds=value.seconds - 1)),
+    "LEASE": (types.FATTR4_LEASE_TIME, lambda value: value + 1),
+    "LINKS": (FATTR4_LINK_SUPPORT, lambda value: not value),
+    "MAXNAME": (types.FATTR4_MAXNAME, lambda value: value - 1),
+}
+"""Attributes of each kind of value, and another value than a file has."""
+
+
+def compared(nfs, handle, number, value):
+    """Return the status of VERIFY and that of NVERIFY of one attribute."""
+    sent = encode_attributes({number: value})
+    return [
+        nfs.compound(putfh(handle), op(name, argument(sent))).status
+        for name, argument in (("VERIFY", types.VERIFY4args), ("NVERIFY", types.NVERIFY4args))
+    ]
+
+
+@rule("VERIFY-KIND", "16.35.4", "18.31.3", over=OTHERS, kills=("verify-some-alone",))
+def test_an_attribute_of_any_kind_is_compared(nfs, here, facts, what):
+    """VERIFY succeeds with the value that GETATTR states, and not with another one; NVERIFY the contrary."""
+    number, other = what
+    if number not in facts.supported[nfs.minor]:
+        pytest.skip("the server lacks the attribute")
+    handle = here.file(data=b"data")
+    value = here.read(handle, number)[number]
+    same = compared(nfs, handle, number, value)
+    assert same == [nfsstat4.NFS4_OK, nfsstat4.NFS4ERR_SAME], f"{same[0].name}, {same[1].name}"
+    different = compared(nfs, handle, number, other(value))
+    assert different == [nfsstat4.NFS4ERR_NOT_SAME, nfsstat4.NFS4_OK], (
+        f"another value: {different[0].name}, {different[1].name}"
+    )
+
+
 # State
 
 
@@ -222,7 +288,7 @@ def test_a_second_listing_states_the_attributes_of_now(nfs, here):
     kills=("putfh-keeps-stateid",),
 )
 def test_a_filehandle_that_is_set_after_an_open_has_no_current_stateid(nfs, here, owner, what):
-    """PUTFH and LOOKUP set the filehandle, and leave no current stateid, even if the file is the opened one."""
+    """PUTFH and LOOKUP leave no current stateid, even if the file is the one that was opened."""
     handle = here.file(data=b"data")
     again = (putfh(handle),) if what == "PUTFH" else (putfh(here.handle), lookup(b"file"))
     opened = putfh(here.handle), owner.open_op(b"file"), GETFH
