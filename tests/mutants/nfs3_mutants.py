@@ -12,6 +12,7 @@ import nfs3_made_mutants  # noqa: F401
 import nfs3_name_mutants  # noqa: F401
 import nfs3_restart_mutants  # noqa: F401
 import nfs3_rpc_mutants  # noqa: F401
+import nfs3_seldom_mutants  # noqa: F401
 import nfs3_sequence_mutants  # noqa: F401
 import nfs3_stated_mutants  # noqa: F401
 import nfs3_unseen_mutants  # noqa: F401

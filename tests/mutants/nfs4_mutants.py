@@ -14,6 +14,7 @@ import nfs4_name_mutants
 import nfs4_open_mutants
 import nfs4_owner_mutants
 import nfs4_restart_mutants
+import nfs4_seldom_mutants
 import nfs4_sequence_mutants
 import nfs4_session_mutants
 import nfs4_stated_mutants
@@ -51,6 +52,7 @@ __all__ = [
     "nfs4_open_mutants",
     "nfs4_owner_mutants",
     "nfs4_restart_mutants",
+    "nfs4_seldom_mutants",
     "nfs4_sequence_mutants",
     "nfs4_session_mutants",
     "nfs4_stated_mutants",

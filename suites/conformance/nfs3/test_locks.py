@@ -377,6 +377,29 @@ def test_a_lock_that_waits_is_granted_by_a_callback(
     denied(owners().lock(file, 10, 10))
 
 
+@pytest.mark.case(
+    "NLM-BLOCK-TWO", kills=("nlm-second-waiter-lost",), builds_on=("NLM-BLOCK-GRANTED", "NLM-UNLOCK-01")
+)
+def test_each_of_two_locks_that_wait_is_granted_in_its_turn(
+    bench: Nfs3Harness, owners: Owners, file, callbacks: LockCallbacks
+) -> None:
+    """The server chooses whose turn it is."""
+    holder = owners()
+    host = holder.rpc.link.local_address.encode()
+    waiting = [owners(host=host) for _ in range(2)]
+    granted(holder.lock(file, 10, 10))
+    for owner in waiting:
+        assert owner.lock(file, 10, 10, block=True) == BLOCKED
+    granted(holder.unlock(file, 10, 10))
+    called = callbacks.wait(*waiting, deadline=bench.endpoint.deadline)
+    first, second = sorted(waiting, key=lambda owner: owner.handle != called.argument.alock.oh)
+    first.confirm(called)
+    denied(owners().lock(file, 10, 10))
+    granted(first.unlock(file, 10, 10))
+    second.confirm(callbacks.wait(second, deadline=bench.endpoint.deadline))
+    denied(owners().lock(file, 10, 10))
+
+
 @pytest.mark.parametrize(
     ("other", "offset", "length"),
     [
@@ -445,6 +468,15 @@ def test_a_share_that_is_given_back_is_in_no_way(owners: Owners, file) -> None:
     granted(provided(lambda: owner.share(file, DENY_WRITE, READ)))
     granted(owner.unshare(file, DENY_WRITE, READ))
     granted(owners().share(file, DENY_NONE, WRITE))
+
+
+@pytest.mark.case("NLM-UNSHARE-OTHER", section=PROCEDURES, kills=("nlm-unshare-others",))
+def test_a_share_stays_when_another_owner_gives_its_own_back(owners: Owners, file) -> None:
+    first, second = owners(), owners()
+    granted(provided(lambda: first.share(file, DENY_WRITE, READ)))
+    granted(second.share(file, DENY_WRITE, READ))
+    granted(second.unshare(file, DENY_WRITE, READ))
+    denied(owners().share(file, DENY_NONE, WRITE))
 
 
 @pytest.mark.exclusive  # some servers (knfsd) know a host by its address: all processes of this machine

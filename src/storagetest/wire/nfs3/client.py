@@ -196,9 +196,17 @@ class Nfs3Client:
         data = symlinkdata3(attributes(mode=0o777), text)
         return self.call("SYMLINK", SYMLINK3args(diropargs3(directory, name), data))
 
-    def mknod(self, directory: nfs_fh3, name: bytes, kind: ftype3, *, device: specdata3 | None = None) -> Any:  # noqa: ANN401
+    def mknod(
+        self,
+        directory: nfs_fh3,
+        name: bytes,
+        kind: ftype3,
+        *,
+        device: specdata3 | None = None,
+        mode: int = 0o644,
+    ) -> Any:  # noqa: ANN401
         """MKNOD (3.3.11)."""
-        new = attributes(mode=0o644)
+        new = attributes(mode=mode)
         value = devicedata3(new, device or specdata3(0, 0)) if kind in (ftype3.NF3BLK, ftype3.NF3CHR) else new
         what = mknoddata3(kind, value if kind in mknoddata3.ARMS else None)
         return self.call("MKNOD", MKNOD3args(diropargs3(directory, name), what))
