@@ -100,7 +100,7 @@ CHANGES: dict[str, tuple[Change, str, dict[str, object]]] = {
 def test_what_another_client_does_to_the_data_breaks_read_caching(
     bench: SmbHarness, path: str, key: bytes, version: int, dialect: int, change: Change
 ) -> None:
-    """The holder reads from its cache until it is told: a missing break leaves it with data that are old."""
+    """The holder reads from its cache until the break arrives; without one its data are old."""
     first = leased(bench, path, key, R, version, dialect)
     expect(first.write(DATA))
     second = bench.tree().open(path, disposition=Disposition.OPEN)

@@ -1,4 +1,4 @@
-"""What one dialect, session, tree, open, lock or request is to the one beside it (MS-SMB2 3.3, MS-FSA 2.1).
+"""What one dialect, session, tree, open, lock or request is to another one (MS-SMB2 3.3, MS-FSA 2.1).
 
 Two of a kind at once: each has an identity, a position and rights of its own.
 """
@@ -202,7 +202,7 @@ def test_a_lock_of_no_byte_conflicts_within_another_range(
 def test_an_open_for_attributes_violates_no_share_mode(
     tree: Tree, other: Tree, written: Callable[[], str]
 ) -> None:
-    """Share modes concern access to data and DELETE; an open without these is allowed beside any other."""
+    """Share modes concern access to data and DELETE; an open without these is always allowed."""
     name, attributes = written(), Access.READ_ATTRIBUTES | Access.SYNCHRONIZE
     held = tree.open(name, share=SmbShare.NONE, disposition=Disposition.OPEN)
     looked = other.open(name, access=attributes, share=SmbShare.NONE, disposition=Disposition.OPEN)
