@@ -240,6 +240,7 @@ import smb2_data_mutants  # noqa: E402
 import smb2_far_mutants  # noqa: E402
 import smb2_fresh_mutants  # noqa: E402
 import smb2_kit_mutants  # noqa: E402
+import smb2_neighbour_mutants  # noqa: E402
 import smb2_open_mutants  # noqa: E402
 import smb2_pipe_mutants  # noqa: E402
 import smb2_posix_mutants  # noqa: E402
@@ -258,6 +259,7 @@ __all__ = [
     "smb2_far_mutants",
     "smb2_fresh_mutants",
     "smb2_kit_mutants",
+    "smb2_neighbour_mutants",
     "smb2_open_mutants",
     "smb2_pipe_mutants",
     "smb2_posix_mutants",

@@ -256,6 +256,24 @@ def test_a_closed_handle_is_not_taken_over(tree, path, guid, version):
 @pytest.mark.parametrize(
     "version",
     [
+        case("SMB-RECONNECT-V1-CLOSED-LOST", 1, kills=("closed-stays-durable",), section=V1_AGAIN),
+        case("SMB-RECONNECT-V2-CLOSED-LOST", 2, kills=("closed-stays-durable",), section=V2_AGAIN),
+    ],
+)
+def test_a_closed_handle_is_not_taken_over_after_a_lost_connection(bench, path, client, guid, version):
+    """CLOSE ends the handle, whether the connection is lost later or not."""
+    file = durable(bench.tree(guid=client), path, guid if version == 2 else None)
+    expect(file.close())
+    drop(file)
+    context = c.reconnect_v1(file.file_id) if version == 1 else c.reconnect_v2(file.file_id, guid)
+    tree = bench.tree(guid=client)
+    for _ in range(3):  # a server may take a moment to notice the lost connection
+        expect(again(tree, file, context), SmbStatus.OBJECT_NAME_NOT_FOUND)
+
+
+@pytest.mark.parametrize(
+    "version",
+    [
         case("SMB-RECONNECT-V1-OPEN", 1, kills=REFUSED, section=V1_AGAIN),
         case("SMB-RECONNECT-V2-OPEN", 2, kills=REFUSED, section=V2_AGAIN),
     ],

@@ -6,6 +6,8 @@ import struct
 
 import pytest
 
+from storagetest.errors import RemoteProtocolError
+from storagetest.polling import wait_until
 from storagetest.suites.conformance.smb2.support import READ, case
 from storagetest.wire.smb2.codes import (
     DACL_SECURITY,
@@ -493,6 +495,24 @@ def test_a_write_does_not_change_a_time_that_is_to_stay(tree, written):
     expect(file.write(b"written"))
     expect(file.flush())
     assert info(file, FileInfo.BASIC, "QQQ")[2] == OLD_TIME
+
+
+@SETS
+@pytest.mark.case("SMB-SET-TIME-GOES-ON", section="MS-FSCC 2.4.7", kills=("time-minus-two-ignored",))
+def test_a_write_changes_a_time_that_is_to_change_again(tree, path):
+    """-2 ends what -1 began: a later write on the same open changes LastWriteTime."""
+    file = tree.open(path)
+    expect(file.set(FileInfo.BASIC, basic(2, -1)))
+    expect(file.set(FileInfo.BASIC, basic(2, -2)))
+    before = info(file, FileInfo.BASIC, "QQQ")[2]
+
+    def is_changed():
+        expect(file.write(b"written"))
+        expect(file.flush())
+        return info(file, FileInfo.BASIC, "QQQ")[2] > before
+
+    deadline = tree.session.connection.deadline
+    wait_until(is_changed, deadline, "a later LastWriteTime after -2", error=RemoteProtocolError)
 
 
 @SETS

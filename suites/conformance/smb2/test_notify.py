@@ -10,12 +10,20 @@ import pytest
 
 from storagetest.errors import RemoteProtocolError
 from storagetest.polling import wait_until
-from storagetest.suites.conformance.smb2.support import case, expect_refused, open_directory, watch
+from storagetest.suites.conformance.smb2.support import (
+    case,
+    expect_refused,
+    open_directory,
+    skip_without_security,
+    watch,
+)
 from storagetest.wire.smb2.caching import is_held
 from storagetest.wire.smb2.codes import (
+    DACL_SECURITY,
     WATCH_TREE,
     Access,
     FileInfo,
+    InfoType,
     NotifyAction,
     SmbAttribute,
     SmbCommand,
@@ -153,6 +161,56 @@ def test_a_change_of_a_file_is_a_modification(opened, other, change):
     mid = ready(opened, other, NAMES | kind)
     done = file.set(info_class, data)
     if done.status == SmbStatus.NOT_SUPPORTED:
+        pytest.skip("the file system does not keep what the case changes")
+    expect(done)
+    assert (NotifyAction.MODIFIED, "file") in changes_up_to(opened, mid, "file", NAMES | kind)
+
+
+def another_access(file):
+    """Set the time of the last access."""
+    return file.set(FileInfo.BASIC, struct.pack("<QQQQII", 0, YEAR_2014, 0, 0, 0, 0))
+
+
+def another_creation(file):
+    """Set the time of the creation."""
+    return file.set(FileInfo.BASIC, struct.pack("<QQQQII", YEAR_2014, 0, 0, 0, 0, 0))
+
+
+def one_attribute(file):
+    """Set an extended attribute."""
+    name, value = b"NAME", b"value"
+    head = struct.pack("<IBBH", 0, 0, len(name), len(value))
+    return file.set(FileInfo.FULL_EA, head + name + b"\0" + value)
+
+
+def its_access_list(file):
+    """Set the access list that the file has."""
+    skip_without_security(file)
+    kept = file.query(0, kind=InfoType.SECURITY, additional=DACL_SECURITY)
+    return file.set(0, expect(kept).buffer, kind=InfoType.SECURITY, additional=DACL_SECURITY)
+
+
+RARE = {
+    "LAST-ACCESS": (SmbNotify.LAST_ACCESS, another_access, "notify-other-times-never"),
+    "CREATION": (SmbNotify.CREATION, another_creation, "notify-other-times-never"),
+    "EA": (SmbNotify.EA, one_attribute, "notify-ea-security-never"),
+    "SECURITY": (SmbNotify.SECURITY, its_access_list, "notify-ea-security-never"),
+}
+"""A bit of CompletionFilter that clients seldom set, what it is about, and the mutant that ignores it."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [case(f"SMB-NOTIFY-{name}", *one[:2], kills=(one[2],)) for name, one in RARE.items()],
+)
+@pytest.mark.case(section="MS-SMB2 2.2.35")
+def test_a_change_that_is_seldom_watched_is_a_modification(opened, other, kind, change):
+    """The client is notified if times of access or creation, extended attributes or access lists change."""
+    access = Access.GENERIC_READ | Access.GENERIC_WRITE | Access.READ_CONTROL | Access.WRITE_DAC
+    file = other.open(f"{opened.name}\\file", access=access)
+    mid = ready(opened, other, NAMES | kind)
+    done = change(file)
+    if done.status in (SmbStatus.NOT_SUPPORTED, SmbStatus.EAS_NOT_SUPPORTED):
         pytest.skip("the file system does not keep what the case changes")
     expect(done)
     assert (NotifyAction.MODIFIED, "file") in changes_up_to(opened, mid, "file", NAMES | kind)

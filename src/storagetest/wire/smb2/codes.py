@@ -411,6 +411,10 @@ class SmbNotify(IntFlag):
     ATTRIBUTES = 0x4
     SIZE = 0x8
     LAST_WRITE = 0x10
+    LAST_ACCESS = 0x20
+    CREATION = 0x40
+    EA = 0x80
+    SECURITY = 0x100
     STREAM_NAME = 0x200
 
 
