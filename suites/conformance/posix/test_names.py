@@ -184,10 +184,37 @@ def test_what_is_made_at_each_level_is_as_at_the_first(client_dir):
 
 DEPTH = 260
 """Levels of directories: more than a byte counts (chosen)."""
-MAKING = 6.0
-"""Seconds in which they are made; chosen: a case may take 20 s in all."""
+PHASE = 4.0
+"""Seconds in which they are made, and in which their files are used; chosen: a case may take 20 s in all."""
 BORDERS = [level for power in (16, 32, 64, 128, 256) for level in (power - 1, power, power + 1)]
 """Levels at which files are used (chosen)."""
+
+
+def make_levels(places):
+    """Append ``DEPTH`` open directories, each in the one before it, or as many as are made in time."""
+    until = time.monotonic() + PHASE
+    for level in range(1, DEPTH + 1):
+        if time.monotonic() > until:
+            record_observation(f"{level - 1} of {DEPTH} levels were made in {PHASE:g} s")
+            return
+        try:
+            os.mkdir("d", dir_fd=places[-1])
+            places.append(os.open("d", os.O_RDONLY, dir_fd=places[-1]))
+            if level in BORDERS:
+                with open(os.open("f", os.O_CREAT | os.O_WRONLY, 0o600, dir_fd=places[-1]), "wb") as file:
+                    file.write(b"level %d" % level)
+        except OSError as error:
+            raise AssertionError(f"level {level}: {error}") from error
+
+
+def use_level(places, level):
+    """Find the file of a level by its pathname, and move it to the deepest of ``places``."""
+    path = "d/" * level
+    with open(f"{path}f", "rb") as file:
+        assert file.read() == b"level %d" % level, f"the file at level {level}, by its pathname"
+    assert sorted(os.listdir(path)) == ["d", "f"], f"the directory at level {level}"
+    assert os.path.samestat(os.stat(f"{path}d/.."), os.stat(path)), f"dot-dot of level {level + 1}"
+    os.rename("f", f"moved-{level}", src_dir_fd=places[level], dst_dir_fd=places[-1])
 
 
 @pytest.mark.server_inodes("dot-dot of *")
@@ -202,31 +229,22 @@ def test_files_are_used_below_many_levels(client_dir):
 
     On a slow target they are fewer: recorded.
     """
-    places, until = [os.open(client_dir, os.O_RDONLY)], time.monotonic() + MAKING
+    places = [os.open(client_dir, os.O_RDONLY)]
     try:
-        for level in range(1, DEPTH + 1):
-            if time.monotonic() > until:
-                record_observation(f"{level - 1} of {DEPTH} levels were made in {MAKING:g} s")
-                break
-            try:
-                os.mkdir("d", dir_fd=places[-1])
-                places.append(os.open("d", os.O_RDONLY, dir_fd=places[-1]))
-                if level in BORDERS:
-                    with open(os.open("f", os.O_CREAT | os.O_WRONLY, 0o600, dir_fd=places[-1]), "wb") as file:
-                        file.write(b"level %d" % level)
-            except OSError as error:
-                raise AssertionError(f"level {level}: {error}") from error
+        make_levels(places)
         os.chdir(client_dir)
-        used = [level for level in BORDERS if level < len(places) - 1]
-        for level in used:
-            path = "d/" * level
-            with open(f"{path}f", "rb") as file:
-                assert file.read() == b"level %d" % level, f"the file at level {level}, by its pathname"
-            assert sorted(os.listdir(path)) == ["d", "f"], f"the directory at level {level}"
-            assert os.path.samestat(os.stat(f"{path}d/.."), os.stat(path)), f"dot-dot of level {level + 1}"
-            os.rename("f", f"moved-{level}", src_dir_fd=places[level], dst_dir_fd=places[-1])
+        until, used = time.monotonic() + PHASE, []
+        borders = [level for level in BORDERS if level < len(places) - 1]
+        for level in reversed(borders):
+            if time.monotonic() > until:
+                record_observation(f"files at {len(used)} of {len(borders)} levels were used in {PHASE:g} s")
+                break
+            used.append(level)
+            use_level(places, level)
         moved = {f"moved-{level}" for level in used}
         assert set(os.listdir(places[-1])) - {"f"} == moved
+        for level in set(borders) - set(used):
+            os.unlink("f", dir_fd=places[level])
         for name in os.listdir(places[-1]):
             os.unlink(name, dir_fd=places[-1])
         for level in reversed(range(len(places) - 1)):
