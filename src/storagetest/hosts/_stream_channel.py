@@ -1,7 +1,8 @@
 """A channel whose streams have to be polled: a child's pipes, a channel of an SSH connection.
 
 A command that has ended may leave a daemon that keeps its stdout open. So the output ends with the stream, or
-:data:`SETTLE` seconds after the command's end if nothing more comes.
+if :data:`SETTLE` polls after the command's end found nothing more. Polls are counted, not seconds: a thread
+that waited long for the CPU has seen nothing of what came meanwhile.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from storagetest.hosts.interactive import Channel
 CHUNK = 1 << 16
 POLL = 0.25
 """The longest wait for output in seconds, between two checks whether the command has ended (chosen)."""
-SETTLE = 1.0
-"""Seconds without output after which the output of an ended command is complete (chosen)."""
+SETTLE = 6
+"""Polls without output after which the output of an ended command is complete (chosen)."""
 
 
 class StreamChannel(Channel):
@@ -42,12 +43,10 @@ class StreamChannel(Channel):
     def receive(self, limit: float) -> bytes:
         """See :meth:`Channel.receive`. Raises :class:`OutputTooLarge`, also for stderr."""
         until = time.monotonic() + limit
-        active = time.monotonic()
-        while not self._stdout.data and not self._at_end:
-            if self._poll(until) or not self._has_exited():
-                active = time.monotonic()
-            elif time.monotonic() - active >= SETTLE:
-                break
+        silent = 0
+        while not self._stdout.data and not self._at_end and silent < SETTLE:
+            had_exited = self._has_exited()
+            silent = 0 if self._poll(until) or not had_exited else silent + 1
         received, self._stdout = self._stdout.data, OutputBuffer()
         return received
 
