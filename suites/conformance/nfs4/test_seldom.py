@@ -16,7 +16,7 @@ from storagetest.suites.conformance.nfs4.opens import open_new
 from storagetest.wire.nfs4 import types
 from storagetest.wire.nfs4.attributes import decode_attributes, encode_attributes
 from storagetest.wire.nfs4.client import ok, refused
-from storagetest.wire.nfs4.harness import values
+from storagetest.wire.nfs4.harness import entries, values
 from storagetest.wire.nfs4.operations import (
     ANONYMOUS,
     CURRENT,
@@ -162,9 +162,8 @@ def test_an_entry_with_attributes_has_no_error(nfs, here, facts):
     here.file()
     here.directory()
     here.symlink()
-    asked = readdir(numbers=(FATTR4_TYPE, FATTR4_RDATTR_ERROR, FATTR4_NUMLINKS))
-    page = ok(nfs.compound(putfh(here.handle), asked))["READDIR"]
-    found = {one.name: decode_attributes(one.attrs) for one in page.reply.entries}
+    numbers = (FATTR4_TYPE, FATTR4_RDATTR_ERROR, FATTR4_NUMLINKS)
+    found = {one.name: decode_attributes(one.attrs) for one in entries(nfs, here.handle, numbers=numbers)}
     assert {name: one[FATTR4_TYPE] for name, one in found.items()} == kinds
     for name, one in found.items():
         assert one.get(FATTR4_RDATTR_ERROR, nfsstat4.NFS4_OK) == nfsstat4.NFS4_OK, f"{name!r} has an error"
