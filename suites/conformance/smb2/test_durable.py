@@ -49,6 +49,8 @@ def client():
 def test_an_open_with_a_batch_oplock_is_durable(tree, path, guid, version):
     context = c.durable_v1() if version == 1 else c.durable_v2(guid)
     file = tree.open(path, oplock=Oplock.BATCH, contexts=[context])
+    if file.message["oplock"] != Oplock.BATCH:
+        pytest.skip("the server grants no batch oplock")
     assert {1: c.DURABLE, 2: c.DURABLE_V2}[version] in file.contexts
 
 

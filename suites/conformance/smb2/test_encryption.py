@@ -78,6 +78,8 @@ def compound(session):
 )
 def test_an_encrypted_compound_of_another_session_ends_the_connection(bench):
     session = bench.session([Dialect.SMB_3_1_1], encrypts=True)
+    if session.connection.granted < 2:
+        pytest.skip("the server grants one credit")
     ids = (session.connection.next_id, session.connection.next_id + 1)
     session.connection.expect_responses(*ids, command=SmbCommand.ECHO)
     session.connection.send_raw(compound(session))
