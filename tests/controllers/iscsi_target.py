@@ -161,7 +161,7 @@ class Connection:
 
     def send(self, pdu: Any, *, uses: bool = True) -> None:
         number = self.exp_cmd_sn
-        last = (number + self.room - 1) % 2**32
+        last = (number + self.free - 1) % 2**32
         self.sock.sendall(replace(pdu, stat_sn=self.stat_sn, exp_cmd_sn=number, max_cmd_sn=last).encode())
         self.stat_sn += uses
 
@@ -178,7 +178,7 @@ class Connection:
         self.send(pdu, uses=uses)
 
     @property
-    def room(self) -> int:
+    def free(self) -> int:
         """The commands that are taken now; a write that waits for data keeps its place."""
         return self.choices.window - len(self.writes)
 
@@ -186,7 +186,7 @@ class Connection:
         """Whether a request is outside of the command window, and is ignored (4.2.2.1); count it if not."""
         if not isinstance(pdu, Request) or pdu.immediate:
             return False
-        if (pdu.cmd_sn - self.exp_cmd_sn) % 2**32 >= self.room:
+        if (pdu.cmd_sn - self.exp_cmd_sn) % 2**32 >= self.free:
             return True
         self.exp_cmd_sn = (pdu.cmd_sn + 1) % 2**32
         return False

@@ -11,4 +11,4 @@ def with_room(session: Initiator, count: int) -> None:
     """Ping, whose response has the window; skip if the target takes fewer than ``count`` commands."""
     session.ping()
     if session.window < count:
-        pytest.skip(f"the command window has room for {session.window}, not for {count} commands")
+        pytest.skip(f"the target takes {session.window} commands now, not {count}")

@@ -67,7 +67,7 @@ def test_large_directory_is_listed_at_each_point_of_its_life(client_dir):
 @pytest.mark.exclusive
 @pytest.mark.case("PSX-FULL-DIRECTORY-LONG-NAMES", kills=("long-name-at-buffer-end-lost",))
 def test_many_entries_with_long_names_are_listed(client_dir):
-    """Each entry is returned once, if a reply has room for few: 200 names of {NAME_MAX} bytes."""
+    """Each entry is returned once, if a reply holds few: 200 names of {NAME_MAX} bytes."""
     longest = min(255, longest_name(client_dir))
     (client_dir / "d").mkdir()
     names = fill(client_dir / "d", "n" * (longest - len("-0000")), 200)
