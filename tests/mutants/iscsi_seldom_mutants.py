@@ -9,6 +9,9 @@ The rules, from the text, before any case:
   altered by the allocation length; another page is an invalid field (MUST).
 - SPC-4 TPGS: a unit with asymmetric access reports its target port groups, which page 83h refers to (MUST).
 - SPC-4 REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS: a function that is reported is supported (MUST).
+- SPC-4 PREEMPT: a holder that preempts itself stays registered, with the reservation that it asks for (MUST).
+- SBC-3 UNMAP: each descriptor of the list counts (MUST).
+- RFC 7143 13.12: MaxRecvDataSegmentLength is declared for one connection (MUST).
 """
 
 from __future__ import annotations
@@ -21,13 +24,16 @@ from iscsi_proxy_connection import Out, ProxyConnection, mutant, on_request
 from iscsi_rules import check, good
 
 from storagetest.wire.iscsi.encoding import Pdu
-from storagetest.wire.iscsi.pdu import DataIn, ScsiCommand, ScsiResponse
-from storagetest.wire.scsi.codes import Asc, SenseKey
+from storagetest.wire.iscsi.keys import format_text, parse_text
+from storagetest.wire.iscsi.pdu import DataIn, DataOut, LoginRequest, ScsiCommand, ScsiResponse
+from storagetest.wire.scsi.codes import Asc, PrIn, PrOut, SenseKey
 
 WRITE_SAME, VERIFY, LOG_SENSE, MAINTENANCE_IN = 0x93, 0x8F, 0x4D, 0xA3
 NDOB, UNMAP, ONE_BLOCK = 0x01, 0x08, 0x06
 """Of byte 1 of WRITE SAME(16) and of VERIFY(16)."""
 GROUPS, TASKS = 0x0A, 0x0D
+UNMAP_LIST, RESERVE_IN, RESERVE_OUT = 0x42, 0x5E, 0x5F
+KEY = "MaxRecvDataSegmentLength"
 
 
 # WRITE SAME
@@ -169,3 +175,74 @@ _refuses(
 def log_absent_good(talk: ProxyConnection, pdu: Pdu) -> Out:
     refused = isinstance(pdu, ScsiResponse) and pdu.status and talk.cdb(pdu)[0] == LOG_SENSE
     return good(pdu) if refused else pdu
+
+
+# Several of a kind
+
+
+@on_request("unmap-later-ignored | SBC-3 UNMAP | descriptors after the fourth are ignored", kind=KIND)
+def unmap_later_ignored(talk: ProxyConnection, pdu: Pdu) -> Out:
+    first = 8 + 4 * 16
+    ours = isinstance(pdu, (ScsiCommand, DataOut)) and talk.cdb(pdu)[0] == UNMAP_LIST
+    if not ours or len(pdu.data) <= first:
+        return pdu
+    later = pdu.data[first:]
+    empty = b"".join(later[at : at + 8] + bytes(8) for at in range(0, len(later), 16))
+    return replace(pdu, data=pdu.data[:first] + empty)
+
+
+@on_request(
+    "segment-of-first-session | RFC 7143 13.12 | a session has the segment length of the first one",
+    kind="unsolicited",
+)
+def segment_of_first_session(talk: ProxyConnection, pdu: Pdu) -> Out:
+    if not isinstance(pdu, LoginRequest) or KEY.encode() not in pdu.data:
+        return pdu
+    pairs = parse_text(pdu.data)
+    first = talk.shared.setdefault(("first", talk.name), dict(pairs)[KEY])
+    return replace(pdu, data=format_text((name, first if name == KEY else value) for name, value in pairs))
+
+
+# A holder that preempts itself
+
+
+def _preempts_itself(talk: ProxyConnection, pdu: Pdu) -> Out:
+    """Note the type of each RESERVE, and the key of a PREEMPT of its own sender."""
+    if not isinstance(pdu, (ScsiCommand, DataOut)) or talk.cdb(pdu)[0] != RESERVE_OUT or len(pdu.data) < 16:
+        return pdu
+    block = talk.cdb(pdu)
+    if block[1] & 0x1F == PrOut.RESERVE:
+        talk.shared["type"] = block[2]
+        talk.shared.pop("own", None)
+    elif block[1] & 0x1F == PrOut.PREEMPT and pdu.data[:8] == pdu.data[8:16]:
+        talk.shared["own"] = pdu.data[:8]
+    return pdu
+
+
+def _reads(talk: ProxyConnection, pdu: Pdu, action: PrIn) -> bool:
+    block = talk.cdb(pdu)
+    ours = isinstance(pdu, DataIn) and block[0] == RESERVE_IN and block[1] & 0x1F == action
+    return ours and "own" in talk.shared
+
+
+@mutant(
+    "preempt-self-type | SPC-4 PREEMPT | a holder that preempts itself keeps the type",
+    request=_preempts_itself,
+)
+def preempt_self_type(talk: ProxyConnection, pdu: Pdu) -> Out:
+    if not _reads(talk, pdu, PrIn.READ_RESERVATION) or len(pdu.data) < 24:
+        return pdu
+    return replace(pdu, data=pdu.data[:21] + bytes((talk.shared["type"],)) + pdu.data[22:])
+
+
+@mutant(
+    "preempt-self-unregisters | SPC-4 PREEMPT | a holder that preempts itself is no longer registered",
+    request=_preempts_itself,
+)
+def preempt_self_unregisters(talk: ProxyConnection, pdu: Pdu) -> Out:
+    if not _reads(talk, pdu, PrIn.READ_KEYS):
+        return pdu
+    keys = [pdu.data[at : at + 8] for at in range(8, len(pdu.data) - 7, 8)]
+    kept = b"".join(key for key in keys if key != talk.shared["own"])
+    new = pdu.data[:4] + len(kept).to_bytes(4, "big") + kept
+    return replace(pdu, data=new.ljust(len(pdu.data), b"\0"))
