@@ -124,7 +124,10 @@ class Choices:
 
 @dataclass
 class Write:
-    """A command with data-out: a write to byte ``at``, or what ``execute`` does with the data."""
+    """A command with data-out: a write to byte ``at``, or what ``execute`` does with the data.
+
+    ``asks`` is its length by its CDB, ``size`` what is transferred of it.
+    """
 
     command: ScsiCommand
     data: bytearray
@@ -132,6 +135,7 @@ class Write:
     at: int
     execute: Callable[[bytes], object] | None = None
     asked: int = 0
+    asks: int = 0
     r2ts: int = 0
     outstanding: bool = False
 
@@ -359,8 +363,9 @@ class Connection:
     def receive(
         self, pdu: ScsiCommand, size: int, at: int, execute: Callable[[bytes], object] | None = None
     ) -> None:
-        """Begin a command with data-out."""
-        write = self.writes[pdu.itt] = Write(pdu, bytearray(size), size, at, execute)
+        """Begin a command with data-out; no more is transferred than the initiator expects (11.4.5)."""
+        asks, size = size, min(size, pdu.expected_length)
+        write = self.writes[pdu.itt] = Write(pdu, bytearray(size), size, at, execute, asks=asks)
         immediate = pdu.data[:size]
         write.data[: len(immediate)], write.asked = immediate, len(immediate)
         if not pdu.final:  # the rest of the first burst follows, unsolicited (4.2.5.2)
@@ -469,8 +474,10 @@ class Connection:
         except ScsiError as error:
             self.fail(write.command, error)
         else:
-            rest = write.command.expected_length - write.size
-            self.respond(ScsiResponse(itt=write.command.itt, underflow=rest > 0, residual=max(rest, 0)))
+            rest = write.command.expected_length - write.asks
+            self.respond(
+                ScsiResponse(itt=write.command.itt, underflow=rest > 0, overflow=rest < 0, residual=abs(rest))
+            )
 
     # Task management: the response waits for the data that were asked for (4.2.3.3)
 
@@ -486,7 +493,9 @@ class Connection:
             return
         if pdu.function == TaskFunction.LOGICAL_UNIT_RESET:
             for other in self.every:
-                other.attention = RESET if other is not self else other.attention
+                if other is not self:
+                    other.attention = RESET
+                    other.writes.clear()
         self.aborts.append((pdu, tags))
         self.end_aborted()
 

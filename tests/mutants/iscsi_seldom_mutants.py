@@ -11,6 +11,8 @@ The rules, from the text, before any case:
 - SPC-4 REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS: a function that is reported is supported (MUST).
 - SPC-4 PREEMPT: a holder that preempts itself stays registered, with the reservation that it asks for (MUST).
 - SBC-3 UNMAP: each descriptor of the list counts (MUST).
+- RFC 7143 11.5.1: LOGICAL UNIT RESET ends the tasks of every initiator (MUST).
+- RFC 7143 11.4.5: a write states what of it was not transferred because too little was expected (MUST).
 - RFC 7143 13.12: MaxRecvDataSegmentLength is declared for one connection (MUST).
 """
 
@@ -21,11 +23,20 @@ from dataclasses import replace
 
 from iscsi_optional_mutants import KIND
 from iscsi_proxy_connection import Out, ProxyConnection, mutant, on_request
-from iscsi_rules import check, good
+from iscsi_rules import check, ends, good
 
+from storagetest.wire.iscsi.codes import TaskFunction, TaskResult
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.keys import format_text, parse_text
-from storagetest.wire.iscsi.pdu import DataIn, DataOut, LoginRequest, ScsiCommand, ScsiResponse
+from storagetest.wire.iscsi.pdu import (
+    DataIn,
+    DataOut,
+    LoginRequest,
+    ScsiCommand,
+    ScsiResponse,
+    TaskRequest,
+    TaskResponse,
+)
 from storagetest.wire.scsi.codes import Asc, PrIn, PrOut, SenseKey
 
 WRITE_SAME, VERIFY, LOG_SENSE, MAINTENANCE_IN = 0x93, 0x8F, 0x4D, 0xA3
@@ -246,3 +257,43 @@ def preempt_self_unregisters(talk: ProxyConnection, pdu: Pdu) -> Out:
     kept = b"".join(key for key in keys if key != talk.shared["own"])
     new = pdu.data[:4] + len(kept).to_bytes(4, "big") + kept
     return replace(pdu, data=new.ljust(len(pdu.data), b"\0"))
+
+
+# A reset, and a write whose data are fewer than its CDB has
+
+NO_TASK = 0x5555
+"""A task tag that is not in use."""
+
+
+def _open_writes(talk: ProxyConnection, pdu: Pdu) -> Out:
+    """Turn LOGICAL UNIT RESET into an abort of nothing while a write of another session is open."""
+    every = talk.shared.setdefault("talks", [])
+    if talk not in every:
+        every.append(talk)
+    if isinstance(pdu, ScsiCommand) and pdu.write:
+        talk.memory.setdefault("open", set()).add(pdu.itt)
+    others = any(one.memory.get("open") for one in every if one is not talk)
+    if isinstance(pdu, TaskRequest) and pdu.function == TaskFunction.LOGICAL_UNIT_RESET and others:
+        talk.memory["reset"] = pdu.itt
+        return replace(pdu, function=TaskFunction.ABORT_TASK, referenced_itt=NO_TASK)
+    return pdu
+
+
+@mutant(
+    "reset-spares-others | RFC 7143 11.5.1 | LOGICAL UNIT RESET spares the writes of other sessions",
+    kind="unsolicited",
+    request=_open_writes,
+)
+def reset_spares_others(talk: ProxyConnection, pdu: Pdu) -> Out:
+    if ends(pdu):
+        talk.memory.get("open", set()).discard(pdu.itt)
+    done = isinstance(pdu, TaskResponse) and pdu.itt == talk.memory.get("reset")
+    return replace(pdu, response=TaskResult.COMPLETE) if done else pdu
+
+
+@mutant(
+    "residual-write-overflow | RFC 7143 11.4.5 | a write of fewer bytes than its CDB has states no overflow",
+    kind="unsolicited",
+)
+def residual_write_overflow(talk: ProxyConnection, pdu: Pdu) -> Out:
+    return replace(pdu, overflow=False, residual=0) if isinstance(pdu, ScsiResponse) and pdu.overflow else pdu
