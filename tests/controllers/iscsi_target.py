@@ -18,17 +18,31 @@ from typing import Any
 
 from iscsi_thin_unit import (
     GET_LBA_STATUS,
+    LOG_SENSE,
+    MAINTENANCE_IN,
     MODE_PARAMETERS_CHANGED,
     MODE_SELECT_6,
     MODE_SENSE_6,
+    PORT_DESIGNATORS,
     SERVICE_IN_16,
+    TPGS,
     UNMAP,
+    VERIFY_16,
+    WRITE_SAME_16,
     ScsiError,
     ThinUnit,
     descriptor_sense,
 )
 
-from storagetest.wire.iscsi.codes import NO_TAG, AsyncEvent, LogoutResult, Stage, TaskFunction, TaskResult
+from storagetest.wire.iscsi.codes import (
+    NO_TAG,
+    AsyncEvent,
+    LoginStatus,
+    LogoutResult,
+    Stage,
+    TaskFunction,
+    TaskResult,
+)
 from storagetest.wire.iscsi.connection import NEED_DATA, PduReceiver, ReceivedPdu
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.keys import KEYS, format_text, negotiated_reply, parse_text
@@ -52,7 +66,7 @@ from storagetest.wire.iscsi.pdu import (
     TextRequest,
     TextResponse,
 )
-from storagetest.wire.scsi.codes import Asc, SenseKey
+from storagetest.wire.scsi.codes import Asc, ScsiStatus, SenseKey
 from storagetest.wire.scsi.sense import fixed_sense
 
 IQN = "iqn.2024-01.org.example:sound"
@@ -60,7 +74,14 @@ NAA = bytes.fromhex("6001405500000000a000000000000001")
 BLOCKS = 4096
 RESET = 0x2903
 """BUS DEVICE RESET FUNCTION OCCURRED (SPC-4)."""
-ALLOCATION = {0x12: slice(3, 5), 0x03: slice(4, 5), MODE_SENSE_6: slice(4, 5), SERVICE_IN_16: slice(10, 14)}
+ALLOCATION = {
+    0x12: slice(3, 5),
+    0x03: slice(4, 5),
+    MODE_SENSE_6: slice(4, 5),
+    SERVICE_IN_16: slice(10, 14),
+    LOG_SENSE: slice(7, 9),
+    MAINTENANCE_IN: slice(6, 10),
+}
 """Where the CDB of a command has its allocation length."""
 OWN = {
     "HeaderDigest": "None",
@@ -97,11 +118,16 @@ class Choices:
     window: int = 33  # commands that the target takes
     segment: int = 262144  # its MaxRecvDataSegmentLength; a longer PDU of the full feature phase ends it
     thin: bool = False  # thin provisioned, and with a Control mode page that can be changed
+    busy: bool = False  # every second command without data-out ends in BUSY, and is not executed
+    moved: bool = False  # a login is redirected to another port (11.13.5)
 
 
 @dataclass
 class Write:
-    """A command with data-out: a write to byte ``at``, or what ``execute`` does with the data."""
+    """A command with data-out: a write to byte ``at``, or what ``execute`` does with the data.
+
+    ``asks`` is its length by its CDB, ``size`` what is transferred of it.
+    """
 
     command: ScsiCommand
     data: bytearray
@@ -109,6 +135,7 @@ class Write:
     at: int
     execute: Callable[[bytes], object] | None = None
     asked: int = 0
+    asks: int = 0
     r2ts: int = 0
     outstanding: bool = False
 
@@ -135,6 +162,8 @@ class Connection:
     late: list[int] = field(default_factory=list)
     waiting: list[Any] = field(default_factory=list)
     cut: bytes = b""  # text of requests with C, whose end has not come yet (6.2)
+    moved_to: str = ""  # the TargetAddress of each login, which is redirected
+    commands: int = 0
 
     def serve(self) -> None:
         stream = PduReceiver()
@@ -217,6 +246,12 @@ class Connection:
 
     def login(self, pdu: LoginRequest) -> None:
         self.exp_cmd_sn = pdu.cmd_sn
+        if self.moved_to:
+            data = format_text([("TargetAddress", self.moved_to)])
+            self.send(
+                LoginResponse(itt=pdu.itt, isid=pdu.isid, status=LoginStatus.MOVED_TEMPORARILY, data=data)
+            )
+            return
         if pdu.continues:
             self.cut += pdu.data
             self.send(LoginResponse(itt=pdu.itt, isid=pdu.isid, csg=pdu.csg))
@@ -273,6 +308,10 @@ class Connection:
 
     def command(self, pdu: ScsiCommand) -> None:
         opcode, size = pdu.cdb[0], self.choices.block_size
+        self.commands += 1
+        if self.choices.busy and self.commands % 2 and not pdu.write:
+            self.respond(ScsiResponse(itt=pdu.itt, status=ScsiStatus.BUSY))
+            return
         if self.attention and opcode not in (0x12, 0xA0, 0x03):
             asc, self.attention = self.attention, 0
             self.fail(pdu, ScsiError(6, asc))
@@ -284,12 +323,11 @@ class Connection:
         if opcode in (0x2A, 0x8A):
             self.receive(pdu, blocks * size, lba * size)
             return
-        if self.thin is not None and opcode in (MODE_SELECT_6, UNMAP) and pdu.cdb[1] & 1:  # SP, ANCHOR
-            self.fail(pdu, ScsiError(SenseKey.ILLEGAL_REQUEST, Asc.INVALID_FIELD_IN_CDB))
-            return
-        if self.thin is not None and opcode in (MODE_SELECT_6, UNMAP):
-            length = pdu.cdb[4] if opcode == MODE_SELECT_6 else int.from_bytes(pdu.cdb[7:9], "big")
-            self.receive(pdu, length, 0, self.select if opcode == MODE_SELECT_6 else self.thin.unmap)
+        if self.thin is not None and opcode in (MODE_SELECT_6, UNMAP, WRITE_SAME_16, VERIFY_16):
+            try:
+                self.receive(pdu, *self.of_thin(self.thin, pdu.cdb))
+            except ScsiError as error:
+                self.fail(pdu, error)
             return
         known = {
             0x00: lambda: b"",
@@ -301,6 +339,8 @@ class Connection:
         if self.thin is not None:
             known[MODE_SENSE_6] = lambda: self.thin.mode_sense(pdu.cdb) if self.thin else b""
             known[0x03] = lambda: self.request_sense(pdu.cdb)
+            known[LOG_SENSE] = lambda: self.thin.log_sense(pdu.cdb) if self.thin else b""
+            known[MAINTENANCE_IN] = lambda: self.thin.maintenance_in(pdu.cdb) if self.thin else b""
         if opcode not in known:
             self.fail(pdu, ScsiError(5, 0x2000))
             return
@@ -309,11 +349,23 @@ class Connection:
         except ScsiError as error:
             self.fail(pdu, error)
 
+    def of_thin(self, thin: ThinUnit, cdb: bytes) -> tuple[int, int, Callable[[bytes], object]]:
+        """Return the length, the place and the execution of a command with data-out of a thin unit."""
+        if cdb[0] in (WRITE_SAME_16, VERIFY_16):
+            length, execute = thin.range_command(cdb)
+            return length, 0, execute
+        if cdb[1] & 1:  # SP, ANCHOR
+            raise ScsiError(SenseKey.ILLEGAL_REQUEST, Asc.INVALID_FIELD_IN_CDB)
+        if cdb[0] == MODE_SELECT_6:
+            return cdb[4], 0, self.select
+        return int.from_bytes(cdb[7:9], "big"), 0, thin.unmap
+
     def receive(
         self, pdu: ScsiCommand, size: int, at: int, execute: Callable[[bytes], object] | None = None
     ) -> None:
-        """Begin a command with data-out."""
-        write = self.writes[pdu.itt] = Write(pdu, bytearray(size), size, at, execute)
+        """Begin a command with data-out; no more is transferred than the initiator expects (11.4.5)."""
+        asks, size = size, min(size, pdu.expected_length)
+        write = self.writes[pdu.itt] = Write(pdu, bytearray(size), size, at, execute, asks=asks)
         immediate = pdu.data[:size]
         write.data[: len(immediate)], write.asked = immediate, len(immediate)
         if not pdu.final:  # the rest of the first burst follows, unsolicited (4.2.5.2)
@@ -346,10 +398,12 @@ class Connection:
 
     def inquiry(self, cdb: bytes) -> bytes:
         if not cdb[1] & 1:
-            return b"\0\0\6\x12\x1f\0\0\2" + b"SOUND   " + b"a unit in memory" + b"1   "
+            tpgs = TPGS if self.thin is not None else 0
+            return bytes((0, 0, 6, 0x12, 0x1F, tpgs, 0, 2)) + b"SOUND   " + b"a unit in memory" + b"1   "
         pages = {0: bytes([0, 0x83]), 0x83: b"\1\3\0\x10" + NAA}
         if self.thin is not None:
             pages |= {0: bytes([0, 0x83, 0xB0, 0xB2])} | self.thin.pages()
+            pages[0x83] += PORT_DESIGNATORS
         body = pages.get(cdb[2], b"")
         return struct.pack(">BBH", 0, cdb[2], len(body)) + body
 
@@ -420,8 +474,10 @@ class Connection:
         except ScsiError as error:
             self.fail(write.command, error)
         else:
-            rest = write.command.expected_length - write.size
-            self.respond(ScsiResponse(itt=write.command.itt, underflow=rest > 0, residual=max(rest, 0)))
+            rest = write.command.expected_length - write.asks
+            self.respond(
+                ScsiResponse(itt=write.command.itt, underflow=rest > 0, overflow=rest < 0, residual=abs(rest))
+            )
 
     # Task management: the response waits for the data that were asked for (4.2.3.3)
 
@@ -437,7 +493,9 @@ class Connection:
             return
         if pdu.function == TaskFunction.LOGICAL_UNIT_RESET:
             for other in self.every:
-                other.attention = RESET if other is not self else other.attention
+                if other is not self:
+                    other.attention = RESET
+                    other.writes.clear()
         self.aborts.append((pdu, tags))
         self.end_aborted()
 
@@ -461,31 +519,36 @@ class Server:
         self.unit = bytearray(BLOCKS * self.choices.block_size)
         self.thin = ThinUnit(self.unit, self.choices.block_size) if self.choices.thin else None
         self._connections: list[Connection] = []
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
-        self.port: int = self._listener.getsockname()[1]
+        self._listeners = [
+            socket.create_server(("127.0.0.1", 0), backlog=64) for _ in range(1 + self.choices.moved)
+        ]
+        self._ports = [listener.getsockname()[1] for listener in self._listeners]
+        self.port: int = self._ports[-1]
         self._sockets: list[socket.socket] = []
 
     def __enter__(self) -> Server:
-        threading.Thread(target=self._accept, daemon=True).start()
+        for listener in self._listeners:
+            threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        for sock in (self._listener, *self._sockets):
+        for sock in (*self._listeners, *self._sockets):
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
             sock.close()
 
-    def _accept(self) -> None:
+    def _accept(self, listener: socket.socket) -> None:
+        moved_to = f"127.0.0.1:{self._ports[0]}" if listener is not self._listeners[0] else ""
         with contextlib.suppress(OSError):
             while True:
-                sock, _ = self._listener.accept()
+                sock, _ = listener.accept()
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self._sockets.append(sock)
-                threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
+                threading.Thread(target=self._serve, args=(sock, moved_to), daemon=True).start()
 
-    def _serve(self, sock: socket.socket) -> None:
+    def _serve(self, sock: socket.socket, moved_to: str) -> None:
         with sock, contextlib.suppress(OSError):
-            made = Connection(sock, self.unit, self.choices, self.thin, self._connections)
+            made = Connection(sock, self.unit, self.choices, self.thin, self._connections, moved_to=moved_to)
             self._connections.append(made)
             try:
                 made.serve()

@@ -18,6 +18,7 @@ import iscsi_rare_mutants  # noqa: F401
 import iscsi_reinstatement_mutants  # noqa: F401
 import iscsi_reservation_mutants  # noqa: F401
 import iscsi_scsi_mutants  # noqa: F401
+import iscsi_seldom_mutants  # noqa: F401
 import iscsi_sequence_mutants  # noqa: F401
 import iscsi_session_mutants  # noqa: F401
 import iscsi_size_mutants  # noqa: F401

@@ -70,7 +70,7 @@ def mutation_run() -> MutationRun:
             "chap": "test_chap.py",
             "unsolicited": "test_sessions.py test_steps.py",
             "thin": "test_scsi_optional.py test_sense_formats.py test_scsi_mode_masks.py "
-            "test_scsi_provisioning.py",
+            "test_scsi_provisioning.py test_scsi_seldom.py",
         },
         options=("-m", "not slow"),
     )

@@ -27,6 +27,8 @@ LEGAL = {
     "mirrors": Choices(mirrors=True),
     "one-command": Choices(window=1),
     "small-segments": Choices(segment=512, burst=512, unsolicited=True),
+    "busy": Choices(busy=True),
+    "moved": Choices(moved=True),
     **{f"async-{event.name.lower()}": Choices(event=event) for event in EVENTS},
 }
 CASES = (

@@ -114,6 +114,18 @@ def test_probe_alive_raises_on_a_flood() -> None:
             made.probe_alive()
 
 
+def test_pings_of_the_target_after_the_response_to_ours_end_the_probe() -> None:
+    def behave(sock: socket.socket) -> None:
+        sock.sendall(NopIn(itt=1, exp_cmd_sn=2, max_cmd_sn=64).encode())
+        floods(NOP)(sock)
+
+    with target(behave) as made:
+        made.start(bytes(6), itt=2)
+        after = made.probe_alive()
+    assert not after.closed
+    assert not after.unresponsive
+
+
 def test_a_ping_has_little_time_after_a_reject_that_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     deadlines: list[float] = []
     receive = Initiator.receive

@@ -18,6 +18,7 @@ from storagetest.wire.iscsi.keys import (
     numeric,
     outcome,
     parse_text,
+    portal_of,
 )
 
 
@@ -31,6 +32,26 @@ def test_text_round_trip() -> None:
 def test_invalid_text_raises_remote_protocol_error(bad: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         parse_text(bad)
+
+
+@pytest.mark.parametrize(
+    ("address", "portal"),
+    [
+        ("192.0.2.1:3261,1", ("192.0.2.1", 3261)),
+        ("192.0.2.1", ("192.0.2.1", 3260)),
+        ("array.example.net:860", ("array.example.net", 860)),
+        ("[2001:db8::1]:3261", ("2001:db8::1", 3261)),
+        ("[2001:db8::1],2", ("2001:db8::1", 3260)),
+    ],
+)
+def test_a_target_address_has_a_host_and_a_port(address: str, portal: tuple[str, int]) -> None:
+    assert portal_of(address) == portal
+
+
+@pytest.mark.parametrize("address", ["", ",1", ":3260", "host:many"])
+def test_an_address_without_host_or_with_another_port_raises(address: str) -> None:
+    with pytest.raises(RemoteProtocolError, match="TargetAddress"):
+        portal_of(address)
 
 
 @given(st.binary(max_size=200))

@@ -86,6 +86,7 @@ def test_decoders_return_a_value_or_raise_remote_protocol_error(data: bytes) -> 
 
     for read in (
         decode_sense, d.decode_inquiry, d.decode_vpd, d.decode_capacity10, d.decode_capacity16, d.decode_luns,
+        d.decode_target_port_groups,
         d.decode_mode6, page(d.decode_designators), page(d.decode_block_limits), page(d.decode_provisioning),
         r.decode_keys, r.decode_reservation, r.decode_capabilities, r.decode_full_status,
     ):  # fmt: skip
@@ -110,6 +111,14 @@ def test_luns_and_unmap_lists() -> None:
         1 << 48,
     )
     assert d.unmap_list((64, 8)).hex() == "0016001000000000" + "0000000000000040" + "00000008" + "00000000"
+
+
+def test_target_port_groups_have_their_ports() -> None:
+    one = bytes.fromhex("00010005 00000002 00000001 00000002".replace(" ", ""))
+    other = bytes.fromhex("02010006 00000001 00000003".replace(" ", ""))
+    data = (len(one) + len(other)).to_bytes(4, "big") + one + other
+    found = d.decode_target_port_groups(data)
+    assert found == (d.TargetPortGroup(0, 5, (1, 2)), d.TargetPortGroup(2, 6, (3,)))
 
 
 def test_reservations_are_decoded_and_encoded() -> None:

@@ -23,10 +23,11 @@ from storagetest.plugin.conformance.cases import WireLog, case_of
 from storagetest.plugin.conformance.first_look import Look
 from storagetest.plugin.conformance.known_issues import apply_identified
 from storagetest.plugin.conformance.leftovers import stop_run
+from storagetest.plugin.conformance.odd_data import UNREADABLE
 from storagetest.plugin.conformance.repeated_faults import fail_on_faults
 from storagetest.wire.iscsi.codes import TaskFunction
 from storagetest.wire.iscsi.initiator import AnnouncedClose, Initiator, LoginRefused
-from storagetest.wire.iscsi.keys import format_text
+from storagetest.wire.iscsi.keys import format_text, portal_of
 from storagetest.wire.iscsi.ladder import PORT, make_decoder
 from storagetest.wire.iscsi.login import DEFAULT_OFFER, Credentials
 from storagetest.wire.iscsi.look import data_signature, good_data, vpd_page
@@ -54,6 +55,9 @@ DEADLINE = 10.0
 BRIEF = 1.0
 """Timeout in seconds of a login on a target that completed none before: each skipped case waits so long
 (chosen)."""
+
+REDIRECTIONS = 4
+"""The most redirections that are followed (chosen)."""
 
 FIRST, BLOCKS = 64, 2048
 """The blocks that the cases overwrite: the first one, and their number (chosen)."""
@@ -257,10 +261,28 @@ def _portal(options: Any) -> Portal:
     return Portal(address, port, options.iqn, options.lun, deadline, credentials, options.erase)
 
 
+def _moved(portal: Portal) -> Portal:
+    """Return the portal to which the target redirects a login (RFC 7143 11.13.5), or ``portal``.
+
+    What else goes wrong is a matter of the cases.
+    """
+    with suppress(StoragetestError, *UNREADABLE):
+        for _ in range(REDIRECTIONS):
+            try:
+                _in_a_session(portal, LogicalUnit.test_unit_ready)
+            except LoginRefused as refusal:
+                if refusal.moved_to:
+                    host, port = portal_of(refusal.moved_to)
+                    portal = replace(portal, address=host, port=port)
+                    continue
+            break
+    return portal
+
+
 @pytest.fixture(scope="session")
 def portal(variant: Variant) -> Portal:
-    """Return the target's portal, as this machine connects to it."""
-    return _portal(variant.options)
+    """Return the target's portal, as this machine connects to it, after redirections."""
+    return _moved(_portal(variant.options))
 
 
 class Connections:

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from storagetest.wire.iscsi.encoding import Pdu
-from storagetest.wire.iscsi.initiator import Initiator, ScsiCompletion, completion
+from storagetest.wire.iscsi.initiator import NOT_EXECUTED, Initiator, ScsiCompletion, completion
 from storagetest.wire.iscsi.pdu import DataIn, NopIn, NopOut, ReadyToTransfer, ScsiCommand, ScsiResponse
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.codes import ScsiStatus
@@ -24,8 +24,6 @@ pytestmark = [
 
 DEPTH, BLOCKS = 32, 24
 """Commands at the same time, and blocks of each (chosen)."""
-
-NOT_EXECUTED = (ScsiStatus.BUSY, ScsiStatus.TASK_SET_FULL)
 
 
 class Outstanding:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from storagetest.wire.iscsi.initiator import ScsiCompletion
-from storagetest.wire.scsi.cdb import READ_10, WRITE_10, cdb
+from storagetest.wire.scsi.cdb import READ_10, WRITE_10, WRITE_16, cdb
 from storagetest.wire.scsi.codes import ScsiStatus
 
 pytestmark = [
@@ -55,6 +55,22 @@ def test_a_read_of_several_data_in_states_its_overflow(connections, scratch, mor
     assert (len(done.data), stated(done)) == (len(whole) + more, -more), (
         f"{len(done.data)} of {len(whole)} bytes came in {len(done.data_ins)} Data-In, and the residual is "
         f"{stated(done):+}; {len(whole) + more} were expected"
+    )
+
+
+@pytest.mark.parametrize("command", [
+    pytest.param(WRITE_10, id="10", marks=pytest.mark.case("ISC-RESIDUAL-WRITE-OVER-10")),
+    pytest.param(WRITE_16, id="16", marks=pytest.mark.case("ISC-RESIDUAL-WRITE-OVER-16")),
+])  # fmt: skip
+@pytest.mark.case(kills=("residual-write-overflow",), builds_on=())
+def test_a_write_of_fewer_bytes_than_the_command_has_states_its_overflow(connections, scratch, command):
+    """A write is GOOD with an overflow of what was not transferred, or it is refused."""
+    session = connections.prepared(scratch)
+    data, size = scratch.pattern(BLOCKS, seed=312), scratch.block_size
+    short = data[: (BLOCKS - 2) * size]
+    done = ended(session.command(cdb(command, lba=scratch.lba, blocks=BLOCKS), data=short))
+    assert stated(done) == 2 * size, (
+        f"GOOD for {BLOCKS} blocks, with data for {BLOCKS - 2}; the residual is {stated(done):+}"
     )
 
 

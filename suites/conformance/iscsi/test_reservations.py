@@ -313,6 +313,24 @@ def test_preempt_of_a_registration_leaves_the_reservation(unreserved):
     assert (seen.held, seen.key) == (True, KEY_A)
 
 
+@pytest.mark.case(
+    "SCS-PR-PREEMPT-SELF",
+    section="SPC-4 PREEMPT",
+    kills=("preempt-self-type", "preempt-self-unregisters"),
+    builds_on=RESERVING,
+)
+def test_the_holder_preempts_itself_to_change_the_type(unreserved):
+    """Its registration stays, as does that of the other initiator; the reservation has the new type."""
+    a, b = unreserved
+    reserved(a, PrType.WRITE_EXCLUSIVE)
+    assert b.register(KEY_B).good
+    answer = a.preempt(PrType.EXCLUSIVE_ACCESS, KEY_A, KEY_A)
+    assert answer.good, answer
+    seen = a.reservation()
+    assert (seen.held, seen.key, seen.type) == (True, KEY_A, PrType.EXCLUSIVE_ACCESS), f"{answer}: {seen}"
+    assert sorted(a.keys().keys) == [KEY_A, KEY_B], f"{answer}: a registration has changed"
+
+
 @pytest.mark.case("SCS-PR-18", section="SPC-4 PREEMPT", kills=("preempt-no-such-key",), builds_on=RESERVING)
 def test_preempt_of_an_unregistered_key_is_a_conflict(unreserved):
     a, _ = unreserved

@@ -277,6 +277,10 @@ def grain(facts) -> int:
             marks=pytest.mark.case("SCS-UNMAP-07", no_mutant_reason="LIO takes one descriptor"),
         ),
         pytest.param(
+            tuple((at, 1) for at in range(1, 16, 2)), id="eight",
+            marks=pytest.mark.case("SCS-UNMAP-EIGHT", kills=("unmap-later-ignored",)),
+        ),
+        pytest.param(
             ((1, 300),), id="long",
             marks=pytest.mark.case("SCS-UNMAP-08", kills=("unmap-one-more",)),
         ),

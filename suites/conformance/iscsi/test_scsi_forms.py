@@ -61,8 +61,8 @@ def test_mode_sense_10_returns_the_pages_of_mode_sense_6(unit, control):
         pytest.skip(f"these values are not supported: {six}")
     assert six.good, six
     assert ten.good, ten
-    wanted = six.data[4 + six.data[3] :]
-    found = ten.data[8 + int.from_bytes(ten.data[6:8], "big") :]
+    wanted = six.data[4 + six.data[3] : 1 + six.data[0]]  # to the end by MODE DATA LENGTH
+    found = ten.data[8 + int.from_bytes(ten.data[6:8], "big") : 2 + int.from_bytes(ten.data[:2], "big")]
     if six.data[0] + 1 > len(six.data):  # the allocation length has cut them
         found = found[: len(wanted)]
     assert found == wanted, f"{ten}: the pages are {found.hex()}; MODE SENSE(6) returns {wanted.hex()}"

@@ -45,6 +45,43 @@ def test_the_window_does_not_close_over_many_commands(session):
         ) from None
 
 
+# Limits (13.12, 13.13)
+
+
+@pytest.mark.case(
+    "ISC-SEGMENT-TWO",
+    section="RFC 7143 13.12, 13.13",
+    kills=("segment-of-first-session",),
+    builds_on=("ISC-DATAIN-02", "ISC-R2T-01"),
+)
+def test_two_sessions_of_one_initiator_have_limits_of_their_own(connections, scratch):
+    """The second session declares less than the first one, which is still open; both are used in turn."""
+    size, blocks = scratch.block_size, 8
+    data = scratch.pattern(blocks, seed=310)
+    wide = connections.login()
+    narrow = connections.login(
+        offer={
+            "MaxRecvDataSegmentLength": "512",
+            "MaxBurstLength": "1024",
+            "FirstBurstLength": "512",
+            "ImmediateData": "No",
+            "InitialR2T": "Yes",
+        }
+    )
+    for turn in range(3):
+        written = narrow.command(c.cdb(c.WRITE_10, lba=scratch.lba, blocks=blocks), data=data)
+        assert written.status == ScsiStatus.GOOD, f"turn {turn}: {written}"
+        asked = [r2t.desired_length for r2t in written.r2ts]
+        assert all(length <= 1024 for length in asked), (
+            f"turn {turn}: R2Ts of {asked}, over MaxBurstLength 1024"
+        )
+        for session in (wide, narrow):
+            read = session.command(c.cdb(c.READ_10, lba=scratch.lba, blocks=blocks), read=blocks * size)
+            assert (read.status, read.data) == (ScsiStatus.GOOD, data), f"turn {turn}: not what was written"
+        lengths = [len(pdu.data) for pdu in read.data_ins]
+        assert max(lengths) <= 512, f"turn {turn}: Data-In of {lengths}, over MaxRecvDataSegmentLength 512"
+
+
 # Unsolicited data (4.2.5.2, 13.10)
 
 

@@ -130,6 +130,37 @@ def test_a_task_that_another_initiator_clears_is_reported(connections, scratch, 
     )
 
 
+@pytest.mark.case(
+    "ISC-TMF-RESET-OTHER",
+    section="RFC 7143 11.5.1, 4.2.3.3",
+    kills=("reset-spares-others",),
+    builds_on=("ISC-TMF-04",),
+)
+def test_a_reset_ends_a_write_of_another_initiator(connections, scratch, observe):
+    """A write whose data come after the response to LOGICAL UNIT RESET has no GOOD, and writes nothing.
+
+    A target may wait for data of third parties before it responds (4.2.3.3); then nothing is judged.
+    """
+    session, command, r2t = waiting_write(connections, scratch)
+    other = connections.login("b")
+    unit = LogicalUnit(other, block_size=scratch.block_size)
+    before = unit.read(scratch.lba, 4).good_data()
+    sent = other.send(TaskRequest(function=TaskFunction.LOGICAL_UNIT_RESET, lun=other.lun))
+    answers = [pdu for pdu in other.probe_alive().pdus if isinstance(pdu, TaskResponse)]
+    other.validator.forget(sent.itt)
+    session.validator.forget(command.itt)
+    send_asked(session, command, scratch.pattern(4, seed=311), r2t)
+    after = session.probe_alive()
+    if not answers or answers[0].response != TaskResult.COMPLETE:
+        pytest.skip(f"no reset was done before the data came: {[result(one) for one in answers]}")
+    observe(str(after))
+    ended = [pdu.status for pdu in after.pdus if isinstance(pdu, ScsiResponse) and pdu.itt == command.itt]
+    assert 0 not in ended, f"the write of another initiator ended with GOOD after the reset: {after}"
+    unit.clear_attentions()
+    now = unit.read(scratch.lba, 4).good_data()
+    assert now == before, "data that came after a reset of the unit were written"
+
+
 @pytest.fixture
 def resets(connections, facts, scratch) -> tuple[LogicalUnit, LogicalUnit]:
     """Return the unit through two sessions of one initiator name, if a reset is reported at all.

@@ -51,6 +51,7 @@ from storagetest.wire.iscsi.validator import (
     SequenceNumbers,
     SessionValidator,
 )
+from storagetest.wire.scsi.codes import ScsiStatus
 from storagetest.wire.tcp import PeerClosed, RecordedConnection, ResponseTimeout
 
 P = TypeVar("P", bound=Pdu)
@@ -61,17 +62,34 @@ _TRANSFER = 6.0
 OVERTAKEN_TIMEOUT = 0.5
 """Seconds that :meth:`Initiator.probe_alive` waits for a command that a ping has overtaken, and for the ping
 after a Reject that decides the case (chosen)."""
+RETRIES = 3
+"""Repetitions of a command that ends in BUSY or TASK SET FULL (chosen)."""
+RETRY_AFTER = 0.05
+"""Seconds before such a repetition (chosen)."""
+NOT_EXECUTED = (ScsiStatus.BUSY, ScsiStatus.TASK_SET_FULL)
+"""Status codes of a command that a target had no room for; the initiator sends it again (SAM-5 5.3)."""
 MAX_DATA_IN = 64 * 1024 * 1024
 """The most bytes that a command may return (chosen)."""
 
 
 class LoginRefused(RemoteProtocolError):  # what happened, in the case's words
-    """The target answered a login with a status that is not Success; ``status`` is class and detail."""
+    """The target answered a login with a status that is not Success; ``status`` is class and detail.
 
-    def __init__(self, status: int, peer: str) -> None:
+    ``moved_to`` is the TargetAddress of a redirection (RFC 7143 11.13.5), or empty.
+    """
+
+    def __init__(self, status: int, peer: str, moved_to: str = "") -> None:
         names = {int(known): known.name for known in LoginStatus}
-        super().__init__(f"{peer}: login refused: status {status:04x} ({names.get(status, 'unknown')})")
+        moved = f", TargetAddress {moved_to}" if moved_to else ""
+        super().__init__(
+            f"{peer}: login refused: status {status:04x} ({names.get(status, 'unknown')}{moved})"
+        )
         self.status = status
+        self.moved_to = moved_to
+
+
+class ResponseOverdue(RemoteProtocolError):  # what happened, in the case's words
+    """PDUs came, but not the response that was due before the deadline."""
 
 
 class AnnouncedClose(PeerClosed):  # what happened, in the case's words
@@ -241,10 +259,10 @@ class Initiator:
             yield self.receive(deadline=min(left, self.deadline), expected=expected)
         raise self._overdue_error(expected)
 
-    def _overdue_error(self, expected: str) -> RemoteProtocolError:
+    def _overdue_error(self, expected: str) -> ResponseOverdue:
         last = hex_short(self.link.last(outgoing=False))
         failure = f"{expected} did not come, among {len(self.frames)} PDUs so far"
-        return RemoteProtocolError(f"{self.link.peer}: {failure}; last received: {last}")
+        return ResponseOverdue(f"{self.link.peer}: {failure}; last received: {last}")
 
     def expect(self, kind: type[P], *, deadline: float | None = None) -> P:
         """Return the next PDU. Raises :class:`RemoteProtocolError` if it is not a ``kind``."""
@@ -336,7 +354,7 @@ class Initiator:
         while request is not None:
             request = negotiation.next(self.send_login(request))
         if negotiation.status:
-            raise LoginRefused(negotiation.status, self.link.peer)
+            raise LoginRefused(negotiation.status, self.link.peer, negotiation.moved_to)
         self.enter_full_feature(
             negotiation.negotiated, max_recv=int(offered.get("MaxRecvDataSegmentLength", "8192"))
         )
@@ -412,6 +430,10 @@ class Initiator:
             if not answered:
                 self.validator.forget(tag)  # its response may come when a write has its data
             return ProbeOutcome(tuple(received), closed=False, unresponsive=not answered)
+        except ResponseOverdue:  # NOP-Ins of the target fill the time after the response to the ping
+            if not answered:
+                raise
+            return ProbeOutcome(tuple(received), closed=False)
         self.logged_in = False
         return ProbeOutcome(tuple(received), closed=True)
 
@@ -473,7 +495,24 @@ class Initiator:
         """Run a command to its end: immediate and unsolicited data as negotiated, the rest by R2T.
 
         ``read`` is the expected length of data-in; ``data`` is sent, with ``expected`` as its stated length.
+        A command that the target did not execute (:data:`NOT_EXECUTED`) is sent again, :data:`RETRIES` times.
         """
+        for _ in range(RETRIES):
+            done = self._run(cdb, read=read, data=data, expected=expected, **fields)
+            if done.status not in NOT_EXECUTED:
+                return done
+            time.sleep(RETRY_AFTER)
+        return self._run(cdb, read=read, data=data, expected=expected, **fields)
+
+    def _run(
+        self,
+        cdb: bytes,
+        *,
+        read: int,
+        data: bytes,
+        expected: int | None,
+        **fields: Any,  # noqa: ANN401  # ScsiCommand's
+    ) -> ScsiCompletion:
         length = len(data) if expected is None else expected
         first = min(len(data), self.parameters.first_burst, length)
         immediate = min(first, self.parameters.max_send) if self.parameters.immediate_data else 0

@@ -23,6 +23,8 @@ NOT_UNDERSTOOD, REJECT, IRRELEVANT = "NotUnderstood", "Reject", "Irrelevant"
 RESERVED_WORDS = frozenset({NOT_UNDERSTOOD, REJECT, IRRELEVANT, "None"})
 """Values with a special meaning for any key (RFC 7143 6.2)."""
 
+PORT = 3260
+"""The port of an address that names none (RFC 7143 13.8)."""
 MAX_NAME = 63
 """Longest key name in bytes (RFC 7143 6.1)."""
 
@@ -129,6 +131,19 @@ def parse_text(data: bytes) -> Pairs:
         except UnicodeDecodeError:
             raise RemoteProtocolError(f"iSCSI: {piece[:80]!r} is not text: {hex_short(data)}") from None
     return tuple(pairs)
+
+
+def portal_of(address: str) -> tuple[str, int]:
+    """Return host and port of a TargetAddress; without a port it is 3260 (RFC 7143 13.8).
+
+    Raises RemoteProtocolError if it has neither a host nor an address.
+    """
+    portal = address.partition(",")[0]
+    host, _, port = portal.rpartition(":") if not portal.endswith("]") and ":" in portal else (portal, "", "")
+    number = int(port) if port.isdecimal() else PORT
+    if not host or (port and not port.isdecimal()):
+        raise RemoteProtocolError(f"iSCSI: TargetAddress {address!r} is not host[:port] (RFC 7143 13.8)")
+    return host.strip("[]"), number
 
 
 def numeric(value: str) -> int | None:

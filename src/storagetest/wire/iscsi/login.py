@@ -9,7 +9,8 @@ response, until there is none. Rules:
 3. A response with the C bit gets an empty request until the text is whole (6.2, 11.12.2).
 4. A response that breaks the login (wrong stage, T without a request, no challenge) raises
    :class:`~storagetest.errors.RemoteProtocolError`. A refusal raises nothing; it is in
-   :attr:`LoginNegotiation.status`.
+   :attr:`LoginNegotiation.status`, and the address of a redirection (11.13.5) in
+   :attr:`LoginNegotiation.moved_to`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from storagetest.errors import RemoteProtocolError
 from storagetest.wire.iscsi.chap import challenge_of, hexadecimal, response
-from storagetest.wire.iscsi.codes import Stage
+from storagetest.wire.iscsi.codes import LoginStatus, Stage
 from storagetest.wire.iscsi.keys import (
     KEYS,
     NOT_UNDERSTOOD,
@@ -99,6 +100,7 @@ class LoginNegotiation:
         self._replied: list[tuple[str, str]] = []
         self._rounds = 0
         self.status: int | None = None
+        self.moved_to = ""
         self.tsih = 0
         self.request = self._template
 
@@ -131,6 +133,8 @@ class LoginNegotiation:
         self._rounds += 1
         if reply.status:
             self.status = reply.status
+            if reply.status in (LoginStatus.MOVED_TEMPORARILY, LoginStatus.MOVED_PERMANENTLY):
+                self.moved_to = dict(parse_text(reply.data)).get("TargetAddress", "")
             return None
         if self._rounds > _ROUNDS:
             raise RemoteProtocolError(f"iSCSI: a login of more than {_ROUNDS} exchanges: {reply.summary()}")

@@ -78,6 +78,17 @@ PRE_FETCH_10 = CommandFormat("PRE-FETCH(10)", 0x34, 10, (flag("immed", 1, 1), *_
 SYNCHRONIZE_CACHE_10 = CommandFormat("SYNCHRONIZE CACHE(10)", 0x35, 10, (flag("immed", 1, 1), *_AT10))
 WRITE_SAME_10 = CommandFormat("WRITE SAME(10)", 0x41, 10, (*_SAME, *_AT10))
 UNMAP = CommandFormat("UNMAP", 0x42, 10, (flag("anchor", 1, 0), uint("allocation", 7, 2)))
+LOG_SENSE = CommandFormat(
+    "LOG SENSE",
+    0x4D,
+    10,
+    (
+        bitfield("page_control", 2, 6, 2),
+        bitfield("page", 2, 0, 6),
+        uint("subpage", 3, 1),
+        uint("allocation", 7, 2),
+    ),
+)
 MODE_SELECT_10 = CommandFormat(
     "MODE SELECT(10)", 0x55, 10, (flag("pf", 1, 4), flag("sp", 1, 0), uint("allocation", 7, 2))
 )
@@ -119,6 +130,12 @@ REPORT_SUPPORTED_OPERATION_CODES = CommandFormat(
         uint("allocation", 6, 4),
     ),
     0x0C,
+)
+REPORT_TARGET_PORT_GROUPS = CommandFormat(
+    "REPORT TARGET PORT GROUPS", 0xA3, 12, (uint("allocation", 6, 4),), 0x0A
+)
+REPORT_TASK_MANAGEMENT = CommandFormat(
+    "REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS", 0xA3, 12, (uint("allocation", 6, 4),), 0x0D
 )
 READ_12 = CommandFormat("READ(12)", 0xA8, 12, _IO12)
 WRITE_12 = CommandFormat("WRITE(12)", 0xAA, 12, _IO12)

@@ -230,6 +230,31 @@ def decode_lba_status(data: bytes) -> tuple[int, tuple[LbaStatus, ...]]:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class TargetPortGroup:
+    """One target port group descriptor (SPC-4, REPORT TARGET PORT GROUPS): its state, number and ports."""
+
+    state: int
+    number: int
+    ports: tuple[int, ...]
+
+
+def decode_target_port_groups(data: bytes) -> tuple[TargetPortGroup, ...]:
+    """Read the parameter data of REPORT TARGET PORT GROUPS."""
+    require_bytes(data, 4, "SCSI: REPORT TARGET PORT GROUPS")
+    size = int.from_bytes(data[:4], "big")
+    require_bytes(data, 4 + size, "SCSI: REPORT TARGET PORT GROUPS, RETURN DATA LENGTH")
+    groups, rest = [], data[4 : 4 + size]
+    while rest:
+        require_bytes(rest, 8, "SCSI: a target port group descriptor")
+        end = 8 + 4 * rest[7]
+        require_bytes(rest, end, "SCSI: a target port group descriptor, TARGET PORT COUNT")
+        ports = tuple(int.from_bytes(rest[at + 2 : at + 4], "big") for at in range(8, end, 4))
+        groups.append(TargetPortGroup(rest[0] & 0x0F, int.from_bytes(rest[2:4], "big"), ports))
+        rest = rest[end:]
+    return tuple(groups)
+
+
 def decode_luns(data: bytes) -> tuple[int, ...]:
     """Read REPORT LUNS data: 8-byte logical unit numbers. A truncated list is allowed."""
     require_bytes(data, 8, "SCSI: REPORT LUNS data")
