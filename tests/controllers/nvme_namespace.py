@@ -47,7 +47,7 @@ class Namespace:
     uncorrectable: set[int] = field(default_factory=set)  # LBAs
 
     def __post_init__(self) -> None:
-        self.identifier = uuid.UUID(f"22222222-2222-4222-8222-2222222222{self.nsid:02d}")
+        self.identifier = uuid.UUID(f"22222222-2222-4222-8222-2222222222{self.nsid % 100:02d}")
         self.data = bytearray(self.blocks * self.block_size)
 
     def span(self, command: Command) -> slice:
@@ -109,6 +109,7 @@ class ControllerConfig:
     in_capsule: int = 4096  # of I/O queues
     read_piece: int = 12288  # bytes of one C2HData
     r2t_piece: int = 16384  # bytes of one R2T
+    held_for: float = 0.0  # seconds that an I/O queue waits for more commands, to respond in another order
     success_flag: bool = True
     disable_flow_control: bool = True
     success_of_admin: bool = False
@@ -145,6 +146,8 @@ class ControllerConfig:
     discovered: int = 1  # entries of the discovery log page
     event_at_once: bool = False  # the first Asynchronous Event Request ends with an event of the vendor's
     version: int = 0x00020100  # VS: 2.1.0
+    write_cache: bool = True  # VWC; without it, there is no such feature
+    capsule_offsets: bool = True  # SGLS bit 20
 
     def rounded_timeout(self, kato: int) -> int:
         """Return a Keep Alive Timeout in ms, rounded up to the units of KAS (5.2.26.1.8)."""

@@ -246,26 +246,32 @@ class Controller:
         put(77, "BHI", self.traits.mdts, self.cntlid, self.traits.version)
         put(92, "II", 0 if self.discovery else 0x100, 1 | self.traits.traffic_keeps_alive << 6)
         raw[111] = 2 if self.discovery else 1
-        put(258, "BBBBB", self.traits.acl, self.traits.aerl, 2, self.traits.lpa, self.traits.elpe)
+        put(258, "BBBBB", self.traits.acl, self.traits.aerl, 2, self._lpa, self.traits.elpe)
         put(320, "H", self.traits.kas)
         put(512, "BBH", 0x66, 0x44, self.traits.mqes + 1)
         if not self.discovery:
             put(516, "IH", self.traits.nn, self.traits.oncs)
             raw[522] = self.traits.fuses
-            raw[525] = 1
+            raw[525] = self.traits.write_cache
             if self.traits.ana:
                 put(343, "BII", 1, 1, 1)  # ANACAP: optimized; ANAGRPMAX, NANAGRPID
             put(534, "H", 1)  # OCFS: copy format 0
             put(1804, "H", 1)  # OFCS: Disconnect
             put(1792, "II", (64 + self.subsystem.personality.in_capsule) // 16, 1)
-        put(536, "I", 1 | 1 << 20)  # SGLS: SGLs, and offsets in the capsule
+        put(536, "I", 1 | self.traits.capsule_offsets << 20)  # SGLS: SGLs, and offsets in the capsule
         raw[1803] = 1
         put(768, "256s", (DISCOVERY_NQN if self.discovery else self.subsystem.nqn).encode())
         return bytes(raw)
 
+    @property
+    def _lpa(self) -> int:
+        return self.traits.lpa | 4 * self.discovery
+
     def _log_page(self, command: Command) -> Answer:
         length = ((command.cdw10 >> 16 | command.cdw11 << 16 & 0xFFFF0000) + 1) * 4
         offset = command.cdw12 | command.cdw13 << 32
+        if not self._lpa >> 2 & 1:  # no extended data
+            length, offset = ((command.cdw10 >> 16) + 1) * 4, 0
         page, rae = command.cdw10 & 0xFF, command.cdw10 >> 15 & 1
         pages: dict[int, Callable[[], bytes]] = {
             LogPage.SUPPORTED: lambda: b"".join(struct.pack("<I", one in pages) for one in range(256)),
@@ -329,7 +335,7 @@ class Controller:
         values = {
             Feature.POWER_MANAGEMENT: 0,
             Feature.NUMBER_OF_QUEUES: (self.traits.max_qid - 1) * 0x10001,
-            Feature.VOLATILE_WRITE_CACHE: 0,
+            **({Feature.VOLATILE_WRITE_CACHE: 0} if self.traits.write_cache else {}),
             **_SETTABLE,
             **self.features,
             Feature.KATO: self.kato,

@@ -9,6 +9,7 @@ It has one thread for each connection. It shares only the codecs with the suite 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import socket
 import sys
 import threading
@@ -66,8 +67,10 @@ class Connection:
         self.events: list[int] = []
         self.fused: dict[int, Command] = {}  # the halves of a fused operation that have come, by FUSE
         self.fused_data: dict[int, bytes] = {}
+        self.held: list[tuple[list[pdus.C2HData], Cqe | None]] = []  # responses, in the order of the commands
         self._ttag = 0
         self._write = threading.Lock()
+        self._holding = threading.Lock()
         self._closing = threading.Lock()
 
     def serve(self) -> None:
@@ -204,6 +207,7 @@ class Connection:
         """Delete the queue: the response to Disconnect was its last entry (6.4). The host closes, too."""
         assert self.controller is not None
         assert self.qid is not None
+        self._release()
         self.controller.queues.discard(self.qid)
         self.controller.hangups.pop(self.qid, None)
         with contextlib.suppress(OSError):
@@ -217,8 +221,7 @@ class Connection:
             return self.controller.transfer_length(command) or 0
         return 0
 
-    @staticmethod
-    def _locate(command: Command, inside: bytes, wanted: int) -> tuple[bytes, int]:
+    def _locate(self, command: Command, inside: bytes, wanted: int) -> tuple[bytes, int]:
         """Return (data in the capsule, bytes still to be transferred) of a command, by its SGL (3.3.2)."""
         if not wanted:
             return b"", 0
@@ -232,7 +235,7 @@ class Connection:
             raise CommandFailed(StatusCode.DATA_SGL_LENGTH_INVALID)
         if command.dptr[15] == 0x5A:
             return b"", length
-        if offset > len(inside):
+        if offset > len(inside) or (offset and not self.traits.capsule_offsets):
             raise CommandFailed(StatusCode.SGL_OFFSET_INVALID)
         if offset + length > len(inside):
             raise CommandFailed(StatusCode.DATA_SGL_LENGTH_INVALID)
@@ -341,12 +344,12 @@ class Connection:
             and not answer.result
             and (self.qid or self.traits.success_of_admin)
         )
+        pieces = []
         for at in range(0, len(answer.data), self.traits.read_piece):
             piece = answer.data[at : at + self.traits.read_piece]
             last = at + len(piece) == len(answer.data)
-            self._send(pdus.C2HData(command.cid, at, piece, last, success and last))
-        if not success:
-            self._complete(Cqe(command.cid, result=answer.result))
+            pieces.append(pdus.C2HData(command.cid, at, piece, last, success and last))
+        self._respond(pieces, None if success else Cqe(command.cid, result=answer.result))
 
     def _refuse(self, command: Command, refused: CommandFailed) -> None:
         connect = command.opcode == FABRICS and command.nsid & 0xFF == Fctype.CONNECT
@@ -355,8 +358,36 @@ class Connection:
         self._complete(Cqe(command.cid, refused.status, refused.result, dnr=refused.dnr))
 
     def _complete(self, cqe: Cqe) -> None:
-        sqhd = self.sqhd if self.flow_control else 0xFFFF
-        self._send(pdus.CapsuleResp(replace(cqe, sqhd=sqhd).encode()))
+        self._respond([], cqe)
+
+    def _respond(self, pieces: list[pdus.C2HData], cqe: Cqe | None) -> None:
+        """Send a response now, or on an I/O queue with those of other commands (``held_for``)."""
+        if not self.qid or not self.traits.held_for:
+            self._send_response(pieces, cqe)
+            return
+        with self._holding:
+            self.held.append((pieces, cqe))
+            if len(self.held) == 1:
+                timer = threading.Timer(self.traits.held_for, self._release)
+                timer.daemon = True
+                timer.start()
+
+    def _release(self) -> None:
+        """Send the held responses: the data by turns, and the newest command's completion first (3.3.2.1)."""
+        with self._holding, contextlib.suppress(OSError):
+            held, self.held = self.held[::-1], []
+            for turn in itertools.zip_longest(*(pieces[:-1] for pieces, _ in held)):
+                for piece in filter(None, turn):
+                    self._send(piece)
+            for pieces, cqe in held:
+                self._send_response(pieces[-1:], cqe)
+
+    def _send_response(self, pieces: list[pdus.C2HData], cqe: Cqe | None) -> None:
+        for piece in pieces:
+            self._send(piece)
+        if cqe is not None:
+            sqhd = self.sqhd if self.flow_control else 0xFFFF
+            self._send(pdus.CapsuleResp(replace(cqe, sqhd=sqhd).encode()))
 
     # Fabrics commands (Base 6)
 

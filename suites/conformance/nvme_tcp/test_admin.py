@@ -17,6 +17,8 @@ from storagetest.wire.nvme_tcp import ControllerSession
 from storagetest.wire.nvme_tcp.harness import Harness, refused, request_event
 from storagetest.wire.nvme_tcp.session import CSTS_FATAL
 
+from .test_namespaces import need_invalid
+
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 5.2.13")]
 
 Observe = Callable[[str], None]
@@ -156,6 +158,7 @@ def test_an_inactive_namespace_is_all_zero(session: ControllerSession) -> None:
     pytest.param(0xFFFFFFFE, marks=pytest.mark.case("NVA-ID-NSID-FFFFFFFE", kills=("nsid-not-checked",))),
 ])  # fmt: skip
 def test_an_invalid_nsid_is_refused(session: ControllerSession, nsid: int) -> None:
+    need_invalid(session, nsid)
     done = session.admin.run(admin.identify(Cns.NAMESPACE, nsid=nsid), reads=4096)
     refused(done, StatusCode.INVALID_NAMESPACE)
 

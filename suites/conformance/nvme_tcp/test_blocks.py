@@ -14,12 +14,17 @@ from storagetest.wire.nvme.limits import UNLIMITED
 from storagetest.wire.nvme_tcp import CommandResult, ControllerSession, Queue
 from storagetest.wire.nvme_tcp.harness import Harness, Scratch, block_data, read_blocks, refused, write_blocks
 
+from .test_namespaces import need_invalid
+
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="NVM 3.3")]
 
 Observe = Callable[[str], None]
 
 BROADCAST = 0xFFFFFFFF
 """The NSID of all namespaces (Base 3.2.1.5)."""
+
+NO_NAMESPACE = 0xFFFFFFFE
+"""An NSID that few controllers have: it is the largest one that NN can be."""
 
 DEAC_SUPPORTED = 1 << 3
 """DLFEAT: Write Zeroes supports the Deallocate bit (NVM 4.1.5.1)."""
@@ -153,10 +158,13 @@ def test_the_last_block_is_read(queue: Queue, scratch: Scratch) -> None:
 @pytest.mark.case(section="Base 4.1.1")
 @pytest.mark.parametrize("nsid", [
     pytest.param(0, marks=pytest.mark.case("NVB-NSID-0", kills=INVALID_NSID)),
-    pytest.param(0xFFFFFFFE, marks=pytest.mark.case("NVB-NSID-FFFFFFFE", kills=INVALID_NSID)),
+    pytest.param(NO_NAMESPACE, marks=pytest.mark.case("NVB-NSID-FFFFFFFE", kills=INVALID_NSID)),
     pytest.param(0xFFFFFFFF, marks=pytest.mark.case("NVB-NSID-FFFFFFFF", kills=("nsid-not-checked",))),
 ])  # fmt: skip
-def test_a_read_of_no_namespace_is_refused(queue: Queue, scratch: Scratch, nsid: int) -> None:
+def test_a_read_of_no_namespace_is_refused(
+    session: ControllerSession, queue: Queue, scratch: Scratch, nsid: int
+) -> None:
+    need_invalid(session, nsid)
     done = queue.run(io.read(nsid, 0, 1), reads=scratch.block_size)
     # Base 3.2.1.5: an invalid NSID is an Invalid Namespace; for FFFFFFFFh it is also an Invalid Field
     refused(done, StatusCode.INVALID_NAMESPACE, *([StatusCode.INVALID_FIELD] if nsid == BROADCAST else []))
@@ -225,8 +233,9 @@ def test_flush_of_all_namespaces(queue: Queue, observe: Observe) -> None:
 
 
 @pytest.mark.case("NVB-FLUSH-03", section="Base 3.2.1.5", kills=("nsid-not-checked",))
-def test_flush_of_no_namespace_is_refused(queue: Queue) -> None:
-    refused(queue.run(io.flush(0xFFFFFFFE)), StatusCode.INVALID_NAMESPACE)
+def test_flush_of_no_namespace_is_refused(session: ControllerSession, queue: Queue) -> None:
+    need_invalid(session, NO_NAMESPACE)
+    refused(queue.run(io.flush(NO_NAMESPACE)), StatusCode.INVALID_NAMESPACE)
 
 
 # Compare (3.3.1)

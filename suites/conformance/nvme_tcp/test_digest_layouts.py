@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
-from storagetest.wire.nvme import io
-from storagetest.wire.nvme.codes import status_name
+from storagetest.wire.nvme import admin, io
+from storagetest.wire.nvme.codes import LogPage, status_name
+from storagetest.wire.nvme.command import Cqe
 from storagetest.wire.nvme_tcp import Queue
-from storagetest.wire.nvme_tcp.harness import Harness, Scratch, block_data
-from storagetest.wire.nvme_tcp.pdu import R2T, C2HData, ICReq
+from storagetest.wire.nvme_tcp.harness import Harness, Scratch, block_data, read_blocks
+from storagetest.wire.nvme_tcp.pdu import R2T, C2HData, CapsuleResp, H2CData, ICReq
 from storagetest.wire.nvme_tcp.queue import Terminated
 from storagetest.wire.tcp import PeerClosed
 
@@ -18,6 +21,11 @@ pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST",
 
 MAXR2T = 3
 """MAXR2T of a host that four R2Ts of a command may be sent to at once: it is zero's based (3.6.2.2)."""
+
+SIZES = (4, 8, 12, 20, 36, 60, 100, 124, 132, 220)
+"""Bytes of data of one PDU: dwords, and no multiple of a block (chosen)."""
+
+ALL_NAMESPACES = 0xFFFFFFFF
 
 BEYOND = 65536
 """Bytes of a write that no capsule holds, which a controller may ask for by several R2Ts (chosen)."""
@@ -106,6 +114,39 @@ def test_a_capsule_that_is_full_arrives_with_digests(bench: Harness, scratch: Sc
     found = queue.run(io.read(scratch.nsid, scratch.lba, blocks), reads=len(data)).data
     wrong = next((at for at in range(len(data)) if found[at : at + 1] != data[at : at + 1]), None)
     assert wrong is None, f"3.3.1: byte {wrong} of {len(data)} in a capsule with a data digest is not written"
+
+
+@pytest.mark.case("NVT-DGST-SHORT", kills=("ddgst-short-wrong",), builds_on=("NVT-DGST-READ-D",))
+def test_data_of_any_number_of_dwords_have_their_digest(bench: Harness) -> None:
+    """Parts of a log page, of which few are as long as a block."""
+    session = bench.session(icreq=ICReq(data_digest=True))
+    needs_digests(session.admin)
+    for size in SIZES:
+        command = admin.get_log_page(LogPage.SMART, size, nsid=ALL_NAMESPACES)
+        done = session.admin.run(command, reads=size)
+        assert done.ok, f"Base 5.2.12: {size} bytes of a log page: {status_name(done.status)}"
+        assert len(done.data) == size, f"Base 5.2.12: {len(done.data)} bytes of a log page, not {size}"
+
+
+@pytest.mark.case("NVT-DGST-PIECES", kills=("ddgst-pieces-refused",), builds_on=("NVT-DGST-WRITE-D",))
+def test_h2cdata_of_any_number_of_dwords_are_taken_with_their_digest(
+    bench: Harness, scratch: Scratch
+) -> None:
+    queue = _io_queue(bench, ICReq(header_digest=True, data_digest=True))
+    data = block_data(scratch.block_size, 34)
+    queue.submit(io.write(scratch.nsid, scratch.lba, 1), data=data, inside=False)
+    sizes = itertools.cycle(SIZES)
+    while isinstance(asked := queue.receive().pdu, R2T):
+        at, end = asked.offset, asked.offset + asked.length
+        while at < end:
+            piece = data[at : min(at + next(sizes), end)]
+            at += len(piece)
+            queue.send(H2CData(asked.cccid, asked.ttag, at - len(piece), piece, last=at == end))
+    assert isinstance(asked, CapsuleResp), f"3.3.2.2: not {asked}"
+    status = Cqe.decode(asked.cqe).status
+    assert not status, f"3.5: a write whose H2CData have {SIZES} bytes ended with {status_name(status)}"
+    again = bench.session().io_queue()
+    assert read_blocks(again, scratch, 1) == data, "NVM 3.3.6: the block after its write"
 
 
 @pytest.mark.case("NVT-R2T-ORDER", section="NVMe/TCP 3.3.2.2", kills=("r2t-swapped",))

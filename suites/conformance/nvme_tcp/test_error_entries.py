@@ -119,6 +119,28 @@ def test_each_entry_of_the_error_log_has_a_count_of_its_own(entries: Entries) ->
     )
 
 
+@pytest.mark.case(
+    "NVA-LOG-ERROR-RESET", kills=("error-count-begins-again",), builds_on=("NVA-LOG-ERROR-UNIQUE",)
+)
+def test_the_error_count_goes_on_after_a_reset(
+    entries: Entries, session: ControllerSession, scratch: Scratch
+) -> None:
+    """It is retained even when the power is off, so an error after a controller reset has a new count."""
+    session.disable()
+    session.enable()
+    queue = session.io_queue(qid=1)
+    cid = queue.submit(io.read(scratch.nsid, scratch.end, 1), reads=scratch.block_size)
+    assert not queue.wait(cid).ok, "NVM 3.1: a read past the end"
+    count, logged = _found(session, 1)[0]
+    if not count or logged != cid:
+        pytest.skip("the newest entry of the error log is not that of a read past the end")
+    last = max(count for count, _ in entries.found)
+    assert count > last, (
+        f"5.2.12.1.2: the newest Error Count was {last}, and that of an error after a controller reset is "
+        f"{count}; the count is incremented for each error, and retained"
+    )
+
+
 @pytest.mark.case("NVA-LOG-ERROR-CONNECT", section="Base 6.3", kills=("connect-logged",))
 def test_a_connect_that_fails_adds_no_entry(session: ControllerSession, bench: Harness) -> None:
     """Connects of I/O queues of the controller, whose SQSIZE is 0."""

@@ -25,6 +25,9 @@ IN_DATA = 1 << 16
 """IATTR: the offset in the result of a refused Connect counts from the start of its data."""
 
 
+AUTHREQ = 0b110
+"""Bits of AUTHREQ in the result of Connect: authentication is required (1), with a secure channel (2)."""
+
 TRTYPE_TCP = 3
 """Transport Type of TCP in the Discovery log page (Base 5.2.12.3.3)."""
 
@@ -51,6 +54,29 @@ def test_connect_returns_the_controllers_id(session: ControllerSession) -> None:
 def test_two_hosts_get_two_controllers(bench: Harness) -> None:
     first, second = bench.session(), bench.session()
     assert first.cntlid != second.cntlid, "6.3: no controller is allocated that is associated with a host"
+
+
+@pytest.mark.parametrize("qid", [
+    pytest.param(0, marks=pytest.mark.case("NVF-AUTHREQ-ADMIN")),
+    pytest.param(1, marks=pytest.mark.case("NVF-AUTHREQ-IO")),
+])  # fmt: skip
+@pytest.mark.case(kills=("authentication-only-asked", "authreq-reserved"))
+def test_connect_asks_for_authentication_only_if_it_is_required(bench: Harness, qid: int) -> None:
+    """A queue whose Connect asks for authentication carries out no other command before it."""
+    session = bench.session(enable=bool(qid))
+    queue, cntlid = (bench.queue(), session.cntlid) if qid else (bench.queue(), fabrics.ANY_CONTROLLER)
+    done = connect_queue(
+        queue, subnqn=bench.endpoint.subnqn, identity=session.identity, qid=qid, sqsize=1, cntlid=cntlid
+    )
+    assert done.ok, f"6.3: Connect ended with {status_name(done.status)}"
+    required = done.cqe.dw0 >> 16
+    assert not required & ~AUTHREQ, f"6.3: AUTHREQ is {required:#x}, and has reserved bits set"
+    first = io.flush(session.namespaces()[0]) if qid else fabrics.property_get(Property.VS)
+    answer = queue.run(first)
+    if required:
+        refused(answer, StatusCode.AUTHENTICATION_REQUIRED)
+    else:
+        assert answer.ok, f"6.3: AUTHREQ is 0, but the next command ended with {status_name(answer.status)}"
 
 
 @pytest.mark.case("NVF-CONNECT-03", kills=("connect-wrong-status",))

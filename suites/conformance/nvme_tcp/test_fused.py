@@ -31,13 +31,13 @@ def fusing(session: ControllerSession, scratch: Scratch) -> Queue:
 
 
 def _compare_and_write(
-    queue: Queue, scratch: Scratch, expected: bytes, new: bytes
+    queue: Queue, scratch: Scratch, expected: bytes, new: bytes, *, inside: bool | None = None
 ) -> tuple[CommandResult, CommandResult]:
     blocks = len(new) // scratch.block_size
     compare = replace(io.compare(scratch.nsid, scratch.lba, blocks), flags=FIRST)
     write = replace(io.write(scratch.nsid, scratch.lba, blocks), flags=SECOND)
-    first = queue.submit(compare, data=expected)
-    second = queue.submit(write, data=new)
+    first = queue.submit(compare, data=expected, inside=inside)
+    second = queue.submit(write, data=new, inside=inside)
     return queue.wait(first), queue.wait(second)
 
 
@@ -59,6 +59,20 @@ def test_a_write_whose_compare_fails_is_not_carried_out(fusing: Queue, scratch: 
     assert read_blocks(fusing, scratch, 1) == before, "3.4.2: the Compare failed, but the Write was done"
     refused(compare, StatusCode.COMPARE_FAILURE)
     refused(write, StatusCode.ABORTED_FAILED_FUSED)
+
+
+@pytest.mark.case("NVB-FUSED-R2T", kills=("fused-apart-by-r2t",), builds_on=("NVB-FUSED-OTHER",))
+def test_halves_whose_data_are_asked_for_are_fused(fusing: Queue, scratch: Scratch) -> None:
+    """The data of both halves come by R2T and H2CData, in whichever order the controller asks for them."""
+    before = write_blocks(fusing, scratch, 1, 81)
+    new = block_data(scratch.block_size, 82)
+    compare, write = _compare_and_write(fusing, scratch, new, new, inside=False)
+    assert read_blocks(fusing, scratch, 1) == before, "3.4.2: the Compare failed, but the Write was done"
+    refused(compare, StatusCode.COMPARE_FAILURE)
+    refused(write, StatusCode.ABORTED_FAILED_FUSED)
+    for done in _compare_and_write(fusing, scratch, before, new, inside=False):
+        assert done.ok, f"3.4.2: the blocks are equal, but a half ended with {status_name(done.status)}"
+    assert read_blocks(fusing, scratch, 1) == new, "3.4.2: the Write was carried out"
 
 
 @pytest.mark.case("NVB-FUSED-ALONE", kills=("fused-apart",))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from storagetest.errors import RemoteProtocolError
-from storagetest.wire.nvme import admin
+from storagetest.wire.nvme import admin, io
 from storagetest.wire.nvme.codes import Feature, status_name
 from storagetest.wire.nvme_tcp import ControllerSession
 from storagetest.wire.nvme_tcp.harness import Harness
@@ -54,6 +54,28 @@ def test_the_timer_does_not_run_before_the_controller_is_enabled(bench: Harness)
     session.enable()
     done = session.admin.run(admin.keep_alive())
     assert done.ok, f"5.2.14: Keep Alive of a controller that was enabled late is {status_name(done.status)}"
+
+
+@pytest.mark.slow
+@pytest.mark.case(
+    "NVA-KA-IO", section="Base 3.9.5", kills=("timeout-leaves-io-queue",), builds_on=("NVA-KA-02",)
+)
+def test_the_io_queues_end_with_the_association(bench: Harness) -> None:
+    """The host falls silent on all queues; afterwards no I/O queue carries out a command."""
+    kato = _timeout(bench, SHORT)
+    within = _silence(bench, kato)
+    session = bench.session(kato=kato)
+    nsid, queue = session.namespaces()[0], session.io_queue()
+    if queue.wait_for_close(deadline=within).ended:
+        return
+    try:
+        done = queue.run(io.flush(nsid))
+    except RemoteProtocolError:  # no response: the queue is not in use any more
+        return
+    assert not done.ok, (
+        f"3.9.5: {within:.1f} s without a command end an association whose Keep Alive Timeout is {kato} ms, "
+        "but its I/O queue carries out a Flush"
+    )
 
 
 def _set_again(session: ControllerSession, kato: int) -> None:

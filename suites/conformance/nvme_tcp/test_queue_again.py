@@ -103,6 +103,40 @@ def test_disconnect_ends_one_queue(session: ControllerSession, scratch: Scratch)
 
 
 @pytest.mark.case(
+    "NVF-DISCONNECT-PENDING",
+    section="Base 6.4",
+    kills=("disconnect-pending-qid-kept",),
+    builds_on=("NVF-DISCONNECT-03",),
+)
+def test_a_qid_is_free_after_a_disconnect_while_a_write_waits(
+    session: ControllerSession, scratch: Scratch
+) -> None:
+    """The write has no data yet. If Disconnect succeeds all the same, it has deleted the queue."""
+    if not session.controller["ofcs"] & 1:
+        pytest.skip("OFCS: Disconnect is not supported")
+    if scratch.limits.outstanding < 2:
+        pytest.skip("the queue takes one command only")
+    queue, data = session.io_queue(qid=1), block_data(scratch.block_size, 61)
+    queue.submit(io.write(scratch.nsid, scratch.lba, 1), data=data, inside=False)
+    received = queue.receive().pdu
+    assert isinstance(received, R2T), f"NVMe/TCP 3.3.2.2: not {received}"
+    try:
+        done = queue.run(fabrics.disconnect())
+    except RemoteProtocolError as error:
+        pytest.skip(f"Disconnect has no response while a write waits for its data: {error}")
+    if not done.ok:
+        pytest.skip(f"Disconnect ends with {status_name(done.status)} while a write waits for its data")
+    queue.wait_for_close(deadline=NOTICED)
+    queue.close()
+    try:
+        again = session.io_queue(qid=1)
+    except RemoteProtocolError as error:
+        pytest.fail(f"6.4: QID 1 is not connected again after its Disconnect, while a write waited: {error}")
+    done = again.run(io.flush(scratch.nsid))
+    assert done.ok, f"6.4: Flush on the queue that was connected again is {status_name(done.status)}"
+
+
+@pytest.mark.case(
     "NVF-DISCONNECT-AGAIN",
     section="Base 6.4",
     kills=("disconnect-qid-kept",),

@@ -31,6 +31,9 @@ SHST = 0xC
 SHORT_KATO = 1000
 """Milliseconds (chosen: the least that a controller with KAS of 1 s may grant)."""
 
+MOST_ABORTS = 64
+"""Abort commands of a case, however large ACL is (chosen)."""
+
 
 @pytest.mark.case("NVF-PROP-10", section="Base 6.6", level="SHOULD", kills=("cap-set-succeeds",))
 def test_property_set_of_a_read_only_property_is_no_success(session: ControllerSession) -> None:
@@ -194,6 +197,20 @@ def test_as_many_aborts_are_taken_as_acl_allows(session: ControllerSession) -> N
         done = session.admin.wait(cid)
         assert done.status != StatusCode.ABORT_LIMIT_EXCEEDED, (
             f"5.2.1: one of {limit} Abort commands is over the limit; ACL is {limit - 1}, zero's based"
+        )
+
+
+@pytest.mark.case(
+    "NVA-ABORT-AGAIN", section="Base 5.2.1", kills=("abort-limit-for-life",), builds_on=("NVA-ABORT-01",)
+)
+def test_aborts_one_after_the_other_are_never_over_the_limit(session: ControllerSession) -> None:
+    """ACL limits the Abort commands that are outstanding, and here one is at a time."""
+    count = min(2 * (session.controller["acl"] + 2), MOST_ABORTS)
+    for number in range(count):
+        done = session.admin.run(admin.abort(sqid=0, cid=0x7700 + number))
+        assert done.ok, (
+            f"5.2.1: Abort {number + 1} of {count}, one after the other, ended with "
+            f"{status_name(done.status)}; ACL is {session.controller['acl']}"
         )
 
 
