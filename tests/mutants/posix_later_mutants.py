@@ -126,8 +126,7 @@ class FlockDowngradeWakesNone(Locking):
 
 
 @mutant(
-    "mknod-ignores-setgid | inode(7): S_ISGID | what mknod() makes in such a directory has the "
-    "process' group"
+    "mknod-ignores-setgid | inode(7): S_ISGID | what mknod() makes in such a directory has the process' group"
 )
 class MknodIgnoresSetgid(PassThrough):
     def mknod(self, call: Call, parent: int, name: bytes, mode: int, device: int, umask: int) -> int:
