@@ -142,7 +142,7 @@ def bind_socket(one: socket, name: str) -> None:
         one.bind(name)
     except OSError as error:
         if _refuses_each(lambda probe: os.mknod(probe, stat.S_IFSOCK | 0o666), error, name, None):
-            skip(f"the file system has no sockets: {os.strerror(error.errno)} (mknod(2))")
+            skip(f"the file system has no sockets: {os.strerror(error.errno or 0)} (mknod(2))")
         raise
 
 
