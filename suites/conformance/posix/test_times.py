@@ -128,7 +128,7 @@ def test_utime_omit_keeps_nanoseconds(client_dir):
             new = [given, given]
             new[kept] = (7, UTIME_OMIT)
             utimensat(path, *new)
-            assert times(path)[kept] == before, f"{name}, omitted beside {text}"
+            assert times(path)[kept] == before, f"{name}, omitted, the other is {text}"
 
 
 @pytest.mark.case(

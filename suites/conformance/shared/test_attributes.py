@@ -103,7 +103,7 @@ def test_new_owner_is_seen(a, b, crossed_wire, eventually):
 
 @pytest.mark.case("SHR-ATTR-15", kills=("two-mode-old-to-stat",))
 def test_new_mode_is_seen(a, b, crossed_wire, eventually):
-    """stat() returns the mode that the other client gave the file, also if nobody opens it: each time."""
+    """stat() returns the mode that the other client gave the file, without an open() of it: each time."""
     a.write_file("f", b"x")
     for mode in (0o750, 0o700):
         before = b.stat("f").mode
