@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Iterator
 
-from fuse_passthrough import Bending, PassThrough
+from fuse_passthrough import Bending, Entries, PassThrough
 from fuse_protocol import Attributes, Call, Created, Opened
 
 
@@ -96,6 +96,69 @@ class Small(PassThrough):
         found = super().statfs(call, node)
         blocks = self.size // found["frsize"]
         return {**found, "blocks": blocks, "bfree": blocks // 2, "bavail": blocks // 2}
+
+
+class SmallFiles(PassThrough):
+    """No file is larger than 2 GiB less one byte: write() [EFBIG], and what fits is written."""
+
+    largest = (1 << 31) - 1
+
+    def limit(self, size: int) -> None:
+        if size > self.largest:
+            raise OSError(errno.EFBIG, "size")
+
+    def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
+        self.limit(offset + 1)
+        return super().write(call, node, handle, offset, data[: self.largest - offset])
+
+    def truncate(self, call: Call, node: int, handle: int | None, size: int) -> None:
+        self.limit(size)
+        super().truncate(call, node, handle, size)
+
+    def fallocate(self, call: Call, node: int, handle: int, offset: int, length: int, mode: int) -> None:
+        self.limit(offset + length)
+        super().fallocate(call, node, handle, offset, length, mode)
+
+
+class CoarseTimes(Bending):
+    """Times of two seconds' resolution (utimensat(): rounded to what the file system supports)."""
+
+    unit = 2 * 10**9
+
+    def bend(self, found: Attributes) -> None:
+        found.atime -= found.atime % self.unit
+        found.mtime -= found.mtime % self.unit
+        found.ctime -= found.ctime % self.unit
+
+
+class SmallAttributes(PassThrough):
+    """The names and values of a file's attributes fit into 1 KiB (setxattr(2) [ENOSPC], xattr(7): ext4)."""
+
+    room = 900
+
+    def setxattr(self, call: Call, node: int, name: bytes, value: bytes, flags: int) -> None:
+        used = sum(
+            len(other) + 20 + len(super(SmallAttributes, self).getxattr(call, node, other))
+            for other in super().listxattr(call, node)
+            if other != name
+        )
+        if name.startswith(b"user.") and used + len(name) + 20 + len(value) > self.room:
+            raise OSError(errno.ENOSPC, "setxattr")
+        super().setxattr(call, node, name, value, flags)
+
+
+class FirstListing(PassThrough):
+    """A descriptor lists the names that the directory had at its open (readdir(): later ones may miss)."""
+
+    def opendir(self, call: Call, node: int) -> Opened:
+        opened = super().opendir(call, node)
+        names: dict[int, set[bytes]] = self.__dict__.setdefault("names", {})
+        names[opened.handle] = {os.fsencode(name) for name in os.listdir(opened.handle)} | {b".", b".."}
+        return opened
+
+    def readdir(self, call: Call, node: int, handle: int, offset: int, size: int) -> Entries:
+        names = self.__dict__["names"][handle]
+        return [entry for entry in super().readdir(call, node, handle, offset, size) if entry[3] in names]
 
 
 class NoBlocks(Bending):

@@ -101,17 +101,12 @@ class WriteAtWrongOffset(PassThrough):
         return super().write(call, node, handle, offset & 0xFFFF_FFFF, data)
 
 
-@mutant("large-offset-refused | write(3p) [EFBIG] | a file cannot be larger than 2 GiB")
+@mutant("large-offset-refused | write(3p) [EFBIG] | a write past 2 GiB is refused, a larger size is not")
 class LargeOffsetRefused(PassThrough):
     def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
         if offset + len(data) > 1 << 31:
             raise OSError(errno.EFBIG, "write")
         return super().write(call, node, handle, offset, data)
-
-    def truncate(self, call: Call, node: int, handle: int | None, size: int) -> None:
-        if size > 1 << 31:
-            raise OSError(errno.EFBIG, "truncate")
-        super().truncate(call, node, handle, size)
 
 
 @mutant("mapped-write-lost | mmap(3p) MAP_SHARED, msync(3p) | writes to mapped pages are not stored")

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Hashable
 from pathlib import Path
 
+from fuse_locks import READ, Held, Locking
 from fuse_passthrough import Entries, PassThrough
-from fuse_protocol import Call
+from fuse_protocol import Call, Opened
 from posix_rules import Keeping, mutant
 
 MIB = 1 << 20
@@ -80,3 +81,57 @@ class SecondChownClearsGroup(Remembering):
         if gid == -1 and self.again(node):
             self.reset_ids()
             os.chown(self.nodes[node].path, -1, 0)
+
+
+@mutant("open-trunc-of-empty-unmarked | open(3p) O_TRUNC | O_TRUNC of an empty file marks no time")
+class OpenTruncOfEmptyUnmarked(PassThrough):
+    def open(self, call: Call, node: int, flags: int) -> Opened:
+        if os.fstat(self.fd(node)).st_size == 0:
+            flags &= ~os.O_TRUNC
+        return super().open(call, node, flags)
+
+
+@mutant(
+    "zeroed-past-end-extends | fallocate(2) FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE is ignored for a "
+    "zeroed range"
+)
+class ZeroedPastEndExtends(PassThrough):
+    def fallocate(self, call: Call, node: int, handle: int, offset: int, length: int, mode: int) -> None:
+        if mode & 0x10:  # FALLOC_FL_ZERO_RANGE
+            mode &= ~0x01  # FALLOC_FL_KEEP_SIZE
+        super().fallocate(call, node, handle, offset, length, mode)
+
+
+@mutant("omitted-atime-in-seconds | utimensat(3p) UTIME_OMIT | an omitted atime loses its nanoseconds")
+class OmittedAtimeInSeconds(PassThrough):
+    def utimens(self, call: Call, node: int, atime: int | str | None, mtime: int | str | None) -> None:
+        if atime is None:
+            before = os.fstat(self.fd(node)).st_atime_ns
+            atime = before - before % 10**9
+        super().utimens(call, node, atime, mtime)
+
+
+@mutant("flock-downgrade-wakes-none | flock(2) | a conversion to a shared lock grants no request that waits")
+class FlockDowngradeWakesNone(Locking):
+    wakes = True
+
+    def put(self, asked: Held) -> None:
+        self.wakes = not (asked.whole and asked.kind == READ)
+        super().put(asked)
+        self.wakes = True
+
+    def grant(self) -> None:
+        if self.wakes:
+            super().grant()
+
+
+@mutant(
+    "mknod-ignores-setgid | inode(7): S_ISGID | what mknod() makes in such a directory has the process' group"
+)
+class MknodIgnoresSetgid(PassThrough):
+    def mknod(self, call: Call, parent: int, name: bytes, mode: int, device: int, umask: int) -> int:
+        node = super().mknod(call, parent, name, mode, device, umask)
+        if os.fstat(self.fd(parent)).st_mode & stat.S_ISGID:
+            self.reset_ids()
+            os.chown(name, -1, call.gid, dir_fd=self.fd(parent), follow_symlinks=False)
+        return node

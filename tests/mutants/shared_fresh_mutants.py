@@ -137,6 +137,19 @@ class TwoCtimeOld(_OldFields):
     fields = ("ctime",)
 
 
+@apart("two-mode-old-to-stat | RFC 7530 10.6 | mode of a file is that of the first look since it was opened")
+class TwoModeOldToStat(_OldFields):
+    fields = ("mode",)
+
+    def open(self, call: Call, node: int, flags: int) -> Opened:
+        self.__dict__.setdefault("first", {}).pop(node, None)
+        return super().open(call, node, flags)
+
+    def chmod(self, call: Call, node: int, mode: int) -> None:
+        self.__dict__.setdefault("first", {}).pop(node, None)
+        super().chmod(call, node, mode)
+
+
 class _OldFieldsOfDirectories(_OldFields):
     of_directories = True
 

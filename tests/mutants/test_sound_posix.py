@@ -45,22 +45,27 @@ SOUND = {
     "ShortNames": ("test_names", "test_directories", "test_path_errors", "test_listings"),
     "NoHoles": ("test_sparse", "test_data"),
     "Small": ("test_data", "test_sparse"),
+    "SmallFiles": ("test_data", "test_sparse", "PSX-LARGE-READ", "PSX-LARGE-CUT", "PSX-LARGE-BORDERS"),
+    "SmallAttributes": ("test_xattr", "PSX-XATTR-ALIKE"),
+    "CoarseTimes": ("test_times",),
+    "FirstListing": ("PSX-NAME-DEPTH",),
     "DirectRefused": ("test_direct",),
     "SillyRename": ("test_sequences", "test_lock_lifetimes", "test_placed"),
 }
-"""Class of :mod:`fuse_sound` → the modules of the suite that its choice concerns."""
+"""Class of :mod:`fuse_sound` → the modules or cases of the suite that its choice concerns."""
 
 cases = cache(lambda: collected("posix"))
 
 
 @pytest.mark.parametrize("name", SOUND)
 def test_a_sound_file_system_is_accused_by_no_case(name: str) -> None:
-    chosen = [case for case in cases() if case.call.module.stem in SOUND[name]]
+    chosen = [case for case in cases() if {case.call.module.stem, case.id} & {*SOUND[name]}]
     answers = run_on(f"fuse_sound:{name}", chosen)
+    optional = {case.id for case in chosen if case.level == "MAY"}
     bad = {
         case: f"{answer.status.value}: {answer.message[:300]}"
         for case, answer in answers.items()
-        if answer.status.value not in ("passed", "skipped")
+        if answer.status.value not in ("passed", "skipped") and case not in optional
     }
     assert not bad, "\n".join(f"{case} {end}" for case, end in bad.items())
     assert any(answer.status.value == "passed" for answer in answers.values())

@@ -157,11 +157,15 @@ def write_at_borders(descriptor, edge: int) -> dict[int, bytes]:
     for border in BORDERS:
         data = b"%016d" % border * (edge // 8)
         try:
-            assert os.pwrite(descriptor, data, border - edge) == len(data)
+            stored = os.pwrite(descriptor, data, border - edge)
+            if stored < len(data):  # as many bytes as there is room for; the rest of them is refused
+                os.pwrite(descriptor, data[stored:], border - edge + stored)
+                raise AssertionError(f"of {len(data)} bytes at {border - edge} {stored} are written")
         except OSError as error:
             if error.errno not in (errno.EFBIG, errno.ENOSPC, errno.EDQUOT) or not written:
                 raise
             record_observation(f"no data can be written at {border}: {error.strerror}")
+            os.ftruncate(descriptor, max(written) + edge)
             break
         written[border] = data
     return written

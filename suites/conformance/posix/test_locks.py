@@ -564,6 +564,28 @@ def test_waiting_reader_gets_the_lock_when_the_writer_downgrades(client_dir):
         assert waiting.result(within=12) == "granted"
 
 
+@pytest.mark.case(
+    "PSX-FLOCK-WAIT-DOWN",
+    section=flock_section,
+    kills=("flock-downgrade-wakes-none",),
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-FLOCK-EX-EX"),
+)
+def test_waiting_shared_flock_is_granted_when_the_exclusive_one_is_converted(client_dir):
+    """A call blocks while an incompatible lock is held: a lock that becomes shared blocks no shared one."""
+    with open_fd(make_file(client_dir / "f")) as descriptor:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+        def wait():
+            with open_fd(client_dir / "f") as mine:
+                fcntl.flock(mine, fcntl.LOCK_SH)
+            return "granted"
+
+        waiting = SubprocessCall(wait, [])
+        assert not waiting.ended(within=0.3)
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        assert waiting.result(within=12) == "granted"
+
+
 @pytest.mark.case("PSX-LOCK-EXIT-OPEN", kills=("lock-outlives-process",))
 def test_locks_of_a_process_that_leaves_the_file_open_end_with_it(client_dir):
     """Locks are removed when their process terminates without a close(): by exit or by a signal."""

@@ -207,6 +207,15 @@ def make_levels(places):
             raise AssertionError(f"level {level}: {error}") from error
 
 
+def names_in(directory: int) -> list[str]:
+    """Open an open directory again and list it: an older open need not show later names (readdir())."""
+    descriptor = os.open(".", os.O_RDONLY, dir_fd=directory)
+    try:
+        return os.listdir(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def use_level(places, level):
     """Find the file of a level by its pathname, and move it to the deepest of ``places``."""
     path = "d/" * level
@@ -242,10 +251,10 @@ def test_files_are_used_below_many_levels(client_dir):
             used.append(level)
             use_level(places, level)
         moved = {f"moved-{level}" for level in used}
-        assert set(os.listdir(places[-1])) - {"f"} == moved
+        assert set(names_in(places[-1])) - {"f"} == moved
         for level in set(borders) - set(used):
             os.unlink("f", dir_fd=places[level])
-        for name in os.listdir(places[-1]):
+        for name in names_in(places[-1]):
             os.unlink(name, dir_fd=places[-1])
         for level in reversed(range(len(places) - 1)):
             os.close(places.pop())

@@ -135,6 +135,19 @@ def test_o_trunc_updates_the_times(client_dir):
     assert after.st_ctime_ns > before.st_ctime_ns
 
 
+@pytest.mark.case("PSX-OPEN-TRUNC-EMPTY", kills=("open-trunc-of-empty-unmarked",))
+def test_o_trunc_of_an_empty_file_updates_the_times(client_dir):
+    """O_TRUNC marks mtime and ctime of a file that existed before, whatever its length was: each time."""
+    make_file(client_dir / "f")
+    for _ in range(2):
+        before = os.stat(client_dir / "f")
+        wait_clock_tick(client_dir)
+        os.close(os.open(client_dir / "f", os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
+        after = os.stat(client_dir / "f")
+        assert after.st_mtime_ns > before.st_mtime_ns
+        assert after.st_ctime_ns > before.st_ctime_ns
+
+
 @pytest.mark.case("PSX-OPEN-CREAT-TIMES", kills=("directory-mtime-not-moved",))
 def test_creation_updates_the_times_of_file_and_directory(client_dir):
     """On creation the file's three time stamps, and its directory's mtime and ctime, are marked."""

@@ -11,7 +11,7 @@ import pytest
 
 from storagetest.agent.testlib import assert_errno, record_observation, run_as_user, skip
 from storagetest.agent.testlib.libc import RENAME_EXCHANGE, renameat2
-from storagetest.agent.testlib.tmpfiles import make_file, open_fd
+from storagetest.agent.testlib.tmpfiles import fifo, make_file, node, open_fd, symbolic_link
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -92,6 +92,26 @@ def test_unnamed_file_has_mode_owner_and_group_as_one_with_a_name(client_dir):
             wanted = os.fstat(named)
     for name in ("st_mode", "st_uid", "st_gid"):
         assert getattr(found, name) == getattr(wanted, name), f"{name} is another than with a name"
+
+
+@pytest.mark.case(
+    "PSX-SETGID-KINDS",
+    section="inode(7): S_ISGID",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-SETGID-DEEP"),
+    kills=("mknod-ignores-setgid", "symlink-ignores-setgid"),
+)
+def test_group_is_inherited_by_files_of_each_kind(client_dir):
+    """Files made in a set-group-ID directory have its group: FIFOs, sockets and links, too."""
+    directory = set_group_id_directory(client_dir / "d")
+    with run_as_user(USER, USER):
+        make_file(directory / "a regular file")
+        node(directory / "a file of mknod()", stat.S_IFREG | 0o600)
+        symbolic_link("absent", directory / "a symbolic link")
+        fifo(directory / "a FIFO")
+        node(directory / "a socket", stat.S_IFSOCK | 0o600)
+    for name in os.listdir(directory):
+        group = os.lstat(directory / name).st_gid
+        assert group == GROUP, f"{name} has group {group} instead of {GROUP}"
 
 
 @pytest.mark.case(

@@ -368,6 +368,28 @@ def test_zeroed_range_reads_as_zeroes(client_dir):
     assert (client_dir / "f").read_bytes() == data[:10_001] + bytes(100_003) + data[110_004:]
 
 
+@pytest.mark.case(
+    "PSX-ZERO-RANGE-KEEP-SIZE",
+    section="fallocate(2): Zeroing file space",
+    builds_on=("PSX-ZERO-RANGE",),
+    kills=("zeroed-past-end-extends",),
+)
+def test_zeroed_range_past_the_end_extends_the_file_if_asked(client_dir):
+    """A range that ends past the end of the file extends it, and with FALLOC_FL_KEEP_SIZE it does not."""
+    data = pattern_bytes(20_000)
+    for offset in (0, 10_001, 20_000, 30_000):
+        kept = data[:offset]
+        with open_fd(make_file(client_dir / f"{offset}", data)) as descriptor:
+            fallocate(descriptor, FALLOC_ZERO_RANGE | FALLOC_KEEP_SIZE, offset, 70_000)
+            size = os.fstat(descriptor).st_size
+            assert size == 20_000, f"size {size} after {offset}, with FALLOC_FL_KEEP_SIZE"
+            assert os.pread(descriptor, 30_000, 0) == kept.ljust(20_000, b"\0"), f"the data after {offset}"
+            fallocate(descriptor, FALLOC_ZERO_RANGE, offset, 70_000)
+            size = os.fstat(descriptor).st_size
+            assert size == offset + 70_000, f"size {size} after {offset}, without FALLOC_FL_KEEP_SIZE"
+        assert (client_dir / f"{offset}").read_bytes() == kept.ljust(offset + 70_000, b"\0")
+
+
 @pytest.mark.case("PSX-COLLAPSE-RANGE", section="fallocate(2): FALLOC_FL_COLLAPSE_RANGE")
 def test_collapse_range_removes_the_range(client_dir):
     """The contents after offset+len are appended at offset, and the file is len bytes smaller."""

@@ -101,6 +101,21 @@ def test_new_owner_is_seen(a, b, crossed_wire, eventually):
         eventually(lambda: _owner(b) == OWNER, "the owner that the other client gave the file")
 
 
+@pytest.mark.case("SHR-ATTR-15", kills=("two-mode-old-to-stat",))
+def test_new_mode_is_seen(a, b, crossed_wire, eventually):
+    """stat() returns the mode that the other client gave the file, without an open() of it: each time."""
+    a.write_file("f", b"x")
+    for mode in (0o750, 0o700):
+        before = b.stat("f").mode
+        with crossed_wire(a, "change"):
+            a.chmod("f", mode)
+        after = a.stat("f").mode
+        if after == before:
+            pytest.skip("the mode of a file cannot be changed here")
+        with crossed_wire(b, "query"):
+            eventually(lambda: b.stat("f").mode == after, "the new mode of the file")  # noqa: B023
+
+
 def _owner(session) -> str:
     """Return user and group of the file."""
     _, output, _ = session.call("run_program", ["stat", "-c", "%u:%g", "f"], 20)

@@ -9,9 +9,15 @@ from storagetest.agent.testlib.outcomes import skip
 
 
 def put(descriptor: int, data: bytes, offset: int) -> None:
-    """Write at a large offset; skip the case if no such file can be made."""
+    """Write at a large offset; skip the case if no such file can be made.
+
+    A write that meets the largest size stores what there is room for (write()), and the next one is refused.
+    """
     try:
-        assert os.pwrite(descriptor, data, offset) == len(data)
+        stored = os.pwrite(descriptor, data, offset)
+        if stored < len(data):
+            os.pwrite(descriptor, data[stored:], offset + stored)
+            raise AssertionError(f"of {len(data)} bytes at {offset} {stored} are written")
     except OSError as error:
         refuse(descriptor, offset + len(data), error)
 
@@ -25,10 +31,21 @@ def resize(descriptor: int, size: int) -> None:
 
 
 def refuse(descriptor: int, size: int, error: OSError) -> None:
-    """Skip the case if the error is a limit that the file system reports; raise it otherwise."""
+    """Skip the case if the error is a limit that the file system reports; raise it otherwise.
+
+    A largest size holds for write() and ftruncate(): if the size can be set after all, it is no limit.
+    """
     space = os.fstatvfs(descriptor)
     full = error.errno == errno.ENOSPC and space.f_bavail * space.f_frsize <= size
     bits = os.fpathconf(descriptor, "PC_FILESIZEBITS") if error.errno == errno.EFBIG else 64
     if not full and error.errno != errno.EDQUOT and not 0 < bits <= size.bit_length():
         raise error
+    if error.errno == errno.EFBIG:
+        try:
+            os.ftruncate(descriptor, size)
+        except OSError as other:
+            if other.errno != errno.EFBIG:
+                raise error from None
+        else:
+            raise error
     skip(f"no file of {size} bytes, holes included, can be made: {error.strerror}")

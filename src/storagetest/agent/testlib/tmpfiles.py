@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import time
 from collections.abc import Callable
 from functools import cache
@@ -140,8 +141,8 @@ def bind_socket(one: socket, name: str) -> None:
     try:
         one.bind(name)
     except OSError as error:
-        if error.errno in (errno.EPERM, *_NO_LINKS):
-            skip(f"the file system has no sockets: {os.strerror(error.errno)} (mknod(2))")
+        if _refuses_each(lambda probe: os.mknod(probe, stat.S_IFSOCK | 0o666), error, name, None):
+            skip(f"the file system has no sockets: {os.strerror(error.errno or 0)} (mknod(2))")
         raise
 
 
