@@ -254,7 +254,7 @@ def test_each_slot_of_the_session_is_accepted(nfs):
 def test_a_second_session_leaves_the_first_one(nfs):
     second = another_session(nfs)
     for session in (session_of(nfs), second):
-        ok(nfs.raw(op("SEQUENCE", session.sequence()), PUTROOTFH))
+        ok(send(nfs, session.sequence(), PUTROOTFH))
         session.advance()
     ok(nfs.raw(destroy_session(nfs, second)))
 
@@ -295,7 +295,7 @@ def test_a_connection_is_bound_to_the_fore_channel(bench, nfs, version):
     found = ok(other.raw(bind(session_of(nfs))))["BIND_CONN_TO_SESSION"]
     assert found.bctsr_dir == channel_dir_from_server4.CDFS4_FORE
     assert found.bctsr_sessid == session_of(nfs).id
-    ok(other.raw(op("SEQUENCE", session_of(nfs).sequence()), PUTROOTFH))
+    ok(send(other, session_of(nfs).sequence(), PUTROOTFH))
     nfs.session.advance()
 
 
@@ -348,7 +348,7 @@ def test_a_connection_that_is_bound_already_is_accepted(bench, nfs, version):
 
 @rule("BIND-IMPLICIT", "", "18.34.3", kills=("seq-not-bound",))
 def test_sequence_associates_a_connection_without_state_protection(bench, nfs, version):
-    ok(bench.new(version).raw(op("SEQUENCE", session_of(nfs).sequence()), PUTROOTFH))
+    ok(send(bench.new(version), session_of(nfs).sequence(), PUTROOTFH))
     nfs.session.advance()
 
 
