@@ -150,6 +150,8 @@ def _due(talk: Nfs4ProxyConnection, arguments: COMPOUND4args) -> int | None:
     alone = arguments.minorversion and request is None  # no other operation may follow (18.35.3)
     for at, one in enumerate(arguments.argarray if not alone or len(arguments.argarray) == 1 else ()):
         name = opname(one)
+        if name == "DESTROY_SESSION" and at + 1 < len(arguments.argarray):
+            break  # it would be the last operation (18.37.3)
         if name not in seen and (arguments.minorversion or name not in NUMBERED):
             seen.add(name)
             found = at

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from storagetest.suites.conformance.nfs4.minors import rule
+from storagetest.suites.conformance.nfs4.restart import patiently
 from storagetest.suites.conformance.nfs4.slots import OTHER_USER, destroy_session, send, session_of
 from storagetest.wire.nfs4.client import BACK, CB_PROGRAM, FORE, Nfs4Client, Session, ok, refused
 from storagetest.wire.nfs4.operations import (
@@ -271,8 +272,7 @@ def test_a_second_session_leaves_the_first_one(nfs):
 def test_state_belongs_to_all_sessions_of_a_client(nfs, here):
     file = StateOwner(nfs).open(here.handle, b"file", how=unchecked())
     second = another_session(nfs)
-    sequence = op("SEQUENCE", second.sequence())
-    ok(nfs.raw(sequence, putfh(file.handle), read(file.stateid, 0, 10)))
+    ok(send(nfs, second.sequence(), putfh(file.handle), read(file.stateid, 0, 10)))
     ok(nfs.raw(destroy_session(nfs, second)))
     file.close()
 
@@ -433,7 +433,7 @@ def test_an_open_before_reclaim_complete_is_refused(bench, here, version):
     here.file()
     nfs = not_reclaimed(bench, version)
     opening = StateOwner(nfs).open_op(b"file")
-    refused(nfs.compound(putfh(here.handle), opening, retry=False), nfsstat4.NFS4ERR_GRACE)
+    refused(patiently(nfs, putfh(here.handle), opening), nfsstat4.NFS4ERR_GRACE)
 
 
 @rule("RC-NO-GRACE", "", "18.51.3", kills=("rc-no-grace",))
