@@ -5,11 +5,13 @@
 from dataclasses import replace
 from typing import Any
 
-from nfs3_proxy_connection import Call, ProxyConnection, mutant, put
+from nfs3_proxy_connection import MUTANTS, Call, ProxyConnection, mutant, put
 from nfs3_rules import OK, accepts, forged, ignores, refuses, sets
 
 from storagetest.wire.nfs3.types import nfs_fh3, nfsstat3, stable_how
 
+RTMAX = 4096
+"""Bytes of the largest READ of a server with small transfers."""
 INVALID = (nfsstat3.NFS3ERR_ISDIR, nfsstat3.NFS3ERR_INVAL)
 
 
@@ -39,6 +41,22 @@ def read_more(talk: ProxyConnection, call: Call, result: Any) -> Any:
 
 sets("read-eof | RFC 1813 3.3.6 | eof is never set", "READ", "eof", False)
 sets("read-eof-early | RFC 1813 3.3.6 | eof is always set", "READ", "eof", True)
+
+
+@mutant(
+    "read-over-rtmax-eof | RFC 1813 3.3.6 | rtmax is 4 KiB, and a READ of more states eof", "FSINFO", "READ"
+)
+def over_rtmax_eof(talk: ProxyConnection, call: Call, result: Any) -> Any:
+    if result.status != OK:
+        return result
+    if call.name == "FSINFO":
+        return put(result, "value.rtmax", RTMAX)
+    return put(result, "value.eof", True) if call.argument.count > RTMAX else result
+
+
+MUTANTS["read-over-rtmax-eof"].request = lambda talk, call: (
+    put(call.argument, "count", min(call.argument.count, RTMAX)) if call.name == "READ" else call.argument
+)
 
 
 @mutant("read-behind-data | RFC 1813 3.3.6 | a READ behind the end returns a byte", "READ")

@@ -8,13 +8,23 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from nfs4_proxy_connection import Nfs4ProxyConnection, field_of, mutant, of, put, refuses, wrong_error
+from nfs4_proxy_connection import (
+    Nfs4ProxyConnection,
+    field_of,
+    mutant,
+    of,
+    opname,
+    put,
+    refuses,
+    wrong_error,
+)
 
 from storagetest.wire.nfs4 import types
 from storagetest.wire.nfs4.attributes import bitmap, decode_attributes, encode_attributes, numbers_of
-from storagetest.wire.nfs4.types import nfs_ftype4, nfsstat4
+from storagetest.wire.nfs4.types import COMPOUND4args, nfs_ftype4, nfsstat4
 
 ATTRIBUTES = "value.obj_attributes"
+SET_ONLY = (types.FATTR4_TIME_ACCESS_SET, types.FATTR4_TIME_MODIFY_SET)
 
 
 def attribute(row: str, number: int, new: Callable[[Any], Any]) -> None:
@@ -145,6 +155,22 @@ wrong_error("setattr-badxdr | 18.30.3 | SETATTR of short values ends with anothe
 wrong_error(
     "getattr-inval | 18.7.3 | GETATTR of a write-only attribute ends with another error", "GETATTR", "INVAL"
 )
+
+
+@mutant(
+    "readdir-set-only | RFC 8881 5.5 | READDIR leaves out the set-only attributes that it is asked for",
+    part="request",
+)
+def readdir_set_only(talk: Nfs4ProxyConnection, arguments: COMPOUND4args) -> COMPOUND4args:
+    def readable(one: Any) -> Any:
+        if opname(one) != "READDIR":
+            return one
+        asked = set(numbers_of(one.value.attr_request))
+        return put(one, "value.attr_request", bitmap(*asked.difference(SET_ONLY)))
+
+    return replace(arguments, argarray=tuple(map(readable, arguments.argarray)))
+
+
 refuses("verify-same | 18.31.3 | VERIFY of what is fails", "VERIFY")
 wrong_error("verify-not-same | 18.31.3 | VERIFY of what is not ends with another error", "VERIFY", "NOT_SAME")
 wrong_error("nverify-same | 18.15.3 | NVERIFY of what is ends with another error", "NVERIFY", "SAME")

@@ -97,6 +97,13 @@ def smaller(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> Any:
 
 # SEEK, ALLOCATE, DEALLOCATE
 
+
+@mutant("seek-data-asked | RFC 7862 15.11.3 | SEEK of data returns the offset that it was asked for", "SEEK")
+def seek_data_asked(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> Any:
+    data = of(result) == OK and argument.sa_what == types.data_content4.NFS4_CONTENT_DATA
+    return put(result, "value.sr_offset", argument.sa_offset) if data else result
+
+
 field_of("seek-offset | 15.11.3 | SEEK returns another offset", "SEEK", "value.sr_offset", lambda old: old + FAR)  # fmt: skip
 field_of("seek-eof | 15.11.3 | SEEK always is at the end", "SEEK", "value.sr_eof", True)
 

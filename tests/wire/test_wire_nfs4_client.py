@@ -53,11 +53,14 @@ from storagetest.wire.nfs4.types import (
     CB_RECALL4args,
     CB_SEQUENCE4args,
     DESTROY_SESSION4args,
+    SETATTR4res,
     fattr4,
     nfs_argop4,
     nfs_cb_argop4,
     nfs_cb_opnum4,
     nfs_lock_type4,
+    nfs_opnum4,
+    nfs_resop4,
     nfsstat4,
     stateid4,
 )
@@ -225,24 +228,25 @@ def test_a_shared_arranger_is_one_client_until_it_fails(bench: Nfs4Harness) -> N
 
 
 @pytest.mark.parametrize("minor", [0, 1])
-def test_operations_executed_in_part_are_made_anew(bench: Nfs4Harness, monkeypatch, minor: int) -> None:
-    """In grace a server may execute CREATE and refuse SETATTR; the name is taken then."""
-    client, asked = bench.client(minor), list[str]()
+def test_a_delayed_compound_is_resumed(bench: Nfs4Harness, monkeypatch, minor: int) -> None:
+    """Nothing is executed twice: the name that CREATE made is taken when SETATTR is repeated."""
+    client, sent = bench.client(minor), list[list[str]]()
+    answered, name = client._once, new_name()
 
-    def operations() -> tuple[nfs_argop4, ...]:
-        asked.append(f"name-{len(asked)}")
-        return (PUTROOTFH, lookup(asked[-1].encode()))
+    def without_last(ops: tuple[nfs_argop4, ...], *rest: Any) -> Done:
+        sent.append([one.argop.name.removeprefix("OP_") for one in ops])
+        if len(sent) > 2:
+            return answered(ops, *rest)
+        done = answered(ops[:-1], *rest)  # the server executes all but the last, which it delays
+        last = nfs_resop4(nfs_opnum4.OP_SETATTR, SETATTR4res(nfsstat4.NFS4ERR_DELAY, ()))
+        results = (*done.result.resarray, last)
+        return replace(done, result=replace(done.result, status=last.value.status, resarray=results))
 
-    answered = client._once
-
-    def in_grace_at_first(*arguments: Any) -> Done:
-        done = answered(*arguments)
-        late = replace(done.result, status=nfsstat4.NFS4ERR_GRACE)
-        return replace(done, result=late) if len(asked) < 3 else done
-
-    monkeypatch.setattr(client, "_once", in_grace_at_first)
-    refused(client.compound_anew(operations), nfsstat4.NFS4ERR_NOENT)
-    assert asked == ["name-0", "name-1", "name-2"]
+    monkeypatch.setattr(client, "_once", without_last)
+    way = [lookup(part.encode()) for part in EXPORT.split("/") if part]
+    done = ok(client.compound(PUTROOTFH, *way, create(name), setattr_({FATTR4_MODE: 0o700})))
+    assert [one.resop.name for one in done.results[-2:]] == ["OP_CREATE", "OP_SETATTR"]
+    assert [ops[-2:] for ops in sent] == [["CREATE", "SETATTR"], ["LOOKUP", "SETATTR"], ["LOOKUP", "SETATTR"]]
 
 
 def test_refusals_name_the_operations(bench: Nfs4Harness) -> None:

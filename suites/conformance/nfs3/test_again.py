@@ -12,7 +12,6 @@ from storagetest.suites.conformance.nfs3.conftest import Arranged
 from storagetest.wire.nfs3.client import NO_VERIFIER, Nfs3Client, attributes, ok, refused
 from storagetest.wire.nfs3.harness import Nfs3Harness
 from storagetest.wire.nfs3.types import (
-    NFS_V3,
     FSINFO3resok,
     GETATTR3args,
     WRITE3args,
@@ -302,10 +301,9 @@ def test_the_guard_of_every_setattr_is_compared(nfs: Nfs3Client, here: Arranged)
     "RPC-REC-LATER", section="RFC 5531 11", kills=("fragments-later-lost",), builds_on=("RPC-REC-TWO",)
 )
 def test_later_calls_of_a_connection_may_be_in_fragments(bench: Nfs3Harness, root: nfs_fh3) -> None:
-    rpc = bench.rpc()
+    nfs = Nfs3Client(bench.rpc())
     for fragments in ((), (4,), (), (8, 24), (40,), (4, 4, 4)):
-        call = rpc.encode("GETATTR", GETATTR3args(root))
-        ok(rpc.result(rpc.send(NFS_V3.procedure("GETATTR"), call, fragments=fragments)))
+        ok(nfs.call("GETATTR", GETATTR3args(root), fragments=fragments))
 
 
 @pytest.mark.case(
@@ -318,8 +316,7 @@ def test_large_writes_in_fragments_are_executed(
     for at, fragments in enumerate(((), (size // 2,), (1000,) * (size // 1000), (8, 64, size // 4))):
         data = noise(size - at)
         argument = WRITE3args(file, 0, len(data), stable_how.FILE_SYNC, data)
-        call = nfs.rpc.encode("WRITE", argument)
-        done = ok(nfs.rpc.result(nfs.rpc.send(nfs.rpc.procedure("WRITE"), call, fragments=fragments)))
+        done = ok(nfs.call("WRITE", argument, fragments=fragments))
         found = ok(here.nfs.read(file, 0, 4096)).data[: done.count]
         assert found, "what was written is not read"
         assert found == data[: len(found)], "what was written is read as others"

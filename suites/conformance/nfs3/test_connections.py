@@ -97,8 +97,10 @@ def test_the_xid_of_another_connection_is_that_of_another_call(
             "RMDIR": RMDIR3args(place),
         }[call]
         rpc = bench.rpc(name=name.decode())
-        sent = rpc.send(rpc.procedure(call), rpc.encode(call, argument, xid=xid))
-        ok(rpc.result(sent))
+        done = rpc.result(rpc.send(rpc.procedure(call), rpc.encode(call, argument, xid=xid)))
+        if done.status == nfsstat3.NFS3ERR_JUKEBOX:
+            pytest.skip("the server is busy (NFS3ERR_JUKEBOX), and a later call needs an xid of its own")
+        ok(done)
         found = here.nfs.lookup(here.handle, name).status
         wanted = nfsstat3.NFS3_OK if makes else nfsstat3.NFS3ERR_NOENT
         assert found == wanted, f"{call} of the {name.decode()} connection succeeds, and is not executed"

@@ -15,6 +15,8 @@ from storagetest.wire.rpc import auth_sys
 pytestmark = [pytest.mark.needs("nfs3-wire"), pytest.mark.case(level="MUST", section="RFC 1813 3.3.6")]
 
 DATA = random.Random(3).randbytes(5000)  # noqa: S311  # data, no secret
+LARGEST = 1 << 20
+"""The largest rtmax of which twice as many bytes are read (chosen)."""
 GONE = ("stale-accepted", "stale-noent")
 
 
@@ -149,6 +151,29 @@ def test_a_read_of_rtmax_is_served(nfs: Nfs3Client, here, limits) -> None:
     part = ok(nfs.read(here.file(data=DATA), 0, count))
     assert part.data == DATA[: part.count]
     assert part.count, "3.3.19: rtmax is a size that the server supports"
+
+
+@pytest.mark.case(
+    "NF3-READ-OVER-RTMAX",
+    section="RFC 1813 3.3.6",
+    kills=("read-over-rtmax-eof",),
+    builds_on=("NF3-READ-RTMAX",),
+)
+def test_a_read_of_more_than_rtmax_may_be_short_and_states_no_end(nfs: Nfs3Client, here) -> None:
+    """Of a larger count "the server may return only rtmax bytes, resulting in a short read" (3.3.6)."""
+    rtmax = ok(nfs.fsinfo(here.handle)).rtmax
+    if not 0 < rtmax <= LARGEST:
+        pytest.skip(f"rtmax is {rtmax} bytes, and the largest READ of the suite has {2 * LARGEST}")
+    data = random.Random(5).randbytes(2 * rtmax)  # noqa: S311  # data, no secret
+    file = here.file()
+    here.nfs.write_all(file, 0, data)
+    done = nfs.read(file, 0, len(data))
+    if done.status == nfsstat3.NFS3ERR_INVAL:
+        pytest.skip("the server refuses a READ of more than rtmax (NFS3ERR_INVAL)")
+    part = ok(done)
+    assert part.count, "nothing was read"
+    assert part.data == data[: part.count]
+    assert part.eof == (part.count == len(data)), f"eof is {part.eof} after {part.count} of {len(data)} bytes"
 
 
 # WRITE

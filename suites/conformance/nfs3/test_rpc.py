@@ -66,7 +66,7 @@ def test_each_of_many_outstanding_calls_is_answered(bench: Nfs3Harness, root) ->
     sent = [rpc.send(GETATTR, rpc.encode("GETATTR", GETATTR3args(root))) for _ in range(16)]
     replies = [rpc.receive() for _ in sent]
     assert sorted(one.xid for one in replies) == sorted(sent)
-    assert all(one.result.status == nfsstat3.NFS3_OK for one in replies)
+    assert {one.result.status for one in replies} <= {nfsstat3.NFS3_OK, nfsstat3.NFS3ERR_JUKEBOX}
 
 
 @pytest.mark.parametrize(
@@ -227,17 +227,14 @@ def test_arguments_that_cannot_be_decoded_are_garbage_and_the_next_call_works(
 )
 @pytest.mark.case(section="RFC 5531 11", kills=("rpc-fragments",))
 def test_a_call_in_several_fragments_is_executed(bench: Nfs3Harness, root, sizes) -> None:
-    rpc = bench.rpc()
-    xid = rpc.send(GETATTR, rpc.encode("GETATTR", GETATTR3args(root)), fragments=sizes)
-    ok(rpc.result(xid))
+    ok(Nfs3Client(bench.rpc()).call("GETATTR", GETATTR3args(root), fragments=sizes))
 
 
 @pytest.mark.case("RPC-REC-EMPTY-LAST", section="RFC 5531 11", kills=("rpc-fragments",), builds_on=FRAGMENTS)
 def test_the_last_fragment_of_a_call_may_be_empty(bench: Nfs3Harness, root) -> None:
-    rpc = bench.rpc()
-    call = rpc.encode("GETATTR", GETATTR3args(root))
-    xid = rpc.send(GETATTR, call, fragments=(len(call.data),))
-    ok(rpc.result(xid))
+    nfs, argument = Nfs3Client(bench.rpc()), GETATTR3args(root)
+    whole = len(nfs.rpc.encode("GETATTR", argument).data)
+    ok(nfs.call("GETATTR", argument, fragments=(whole,)))
 
 
 @pytest.mark.case(
@@ -263,9 +260,9 @@ def test_calls_in_one_segment_are_all_answered(bench: Nfs3Harness) -> None:
 
 @pytest.mark.case("RPC-REC-REPLY", section="RFC 5531 11", kills=("rpc-reply-unmarked", "rpc-reply-length"))
 def test_a_reply_is_a_record(bench: Nfs3Harness, root) -> None:
-    rpc = bench.rpc()
-    ok(rpc.call("GETATTR", GETATTR3args(root)))
-    ok(rpc.call("GETATTR", GETATTR3args(root)))
+    nfs = Nfs3Client(bench.rpc())
+    ok(nfs.getattr(root))
+    ok(nfs.getattr(root))
 
 
 @pytest.mark.parametrize(
@@ -339,7 +336,7 @@ def test_a_credential_that_is_none_is_denied_and_the_next_call_works(
     observe(reply.status)
     assert reply.accepted is None, f"{reply.status}: the credential is not valid"
     assert reply.body.value.stat == reject_stat.AUTH_ERROR, reply.status
-    ok(rpc.call("GETATTR", GETATTR3args(root)))
+    ok(Nfs3Client(rpc).getattr(root))
 
 
 @pytest.mark.case("RPC-AUTH-VERF", section="RFC 5531 A", kills=("rpc-auth-verifier",))
@@ -368,7 +365,10 @@ def test_a_remove_that_is_sent_again_is_not_executed_again(bench: Nfs3Harness, h
     here.file()
     rpc = bench.rpc()
     call = rpc.encode("REMOVE", REMOVE3args(diropargs3(here.handle, b"file")))
-    ok(rpc.result(rpc.send(rpc.procedure("REMOVE"), call)))
+    done = rpc.result(rpc.send(rpc.procedure("REMOVE"), call))
+    if done.status == nfsstat3.NFS3ERR_JUKEBOX:
+        pytest.skip("the server is busy (NFS3ERR_JUKEBOX): a call that it has executed is sent again")
+    ok(done)
     rpc.deadline = min(rpc.deadline, 1.0)
     for _ in range(3):  # a copy may be dropped while the server still completes the first
         with contextlib.suppress(ResponseTimeout):

@@ -5,7 +5,6 @@ Grace is observed by connections that are no claim about the target (:data:`ARRA
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -150,12 +149,10 @@ def reclaim(
 
 def patiently(client: Nfs4Client, *ops: object) -> Done:
     """Execute a COMPOUND again while it ends with NFS4ERR_DELAY, and not after NFS4ERR_GRACE."""
-    until = time.monotonic() + client.rpc.deadline
-    while True:
-        done = client.compound(*ops, retry=False)  # type: ignore[arg-type]
-        if done.status != nfsstat4.NFS4ERR_DELAY or time.monotonic() > until:
-            return done
-        time.sleep(0.1)
+    return client.repeated(
+        lambda: client.compound(*ops, retry=False),  # type: ignore[arg-type]
+        nfsstat4.NFS4ERR_DELAY,
+    )
 
 
 def reclaimed(

@@ -10,7 +10,13 @@ from storagetest.wire.nfs4.attributes import decode_attributes
 from storagetest.wire.nfs4.client import ok, refused
 from storagetest.wire.nfs4.harness import entries
 from storagetest.wire.nfs4.operations import create, putfh, readdir, remove
-from storagetest.wire.nfs4.types import FATTR4_FILEID, FATTR4_TYPE, nfsstat4
+from storagetest.wire.nfs4.types import (
+    FATTR4_FILEID,
+    FATTR4_TIME_ACCESS_SET,
+    FATTR4_TIME_MODIFY_SET,
+    FATTR4_TYPE,
+    nfsstat4,
+)
 from storagetest.wire.xdr import encode
 
 pytestmark = [pytest.mark.needs("nfs4-wire"), pytest.mark.case(level="MUST")]
@@ -70,6 +76,21 @@ def test_a_reply_is_not_longer_than_maxcount(nfs, here, names, what):
 @rule("READDIR-06", "16.24.4", "18.23.3", kills=("readdir-toosmall",), over={"0": 0, "20": 20})
 def test_a_maxcount_for_no_entry_is_too_small(nfs, here, names, what):
     refused(nfs.compound(putfh(here.handle), readdir(maxcount=what)), nfsstat4.NFS4ERR_TOOSMALL)
+
+
+@rule(
+    "READDIR-SET-ONLY",
+    "5.5",
+    "5.5",
+    kills=("readdir-set-only",),
+    over={"ACCESS": FATTR4_TIME_ACCESS_SET, "MODIFY": FATTR4_TIME_MODIFY_SET},
+)
+def test_a_set_only_attribute_of_entries_is_refused(nfs, here, facts, version, names, what):
+    """READDIR gets the attributes of entries as GETATTR does: a set-only one is NFS4ERR_INVAL."""
+    if what not in facts.supported[version]:
+        pytest.skip(f"the server does not support attribute {what}")
+    asked = readdir(numbers=(FATTR4_TYPE, what))
+    refused(nfs.compound(putfh(here.handle), asked), nfsstat4.NFS4ERR_INVAL)
 
 
 @rule("READDIR-07", "16.24.4", "18.23.3", kills=("readdir-notdir",))

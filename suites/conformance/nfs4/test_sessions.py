@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from storagetest.suites.conformance.nfs4.minors import rule
+from storagetest.suites.conformance.nfs4.restart import patiently
 from storagetest.suites.conformance.nfs4.slots import OTHER_USER, destroy_session, send, session_of
 from storagetest.wire.nfs4.client import BACK, CB_PROGRAM, FORE, Nfs4Client, Session, ok, refused
 from storagetest.wire.nfs4.operations import (
@@ -254,7 +255,7 @@ def test_each_slot_of_the_session_is_accepted(nfs):
 def test_a_second_session_leaves_the_first_one(nfs):
     second = another_session(nfs)
     for session in (session_of(nfs), second):
-        ok(nfs.raw(op("SEQUENCE", session.sequence()), PUTROOTFH))
+        ok(send(nfs, session.sequence(), PUTROOTFH))
         session.advance()
     ok(nfs.raw(destroy_session(nfs, second)))
 
@@ -271,8 +272,7 @@ def test_a_second_session_leaves_the_first_one(nfs):
 def test_state_belongs_to_all_sessions_of_a_client(nfs, here):
     file = StateOwner(nfs).open(here.handle, b"file", how=unchecked())
     second = another_session(nfs)
-    sequence = op("SEQUENCE", second.sequence())
-    ok(nfs.raw(sequence, putfh(file.handle), read(file.stateid, 0, 10)))
+    ok(send(nfs, second.sequence(), putfh(file.handle), read(file.stateid, 0, 10)))
     ok(nfs.raw(destroy_session(nfs, second)))
     file.close()
 
@@ -295,7 +295,7 @@ def test_a_connection_is_bound_to_the_fore_channel(bench, nfs, version):
     found = ok(other.raw(bind(session_of(nfs))))["BIND_CONN_TO_SESSION"]
     assert found.bctsr_dir == channel_dir_from_server4.CDFS4_FORE
     assert found.bctsr_sessid == session_of(nfs).id
-    ok(other.raw(op("SEQUENCE", session_of(nfs).sequence()), PUTROOTFH))
+    ok(send(other, session_of(nfs).sequence(), PUTROOTFH))
     nfs.session.advance()
 
 
@@ -348,7 +348,7 @@ def test_a_connection_that_is_bound_already_is_accepted(bench, nfs, version):
 
 @rule("BIND-IMPLICIT", "", "18.34.3", kills=("seq-not-bound",))
 def test_sequence_associates_a_connection_without_state_protection(bench, nfs, version):
-    ok(bench.new(version).raw(op("SEQUENCE", session_of(nfs).sequence()), PUTROOTFH))
+    ok(send(bench.new(version), session_of(nfs).sequence(), PUTROOTFH))
     nfs.session.advance()
 
 
@@ -433,7 +433,7 @@ def test_an_open_before_reclaim_complete_is_refused(bench, here, version):
     here.file()
     nfs = not_reclaimed(bench, version)
     opening = StateOwner(nfs).open_op(b"file")
-    refused(nfs.compound(putfh(here.handle), opening, retry=False), nfsstat4.NFS4ERR_GRACE)
+    refused(patiently(nfs, putfh(here.handle), opening), nfsstat4.NFS4ERR_GRACE)
 
 
 @rule("RC-NO-GRACE", "", "18.51.3", kills=("rc-no-grace",))

@@ -416,15 +416,18 @@ def test_requests_on_all_slots_are_executed_at_the_same_time(nfs, here):
     session, rpc = session_of(nfs), nfs.rpc
     count = session.fore.ca_maxrequests
     sent = {}
-    for slot in range(count):
-        ops = (op("SEQUENCE", session.sequence(slot)), putfh(here.handle), create(f"{slot}".encode()), GETFH)
-        call = rpc.encode("COMPOUND", COMPOUND4args(b"", nfs.minor, ops))
-        sent[slot] = rpc.send(rpc.procedure("COMPOUND"), call)
+    making = {slot: (putfh(here.handle), create(f"{slot}".encode()), GETFH) for slot in range(count)}
+    for slot, ops in making.items():
+        asked = COMPOUND4args(b"", nfs.minor, (op("SEQUENCE", session.sequence(slot)), *ops))
+        sent[slot] = rpc.send(rpc.procedure("COMPOUND"), rpc.encode("COMPOUND", asked))
     for slot, xid in sent.items():
-        done = ok(Done(rpc.result(xid)))
-        assert done["SEQUENCE"].sr_slotid == slot
-        assert here.find(f"{slot}".encode()) == done["GETFH"].object
-        session.advance(slot)
+        done = Done(rpc.result(xid))
+        if status_of(done.results[0]) == nfsstat4.NFS4_OK:
+            assert done["SEQUENCE"].sr_slotid == slot
+            session.advance(slot)
+        if done.status == nfsstat4.NFS4ERR_DELAY:
+            done = nfs.compound(*making[slot], slot=slot)
+        assert here.find(f"{slot}".encode()) == ok(done)["GETFH"].object
 
 
 @rule("PARALLEL-RETRY", "", "2.10.6.2", kills=("parallel-executed",))
@@ -438,6 +441,8 @@ def test_a_retry_before_the_reply_is_not_executed(nfs, here, observe):
     replies = [rpc.result(xid) for xid in xids]
     observe(", ".join(sorted({one.status.name for one in replies})))
     done = [one for one in replies if one.status == nfsstat4.NFS4_OK]
+    if not done and all(one.status == nfsstat4.NFS4ERR_DELAY for one in replies):
+        pytest.skip("the server is busy (NFS4ERR_DELAY), and executes none of the three")
     assert done, "one of the three is executed"
     for one in replies:
         if status_of(one.resarray[0]) == nfsstat4.NFS4_OK:

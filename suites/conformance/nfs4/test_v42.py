@@ -126,6 +126,17 @@ def test_a_file_has_a_hole_at_its_end(sparse):
     assert ok(seek(sparse, SIZE - BLOCK, HOLE))["SEEK"].sr_offset == SIZE
 
 
+@rule(
+    "SEEK-AGREES", v42="RFC 7862 15.11.3", kills=("seek-data-asked",), after=("SEEK-HOLE", "SEEK-DATA-NEXT")
+)
+def test_where_a_hole_begins_are_no_data(sparse):
+    hole = ok(seek(sparse, 0, HOLE))["SEEK"].sr_offset
+    if hole >= SIZE - BLOCK:
+        pytest.skip(f"the server finds no hole in a sparse file before byte {hole}")
+    data = ok(seek(sparse, hole, DATA))["SEEK"].sr_offset
+    assert data > hole, f"SEEK finds both a hole and data at {hole}"
+
+
 @rule("SEEK-NOTHING", v42="RFC 7862 15.11.3", kills=("seek-nothing",))
 def test_data_that_is_not_found_is_the_end_of_the_file(nfs, here):
     file = StateOwner(nfs).open(here.handle, b"hole", how=unchecked())

@@ -6,7 +6,6 @@ claim what it should be. A call that ends with NFS3ERR_JUKEBOX is repeated until
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -54,12 +53,10 @@ from storagetest.wire.nfs3.types import (
     time_how,
 )
 from storagetest.wire.rpc import RpcConnection
+from storagetest.wire.rpc.busy import while_busy
 
 NO_VERIFIER = bytes(8)
 """The cookie verifier of a READDIR from the beginning (RFC 1813 3.3.16)."""
-
-_PAUSE = 0.2
-"""Seconds before a call that ended with NFS3ERR_JUKEBOX is repeated (chosen)."""
 
 PIECE = 65536
 """Largest WRITE of :meth:`Nfs3Client.write_all`, in bytes (chosen)."""
@@ -90,14 +87,16 @@ class Nfs3Client:
     def __init__(self, rpc: RpcConnection) -> None:
         self.rpc = rpc
 
-    def call(self, name: str, argument: Any) -> Any:  # noqa: ANN401  # the type of the procedure's result
-        """Return the result of the procedure ``name``."""
-        until = time.monotonic() + self.rpc.deadline
-        while True:
-            result = self.rpc.call(name, argument)
-            if result.status != nfsstat3.NFS3ERR_JUKEBOX or time.monotonic() > until:
-                return result
-            time.sleep(_PAUSE)
+    def call(self, name: str, argument: Any, *, fragments: tuple[int, ...] = ()) -> Any:  # noqa: ANN401
+        """Return the result of the procedure ``name``, which is sent in ``fragments`` of these sizes."""
+        procedure = self.rpc.procedure(name)
+
+        def execute() -> Any:  # noqa: ANN401  # the type of the procedure's result
+            return self.rpc.result(
+                self.rpc.send(procedure, self.rpc.encode(name, argument), fragments=fragments)
+            )
+
+        return while_busy(execute, _is_busy, self.rpc.deadline)
 
     def call_all(self, name: str, arguments: Sequence[Any]) -> list[Any]:
         """Return the results of calls of ``name`` that overlap; one that has to be repeated is, alone."""
@@ -105,7 +104,7 @@ class Nfs3Client:
         xids = [self.rpc.send(procedure, self.rpc.encode(name, one)) for one in arguments]
         results = [self.rpc.result(xid) for xid in xids]
         return [
-            self.call(name, argument) if result.status == nfsstat3.NFS3ERR_JUKEBOX else result
+            self.call(name, argument) if _is_busy(result) else result
             for argument, result in zip(arguments, results, strict=True)
         ]
 
@@ -273,6 +272,10 @@ class Nfs3Client:
         """Return the handle of ``name``; raises AssertionError if LOOKUP is refused."""
         found: nfs_fh3 = ok(self.lookup(directory, name)).object
         return found
+
+
+def _is_busy(result: Any) -> bool:  # noqa: ANN401
+    return bool(result.status == nfsstat3.NFS3ERR_JUKEBOX)
 
 
 def _pages(section: str, read: Callable[..., Any]) -> Iterator[Any]:

@@ -3,19 +3,19 @@
 
 :meth:`Nfs4Client.compound` is what cases use. For minor version 0 it sends the operations as they are; for 1
 and 2 it puts SEQUENCE first, on a slot of the session, and leaves SEQUENCE out of the results. A COMPOUND
-that ends with NFS4ERR_DELAY or NFS4ERR_GRACE is repeated until the deadline.
+that ends with NFS4ERR_DELAY or NFS4ERR_GRACE is resumed at the operation that ended so, until the deadline.
 """
 
 from __future__ import annotations
 
 import secrets
-import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from storagetest.errors import LocalProtocolError
 from storagetest.wire.nfs4.operations import op
+from storagetest.wire.nfs4.resumption import filehandles
 from storagetest.wire.nfs4.types import (
     COMPOUND4args,
     COMPOUND4res,
@@ -43,6 +43,7 @@ from storagetest.wire.nfs4.types import (
     state_protect_how4,
 )
 from storagetest.wire.rpc import RpcConnection, RpcError
+from storagetest.wire.rpc.busy import while_busy
 from storagetest.wire.rpc.types import accept_stat, auth_flavor
 from storagetest.wire.xdr import Encoded, Union
 
@@ -57,9 +58,6 @@ CB_PROGRAM = 0x4000_0000
 
 NO_CALLBACK = netaddr4(b"tcp", b"0.0.0.0.0.0")
 """Where minor version 0 calls back: nowhere, so that no delegation is granted (RFC 7530 16.33.5)."""
-
-_PAUSE = 0.2
-"""Seconds before a COMPOUND that ended with NFS4ERR_DELAY is repeated (chosen)."""
 
 _LATER = (nfsstat4.NFS4ERR_DELAY, nfsstat4.NFS4ERR_GRACE)
 
@@ -187,7 +185,15 @@ class Nfs4Client:
     # COMPOUND
 
     def raw(self, *ops: nfs_argop4, tag: bytes = b"", minor: int | None = None) -> Done:
-        """Execute the operations as they are, without SEQUENCE."""
+        """Execute the operations as they are, without SEQUENCE; again if the first one is delayed."""
+        return while_busy(
+            lambda: self.send(*ops, tag=tag, minor=minor),
+            lambda done: done.status == nfsstat4.NFS4ERR_DELAY and len(done.results) == 1,
+            self.rpc.deadline,
+        )
+
+    def send(self, *ops: nfs_argop4, tag: bytes = b"", minor: int | None = None) -> Done:
+        """Execute the operations once, as they are."""
         number = self.minor if minor is None else minor
         self._opens |= _has(ops, nfs_opnum4.OP_OPEN)
         reply = self.rpc.ask("COMPOUND", COMPOUND4args(tag, number, ops))
@@ -198,35 +204,40 @@ class Nfs4Client:
     def compound(
         self, *ops: nfs_argop4, tag: bytes = b"", slot: int = 0, cache: bool = False, retry: bool = True
     ) -> Done:
-        """Execute the operations, with SEQUENCE before them if there is a session."""
+        """Execute the operations, with SEQUENCE before them if there is a session.
+
+        If NFS4ERR_DELAY or NFS4ERR_GRACE ends it, those that were executed are not executed again.
+        """
         if not retry:
             return self._once(ops, tag, slot, cache)
-        return self._repeated(lambda: self._once(ops, tag, slot, cache))
+        executed = list[Any]()
 
-    def compound_anew(self, operations: Callable[[], Sequence[nfs_argop4]]) -> Done:
-        """Execute ``operations()``; execute new ones while they end with NFS4ERR_DELAY or NFS4ERR_GRACE.
+        def resume() -> Done:
+            before = tuple(executed)
+            here = filehandles(ops, before)
+            part = self._once((*here, *ops[len(before) :]), tag, slot, cache)
+            new = part.results[len(here) :]
+            executed.extend(one for one in new if status_of(one) == nfsstat4.NFS4_OK)
+            results = (*part.result.resarray[: part.skipped], *before, *new)
+            return replace(part, result=replace(part.result, resarray=results))
 
-        For operations of which a part may have been executed: the name that CREATE made is taken now.
+        return self.repeated(resume)
+
+    def repeated(self, execute: Callable[[], Done], *busy: nfsstat4) -> Done:
+        """Execute again while the answer is one of ``busy``, until the deadline.
+
+        By default these are NFS4ERR_DELAY and NFS4ERR_GRACE.
         """
-        return self._repeated(lambda: self.compound(*operations(), retry=False))
-
-    def _repeated(self, execute: Callable[[], Done]) -> Done:
-        """Execute again while the answer is NFS4ERR_DELAY or NFS4ERR_GRACE, until the deadline."""
-        until = time.monotonic() + self.rpc.deadline
-        while True:
-            done = execute()
-            if done.status not in _LATER or time.monotonic() > until:
-                return done
-            time.sleep(_PAUSE)
+        return while_busy(execute, lambda done: done.status in (busy or _LATER), self.rpc.deadline)
 
     def _once(self, ops: tuple[nfs_argop4, ...], tag: bytes, slot: int, cache: bool) -> Done:
         if self.session is None:
-            return self.raw(*ops, tag=tag)
+            return self.send(*ops, tag=tag)
         if len(ops) >= self.session.fore.ca_maxoperations:
             raise TooManyOperations(len(ops) + 1, self.session.fore.ca_maxoperations)
         self._complete_reclaims(ops)
         sequence = self.session.sequence(slot, cache=cache)
-        done = self.raw(op("SEQUENCE", sequence), *ops, tag=tag)
+        done = self.send(op("SEQUENCE", sequence), *ops, tag=tag)
         if done.results and status_of(done.results[0]) == nfsstat4.NFS4_OK:
             self.session.next[slot] = sequence.sa_sequenceid % 0xFFFFFFFF + 1
         if not done.results or done.results[0].resop != nfs_opnum4.OP_SEQUENCE:
@@ -281,18 +292,18 @@ class Nfs4Client:
         """SETCLIENTID (RFC 7530 16.33)."""
         client = nfs_client_id4(self.verifier, self.owner)
         asked = op("SETCLIENTID", SETCLIENTID4args(client, cb_client4(program, callback), ident))
-        return self._repeated(lambda: self.raw(asked))
+        return self.repeated(lambda: self.raw(asked))
 
     def confirm(self, given: Any) -> None:
         """SETCLIENTID_CONFIRM (RFC 7530 16.34) of what SETCLIENTID returned."""
         argument = SETCLIENTID_CONFIRM4args(given.clientid, given.setclientid_confirm)
-        ok(self._repeated(lambda: self.raw(op("SETCLIENTID_CONFIRM", argument))))
+        ok(self.repeated(lambda: self.raw(op("SETCLIENTID_CONFIRM", argument))))
         self.clientid = given.clientid
 
     def exchange(self) -> Any:
         """EXCHANGE_ID (RFC 8881 18.35); keep the client id, and return the result."""
         self._reclaims_due = False  # of the client id before
-        self.exchanged = ok(self._repeated(lambda: self.raw(self.exchange_id())))["EXCHANGE_ID"]
+        self.exchanged = ok(self.repeated(lambda: self.raw(self.exchange_id())))["EXCHANGE_ID"]
         self.clientid = self.exchanged.eir_clientid
         return self.exchanged
 
@@ -329,7 +340,7 @@ class Nfs4Client:
     def create_session(self, **attributes: Any) -> Session:
         """CREATE_SESSION with the sequence id of EXCHANGE_ID; the session is used from now on."""
         asked = self.new_session(self.exchanged.eir_sequenceid, **attributes)
-        made = ok(self._repeated(lambda: self.raw(asked)))["CREATE_SESSION"]
+        made = ok(self.repeated(lambda: self.raw(asked)))["CREATE_SESSION"]
         self.session = Session(
             made.csr_sessionid, made.csr_fore_chan_attrs, made.csr_back_chan_attrs, made.csr_flags
         )

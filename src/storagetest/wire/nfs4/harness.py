@@ -217,7 +217,7 @@ class SharedArranger:
         self._own = Nfs4Harness(bench.endpoint, bench.note)
         self._client = self._own.arranger(minor)
         bench.judge(self._client.rpc)
-        return self._client, self._client.compound_anew(operations)
+        return self._client, self._client.compound(*operations())
 
     def close(self) -> None:
         """Dispose of the client."""
@@ -238,7 +238,7 @@ def _execute(client: Nfs4Client, operations: Callable[[], Sequence[nfs_argop4]])
     try:
         if not client.minor:
             ok(client.renew())
-        done = client.compound_anew(operations)
+        done = client.compound(*operations())
     except (RemoteProtocolError, AssertionError):
         return None
     client.rpc.deadline = deadline

@@ -7,7 +7,6 @@ that field is 0. A file that is opened with OPEN4_RESULT_CONFIRM is confirmed at
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -103,16 +102,15 @@ class StateOwner:
         claim: open_claim4 | None = None,
     ) -> Done:
         """Open a file, whatever the outcome; repeat it after NFS4ERR_DELAY and NFS4ERR_GRACE."""
-        until = time.monotonic() + self.client.rpc.deadline
-        while True:
+
+        def once() -> Done:
             opening = self.open_op(name, how=how, access=access, deny=deny, claim=claim)
             done = self.client.compound(putfh(directory), opening, GETFH, retry=False)
             if len(done.statuses) > 1:
                 self.bump(done.statuses[1])
-            later = done.status in (nfsstat4.NFS4ERR_DELAY, nfsstat4.NFS4ERR_GRACE)
-            if not later or time.monotonic() > until:
-                return done
-            time.sleep(0.2)
+            return done
+
+        return self.client.repeated(once)
 
     def open(
         self,
@@ -169,12 +167,7 @@ class OpenFile:
 
     def _repeated(self, execute: Callable[[], Done]) -> Done:
         """Execute again, with the owner's next sequence id, while the answer is NFS4ERR_DELAY."""
-        until = time.monotonic() + self.client.rpc.deadline
-        while True:
-            done = execute()
-            if done.status != nfsstat4.NFS4ERR_DELAY or time.monotonic() > until:
-                return done
-            time.sleep(0.2)
+        return self.client.repeated(execute, nfsstat4.NFS4ERR_DELAY)
 
     def _owned(self, operation: Callable[[], nfs_argop4]) -> Done:
         """Execute an operation of the open owner."""
