@@ -116,7 +116,9 @@ def test_a_capsule_that_is_full_arrives_with_digests(bench: Harness, scratch: Sc
     assert wrong is None, f"3.3.1: byte {wrong} of {len(data)} in a capsule with a data digest is not written"
 
 
-@pytest.mark.case("NVT-DGST-SHORT", kills=("ddgst-short-wrong",), builds_on=("NVT-DGST-READ-D",))
+@pytest.mark.case(
+    "NVT-DGST-SHORT", kills=("ddgst-short-wrong",), builds_on=("NVT-DGST-READ-D", "NVA-LOG-PART-SMART")
+)
 def test_data_of_any_number_of_dwords_have_their_digest(bench: Harness) -> None:
     """Parts of a log page, of which few are as long as a block."""
     session = bench.session(icreq=ICReq(data_digest=True))
@@ -132,9 +134,11 @@ def test_data_of_any_number_of_dwords_have_their_digest(bench: Harness) -> None:
 def test_h2cdata_of_any_number_of_dwords_are_taken_with_their_digest(
     bench: Harness, scratch: Scratch
 ) -> None:
+    """The write has more data than a capsule holds."""
     queue = _io_queue(bench, ICReq(header_digest=True, data_digest=True))
-    data = block_data(scratch.block_size, 34)
-    queue.submit(io.write(scratch.nsid, scratch.lba, 1), data=data, inside=False)
+    blocks = scratch.blocks_of(min(queue.in_capsule_limit, BEYOND) + scratch.block_size)
+    data = block_data(blocks * scratch.block_size, 34)
+    queue.submit(io.write(scratch.nsid, scratch.lba, blocks), data=data, inside=False)
     sizes = itertools.cycle(SIZES)
     while isinstance(asked := queue.receive().pdu, R2T):
         at, end = asked.offset, asked.offset + asked.length
@@ -146,7 +150,7 @@ def test_h2cdata_of_any_number_of_dwords_are_taken_with_their_digest(
     status = Cqe.decode(asked.cqe).status
     assert not status, f"3.5: a write whose H2CData have {SIZES} bytes ended with {status_name(status)}"
     again = bench.session().io_queue()
-    assert read_blocks(again, scratch, 1) == data, "NVM 3.3.6: the block after its write"
+    assert read_blocks(again, scratch, blocks) == data, f"NVM 3.3.6: the {blocks} blocks after their write"
 
 
 @pytest.mark.case("NVT-R2T-ORDER", section="NVMe/TCP 3.3.2.2", kills=("r2t-swapped",))

@@ -12,6 +12,8 @@ from storagetest.wire.nvme_tcp import ControllerSession, Queue
 from storagetest.wire.nvme_tcp.harness import Harness, Scratch
 from storagetest.wire.nvme_tcp.session import connect_queue
 
+from .test_resets import another_queue
+
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 5.2.12.1.2")]
 
 ALL_NAMESPACES = 0xFFFFFFFF
@@ -128,7 +130,7 @@ def test_the_error_count_goes_on_after_a_reset(
     """It is retained even when the power is off, so an error after a controller reset has a new count."""
     session.disable()
     session.enable()
-    queue = session.io_queue(qid=1)
+    queue = another_queue(session)
     cid = queue.submit(io.read(scratch.nsid, scratch.end, 1), reads=scratch.block_size)
     assert not queue.wait(cid).ok, "NVM 3.1: a read past the end"
     count, logged = _found(session, 1)[0]

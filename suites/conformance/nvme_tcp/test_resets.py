@@ -45,7 +45,7 @@ def test_property_set_of_a_read_only_property_is_no_success(session: ControllerS
 # An I/O command of before a reset (3.7.2)
 
 
-def _another(session: ControllerSession) -> Queue:
+def another_queue(session: ControllerSession) -> Queue:
     """Return another I/O queue: 2, or if one is granted, 1 again, whose end may take its time."""
     qid = min(session.io_queues_granted, 2)
 
@@ -73,7 +73,7 @@ def test_a_write_of_before_a_reset_neither_succeeds_nor_is_carried_out(
     assert isinstance(r2t, R2T), f"3.3.2.2: not {r2t}"
     session.disable()
     session.enable()
-    new = _another(session)
+    new = another_queue(session)
     current = write_blocks(new, scratch, blocks, 82)
     try:
         for pdu in old.split_data(r2t, data[r2t.offset : r2t.offset + r2t.length]):
