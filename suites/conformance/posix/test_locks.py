@@ -1,4 +1,4 @@
-"""fcntl(), open file description and flock() locks of one client; shared/ has those of two."""
+"""fcntl() and open file description locks of one client; shared/ has those of two, test_flock.py flock()."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ pytestmark = [
     ),
 ]
 ofd = "fcntl(2): Open file description locks"
-flock_section = "flock(2): DESCRIPTION"
 
 READ, WRITE, FREE = fcntl.F_RDLCK, fcntl.F_WRLCK, fcntl.F_UNLCK
 F_OFD_GETLK, F_OFD_SETLK = 36, 37  # <linux/fcntl.h>
@@ -326,61 +325,6 @@ def test_open_file_description_lock_ends_at_its_last_close(client_dir):
     assert can_lock(client_dir / "f", WRITE, 0, 1)
 
 
-FLOCKS = [
-    ("SH-SH", fcntl.LOCK_SH, fcntl.LOCK_SH, True),
-    ("SH-EX", fcntl.LOCK_SH, fcntl.LOCK_EX, False),
-    ("EX-SH", fcntl.LOCK_EX, fcntl.LOCK_SH, False),
-    ("EX-EX", fcntl.LOCK_EX, fcntl.LOCK_EX, False),
-]
-
-
-@pytest.mark.parametrize(
-    ("acquired", "requested", "granted"),
-    [
-        pytest.param(*rest, id=name.lower(), marks=pytest.mark.case(f"PSX-FLOCK-{name}"))
-        for name, *rest in FLOCKS
-    ],
-)
-@pytest.mark.case(section=flock_section, builds_on=("PSX-DATA-NEW-FILE", "PSX-FLOCK-EX-EX"))
-def test_conflicting_flock_is_refused(client_dir, acquired, requested, granted):
-    """Several processes may have a shared lock, only one an exclusive one; LOCK_NB gives EWOULDBLOCK."""
-    with open_fd(make_file(client_dir / "f", bytes(10))) as descriptor:
-        fcntl.flock(descriptor, acquired)
-
-        def attempt():
-            with open_fd(client_dir / "f") as mine:
-                fcntl.flock(mine, requested | fcntl.LOCK_NB)
-
-        if granted:
-            call_in_subprocess(attempt)
-        else:
-            assert_errno(errno.EWOULDBLOCK, call_in_subprocess, attempt)
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
-        call_in_subprocess(attempt)
-
-
-@pytest.mark.case(
-    "PSX-FLOCK-DUP",
-    section=flock_section,
-    kills=("flock-ignored",),
-    builds_on=("PSX-DATA-NEW-FILE", "PSX-FLOCK-EX-EX"),
-)
-def test_flock_belongs_to_the_open_file_description(client_dir):
-    """Duplicate descriptors refer to one lock, which ends when all of them are closed."""
-    descriptor = os.open(make_file(client_dir / "f", bytes(10)), os.O_RDWR)
-    duplicate = os.dup(descriptor)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    os.close(descriptor)
-
-    def attempt():
-        with open_fd(client_dir / "f") as mine:
-            fcntl.flock(mine, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-    assert_errno(errno.EWOULDBLOCK, call_in_subprocess, attempt)
-    os.close(duplicate)
-    call_in_subprocess(attempt)
-
-
 @pytest.mark.case("PSX-LOCK-MANY")
 def test_a_hundred_locks_of_one_process(client_dir):
     """Locks that do not touch are kept separately, and another process finds each."""
@@ -481,70 +425,6 @@ def test_lock_from_inside_to_the_end_covers_later_data(client_dir):
         )
 
 
-def can_flock(path, kind: int) -> bool:
-    """Whether another process gets this lock of flock(2) now."""
-
-    def attempt() -> bool:
-        with open_fd(path) as mine:
-            try:
-                fcntl.flock(mine, kind | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return False
-            return True
-
-    return call_in_subprocess(attempt)
-
-
-@pytest.mark.case(
-    "PSX-FLOCK-DOWN",
-    section=flock_section,
-    kills=("flock-downgrade-ignored",),
-    builds_on=("PSX-DATA-NEW-FILE", "PSX-FLOCK-EX-EX"),
-)
-def test_exclusive_flock_becomes_shared(client_dir):
-    """An existing lock is converted to the new mode: a shared one admits other shared ones."""
-    with open_fd(make_file(client_dir / "f", bytes(10))) as descriptor:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        assert not can_flock(client_dir / "f", fcntl.LOCK_SH)
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
-        assert can_flock(client_dir / "f", fcntl.LOCK_SH)
-        assert not can_flock(client_dir / "f", fcntl.LOCK_EX)
-
-
-@pytest.mark.case(
-    "PSX-FLOCK-UP",
-    section=flock_section,
-    kills=("flock-upgrade-ignored",),
-    builds_on=("PSX-DATA-NEW-FILE", "PSX-FLOCK-EX-EX"),
-)
-def test_shared_flock_becomes_exclusive(client_dir):
-    """An existing lock is converted to the new mode: an exclusive one admits no other."""
-    with open_fd(make_file(client_dir / "f", bytes(10))) as descriptor:
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
-        assert can_flock(client_dir / "f", fcntl.LOCK_SH)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        assert not can_flock(client_dir / "f", fcntl.LOCK_SH)
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
-        assert can_flock(client_dir / "f", fcntl.LOCK_EX)
-
-
-@pytest.mark.case(
-    "PSX-FLOCK-UP-REFUSED",
-    section=flock_section,
-    kills=("flock-upgrade-over-shared",),
-    builds_on=("PSX-DATA-NEW-FILE", "PSX-FLOCK-EX-EX"),
-)
-def test_shared_flock_that_others_share_does_not_become_exclusive(client_dir):
-    """A conversion to an exclusive lock conflicts with the shared locks of others: [EWOULDBLOCK]."""
-    with open_fd(make_file(client_dir / "f")) as descriptor, open_fd(client_dir / "f") as other:
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
-        fcntl.flock(other, fcntl.LOCK_SH)
-        assert_errno(errno.EWOULDBLOCK, fcntl.flock, descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        fcntl.flock(other, fcntl.LOCK_UN)
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        assert not can_flock(client_dir / "f", fcntl.LOCK_SH)
-
-
 @pytest.mark.case(
     "PSX-LOCK-WAIT-DOWN", section="POSIX.1-2024 fcntl(): F_SETLKW", kills=("lock-downgrade-wakes-none",)
 )
@@ -561,28 +441,6 @@ def test_waiting_reader_gets_the_lock_when_the_writer_downgrades(client_dir):
         waiting = SubprocessCall(wait, [])
         assert not waiting.ended(within=0.3)
         lock(descriptor, READ, 0, 10)
-        assert waiting.result(within=12) == "granted"
-
-
-@pytest.mark.case(
-    "PSX-FLOCK-WAIT-DOWN",
-    section=flock_section,
-    kills=("flock-downgrade-wakes-none",),
-    builds_on=("PSX-DATA-NEW-FILE", "PSX-FLOCK-EX-EX"),
-)
-def test_waiting_shared_flock_is_granted_when_the_exclusive_one_is_converted(client_dir):
-    """A call blocks while an incompatible lock is held: a lock that becomes shared blocks no shared one."""
-    with open_fd(make_file(client_dir / "f")) as descriptor:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-
-        def wait():
-            with open_fd(client_dir / "f") as mine:
-                fcntl.flock(mine, fcntl.LOCK_SH)
-            return "granted"
-
-        waiting = SubprocessCall(wait, [])
-        assert not waiting.ended(within=0.3)
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
         assert waiting.result(within=12) == "granted"
 
 
