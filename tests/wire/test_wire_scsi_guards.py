@@ -167,7 +167,7 @@ class Unit:
             case 0x5E, 0:
                 if "report" in self.refuses:
                     return completed(BUSY)
-                listed = b"".join(key.to_bytes(8, "big") for key in self.keys.values())
+                listed = b"" if "list" in self.refuses else keys_of(self)
                 return completed(GOOD, bytes(4) + len(listed).to_bytes(4, "big") + listed)
             case 0x5E, _:
                 held = self.keys.get(self.holder, 0).to_bytes(8, "big") + b"\0" * 5 + b"\1\0\0"
@@ -202,6 +202,11 @@ class Unit:
         return True
 
 
+def keys_of(unit: Unit) -> bytes:
+    """Return the list of READ KEYS."""
+    return b"".join(key.to_bytes(8, "big") for key in unit.keys.values())
+
+
 LEFT: dict[str, Callable[..., Unit]] = {
     "nothing": Unit,
     "a registration of the first": lambda **more: Unit({"a": 1}, **more),
@@ -217,6 +222,12 @@ def test_what_is_left_is_undone_from_each_nexus(left: str, refused: str) -> None
     unit = LEFT[left](refuses=frozenset(refused.split()))
     assert undo_reservations([unit.through("a"), unit.through("b")]) == ""
     assert (unit.keys, unit.holder, unit.reserved6) == ({}, "", "")
+
+
+def test_a_registration_that_is_not_listed_is_undone() -> None:
+    unit = Unit({"a": 1, "b": 2}, refuses=frozenset({"list"}))
+    assert undo_reservations([unit.through("a"), unit.through("b")]) == ""
+    assert unit.keys == {}
 
 
 def test_the_undo_sends_no_transfer_of_no_blocks() -> None:

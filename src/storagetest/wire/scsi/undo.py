@@ -3,7 +3,8 @@
 They are undone from every I_T nexus that could hold them. Any registrant removes all registrations and the
 persistent reservation (SPC-4, CLEAR); a registrant that CLEAR does not reach removes its own (SPC-4,
 REGISTER). A RESERVE(6) is released by the nexus that made it, or by a logical unit reset (SPC-2, RESERVE(6)
-and RELEASE(6)). Whether anything is left is decided by what the unit reports and by what it refuses.
+and RELEASE(6)). Whether anything is left is decided by what the unit reports and by what it refuses. Before
+that each nexus unregisters, because a unit may have lost a registration from its reports alone.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ def undo_reservations(nexuses: Sequence[LogicalUnit], *, reset: Callable[[], obj
 
     ``nexuses`` are the unit through each I_T nexus. ``reset`` resets the logical unit, as the last resort.
     """
+    for nexus in nexuses:
+        with suppress(RemoteProtocolError):  # what is left decides
+            nexus.clear_attentions()
+            nexus.reserve_out(PrOut.REGISTER_AND_IGNORE_EXISTING_KEY, action_key=0)
     left = reservations_left(nexuses)
     for undo in (_release6, _clear, _unregister):
         for nexus in nexuses if left else ():
