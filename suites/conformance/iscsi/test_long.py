@@ -10,6 +10,7 @@ import random
 
 import pytest
 
+from storagetest.suites.conformance.iscsi.optional_commands import has_twelve_byte_commands
 from storagetest.suites.conformance.iscsi.windows import with_room
 from storagetest.wire.iscsi.initiator import NOT_EXECUTED, Initiator
 from storagetest.wire.iscsi.pdu import DataIn, NopIn, ReadyToTransfer, ScsiResponse
@@ -33,6 +34,7 @@ class Use:
         self.session, self.scratch, self.largest = session, scratch, min(largest, 512)
         self.unit = LogicalUnit(session, block_size=scratch.block_size)
         self.random = random.Random(7143)  # noqa: S311  # the same operations each time
+        self.twelve = has_twelve_byte_commands(self.unit, scratch.lba)
         size = scratch.block_size * self.largest
         self.model = bytearray(size)
         answer = self.unit.write(scratch.lba, bytes(size))
@@ -47,14 +49,14 @@ class Use:
         kind = number % 4
         if kind == 0:
             data = self.scratch.pattern(blocks, seed=1000 + number)
-            command = choose.choice((c.WRITE_10, c.WRITE_12, c.WRITE_16))
+            command = choose.choice((c.WRITE_10, c.WRITE_12 if self.twelve else c.WRITE_10, c.WRITE_16))
             answer = self.unit.write(lba, data, command=command)
             assert answer.good, answer
             self.model[place] = data
         elif kind == 3:
             self.others(number)
         else:
-            command = choose.choice((c.READ_10, c.READ_12, c.READ_16))
+            command = choose.choice((c.READ_10, c.READ_12 if self.twelve else c.READ_10, c.READ_16))
             answer = self.unit.read(lba, blocks, command=command)
             assert answer.good, answer
             assert answer.data == self.model[place], f"operation {number}, {answer}: not what was written"

@@ -259,9 +259,10 @@ def test_each_response_has_the_next_stat_sn(session):
 
 @pytest.mark.case("ISC-STATSN-02", section="RFC 7143 4.2.2.2, 11.6", kills=("stat-sn-task",))
 def test_a_task_management_response_uses_a_stat_sn(session):
-    expected = session.numbers.exp_stat_sn
-    assert session.task(TaskFunction.ABORT_TASK, referenced_itt=0x5555).stat_sn == expected
-    assert session.ping().stat_sn == plus(expected, 1)
+    """The next response has the next StatSN; an Asynchronous Message between them uses one, too."""
+    session.task(TaskFunction.ABORT_TASK, referenced_itt=0x5555)
+    session.ping()
+    assert not (faults := session.validator.violations_of("stat-sn")), "; ".join(faults)
 
 
 @pytest.mark.case("ISC-STATSN-03", section="RFC 7143 4.2.2.2, 11.19.2", kills=("stat-sn-nop",))

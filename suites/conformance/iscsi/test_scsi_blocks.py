@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from storagetest.suites.conformance.iscsi.optional_commands import has_twelve_byte_commands
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.codes import Asc, SenseKey
 
@@ -23,6 +24,8 @@ def out_of_range(answer) -> bool:
 
 @pytest.mark.parametrize(("write", "read"), PAIRS)
 def test_what_is_written_is_read(unit, scratch, write, read):
+    if write is c.WRITE_12 and not has_twelve_byte_commands(unit, scratch.lba):
+        pytest.skip("READ(12) is not supported")
     data = scratch.pattern(8, seed=write.opcode)
     answer = unit.write(scratch.lba, data, command=write)
     assert answer.good, answer

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import pytest
 
+from storagetest.suites.conformance.iscsi.optional_commands import has_twelve_byte_commands
 from storagetest.wire.iscsi.codes import LoginStatus, Stage
 from storagetest.wire.iscsi.pdu import DataOut, LoginResponse, NopOut, ReadyToTransfer
 from storagetest.wire.scsi import cdb as c
+from storagetest.wire.scsi.logical_unit import LogicalUnit
 
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 7143 11.7", level="MUST")]
 
@@ -34,7 +36,10 @@ def test_zero_blocks_are_no_error_and_move_nothing(unit, scratch):
 )
 def test_zero_blocks_leave_no_residual(session, scratch):
     """A TRANSFER LENGTH of zero is no block, not 256 as in READ(6): nothing else was to be transferred."""
-    for command in (c.READ_10, c.READ_12, c.READ_16, c.WRITE_10, c.WRITE_12, c.WRITE_16):
+    commands = [c.READ_10, c.READ_16, c.WRITE_10, c.WRITE_16]
+    if has_twelve_byte_commands(LogicalUnit(session, block_size=scratch.block_size), scratch.lba):
+        commands += [c.READ_12, c.WRITE_12]
+    for command in commands:
         done = session.command(c.cdb(command, lba=scratch.lba, blocks=0))
         assert (done.status, done.data, done.overflow, done.residual) == (0, b"", False, 0), (
             f"{command.name} of no blocks: status {done.status:#04x}, residual {done.residual}"
