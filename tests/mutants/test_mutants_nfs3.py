@@ -25,6 +25,8 @@ DEPENDS_ON = depends_on(
 KEPT = ("passed", "observed", "known")
 RESTARTS = "has no restart"
 """The reason of the cases that restart the server: test_mutants_nfs3_restart.py runs them."""
+LARGE_READS = "rtmax is 67108864 bytes"
+"""The reason of a case for servers with a smaller rtmax: test_sound_nfs3.py runs it on one."""
 ENDS_SERVER = "NLM-FREE-ALL"
 """A known issue: the server of this run ends when it receives the call of this case, so it is skipped."""
 HEAD = """# Mutants: NFSv3
@@ -50,7 +52,8 @@ def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 def test_an_honest_proxy_fails_no_case(outcomes: Outcomes) -> None:
     honest = [one for one in outcomes.honest if one["target"].endswith("-honest")]
-    run = [one for one in honest if one["id"] != ENDS_SERVER and RESTARTS not in one["message"]]
+    elsewhere = [one for one in honest if RESTARTS in one["message"] or LARGE_READS in one["message"]]
+    run = [one for one in honest if one["id"] != ENDS_SERVER and one not in elsewhere]
     bad = mutation_run.unexpected_outcomes(run, KEPT)
     assert not bad, "\n".join(bad)
     assert len(honest) > 250

@@ -30,14 +30,20 @@ def lock(descriptor: int, kind: int, start: int, length: int = 10, *, waits: boo
 
 
 def waiter(path, kind: int, start: int, length: int = 10) -> SubprocessCall:
-    """Start a process that waits for a lock, and ends when it has it."""
+    """Return a process that asks for a lock now, waits for it, and ends when it has it."""
+    is_asking, asking = os.pipe()
 
     def wait() -> str:
         with open_fd(path) as descriptor:
+            os.write(asking, b"1")
             lock(descriptor, kind, start, length, waits=True)
         return "granted"
 
-    return SubprocessCall(wait, [])
+    started = SubprocessCall(wait, [])
+    os.close(asking)
+    os.read(is_asking, 1)  # or its end, which its result explains
+    os.close(is_asking)
+    return started
 
 
 @contextmanager
