@@ -11,7 +11,8 @@ import pytest
 from storagetest.errors import RemoteProtocolError
 from storagetest.wire.iscsi.codes import NO_TAG, AsyncEvent, TaskFunction
 from storagetest.wire.iscsi.encoding import Pdu
-from storagetest.wire.iscsi.initiator import OVERTAKEN_TIMEOUT, AnnouncedClose, Initiator
+from storagetest.wire.iscsi.errors import AnnouncedClose
+from storagetest.wire.iscsi.initiator import OVERTAKEN_TIMEOUT, Initiator
 from storagetest.wire.iscsi.pdu import (
     AsyncMessage,
     DataIn,

@@ -26,7 +26,8 @@ from storagetest.plugin.conformance.leftovers import stop_run
 from storagetest.plugin.conformance.odd_data import UNREADABLE
 from storagetest.plugin.conformance.repeated_faults import fail_on_faults
 from storagetest.wire.iscsi.codes import TaskFunction
-from storagetest.wire.iscsi.initiator import AnnouncedClose, Initiator, LoginRefused
+from storagetest.wire.iscsi.errors import AnnouncedClose, LoginRefused
+from storagetest.wire.iscsi.initiator import Initiator
 from storagetest.wire.iscsi.keys import format_text, portal_of
 from storagetest.wire.iscsi.ladder import PORT, make_decoder
 from storagetest.wire.iscsi.login import DEFAULT_OFFER, Credentials

@@ -10,7 +10,8 @@ import pytest
 
 from storagetest.wire.iscsi.chap import Challenge, challenge_of, hexadecimal, response
 from storagetest.wire.iscsi.codes import LoginStatus, Stage
-from storagetest.wire.iscsi.initiator import Initiator, LoginRefused
+from storagetest.wire.iscsi.errors import LoginRefused
+from storagetest.wire.iscsi.initiator import Initiator
 from storagetest.wire.iscsi.keys import REJECT, format_text, parse_text
 from storagetest.wire.iscsi.login import Credentials
 from storagetest.wire.iscsi.pdu import LoginRequest, LoginResponse

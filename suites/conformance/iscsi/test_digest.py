@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from storagetest.wire.iscsi.codes import RejectReason, TaskFunction
-from storagetest.wire.iscsi.initiator import Initiator, LoginRefused
+from storagetest.wire.iscsi.errors import LoginRefused
+from storagetest.wire.iscsi.initiator import Initiator
 from storagetest.wire.iscsi.pdu import DataOut, NopIn, NopOut, ReadyToTransfer, ScsiCommand, ScsiResponse
 from storagetest.wire.scsi.cdb import READ_16, TEST_UNIT_READY, WRITE_10, cdb
 from storagetest.wire.scsi.logical_unit import LogicalUnit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from storagetest.wire.iscsi.initiator import LoginRefused
+from storagetest.wire.iscsi.errors import LoginRefused
 from storagetest.wire.iscsi.keys import (
     CERTAIN,
     IRRELEVANT,

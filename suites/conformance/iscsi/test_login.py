@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from storagetest.wire.iscsi.codes import LoginStatus, Stage
-from storagetest.wire.iscsi.initiator import LoginRefused
+from storagetest.wire.iscsi.errors import LoginRefused
 from storagetest.wire.iscsi.keys import format_text, parse_text
 from storagetest.wire.iscsi.login import DEFAULT_OFFER
 from storagetest.wire.iscsi.pdu import LoginRequest, LoginResponse, ScsiCommand

@@ -7,7 +7,8 @@ from contextlib import suppress
 import pytest
 
 from storagetest.errors import RemoteProtocolError
-from storagetest.wire.iscsi.initiator import Initiator, LoginRefused
+from storagetest.wire.iscsi.errors import LoginRefused
+from storagetest.wire.iscsi.initiator import Initiator
 from storagetest.wire.iscsi.pdu import ReadyToTransfer, ScsiCommand
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.logical_unit import LogicalUnit

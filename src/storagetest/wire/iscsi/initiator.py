@@ -21,9 +21,10 @@ from typing import Any, TypeVar
 from storagetest.errors import RemoteProtocolError
 from storagetest.wire.bitfields import Value
 from storagetest.wire.hexdump import hex_short
-from storagetest.wire.iscsi.codes import NO_TAG, AsyncEvent, LoginStatus, TaskFunction
+from storagetest.wire.iscsi.codes import NO_TAG, AsyncEvent, TaskFunction
 from storagetest.wire.iscsi.connection import CLOSED, NEED_DATA, PduReceiver, ReceivedPdu
 from storagetest.wire.iscsi.encoding import EncodedPdu, Pdu, flat_lun
+from storagetest.wire.iscsi.errors import AnnouncedClose, LoginRefused, ResponseOverdue
 from storagetest.wire.iscsi.keys import Pairs, format_text, parse_text
 from storagetest.wire.iscsi.login import DEFAULT_OFFER, Credentials, LoginNegotiation
 from storagetest.wire.iscsi.pdu import (
@@ -70,30 +71,6 @@ NOT_EXECUTED = (ScsiStatus.BUSY, ScsiStatus.TASK_SET_FULL)
 """Status codes of a command that a target had no room for; the initiator sends it again (SAM-5 5.3)."""
 MAX_DATA_IN = 64 * 1024 * 1024
 """The most bytes that a command may return (chosen)."""
-
-
-class LoginRefused(RemoteProtocolError):  # what happened, in the case's words
-    """The target answered a login with a status that is not Success; ``status`` is class and detail.
-
-    ``moved_to`` is the TargetAddress of a redirection (RFC 7143 11.13.5), or empty.
-    """
-
-    def __init__(self, status: int, peer: str, moved_to: str = "") -> None:
-        names = {int(known): known.name for known in LoginStatus}
-        moved = f", TargetAddress {moved_to}" if moved_to else ""
-        super().__init__(
-            f"{peer}: login refused: status {status:04x} ({names.get(status, 'unknown')}{moved})"
-        )
-        self.status = status
-        self.moved_to = moved_to
-
-
-class ResponseOverdue(RemoteProtocolError):  # what happened, in the case's words
-    """PDUs came, but not the response that was due before the deadline."""
-
-
-class AnnouncedClose(PeerClosed):  # what happened, in the case's words
-    """The target closed after an Asynchronous Message that announced it: legal, and no case can go on."""
 
 
 ENDING = (AsyncEvent.LOGOUT_REQUEST, AsyncEvent.DROP_CONNECTION, AsyncEvent.DROP_ALL_CONNECTIONS)
