@@ -134,7 +134,7 @@ class CoarseTimes(Bending):
 class SmallAttributes(PassThrough):
     """The names and values of a file's attributes fit into 1 KiB (setxattr(2) [ENOSPC], xattr(7): ext4)."""
 
-    room = 900
+    space = 900
 
     def setxattr(self, call: Call, node: int, name: bytes, value: bytes, flags: int) -> None:
         used = sum(
@@ -142,7 +142,7 @@ class SmallAttributes(PassThrough):
             for other in super().listxattr(call, node)
             if other != name
         )
-        if name.startswith(b"user.") and used + len(name) + 20 + len(value) > self.room:
+        if name.startswith(b"user.") and used + len(name) + 20 + len(value) > self.space:
             raise OSError(errno.ENOSPC, "setxattr")
         super().setxattr(call, node, name, value, flags)
 

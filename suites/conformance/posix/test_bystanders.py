@@ -59,7 +59,7 @@ def test_equal_attributes_of_two_files_are_changed_in_one(client_dir):
         except OSError as error:
             if error.errno != errno.ENOSPC or size <= 256:
                 raise
-            record_observation(f"a file has no room for two values of {size} bytes (setxattr(2): ENOSPC)")
+            record_observation(f"a file has no space for two values of {size} bytes (setxattr(2): ENOSPC)")
             break
         wanted = [{"user.a": first, "user.b": first} for _ in paths]
         steps = (

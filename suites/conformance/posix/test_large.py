@@ -158,7 +158,7 @@ def write_at_borders(descriptor, edge: int) -> dict[int, bytes]:
         data = b"%016d" % border * (edge // 8)
         try:
             stored = os.pwrite(descriptor, data, border - edge)
-            if stored < len(data):  # as many bytes as there is room for; the rest of them is refused
+            if stored < len(data):  # as many bytes as fit; the rest of them is refused
                 os.pwrite(descriptor, data[stored:], border - edge + stored)
                 raise AssertionError(f"of {len(data)} bytes at {border - edge} {stored} are written")
         except OSError as error:

@@ -28,8 +28,8 @@ pytestmark = [
 USER = 54321
 
 
-SMALLEST_ROOM = 512
-"""Bytes of attributes that each file has room for: half of the smallest block of ext4 (xattr(7); chosen)."""
+SMALLEST_SPACE = 512
+"""Bytes of attributes that each file has space for: half of the smallest block of ext4 (xattr(7); chosen)."""
 
 
 def make_file_with_xattrs(path, **attributes: bytes):
@@ -42,8 +42,8 @@ def make_file_with_xattrs(path, **attributes: bytes):
         for name, value in (attributes or {"x": b"1"}).items():
             os.setxattr(path, f"user.{name}", value)
     except OSError as error:
-        if error.errno == errno.ENOSPC and sum(map(len, attributes.values())) > SMALLEST_ROOM:
-            skip(f"a file has no room for a value of {len(value)} bytes (setxattr(2), ENOSPC; xattr(7))")
+        if error.errno == errno.ENOSPC and sum(map(len, attributes.values())) > SMALLEST_SPACE:
+            skip(f"a file has no space for a value of {len(value)} bytes (setxattr(2), ENOSPC; xattr(7))")
         if error.errno == errno.EOPNOTSUPP:
             skip("this file system has no user.* attributes, or they are disabled (setxattr(2), ENOTSUP)")
         raise

@@ -11,7 +11,7 @@ from storagetest.agent.testlib.outcomes import skip
 def put(descriptor: int, data: bytes, offset: int) -> None:
     """Write at a large offset; skip the case if no such file can be made.
 
-    A write that meets the largest size stores what there is room for (write()), and the next one is refused.
+    A write that meets the largest size stores what fits (write()), and the next one is refused.
     """
     try:
         stored = os.pwrite(descriptor, data, offset)

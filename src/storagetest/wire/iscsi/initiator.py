@@ -68,7 +68,7 @@ RETRIES = 3
 RETRY_AFTER = 0.05
 """Seconds before such a repetition (chosen)."""
 NOT_EXECUTED = (ScsiStatus.BUSY, ScsiStatus.TASK_SET_FULL)
-"""Status codes of a command that a target had no room for; the initiator sends it again (SAM-5 5.3)."""
+"""Status codes of a command that a target did not execute; the initiator sends it again (SAM-5 5.3)."""
 MAX_DATA_IN = 64 * 1024 * 1024
 """The most bytes that a command may return (chosen)."""
 
