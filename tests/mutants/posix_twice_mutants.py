@@ -11,6 +11,7 @@ The rules, before any case (POSIX.1-2024 and Linux's manual pages):
 
 import errno
 from collections.abc import Hashable
+from dataclasses import replace
 from pathlib import Path
 
 from fuse_locks import FREE, Held, Locking
@@ -52,7 +53,9 @@ class LockGrantedToKilled(Locking):
     def interrupt(self, unique: int) -> None:
         asked = next((one for number, one in self.waiting if number == unique), None)
         if asked is not None and _is_killed(asked.pid):
-            self.answer(unique, errno.EINTR)  # and the request waits on
+            # The request waits on, under an owner that no later process gets.
+            self.waiting[self.waiting.index((unique, asked))] = (unique, replace(asked, owner=-unique))
+            self.answer(unique, errno.EINTR)
         else:
             super().interrupt(unique)
 

@@ -130,6 +130,7 @@ def test_waiting_shared_flock_is_granted_when_the_exclusive_one_is_converted(cli
             return "granted"
 
         waiting = SubprocessCall(wait, [])
+        assert waiting.is_blocked(fcntl.LOCK_SH, client_dir), f"flock() does not wait: {waiting.result()}"
         assert not waiting.ended(within=0.3)
         fcntl.flock(descriptor, fcntl.LOCK_SH)
         assert waiting.result(within=12) == "granted"

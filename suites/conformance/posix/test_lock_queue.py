@@ -30,19 +30,15 @@ def lock(descriptor: int, kind: int, start: int, length: int = 10, *, waits: boo
 
 
 def waiter(path, kind: int, start: int, length: int = 10) -> SubprocessCall:
-    """Return a process that asks for a lock now, waits for it, and ends when it has it."""
-    is_asking, asking = os.pipe()
+    """Return a process that waits for a lock, and ends when it has it."""
 
     def wait() -> str:
         with open_fd(path) as descriptor:
-            os.write(asking, b"1")
             lock(descriptor, kind, start, length, waits=True)
         return "granted"
 
     started = SubprocessCall(wait, [])
-    os.close(asking)
-    os.read(is_asking, 1)  # or its end, which its result explains
-    os.close(is_asking)
+    started.is_blocked(fcntl.F_SETLKW, path)  # or it has the lock: the case finds that
     return started
 
 

@@ -226,6 +226,7 @@ def test_setlkw_waits_for_the_lock(client_dir):
                 return "granted"
 
         waiting = SubprocessCall(wait, [])
+        assert waiting.is_blocked(fcntl.F_SETLKW, client_dir), f"F_SETLKW does not wait: {waiting.result()}"
         assert not waiting.ended(within=0.3)
         lock(descriptor, FREE, 0, 0)
         assert waiting.result(within=12) == "granted"
@@ -387,16 +388,20 @@ def test_refused_upgrade_keeps_the_shared_lock(client_dir):
     """If the request cannot be satisfied, fcntl() returns -1: the locks are as before."""
     with open_fd(make_file(client_dir / "f", bytes(100))) as descriptor:
         lock(descriptor, READ, 0, 30)
+        is_refused, refused = os.pipe()
 
         def upgrade():
             with open_fd(client_dir / "f") as mine:
                 lock(mine, READ, 0, 30)
                 assert_errno((errno.EAGAIN, errno.EACCES), lock, mine, WRITE, 0, 30)
+                os.write(refused, b"1")
                 time.sleep(60)
 
         other = SubprocessCall(upgrade, [])
+        os.close(refused)
+        assert os.read(is_refused, 1), other.result()
+        os.close(is_refused)
         try:
-            assert not other.ended(within=0.3), other.result()
             lock(descriptor, FREE, 0, 30)
             assert not can_lock(client_dir / "f", WRITE, 0, 30), (
                 "the refused upgrade released the shared lock"
@@ -439,6 +444,7 @@ def test_waiting_reader_gets_the_lock_when_the_writer_downgrades(client_dir):
             return "granted"
 
         waiting = SubprocessCall(wait, [])
+        assert waiting.is_blocked(fcntl.F_SETLKW, client_dir), f"F_SETLKW does not wait: {waiting.result()}"
         assert not waiting.ended(within=0.3)
         lock(descriptor, READ, 0, 10)
         assert waiting.result(within=12) == "granted"

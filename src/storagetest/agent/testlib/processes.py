@@ -66,6 +66,21 @@ class SubprocessCall:
             if not part:
                 return True
 
+    def is_blocked(self, operation: int, path: str | os.PathLike[str], *, within: float = 10.0) -> bool:
+        """Wait until the call sleeps in fcntl() or flock() on a file of ``path``'s file system, or has ended.
+
+        ``operation``: the second argument of the system call, such as F_SETLKW. A file system that is a
+        process gets the requests in their order: it has this one when it has answered a later statvfs().
+        Returns False if the call has ended, or if neither happens ``within`` seconds.
+        """
+        until = time.monotonic() + within
+        while not self.ended() and time.monotonic() < until:
+            if _sleeps_in(self.pid, operation):
+                os.statvfs(path)
+                return not self.ended()
+            time.sleep(0.01)
+        return False
+
     def result(self, *, within: float = 10.0) -> Any:  # noqa: ANN401  # what the call returned
         """Return the call's result (a JSON value), or raise the OSError that it raised.
 
@@ -94,6 +109,20 @@ class SubprocessCall:
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
         os.close(self._result_pipe)
+
+
+def _sleeps_in(pid: int, operation: int) -> bool:
+    """Whether a process sleeps in a system call whose second argument is ``operation`` (proc(5)).
+
+    Where this cannot be seen (ptrace(2) forbidden), it is taken to sleep 0.3 s later.
+    """
+    try:
+        with open(f"/proc/{pid}/syscall", encoding="ascii") as file:
+            number_and_arguments = file.read().split()  # or "running"
+    except OSError:
+        time.sleep(0.3)
+        return True
+    return len(number_and_arguments) > 2 and int(number_and_arguments[2], 16) == operation
 
 
 def call_in_subprocess(call: Callable[..., Any], *arguments: Any, within: float = 10.0) -> Any:  # noqa: ANN401
