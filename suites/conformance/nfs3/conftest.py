@@ -27,6 +27,7 @@ from storagetest.wire.nfs3.locks import LockOwner
 from storagetest.wire.nfs3.nlm import NLM4_VERS, nlm4_stats
 from storagetest.wire.nfs3.types import FSF3_CANSETTIME, FSINFO3resok, createmode3, nfs_fh3, nfsstat3, sattr3
 from storagetest.wire.rpc import RpcConnection, RpcError
+from storagetest.wire.rpc.busy import GRACE, while_busy
 from storagetest.wire.rpc.describe import make_decoder
 from storagetest.wire.rpc.types import accept_stat, auth_flavor
 from storagetest.wire.tcp import PeerClosed, RecordedConnection
@@ -212,7 +213,11 @@ def owners(manager: RpcConnection, here) -> Iterator[Callable[..., LockOwner]]:
         made.append(LockOwner(manager, host, 1000 + len(made)))
         return made[-1]
 
-    if make().lock(here.file(b"look")) == nlm4_stats.NLM4_DENIED_NOLOCKS:
+    look_at, first = here.file(b"look"), make()
+    found = while_busy(
+        lambda: first.lock(look_at), lambda status: status == nlm4_stats.NLM4_DENIED_GRACE_PERIOD, GRACE
+    )
+    if found == nlm4_stats.NLM4_DENIED_NOLOCKS:
         pytest.skip("the server's lock manager has no resources for a lock (NLM4_DENIED_NOLOCKS)")
     yield make
     with contextlib.suppress(PeerClosed):  # the case has failed already

@@ -96,7 +96,7 @@ class Nfs3Client:
                 self.rpc.send(procedure, self.rpc.encode(name, argument), fragments=fragments)
             )
 
-        return while_busy(execute, _is_busy, self.rpc.deadline)
+        return while_busy(execute, is_busy, self.rpc.deadline)
 
     def call_all(self, name: str, arguments: Sequence[Any]) -> list[Any]:
         """Return the results of calls of ``name`` that overlap; one that has to be repeated is, alone."""
@@ -104,7 +104,7 @@ class Nfs3Client:
         xids = [self.rpc.send(procedure, self.rpc.encode(name, one)) for one in arguments]
         results = [self.rpc.result(xid) for xid in xids]
         return [
-            self.call(name, argument) if _is_busy(result) else result
+            self.call(name, argument) if is_busy(result) else result
             for argument, result in zip(arguments, results, strict=True)
         ]
 
@@ -274,7 +274,8 @@ class Nfs3Client:
         return found
 
 
-def _is_busy(result: Any) -> bool:  # noqa: ANN401
+def is_busy(result: Any) -> bool:  # noqa: ANN401
+    """Whether the server asks to repeat the call later (2.6, NFS3ERR_JUKEBOX)."""
     return bool(result.status == nfsstat3.NFS3ERR_JUKEBOX)
 
 

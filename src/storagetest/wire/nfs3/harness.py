@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 
 from storagetest.errors import AttachError, RemoteProtocolError, TargetDead
-from storagetest.wire.nfs3.client import Nfs3Client, attributes, ok
+from storagetest.wire.nfs3.client import Nfs3Client, attributes, is_busy, ok
 from storagetest.wire.nfs3.mount import MOUNT_V3, mountstat3
 from storagetest.wire.nfs3.nlm import NLM4_VERS
 from storagetest.wire.nfs3.nsm import SM_VERS
@@ -29,6 +29,7 @@ from storagetest.wire.nfs3.types import (
     nfsstat3,
 )
 from storagetest.wire.rpc import RpcConnection, RpcError, auth_sys
+from storagetest.wire.rpc.busy import GRACE, while_busy
 from storagetest.wire.rpc.rpcbind import IPPROTO_TCP, PMAP_PORT, PMAP_VERS, mapping
 from storagetest.wire.rpc.types import opaque_auth
 from storagetest.wire.tcp import RecordedConnection, connect_from_low_port
@@ -212,7 +213,8 @@ def _look(endpoint: Nfs3Endpoint, name: bytes) -> Nfs3Export:
                 "that root (no_root_squash) or all users (mode 1777) may write to"
             )
         directory = nfs.find(root, name)
-        nfs.setattr(directory, attributes(mode=0o777))  # whatever the server's umask is
+        # Whatever the server's umask is. Ganesha makes no change in its grace period (NFS3ERR_JUKEBOX).
+        while_busy(lambda: nfs.setattr(directory, attributes(mode=0o777)), is_busy, GRACE)
         facts = Nfs3Export(endpoint, root, limits, name, directory, tuple(mounted.value.auth_flavors))
         try:
             root_is, user_is = (_owner(bench, directory, uid) for uid in (0, OTHER_UID))

@@ -29,8 +29,10 @@ from storagetest.wire.nfs4.operations import (
     readdir,
     remove,
     setattr_,
+    unchecked,
 )
 from storagetest.wire.nfs4.replies import Nfs4Rules
+from storagetest.wire.nfs4.state import StateOwner
 from storagetest.wire.nfs4.types import (
     FATTR4_LEASE_TIME,
     FATTR4_MAXFILESIZE,
@@ -47,6 +49,7 @@ from storagetest.wire.nfs4.types import (
     nfsstat4,
 )
 from storagetest.wire.rpc import RpcConnection, auth_sys
+from storagetest.wire.rpc.busy import GRACE, while_busy
 from storagetest.wire.rpc.client import Security
 from storagetest.wire.rpc.types import opaque_auth
 from storagetest.wire.tcp import RecordedConnection, connect_from_low_port
@@ -298,12 +301,27 @@ def _look(endpoint: Nfs4Endpoint, name: bytes) -> Nfs4Facts:
                 "GETFH"
             ].object
             nfs.compound(putfh(directory), setattr_({FATTR4_MODE: 0o777}))
+            _wait_for_end_of_grace(nfs, directory)
         except (RemoteProtocolError, AssertionError) as error:
             raise AttachError(
                 f"{where}: {error}. The cases need an export, by its path on the server, that root or all "
                 "users may write to"
             ) from None
         return Nfs4Facts(endpoint, minors, root, name, directory, supported, limits)
+
+
+def _wait_for_end_of_grace(nfs: Nfs4Client, directory: bytes) -> None:
+    """Open a file until that does not end with NFS4ERR_GRACE, and remove it. The cases judge other ends."""
+    owner = StateOwner(nfs)
+    done = while_busy(
+        lambda: owner.try_open(directory, b"grace", how=unchecked()),
+        lambda reply: reply.status == nfsstat4.NFS4ERR_GRACE,
+        GRACE,
+    )
+    if done.status == nfsstat4.NFS4_OK:
+        with contextlib.suppress(AssertionError):  # clean_up() removes the file, too
+            owner.opened(done).close()
+            ok(nfs.compound(putfh(directory), remove(b"grace")))
 
 
 def _has(bench: Nfs4Harness, minor: int) -> bool:

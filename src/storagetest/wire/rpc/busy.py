@@ -8,6 +8,9 @@ from typing import TypeVar
 
 Reply = TypeVar("Reply")
 
+GRACE = 120.0
+"""Seconds that the look at a server waits for the end of its grace period (chosen): most have 90 s."""
+
 _FIRST, _LONGEST = 0.02, 0.2
 """Seconds before the first repetition and, doubled each time, before later ones (chosen)."""
 
