@@ -17,7 +17,7 @@ MODULES = {
     "one-entry": ("after_changes", "readdir"),
     "few-attributes": ("limits", "namespace"),
     "small-session": ("filehandles", "readdir", "slots"),
-    "busy": ("again", "client_ids", "compound", "filehandles"),
+    "busy": ("again", "client_ids", "compound", "filehandles", "open_state"),
     "modest": ("attributes", "io", "limits", "made", "v42"),
 }
 """The modules of the suite that a choice concerns."""

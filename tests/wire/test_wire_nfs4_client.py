@@ -33,8 +33,12 @@ from storagetest.wire.nfs4.harness import (
     values,
 )
 from storagetest.wire.nfs4.operations import (
+    CURRENT,
     GETFH,
     PUTROOTFH,
+    RESTOREFH,
+    SAVEFH,
+    close,
     create,
     getattr_,
     lookup,
@@ -45,6 +49,7 @@ from storagetest.wire.nfs4.operations import (
     unchecked,
     write,
 )
+from storagetest.wire.nfs4.resumption import left
 from storagetest.wire.nfs4.state import StateOwner
 from storagetest.wire.nfs4.types import (
     FATTR4_MODE,
@@ -247,6 +252,22 @@ def test_a_delayed_compound_is_resumed(bench: Nfs4Harness, monkeypatch, minor: i
     done = ok(client.compound(PUTROOTFH, *way, create(name), setattr_({FATTR4_MODE: 0o700})))
     assert [one.resop.name for one in done.results[-2:]] == ["OP_CREATE", "OP_SETATTR"]
     assert [ops[-2:] for ops in sent] == [["CREATE", "SETATTR"], ["LOOKUP", "SETATTR"], ["LOOKUP", "SETATTR"]]
+
+
+def test_a_resumed_compound_names_the_stateid_that_was_current(bench: Nfs4Harness) -> None:
+    """The server has forgotten it; after RESTOREFH it is the one that was saved (RFC 8881 16.2.3.1.2)."""
+    client = bench.client(1)
+    opening = StateOwner(client).open_op(b"current", how=unchecked())
+    way = [lookup(part.encode()) for part in EXPORT.split("/") if part]
+    ops = [PUTROOTFH, *way, opening, SAVEFH, PUTROOTFH, RESTOREFH, close(CURRENT)]
+    for executed in range(len(way) + 2, len(ops)):
+        done = ok(client.compound(*ops[:executed]))
+        remaining = left(ops, done.results)
+        assert len(remaining) == len(ops) - executed
+        stateid = remaining[-1].value.open_stateid
+        assert stateid == done["OPEN"].stateid
+        ok(client.compound(PUTROOTFH, *way, lookup(b"current"), close(stateid)))
+    assert left(ops, []) == tuple(ops), "the server knows a stateid that it gives in the same COMPOUND"
 
 
 def test_refusals_name_the_operations(bench: Nfs4Harness) -> None:

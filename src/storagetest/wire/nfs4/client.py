@@ -15,7 +15,7 @@ from typing import Any
 
 from storagetest.errors import LocalProtocolError
 from storagetest.wire.nfs4.operations import op
-from storagetest.wire.nfs4.resumption import filehandles
+from storagetest.wire.nfs4.resumption import filehandles, left
 from storagetest.wire.nfs4.types import (
     COMPOUND4args,
     COMPOUND4res,
@@ -215,7 +215,7 @@ class Nfs4Client:
         def resume() -> Done:
             before = tuple(executed)
             here = filehandles(ops, before)
-            part = self._once((*here, *ops[len(before) :]), tag, slot, cache)
+            part = self._once((*here, *left(ops, before)), tag, slot, cache)
             new = part.results[len(here) :]
             executed.extend(one for one in new if status_of(one) == nfsstat4.NFS4_OK)
             results = (*part.result.resarray[: part.skipped], *before, *new)
