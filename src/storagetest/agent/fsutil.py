@@ -109,12 +109,21 @@ def removal(path: bytes) -> Iterator[None]:
             entries.append(entry)
             yield
     for entry in entries:
-        if entry.is_dir(follow_symlinks=False):
-            yield from removal(entry.path)
-        else:
+        if not entry.is_dir(follow_symlinks=False):
             os.unlink(entry.path)
+        elif not _rmdir(entry.path):  # most are empty, and a listing of each takes as long as its removal
+            yield from removal(entry.path)
         yield
     os.rmdir(path)
+
+
+def _rmdir(path: bytes) -> bool:
+    """Remove an empty directory; return whether that succeeded."""
+    try:
+        os.rmdir(path)
+    except OSError:
+        return False
+    return True
 
 
 def evict_page_cache(descriptor: int) -> None:

@@ -16,10 +16,11 @@ from storagetest.errors import DeadlineExceeded
 from storagetest.polling import wait_until
 from storagetest.runner.syscall_session import SyscallSession
 
-INTERVAL, GROWTH = 0.5, 2.0
+INTERVAL, GROWTH = 0.45, 2.0
 """The first pause between two looks at what the other client changed, in seconds, and what each pause is
 multiplied by for the next: Linux's SMB client keeps a handle, and what it knows of the file, for as long as
-the file is opened again within ``closetimeo`` (mount.cifs(8): one second)."""
+the file is opened again within ``closetimeo`` (mount.cifs(8): one second). The fourth look is made soon after
+an attribute cache of three seconds has expired (nfs(5), acregmin)."""
 
 
 @pytest.fixture
