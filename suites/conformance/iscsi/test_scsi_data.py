@@ -193,7 +193,7 @@ def test_a_difference_in_any_byte_is_a_miscompare(unit, scratch):
 @pytest.mark.case(
     "SCS-CAW-05",
     section="SBC-3 COMPARE AND WRITE",
-    no_mutant_reason="the mutants' target compares and writes one block at most: it is skipped there",
+    kills=("caw-first-compared",),
 )
 def test_every_block_is_compared_before_any_is_written(unit, scratch, facts, area):
     most = min(8, facts.limits.max_compare_and_write if facts.limits else 0)
