@@ -16,11 +16,11 @@ from typing import Any
 
 from iscsi_proxy_connection import ProxyConnection, mutant, on_request
 from iscsi_reservation_mutants import enforces, forget_last, old_holder
-from iscsi_rules import check, ends, good
+from iscsi_rules import attention, check, ends, good
 
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.pdu import DataIn, DataOut, LogoutRequest, ScsiCommand
-from storagetest.wire.scsi.codes import Asc, PrIn, PrOut, SenseKey
+from storagetest.wire.scsi.codes import Asc, PrIn, PrOut, PrType, SenseKey
 from storagetest.wire.scsi.sense import decode_sense
 
 KIND = "full"
@@ -158,4 +158,48 @@ def preempt_aborts_nothing(talk: ProxyConnection, pdu: Pdu) -> Pdu:
 accepts(
     "lost-reservation-replaced | SPC-4 REPLACE LOST RESERVATION | a reservation that is not lost is replaced",
     REPLACE_LOST_RESERVATION,
+)
+
+
+def _notes_release(talk: ProxyConnection, pdu: Pdu) -> Pdu:
+    """Note the type of the last RELEASE."""
+    if isinstance(pdu, ScsiCommand) and _is_out(talk, pdu, PrOut.RELEASE):
+        talk.shared["released"] = pdu.cdb[2] & 0x0F
+    return pdu
+
+
+@mutant(
+    "release-attention-once | SPC-4 RELEASE, unit attention | only a release of type 5 sets a unit attention",
+    request=_notes_release,
+    kind=KIND,
+)
+def release_attention_once(talk: ProxyConnection, pdu: Any) -> Pdu:
+    if not attention(pdu) or decode_sense(pdu.sense).asc != Asc.RESERVATIONS_RELEASED:
+        return pdu  # type: ignore[no-any-return]
+    return pdu if talk.shared.get("released") == PrType.WRITE_EXCLUSIVE_REGISTRANTS_ONLY else good(pdu)  # type: ignore[no-any-return]
+
+
+PRE_FETCHES, SYNCHRONIZERS, SERVICE_IN = {0x34, 0x90}, {0x35, 0x91}, 0x9E
+enforces(
+    "reservation-capacity",
+    "READ CAPACITY and LOG SENSE conflict with every reservation",
+    {0x25, SERVICE_IN, 0x4D},
+    conflict=True,
+    host_suffix="-b",
+    kind=KIND,
+)
+enforces(
+    "registrant-seldom",
+    "SYNCHRONIZE CACHE and PRE-FETCH of a registrant conflict",
+    PRE_FETCHES | SYNCHRONIZERS,
+    conflict=True,
+    host_suffix="-b",
+    kind=KIND,
+)
+enforces(
+    "reservation-prefetch",
+    "PRE-FETCH and GET LBA STATUS of other initiators are executed",
+    PRE_FETCHES | {SERVICE_IN},
+    conflict=False,
+    kind=KIND,
 )

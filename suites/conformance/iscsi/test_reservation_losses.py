@@ -6,7 +6,7 @@ import pytest
 
 from storagetest.wire.iscsi.pdu import ReadyToTransfer, ScsiCommand, ScsiResponse
 from storagetest.wire.scsi.cdb import PERSISTENT_RESERVE_OUT, WRITE_10, cdb
-from storagetest.wire.scsi.codes import PrOut, PrType, ScsiStatus
+from storagetest.wire.scsi.codes import Asc, PrOut, PrType, ScsiStatus, SenseKey
 from storagetest.wire.scsi.logical_unit import LogicalUnit
 from storagetest.wire.scsi.reservation_harness import KEY_A, KEY_B, RESERVING, claim, reserved
 from storagetest.wire.scsi.reservations import out_list
@@ -120,3 +120,23 @@ def test_a_reservation_that_is_not_lost_is_not_replaced(unreserved):
     assert not answer.good, f"{answer}; no reservation is lost"
     assert a.keys() == before, f"{answer}: the registrations or PRGENERATION have changed"
     assert a.reservation().key == KEY_A
+
+
+@pytest.mark.case(
+    "SCS-PR-ATTENTION-KEPT",
+    section="SAM-5 5.14, SPC-4 CLEAR, unit attention",
+    kills=("luns-clear-attention",),
+    builds_on=("SCS-PR-CLEAR-FREE",),
+)
+def test_report_luns_and_inquiry_keep_a_unit_attention(unreserved):
+    a, b = unreserved
+    assert a.register(KEY_A).good
+    assert b.register(KEY_B).good
+    a.clear_attentions()
+    assert b.reserve_out(PrOut.CLEAR, key=KEY_B).good
+    for answer in (a.luns(), a.inquiry()):
+        assert answer.good, answer
+    answer = a.test_unit_ready()
+    assert answer.check(SenseKey.UNIT_ATTENTION, Asc.RESERVATIONS_PREEMPTED), (
+        f"{answer}; only REPORT LUNS and INQUIRY were sent since CLEAR of another nexus"
+    )

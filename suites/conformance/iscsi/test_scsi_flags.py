@@ -31,6 +31,8 @@ NACA = 0x04
 """Of CONTROL, the last byte of a CDB (SAM-5)."""
 NORM_ACA = 0x20
 """Of byte 3 of standard INQUIRY data."""
+VENDOR_PAGES = 0x30
+"""From this code on, log pages are the vendor's."""
 TIMEOUTS = 12
 """Bytes of a command timeouts descriptor; its length field counts those after itself."""
 
@@ -138,3 +140,35 @@ def test_command_timeouts_are_returned_if_they_are_asked_for(unit):
                 )
             at += 8 + shown * TIMEOUTS
         assert at == len(entries), f"RCTD {rctd}: {len(entries)} bytes, and the last descriptor ends at {at}"
+
+
+def parameter_codes(body: bytes) -> list[int]:
+    """Return the codes of the log parameters of a page, without its header."""
+    codes = []
+    while len(body) >= 4 and len(body) >= 4 + body[3]:
+        codes.append(int.from_bytes(body[:2], "big"))
+        body = body[4 + body[3] :]
+    return codes
+
+
+@pytest.mark.case(
+    "SCS-LOG-POINTER", section="SPC-4 LOG SENSE, PARAMETER POINTER", kills=("log-pointer-ignored",)
+)
+def test_a_parameter_pointer_past_the_last_parameter_is_an_invalid_field(unit):
+    """Of each log page of the standard that has parameters."""
+    fields = {"read": 0xFFFF, "page_control": 1, "allocation": 0xFFFF}
+    pages = unit.run(c.LOG_SENSE, **fields)
+    if pages.check(SenseKey.ILLEGAL_REQUEST):
+        pytest.skip(f"not supported: {pages}")
+    judged = 0
+    for page in (code for code in pages.good_data()[4:] if 0 < code < VENDOR_PAGES):
+        codes = parameter_codes(unit.run(c.LOG_SENSE, page=page, **fields).good_data()[4:])
+        if not codes or max(codes) == 0xFFFF:
+            continue
+        answer = unit.run(c.LOG_SENSE, page=page, parameter_pointer=max(codes) + 1, **fields)
+        assert answer.check(SenseKey.ILLEGAL_REQUEST, Asc.INVALID_FIELD_IN_CDB), (
+            f"{answer}; the last parameter of page {page:02x}h is {max(codes):04x}h"
+        )
+        judged += 1
+    if not judged:
+        pytest.skip("no log page has parameters")
