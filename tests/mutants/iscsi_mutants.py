@@ -6,12 +6,14 @@ import iscsi_data_mutants  # noqa: F401
 import iscsi_edge_mutants  # noqa: F401
 import iscsi_event_mutants  # noqa: F401
 import iscsi_family_mutants  # noqa: F401
+import iscsi_flag_mutants  # noqa: F401
 import iscsi_form_mutants  # noqa: F401
 import iscsi_identity_mutants  # noqa: F401
 import iscsi_login_mutants  # noqa: F401
 import iscsi_mode_mutants  # noqa: F401
 import iscsi_optional_mutants  # noqa: F401
 import iscsi_pdu_mutants  # noqa: F401
+import iscsi_port_mutants  # noqa: F401
 import iscsi_portal_mutants  # noqa: F401
 import iscsi_provisioning_mutants  # noqa: F401
 import iscsi_rare_mutants  # noqa: F401

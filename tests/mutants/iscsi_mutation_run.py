@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+from iscsi_full_unit import FullServer, FullUnit
 from iscsi_mutants import MUTANTS
 from iscsi_target import IQN, NAA, Choices, Server
 from mutation_run import MutationRun, TargetKind
@@ -43,6 +44,13 @@ def serve_thin() -> Iterator[tuple[str, int]]:
         yield "127.0.0.1", server.port
 
 
+@contextlib.contextmanager
+def serve_full() -> Iterator[tuple[str, int]]:
+    """Start the unit with every reservation command, and COMPARE AND WRITE of several blocks."""
+    with FullServer(FullUnit()) as server:
+        yield "127.0.0.1", server.port
+
+
 def mutation_run() -> MutationRun:
     """Return the mutation run of the lab that is up."""
     lab = Lab.find(os.environ.get("STORAGETEST_LAB", "default"))
@@ -64,11 +72,14 @@ def mutation_run() -> MutationRun:
             "chap": TargetKind(chap, serve),
             "unsolicited": TargetKind(UNSOLICITED, serve_unsolicited),
             "thin": TargetKind(UNSOLICITED, serve_thin),
+            "full": TargetKind(UNSOLICITED, serve_full),
         },
         lambda _from_target: lambda data: [data],  # a talk cuts the stream itself: digests begin late
         modules={
             "chap": "test_chap.py",
             "unsolicited": "test_sessions.py test_steps.py",
+            "full": "test_reservations.py test_reservation_ports.py test_reservation_losses.py "
+            "test_reservation_allowed.py test_scsi_data.py test_scsi_flags.py test_scsi_forms.py",
             "thin": "test_scsi_optional.py test_sense_formats.py test_scsi_mode_masks.py "
             "test_scsi_provisioning.py test_scsi_seldom.py",
         },

@@ -23,10 +23,11 @@ def enforces(
     conflict: bool,
     host_suffix: str = "",
     actions: set[int] | None = None,
+    kind: str | None = None,
 ) -> None:
     """A mutant that turns a RESERVATION CONFLICT into GOOD, or GOOD into a conflict."""
 
-    @mutant(f"{name} | SPC-4 reservations | {description}")
+    @mutant(f"{name} | SPC-4 reservations | {description}", kind=kind)
     def reply(talk: ProxyConnection, pdu: Pdu) -> Pdu:
         block = talk.cdb(pdu)
         if not ends(pdu) or block[0] not in opcodes or not talk.name.endswith(host_suffix):

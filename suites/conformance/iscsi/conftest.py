@@ -33,6 +33,7 @@ from storagetest.wire.iscsi.ladder import PORT, make_decoder
 from storagetest.wire.iscsi.login import DEFAULT_OFFER, Credentials
 from storagetest.wire.iscsi.look import data_signature, good_data, vpd_page
 from storagetest.wire.iscsi.pdu import LoginRequest, LoginResponse
+from storagetest.wire.scsi.cdb import MODE_SENSE_6
 from storagetest.wire.scsi.codes import Asc, PrIn, SenseKey
 from storagetest.wire.scsi.data import (
     BlockLimits,
@@ -98,6 +99,7 @@ class Facts:
         self._pages = self._look(
             "the VPD pages", lambda unit: frozenset(vpd_page(unit, 0x00).body), after=login
         )
+        self._protected = self._look("WP of MODE SENSE", _is_write_protected, after=login)
         self._limits = self._look("the Block Limits page", self._read_limits, after=self._pages)
         self._provisioning = self._look("page B2h", self._read_provisioning, after=self._pages)
         self._scratch = self._look(
@@ -142,9 +144,19 @@ class Facts:
         return min(BLOCKS, limits.max_transfer) if limits and limits.max_transfer else BLOCKS
 
     @property
-    def scratch(self) -> Scratch:
-        """Blocks that may be overwritten; skip if there are none."""
+    def erasable(self) -> Scratch:
+        """Blocks that may be overwritten, as far as the user is concerned; skip if there are none."""
         return self._scratch.get()
+
+    @property
+    def scratch(self) -> Scratch:
+        """Blocks that may be overwritten; skip if there are none, or if the unit is write-protected."""
+        found = self.erasable
+        if self._protected.result:
+            pytest.skip(
+                "WP of MODE SENSE is 1: the unit is write-protected (SCS-AGREE-WP tests whether it is)"
+            )
+        return found
 
     def _read_limits(self, unit: LogicalUnit) -> BlockLimits | None:
         return decode_block_limits(vpd_page(unit, 0xB0)) if 0xB0 in self.pages else None
@@ -221,6 +233,12 @@ def _capacity(unit: LogicalUnit) -> Capacity:
 
 def _names(unit: LogicalUnit) -> tuple[str, ...]:
     return wwids(decode_designators(vpd_page(unit, 0x83)))
+
+
+def _is_write_protected(unit: LogicalUnit) -> bool:
+    """Whether MODE SENSE(6) says that the unit cannot be written (WP)."""
+    header = unit.run(MODE_SENSE_6, read=255, page=0x3F, dbd=1, allocation=255)
+    return header.good and len(header.data) > 2 and bool(header.data[2] & 0x80)
 
 
 @dataclass(frozen=True, slots=True)
@@ -488,6 +506,12 @@ def facts(portal: Portal) -> Facts:
 def scratch(facts: Facts) -> Scratch:
     """Return blocks that may be overwritten; skip if the targets file does not allow it."""
     return facts.scratch
+
+
+@pytest.fixture
+def erasable(facts: Facts) -> Scratch:
+    """Return the blocks of ``scratch`` also of a unit that is write-protected."""
+    return facts.erasable
 
 
 @pytest.fixture

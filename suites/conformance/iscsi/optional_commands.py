@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.logical_unit import LogicalUnit
 
@@ -9,3 +11,9 @@ from storagetest.wire.scsi.logical_unit import LogicalUnit
 def has_twelve_byte_commands(unit: LogicalUnit, lba: int) -> bool:
     """Whether READ(12) is supported (a unit that has it is taken to have WRITE(12), too)."""
     return not unit.read(lba, command=c.READ_12).unsupported
+
+
+def require_address(command: c.CommandFormat, lba: int) -> None:
+    """Skip if ``lba`` does not fit into the command: only those of 16 bytes have more than 32 bits."""
+    if lba > 0xFFFFFFFF and command.length < 16:
+        pytest.skip(f"{command.name} has no address past 2^32 - 1, and the unit has {lba} blocks or more")

@@ -42,13 +42,13 @@ def test_protection_is_enabled_only_if_it_is_supported(unit):
 
 
 @pytest.mark.case("SCS-AGREE-WP", section="SBC-3 mode parameters, WP", kills=("mode-write-protected",))
-def test_wp_states_whether_the_unit_can_be_written(unit, scratch):
+def test_wp_states_whether_the_unit_can_be_written(unit, erasable):
     """A write is done if WP is 0, and ends in DATA PROTECT if it is 1."""
     header = unit.run(c.MODE_SENSE_6, read=255, page=0x3F, dbd=1, allocation=255)
     if header.check(SenseKey.ILLEGAL_REQUEST):
         pytest.skip(f"{header}")
     protected = bool(good_data(header)[2] & 0x80)
-    answer = unit.write(scratch.lba, scratch.pattern(1, seed=160))
+    answer = unit.write(erasable.lba, erasable.pattern(1, seed=160))
     assert answer.check(SenseKey.DATA_PROTECT) if protected else answer.good, (
         f"{answer}, and WP of MODE SENSE(6) is {protected:d}"
     )

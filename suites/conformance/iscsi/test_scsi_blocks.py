@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from storagetest.suites.conformance.iscsi.optional_commands import has_twelve_byte_commands
+from storagetest.suites.conformance.iscsi.optional_commands import has_twelve_byte_commands, require_address
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.codes import Asc, SenseKey
 
@@ -73,6 +73,7 @@ def test_six_byte_commands_agree_with_the_others_or_are_not_there(unit, scratch)
 )
 def test_the_first_block_past_the_end_is_out_of_range(unit, facts, scratch, command):
     past = facts.capacity.blocks
+    require_address(command, past)
     reads = facts.capacity.block_size if command.name.startswith("READ") else 0
     data = scratch.pattern(1) if command.name.startswith("WRITE") else b""
     answer = unit.run(command, read=reads, data=data, lba=past, blocks=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from storagetest.suites.conformance.iscsi.optional_commands import has_twelve_byte_commands
+from storagetest.suites.conformance.iscsi.optional_commands import has_twelve_byte_commands, require_address
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.codes import Asc, SenseKey
 from storagetest.wire.scsi.logical_unit import LogicalUnit
@@ -193,7 +193,7 @@ def test_a_difference_in_any_byte_is_a_miscompare(unit, scratch):
 @pytest.mark.case(
     "SCS-CAW-05",
     section="SBC-3 COMPARE AND WRITE",
-    no_mutant_reason="the mutants' target compares and writes one block at most: it is skipped there",
+    kills=("caw-first-compared",),
 )
 def test_every_block_is_compared_before_any_is_written(unit, scratch, facts, area):
     most = min(8, facts.limits.max_compare_and_write if facts.limits else 0)
@@ -355,6 +355,7 @@ def test_unmap_changes_the_blocks_of_its_descriptors_and_no_others(unit, scratch
 )
 def test_a_range_past_the_end_is_out_of_range_for_every_command(unit, facts, scratch, command):
     last = facts.capacity.last_lba
+    require_address(command, last + 1)
     before = unit.read(last).data
     for lba, blocks in ((last + 1, 1), (last, 2)):
         reads = blocks * scratch.block_size if command is c.READ_12 else 0

@@ -130,6 +130,40 @@ def test_mode_select_10_sets_the_page_that_both_forms_of_mode_sense_return(unit,
             mode_select(unit, before)
 
 
+@pytest.mark.case(
+    "SCS-FORM-SELECT-REPORTED",
+    section="SPC-4 MODE SELECT(10), unit attention",
+    level="MUST",
+    kills=("select-10-unreported",),
+    builds_on=("SCS-FORM-SELECT-CACHING",),
+)
+@pytest.mark.usefixtures("scratch")
+def test_a_page_that_mode_select_10_changed_is_reported_to_the_other_nexus(two):
+    """A nexus that has the new value had a unit attention; a nexus with pages of its own keeps its value."""
+    unit, other = two
+    before, mask = selectable_page(unit, CACHING), current_page(unit, CACHING, control=1)
+    bits = ((4 + byte, bit) for byte, some in BITS[CACHING] for bit in some)
+    found = next((one for one in bits if one[0] < len(mask) and mask[one[0]] & one[1]), None)
+    if found is None:
+        pytest.skip(f"no bit of page 08h that is tested is changeable: {mask.hex()}")
+    wanted = bytearray(before)
+    wanted[found[0]] ^= found[1]
+    other.clear_attentions()
+    data = bytes(4) + bytes(wanted)
+    try:
+        answer = supported(unit.run(c.MODE_SELECT_10, data=data, pf=1, allocation=len(data)))
+        assert answer.good, answer
+        attentions = other.clear_attentions()
+        there = current_page(other, CACHING)
+    finally:
+        mode_select(unit, before)
+    reported = any(one.asc == Asc.MODE_PARAMETERS_CHANGED for one in attentions)
+    assert reported or there == before, (
+        f"the other nexus has the new page, and no unit attention MODE PARAMETERS CHANGED "
+        f"(its unit attentions: {', '.join(map(str, attentions)) or 'none'})"
+    )
+
+
 # Addresses of more than 16 bits, and ranges across one
 
 

@@ -86,6 +86,7 @@ LOG_SENSE = CommandFormat(
         bitfield("page_control", 2, 6, 2),
         bitfield("page", 2, 0, 6),
         uint("subpage", 3, 1),
+        uint("parameter_pointer", 5, 2),
         uint("allocation", 7, 2),
     ),
 )

@@ -135,3 +135,23 @@ def out_list(
     """Return the 24-byte basic parameter list of PERSISTENT RESERVE OUT."""
     flags = aptpl | all_target_ports << 2 | spec_i_pt << 3
     return struct.pack(">QQ4xB3x", key, action_key, flags)
+
+
+def transport_id(name: str, isid: bytes) -> bytes:
+    """Return the TransportID of an initiator port of iSCSI: its name and ISID, and zeros (SPC-4)."""
+    text = f"{name},i,0x{isid.hex()}".encode() + b"\0"
+    text += bytes(max(20 - len(text), -len(text) % 4))
+    return struct.pack(">BxH", 0x45, len(text)) + text
+
+
+def port_list(key: int, action_key: int, transport_ids: bytes, *, length: int | None = None) -> bytes:
+    """Return the parameter list of REGISTER with SPEC_I_PT; ``length`` overrides that of the TransportIDs."""
+    listed = len(transport_ids) if length is None else length
+    return out_list(key, action_key, spec_i_pt=True) + struct.pack(">I", listed) + transport_ids
+
+
+def move_list(
+    key: int, action_key: int, port: int, transport_id: bytes, *, unregister: bool = False
+) -> bytes:
+    """Return the parameter list of REGISTER AND MOVE to a relative target port and an initiator port."""
+    return struct.pack(">QQxBHI", key, action_key, unregister << 1, port, len(transport_id)) + transport_id

@@ -1,0 +1,798 @@
+"""A logical unit in memory with nearly every command that the suite knows, and the reservations of SPC-4.
+
+Written from SPC-4 and SBC-3. :class:`FullServer` serves it with the transport of ``iscsi_target.py``, and it
+makes the legal choices of a :class:`UnitChoices`. Blocks that were never written are zero and take no memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from iscsi_target import NAA, Choices, Connection, Server, Write
+from iscsi_thin_unit import PORT, PORT_DESIGNATORS, ScsiError, descriptor_sense
+
+from storagetest.wire.iscsi.codes import TaskFunction
+from storagetest.wire.iscsi.keys import parse_text
+from storagetest.wire.iscsi.pdu import LoginRequest, ScsiCommand, ScsiResponse, TaskRequest
+from storagetest.wire.scsi import cdb as c
+from storagetest.wire.scsi.cdb import COMMANDS, CommandFormat, cdb
+from storagetest.wire.scsi.codes import Asc, PrIn, PrOut, PrType, ScsiStatus, SenseKey
+from storagetest.wire.scsi.sense import fixed_sense
+
+Nexus = tuple[str, bytes]
+"""Name and ISID of an initiator (RFC 7143 4.4.3.1)."""
+
+READERS = (c.READ_6, c.READ_10, c.READ_12, c.READ_16)
+WRITERS = (c.WRITE_6, c.WRITE_10, c.WRITE_12, c.WRITE_16)
+VERIFIERS = (c.VERIFY_10, c.VERIFY_12, c.VERIFY_16)
+WRITING_VERIFIERS = (c.WRITE_AND_VERIFY_10, c.WRITE_AND_VERIFY_12, c.WRITE_AND_VERIFY_16)
+SAMES = (c.WRITE_SAME_10, c.WRITE_SAME_16)
+CHANGING = (*WRITERS, *WRITING_VERIFIERS, *SAMES, c.ORWRITE_16, c.COMPARE_AND_WRITE, c.UNMAP)
+"""Commands that change blocks."""
+PRE_FETCHES = (c.PRE_FETCH_10, c.PRE_FETCH_16)
+SYNCHRONIZERS = (c.SYNCHRONIZE_CACHE_10, c.SYNCHRONIZE_CACHE_16)
+RANGES = (*READERS, *CHANGING, *VERIFIERS, *PRE_FETCHES, *SYNCHRONIZERS)
+RESERVATION_COMMANDS = (c.PERSISTENT_RESERVE_IN, c.PERSISTENT_RESERVE_OUT)
+SELECTS = (c.MODE_SELECT_6, c.MODE_SELECT_10)
+ALWAYS = (
+    c.INQUIRY, c.REPORT_LUNS, c.REQUEST_SENSE, c.TEST_UNIT_READY, c.READ_CAPACITY_10, c.READ_CAPACITY_16,
+    c.LOG_SENSE, c.REPORT_SUPPORTED_OPERATION_CODES, c.PERSISTENT_RESERVE_IN, c.PERSISTENT_RESERVE_OUT,
+    c.MODE_SENSE_6, c.MODE_SENSE_10, c.REPORT_TASK_MANAGEMENT,
+)  # fmt: skip
+"""Commands that no persistent reservation excludes; PERSISTENT RESERVE OUT has rules of its own."""
+READING = (*READERS, *VERIFIERS, *PRE_FETCHES, c.GET_LBA_STATUS)
+"""Commands that a write exclusive reservation does not exclude."""
+WITHOUT_ATTENTION = (c.INQUIRY, c.REPORT_LUNS, c.REQUEST_SENSE)
+"""Commands that are executed although a unit attention is pending (SAM-5 5.14)."""
+CONTROL_PAGE, CACHING_PAGE = 0x0A, 0x08
+D_SENSE, WCE = 0x04, 0x04
+CHANGEABLE = {CACHING_PAGE: bytes((WCE,)) + bytes(17), CONTROL_PAGE: bytes((D_SENSE,)) + bytes(9)}
+RESET, PREEMPTED, RELEASED, UNREGISTERED, CHANGED = 0x2903, 0x2A03, 0x2A04, 0x2A05, 0x2A01
+WRITE_PROTECTED = 0x2700
+"""WRITE PROTECTED (SPC-4), with DATA PROTECT."""
+POWER_ON = 0x2900
+REGISTERING = (PrOut.REGISTER, PrOut.REGISTER_AND_IGNORE_EXISTING_KEY)
+TYPED = (PrOut.RESERVE, PrOut.RELEASE, PrOut.PREEMPT, PrOut.PREEMPT_AND_ABORT)
+"""Service actions whose SCOPE and TYPE count."""
+BASIC_LIST = 24
+"""Bytes of the basic parameter list of PERSISTENT RESERVE OUT, and of the head of that of
+REGISTER AND MOVE."""
+
+
+class Ended(Exception):  # a status, not an error
+    """A command ends in this status without sense data."""
+
+    def __init__(self, status: ScsiStatus) -> None:
+        super().__init__(status.name)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class UnitChoices:
+    """What the unit may choose."""
+
+    blocks: int = 131072
+    block_size: int = 512
+    without: tuple[CommandFormat, ...] = ()  # commands that it does not have
+    pages: tuple[int, ...] = (0x00, 0x80, 0x83, 0xB0, 0xB2)
+    read_only: bool = False
+    thin: bool = True
+    max_transfer: int = 0  # blocks; 0: it announces no limit
+    descriptor: bool = False  # D_SENSE is 1 from the start
+    depth: int = 0  # commands of one nexus at a time; one more ends in TASK SET FULL; 0: no limit
+    attentions: tuple[int, ...] = ()  # that each new nexus has
+
+
+@dataclass
+class FullUnit:
+    """The unit. ``attentions`` and ``registered`` are by nexus; ``holder`` is None without a reservation."""
+
+    choices: UnitChoices = field(default_factory=UnitChoices)
+    written: dict[int, bytes] = field(default_factory=dict)
+    attentions: dict[Nexus, list[int]] = field(default_factory=dict)
+    registered: dict[Nexus, int] = field(default_factory=dict)
+    holder: Nexus | None = None
+    type: PrType = PrType.WRITE_EXCLUSIVE
+    generation: int = 0
+    reserved6: Nexus | None = None
+    modes: dict[int, bytes] = field(default_factory=dict)
+    abort: Callable[[Nexus], None] = lambda nexus: None
+
+    def __post_init__(self) -> None:
+        control = bytes((D_SENSE if self.choices.descriptor else 0,)) + bytes(9)
+        self.modes = {CACHING_PAGE: bytes((WCE,)) + bytes(17), CONTROL_PAGE: control}
+
+    # Blocks
+
+    @property
+    def size(self) -> int:
+        return self.choices.block_size
+
+    def get(self, lba: int, blocks: int) -> bytes:
+        empty = bytes(self.size)
+        return b"".join(self.written.get(at, empty) for at in range(lba, lba + blocks))
+
+    def put(self, lba: int, data: bytes) -> None:
+        for at in range(len(data) // self.size):
+            self.written[lba + at] = data[at * self.size : (at + 1) * self.size]
+
+    def clear(self, lba: int, blocks: int) -> None:
+        for at in [at for at in self.written if lba <= at < lba + blocks]:
+            del self.written[at]
+
+    # Sense data and unit attentions
+
+    def sense(self, key: int, asc: int, information: int | None = None) -> bytes:
+        if not self.modes[CONTROL_PAGE][0] & D_SENSE:
+            return fixed_sense(key, asc, information=information)
+        if information is None:
+            return descriptor_sense(key, asc)
+        body = b"\x00\x0a\x80\x00" + information.to_bytes(8, "big")
+        return bytes((0x72, key)) + asc.to_bytes(2, "big") + bytes((0, 0, 0, len(body))) + body
+
+    def notify(self, nexuses: Iterable[Nexus], asc: int) -> None:
+        for nexus in nexuses:
+            self.attentions.setdefault(nexus, []).append(asc)
+
+    def others(self, nexus: Nexus) -> list[Nexus]:
+        return [one for one in self.attentions if one != nexus]
+
+    # Any command
+
+    def known(self, block: bytes) -> CommandFormat:
+        """Return the command of a CDB."""
+        command = COMMANDS.get((block[0], block[1] & 0x1F)) or COMMANDS.get((block[0], None))
+        if command is None or command in self.choices.without or not hasattr(self, _method(command)):
+            same = any(code == block[0] for code, action in COMMANDS if action is not None)
+            absent = command is None and same
+            raise invalid_field() if absent else illegal(Asc.INVALID_COMMAND_OPERATION_CODE)
+        return command
+
+    def check(self, command: CommandFormat, block: bytes, nexus: Nexus, *, waiting: int) -> None:
+        """Raise what ends a command before it is executed; its nexus has ``waiting`` commands."""
+        if self.choices.depth and waiting >= self.choices.depth:
+            raise Ended(ScsiStatus.TASK_SET_FULL)
+        if command not in WITHOUT_ATTENTION and (pending := self.attentions.get(nexus)):
+            raise ScsiError(SenseKey.UNIT_ATTENTION, pending.pop(0))
+        if block[command.length - 1] & 0x04:  # NACA
+            raise invalid_field()
+        if self.excludes(command, block, nexus):
+            raise Ended(ScsiStatus.RESERVATION_CONFLICT)
+        if command in RANGES and command is not c.UNMAP:
+            self.check_range(command, block)
+        if self.choices.read_only and command in CHANGING:
+            raise ScsiError(SenseKey.DATA_PROTECT, WRITE_PROTECTED)
+
+    def check_range(self, command: CommandFormat, block: bytes) -> None:
+        lba, blocks = extent(command, block)
+        if command.length > 6 and command not in (*PRE_FETCHES, *SYNCHRONIZERS) and block[1] >> 5:
+            raise invalid_field()
+        if lba + blocks > self.choices.blocks or (lba == self.choices.blocks and blocks):
+            raise illegal(Asc.LBA_OUT_OF_RANGE)
+        if command is c.COMPARE_AND_WRITE and blocks > self.most_compared:
+            raise invalid_field()
+        limited = command not in (*SAMES, *PRE_FETCHES, *SYNCHRONIZERS)
+        if self.choices.max_transfer and limited and blocks > self.choices.max_transfer:
+            raise invalid_field()
+
+    def excludes(self, command: CommandFormat, block: bytes, nexus: Nexus) -> bool:
+        """Whether a reservation excludes a command of ``nexus``."""
+        if self.reserved6 not in (None, nexus):
+            free = (c.INQUIRY, c.REPORT_LUNS, c.REQUEST_SENSE, c.RELEASE_6)
+            return command not in free
+        if command in (c.RESERVE_6, c.RELEASE_6):
+            return bool(self.registered)
+        if self.holder is None or self.holds(nexus) or command in ALWAYS:
+            return False
+        if self.type.registrants and nexus in self.registered:
+            return False
+        return self.type.reads_too or command not in READING
+
+    def holds(self, nexus: Nexus) -> bool:
+        return nexus == self.holder or (
+            self.holder is not None and self.type.all_hold and nexus in self.registered
+        )
+
+    # Commands without data-out: each returns its data
+
+    def test_unit_ready(self, block: bytes, nexus: Nexus) -> bytes:
+        return b""
+
+    def request_sense(self, block: bytes, nexus: Nexus) -> bytes:
+        pending = self.attentions.get(nexus)
+        asc = pending.pop(0) if pending else 0
+        key = SenseKey.UNIT_ATTENTION if asc else SenseKey.NO_SENSE
+        return cut(descriptor_sense(key, asc) if block[1] & 1 else fixed_sense(key, asc), block[4:5])
+
+    def inquiry(self, block: bytes, nexus: Nexus) -> bytes:
+        if not block[1] & 1:
+            if block[2]:
+                raise invalid_field()
+            head = bytes((0, 0, 6, 0x12, 31, 0, 0, 2))
+            return cut(head + b"SOUND   " + b"a full unit     " + b"1   ", block[3:5])
+        if block[2] not in self.choices.pages:
+            raise invalid_field()
+        body = self.page(block[2])
+        return cut(struct.pack(">BBH", 0, block[2], len(body)) + body, block[3:5])
+
+    def page(self, code: int) -> bytes:
+        """Return the body of a VPD page."""
+        match code:
+            case 0x00:
+                return bytes(self.choices.pages)
+            case 0x80:
+                return b"57057E57"
+            case 0x83:
+                return b"\1\3\0\x10" + NAA + PORT_DESIGNATORS
+            case 0xB0:
+                return self.limits()
+        return bytes(
+            (0, self.may_unmap << 7 | 0x60 * self.may_unmap | 0x04, 2 if self.choices.thin else 0, 0)
+        )
+
+    @property
+    def may_unmap(self) -> bool:
+        return self.choices.thin and c.UNMAP not in self.choices.without
+
+    @property
+    def most_compared(self) -> int:
+        """MAXIMUM COMPARE AND WRITE LENGTH."""
+        return min(16, self.choices.max_transfer or 16)
+
+    def limits(self) -> bytes:
+        """Return the body of the Block Limits page."""
+        most = (8192, 8, 1) if self.may_unmap else (0, 0, 0)
+        compared = 0 if c.COMPARE_AND_WRITE in self.choices.without else self.most_compared
+        body = struct.pack(">BBHII", 0, compared, 0, self.choices.max_transfer, 0)
+        body += struct.pack(">IIII", 0, *most) + bytes(4) + struct.pack(">Q", 0)
+        return body.ljust(60, b"\0")
+
+    def read_capacity_10(self, block: bytes, nexus: Nexus) -> bytes:
+        if any(block[2:6]) or block[8] & 1:
+            raise invalid_field()
+        return struct.pack(">II", min(self.choices.blocks - 1, 0xFFFFFFFF), self.size)
+
+    def read_capacity_16(self, block: bytes, nexus: Nexus) -> bytes:
+        provisioning = 0xC0 if self.choices.thin else 0
+        data = struct.pack(">QIBBB", self.choices.blocks - 1, self.size, 0, 0, provisioning)
+        return cut(data.ljust(32, b"\0"), block[10:14])
+
+    def get_lba_status(self, block: bytes, nexus: Nexus) -> bytes:
+        lba = int.from_bytes(block[2:10], "big")
+        if lba >= self.choices.blocks:
+            raise illegal(Asc.LBA_OUT_OF_RANGE)
+        mapped = not self.choices.thin or lba in self.written
+        end = lba + 1
+        most = min(self.choices.blocks, lba + 65536)
+        while self.choices.thin and end < most and (end in self.written) == mapped:
+            end += 1
+        data = struct.pack(">I4xQIB3x", 20, lba, (end if self.choices.thin else most) - lba, not mapped)
+        return cut(data, block[10:14])
+
+    def report_luns(self, block: bytes, nexus: Nexus) -> bytes:
+        if block[2] > 2:
+            raise invalid_field()
+        luns = b"" if block[2] == 1 else bytes(8)
+        return cut(struct.pack(">I4x", len(luns)) + luns, block[6:10])
+
+    def mode_sense_6(self, block: bytes, nexus: Nexus) -> bytes:
+        body = self.mode_pages(block)
+        head = bytes((3 + len(body), 0, self.mode_flags, 8 * (not block[1] & 8)))
+        return cut(head + body, block[4:5])
+
+    def mode_sense_10(self, block: bytes, nexus: Nexus) -> bytes:
+        body = self.mode_pages(block)
+        head = struct.pack(">HBBBxH", 6 + len(body), 0, self.mode_flags, 0, 8 * (not block[1] & 8))
+        return cut(head + body, block[7:9])
+
+    @property
+    def mode_flags(self) -> int:
+        return 0x10 | self.choices.read_only << 7
+
+    def mode_pages(self, block: bytes) -> bytes:
+        """Return the block descriptor and the pages that MODE SENSE asks for."""
+        control, code, subpage = block[2] >> 6, block[2] & 0x3F, block[3]
+        codes = sorted(self.modes) if code == 0x3F else [code]
+        if any(one not in self.modes for one in codes) or subpage not in (0, 0xFF):
+            raise invalid_field()
+        if subpage and code != 0x3F:
+            raise invalid_field()
+        if control == 3:
+            raise illegal(Asc.SAVING_PARAMETERS_NOT_SUPPORTED)
+        out = b"" if block[1] & 8 else self.block_descriptor()
+        for one in codes:
+            values = (self.modes, CHANGEABLE, FullUnit(self.choices).modes if control == 2 else {})[control]
+            out += bytes((one, len(values[one]))) + values[one]
+        return out
+
+    def block_descriptor(self) -> bytes:
+        return struct.pack(">II", min(self.choices.blocks, 0xFFFFFFFF), self.size)
+
+    def log_sense(self, block: bytes, nexus: Nexus) -> bytes:
+        pages = {0x00: b"\x00\x0c", 0x0C: bytes.fromhex("000103020001")}
+        code = block[2] & 0x3F
+        if code not in pages or block[3] or int.from_bytes(block[5:7], "big") > 1:
+            raise invalid_field()
+        return cut(struct.pack(">BxH", code, len(pages[code])) + pages[code], block[7:9])
+
+    def report_supported_operation_codes(self, block: bytes, nexus: Nexus) -> bytes:
+        options, timeouts = block[2] & 7, bool(block[2] & 0x80)
+        code, action = block[3], int.from_bytes(block[4:6], "big")
+        supported = [one for one in COMMANDS.values() if self.supports(one)]
+        if options == 0:
+            body = b"".join(_described(one, action, timeouts=timeouts) for one in supported
+                            for action in self.actions(one))  # fmt: skip
+            return cut(struct.pack(">I", len(body)) + body, block[6:10])
+        found = [one for one in supported if one.opcode == code]
+        has_actions = any(action is not None for one in found for action in self.actions(one))
+        if options > 3 or (options == 1 and has_actions) or (options == 2 and found and not has_actions):
+            raise invalid_field()
+        if has_actions:
+            found = [one for one in found if action in self.actions(one)]
+        if not found or (options == 3 and not has_actions and action):
+            return cut(bytes((0, 1, 0, 0)), block[6:10])
+        usage = usage_map(found[0], action if has_actions else None)
+        data = struct.pack(">BBH", 0, 3 | timeouts << 7, len(usage)) + usage
+        return cut(data + timeouts * TIMEOUTS, block[6:10])
+
+    def supports(self, command: CommandFormat) -> bool:
+        return command not in self.choices.without and hasattr(self, _method(command))
+
+    def actions(self, command: CommandFormat) -> list[int | None]:
+        """Return the service actions of a command, or None alone."""
+        if command is c.PERSISTENT_RESERVE_IN:
+            return [int(action) for action in PrIn]
+        if command is c.PERSISTENT_RESERVE_OUT:
+            return [int(action) for action in PrOut]
+        return [command.service_action]
+
+    def report_supported_task_management_functions(self, block: bytes, nexus: Nexus) -> bytes:
+        return cut(bytes((0x88, 0, 0, 0)), block[6:10])
+
+    def start_stop_unit(self, block: bytes, nexus: Nexus) -> bytes:
+        return b""
+
+    def reserve_6(self, block: bytes, nexus: Nexus) -> bytes:
+        self.reserved6 = nexus
+        return b""
+
+    def release_6(self, block: bytes, nexus: Nexus) -> bytes:
+        self.reserved6 = None if self.reserved6 == nexus else self.reserved6
+        return b""
+
+    def read(self, block: bytes, nexus: Nexus) -> bytes:
+        return self.get(*extent(self.known(block), block))
+
+    read_6 = read_10 = read_12 = read_16 = read
+
+    def nothing(self, block: bytes, nexus: Nexus) -> bytes:
+        return b""
+
+    pre_fetch_10 = pre_fetch_16 = synchronize_cache_10 = synchronize_cache_16 = nothing
+
+    def persistent_reserve_in(self, block: bytes, nexus: Nexus) -> bytes:
+        head = self.generation.to_bytes(4, "big")
+        match block[1] & 0x1F:
+            case PrIn.READ_KEYS:
+                body = b"".join(key.to_bytes(8, "big") for key in self.registered.values())
+            case PrIn.READ_RESERVATION:
+                key = 0 if self.holder is None or self.type.all_hold else self.registered[self.holder]
+                body = b"" if self.holder is None else struct.pack(">Q5xBxx", key, self.type)
+            case PrIn.REPORT_CAPABILITIES:
+                return cut(bytes((0, 8, 0x0C, 0x80, 0xEA, 0x01, 0, 0)), block[7:9])
+            case PrIn.READ_FULL_STATUS:
+                body = b"".join(self.status_of(one) for one in self.registered)
+            case _:
+                raise invalid_field()
+        return cut(head + len(body).to_bytes(4, "big") + body, block[7:9])
+
+    def status_of(self, nexus: Nexus) -> bytes:
+        """Return a full status descriptor."""
+        name, holds = transport_id(nexus), self.holds(nexus)
+        return (
+            struct.pack(
+                ">Q4xBB4xHI", self.registered[nexus], holds, self.type if holds else 0, PORT, len(name)
+            )
+            + name
+        )
+
+    # Commands with data-out: ``outgoing`` returns how much is transferred, and what executes the command
+
+    def outgoing(
+        self, command: CommandFormat, block: bytes, nexus: Nexus
+    ) -> tuple[int, Callable[[bytes], object]]:
+        if command in SELECTS:
+            length = block[4] if command is c.MODE_SELECT_6 else int.from_bytes(block[7:9], "big")
+            if block[1] & 1 or not block[1] & 0x10:
+                raise invalid_field()
+            return length, lambda data: self.mode_select(command, data, nexus)
+        if command is c.PERSISTENT_RESERVE_OUT:
+            return int.from_bytes(block[5:9], "big"), lambda data: self.reserve_out(block, data, nexus)
+        if command is c.UNMAP:
+            if block[1] & 1:
+                raise invalid_field()
+            return int.from_bytes(block[7:9], "big"), self.unmap
+        return self.outgoing_blocks(command, block)
+
+    def outgoing_blocks(self, command: CommandFormat, block: bytes) -> tuple[int, Callable[[bytes], object]]:
+        """``outgoing`` of a command on a range of blocks."""
+        lba, blocks = extent(command, block)
+        size = blocks * self.size
+        check = block[1] >> 1 & 3
+        if command in VERIFIERS:
+            if check == 2:
+                raise invalid_field()
+            return {0: 0, 1: size, 3: self.size}[check], lambda data: self.verify(lba, blocks, check, data)
+        if command in WRITING_VERIFIERS and check > 1:
+            raise invalid_field()
+        if command in SAMES:
+            return self.same(command, block, lba, blocks)
+        if command is c.COMPARE_AND_WRITE:
+            return 2 * size, lambda data: self.compare_and_write(lba, data[:size], data[size:])
+        if command is c.ORWRITE_16:
+            return size, lambda data: self.orwrite(lba, blocks, data)
+        return size, lambda data: self.put(lba, data)
+
+    def compare_and_write(self, lba: int, compare: bytes, write: bytes) -> None:
+        self.compared(self.get(lba, len(compare) // self.size), compare)
+        self.put(lba, write)
+
+    def orwrite(self, lba: int, blocks: int, data: bytes) -> None:
+        self.put(lba, bytes(a | b for a, b in zip(self.get(lba, blocks), data, strict=True)))
+
+    def verify(self, lba: int, blocks: int, check: int, data: bytes) -> None:
+        if check:
+            self.compared(self.get(lba, blocks), data * (blocks if check == 3 else 1))
+
+    def compared(self, found: bytes, wanted: bytes) -> None:
+        for at, (a, b) in enumerate(zip(found, wanted, strict=True)):
+            if a != b:
+                raise Miscompare(at)
+
+    def same(
+        self, command: CommandFormat, block: bytes, lba: int, blocks: int
+    ) -> tuple[int, Callable[[bytes], object]]:
+        nothing = command is c.WRITE_SAME_16 and block[1] & 1
+        if block[1] & 0x10 or (block[1] & 8 and not self.choices.thin):
+            raise invalid_field()
+        count = blocks or self.choices.blocks - lba
+
+        def execute(data: bytes) -> None:
+            one = data or bytes(self.size)
+            if any(one):
+                self.put(lba, one * count)
+            else:
+                self.clear(lba, count)
+
+        return (0 if nothing else self.size), execute
+
+    def unmap(self, data: bytes) -> None:
+        if not data:
+            return
+        if len(data) < 8:
+            raise illegal(Asc.PARAMETER_LIST_LENGTH_ERROR)
+        length = int.from_bytes(data[2:4], "big") // 16 * 16
+        ranges = list(struct.iter_unpack(">QI4x", data[8 : 8 + length][: (len(data) - 8) // 16 * 16]))
+        if any(lba + count > self.choices.blocks for lba, count in ranges):
+            raise illegal(Asc.LBA_OUT_OF_RANGE)
+        if len(ranges) > 8 or sum(count for _, count in ranges) > 8192:
+            raise illegal(Asc.INVALID_FIELD_IN_PARAMETER_LIST)
+        for lba, count in ranges:
+            self.clear(lba, count)
+
+    def mode_select(self, command: CommandFormat, data: bytes, nexus: Nexus) -> None:
+        if not data:
+            return
+        long = command is c.MODE_SELECT_10
+        if len(data) < (8 if long else 4):
+            raise illegal(Asc.PARAMETER_LIST_LENGTH_ERROR)
+        skipped = int.from_bytes(data[6:8], "big") if long else data[3]
+        rest, new = data[(8 if long else 4) + skipped :], dict(self.modes)
+        if skipped not in (0, 8) or len(data) < (8 if long else 4) + skipped:
+            raise illegal(Asc.INVALID_FIELD_IN_PARAMETER_LIST)
+        while rest:
+            code, length = rest[0] & 0x3F, rest[1] if len(rest) > 1 else 0
+            if len(rest) < 2 or len(rest) < 2 + length:
+                raise illegal(Asc.PARAMETER_LIST_LENGTH_ERROR)
+            if code not in new or length != len(new[code]) or rest[0] & 0xC0:
+                raise illegal(Asc.INVALID_FIELD_IN_PARAMETER_LIST)
+            body = rest[2 : 2 + length]
+            if any((a ^ b) & ~mask for a, b, mask in zip(body, new[code], CHANGEABLE[code], strict=True)):
+                raise illegal(Asc.INVALID_FIELD_IN_PARAMETER_LIST)
+            new[code], rest = body, rest[2 + length :]
+        if new != self.modes:
+            self.modes = new
+            self.notify(self.others(nexus), CHANGED)
+
+    # PERSISTENT RESERVE OUT
+
+    def reserve_out(self, block: bytes, data: bytes, nexus: Nexus) -> None:
+        action, kind = block[1] & 0x1F, block[2] & 0x0F
+        self.check_out(action, block, data)
+        key, new = struct.unpack_from(">QQ", data)
+        if action in REGISTERING:
+            if action == PrOut.REGISTER and key != self.registered.get(nexus, 0):
+                raise Ended(ScsiStatus.RESERVATION_CONFLICT)
+            self.register(nexus, new, data)
+            return
+        if self.registered.get(nexus) != key:
+            raise Ended(ScsiStatus.RESERVATION_CONFLICT)
+        match action:
+            case PrOut.RESERVE:
+                self.reserve(nexus, PrType(kind))
+            case PrOut.RELEASE:
+                self.release(nexus, PrType(kind))
+            case PrOut.CLEAR:
+                self.notify((one for one in self.registered if one != nexus), PREEMPTED)
+                self.registered, self.holder = {}, None
+                self.generation += 1
+            case PrOut.REGISTER_AND_MOVE:
+                self.move(nexus, new, data)
+            case _:
+                self.preempt(nexus, PrType(kind), new, abort=action == PrOut.PREEMPT_AND_ABORT)
+
+    def check_out(self, action: int, block: bytes, data: bytes) -> None:
+        """Check the fields of PERSISTENT RESERVE OUT that do not depend on the registrations."""
+        if action not in set(PrOut):
+            raise invalid_field()
+        if action in TYPED and (block[2] >> 4 or block[2] & 0x0F not in set(PrType)):
+            raise invalid_field()
+        if len(data) < BASIC_LIST:
+            raise illegal(Asc.PARAMETER_LIST_LENGTH_ERROR)
+        if action == PrOut.REGISTER_AND_MOVE:
+            return
+        listed, persists = data[20] & 8, data[20] & 1
+        if (listed and action not in REGISTERING) or (persists and action in REGISTERING):
+            raise illegal(Asc.INVALID_FIELD_IN_PARAMETER_LIST)
+        if not listed and len(data) != BASIC_LIST:
+            raise illegal(Asc.PARAMETER_LIST_LENGTH_ERROR)
+
+    def register(self, nexus: Nexus, new: int, data: bytes) -> None:
+        others = self.listed(data) if data[20] & 8 else []
+        if others and (nexus in self.registered or any(one in self.registered for one in others)):
+            raise illegal(Asc.INVALID_FIELD_IN_PARAMETER_LIST)
+        for one in (nexus, *others):
+            if new:
+                self.registered[one] = new
+                self.attentions.setdefault(one, [])
+            else:
+                self.unregister(one)
+        self.generation += 1
+
+    def unregister(self, nexus: Nexus) -> None:
+        if self.registered.pop(nexus, None) is None or not (nexus == self.holder or self.type.all_hold):
+            return
+        if self.holder is not None and self.type.all_hold and self.registered:
+            self.holder = next(iter(self.registered))
+        elif self.holder is not None:
+            self.holder = None
+            if self.type.registrants:
+                self.notify(self.registered, RELEASED)
+
+    def listed(self, data: bytes) -> list[Nexus]:
+        """Return the initiator ports of the list that SPEC_I_PT announces."""
+        length = int.from_bytes(data[24:28], "big")
+        if len(data) < 28 or len(data) != 28 + length:
+            raise illegal(Asc.INVALID_FIELD_IN_PARAMETER_LIST)
+        rest, found = data[28:], []
+        while rest:
+            size = 4 + int.from_bytes(rest[2:4], "big")
+            found.append(nexus_of(rest[:size]))
+            rest = rest[size:]
+        return found
+
+    def reserve(self, nexus: Nexus, kind: PrType) -> None:
+        if self.holder is None:
+            self.holder, self.type = nexus, kind
+        elif not self.holds(nexus) or kind != self.type:
+            raise Ended(ScsiStatus.RESERVATION_CONFLICT)
+
+    def release(self, nexus: Nexus, kind: PrType) -> None:
+        if not self.holds(nexus):
+            return
+        if kind != self.type:
+            raise illegal(Asc.INVALID_RELEASE_OF_PERSISTENT_RESERVATION)
+        self.holder = None
+        if kind.registrants:
+            self.notify((one for one in self.registered if one != nexus), RELEASED)
+
+    def preempt(self, nexus: Nexus, kind: PrType, victim: int, *, abort: bool) -> None:
+        all_hold = self.holder is not None and self.type.all_hold
+        held = self.holder is not None and not all_hold and self.registered[self.holder] == victim
+        if not victim and not all_hold:
+            raise illegal(Asc.INVALID_FIELD_IN_PARAMETER_LIST)
+        gone = [one for one, key in self.registered.items() if one != nexus and (key == victim or not victim)]
+        if victim and not gone and not (held and self.holder == nexus):
+            raise Ended(ScsiStatus.RESERVATION_CONFLICT)
+        before = self.type
+        for one in gone:
+            del self.registered[one]
+        self.notify(gone, UNREGISTERED)
+        if held or (all_hold and not victim):
+            self.holder, self.type = nexus, kind
+            if before != kind and before.registrants:
+                self.notify((one for one in self.registered if one != nexus), RELEASED)
+        elif all_hold and self.holder not in self.registered:
+            self.holder = next(iter(self.registered), None)
+        self.generation += 1
+        if abort:
+            for one in gone:
+                self.abort(one)
+
+    def move(self, nexus: Nexus, new: int, data: bytes) -> None:
+        """REGISTER AND MOVE (SPC-4): the reservation becomes that of another nexus, which is registered."""
+        length = int.from_bytes(data[20:24], "big")
+        if len(data) != BASIC_LIST + length:
+            raise illegal(Asc.PARAMETER_LIST_LENGTH_ERROR)
+        if self.holder != nexus or self.type.all_hold:
+            raise Ended(ScsiStatus.RESERVATION_CONFLICT)
+        to = nexus_of(data[BASIC_LIST:])
+        if not new or to == nexus or int.from_bytes(data[18:20], "big") != PORT:
+            raise illegal(Asc.INVALID_FIELD_IN_PARAMETER_LIST)
+        self.registered[to] = new
+        self.attentions.setdefault(to, [])
+        self.holder = to
+        if data[17] & 2:  # UNREG
+            del self.registered[nexus]
+        self.generation += 1
+
+
+class Miscompare(ScsiError):
+    """The data of a comparison differ first in byte ``at``."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__(SenseKey.MISCOMPARE, Asc.MISCOMPARE_DURING_VERIFY)
+        self.at = at
+
+
+def illegal(asc: int) -> ScsiError:
+    return ScsiError(SenseKey.ILLEGAL_REQUEST, asc)
+
+
+def invalid_field() -> ScsiError:
+    return illegal(Asc.INVALID_FIELD_IN_CDB)
+
+
+def cut(data: bytes, allocation: bytes) -> bytes:
+    return data[: int.from_bytes(allocation, "big")]
+
+
+def _method(command: CommandFormat) -> str:
+    """Return the name of the method of a command; those with data-out are executed by ``outgoing``."""
+    if command in (*CHANGING, *VERIFIERS, *SELECTS, c.PERSISTENT_RESERVE_OUT):
+        return "outgoing"
+    return command.name.lower().replace("(", "_").replace(")", "").replace(" ", "_").replace("-", "_")
+
+
+def extent(command: CommandFormat, block: bytes) -> tuple[int, int]:
+    """Return the first block and the number of blocks of a CDB."""
+    if command.length == 6:
+        return int.from_bytes(block[1:4], "big") & 0x1FFFFF, block[4] or 256
+    if command is c.COMPARE_AND_WRITE:
+        return int.from_bytes(block[2:10], "big"), block[13]
+    lba, blocks = {10: (4, slice(7, 9)), 12: (4, slice(6, 10)), 16: (8, slice(10, 14))}[command.length]
+    return int.from_bytes(block[2 : 2 + lba], "big"), int.from_bytes(block[blocks], "big")
+
+
+TIMEOUTS = b"\0\x0a" + bytes(10)
+"""A command timeouts descriptor without timeouts."""
+
+
+def _described(command: CommandFormat, action: int | None, *, timeouts: bool) -> bytes:
+    flags = (action is not None) | timeouts << 1
+    head = struct.pack(">BxHxBH", command.opcode, action or 0, flags, command.length)
+    return head + timeouts * TIMEOUTS
+
+
+def usage_map(command: CommandFormat, action: int | None) -> bytes:
+    """Return CDB USAGE DATA: the operation code and the service action, and ones for the fields."""
+    names = {place.name for place in command.fields} - {"service_action"}
+    values: dict[str, Any] = {}
+    for name in names:
+        values[name] = _most(command, name)
+    data = bytearray(cdb(command, **values))
+    if action is not None:
+        data[1] = data[1] & 0xE0 | action
+    return bytes(data)
+
+
+def _most(command: CommandFormat, name: str) -> int:
+    """Return the largest value of a field."""
+    for bits in range(64, 0, -1):
+        with contextlib.suppress(Exception):
+            cdb(command, **{name: 2**bits - 1})
+            return 2**bits - 1
+    return 1
+
+
+def transport_id(nexus: Nexus) -> bytes:
+    """Return the TransportID of an iSCSI initiator port (SPC-4)."""
+    name = f"{nexus[0]},i,0x{nexus[1].hex()}".encode() + b"\0"
+    name = name.ljust(max(20, -(-len(name) // 4) * 4), b"\0")
+    return struct.pack(">BxH", 0x45, len(name)) + name
+
+
+def nexus_of(data: bytes) -> Nexus:
+    """Return the nexus of a TransportID. Raises ScsiError if there is none."""
+    name, _, isid = data[4:].rstrip(b"\0").decode("ascii", "replace").partition(",i,0x")
+    if len(data) < 24 or data[0] != 0x45 or len(isid) != 12:
+        raise illegal(Asc.INVALID_FIELD_IN_PARAMETER_LIST)
+    return name, bytes.fromhex(isid)
+
+
+@dataclass
+class FullConnection(Connection):
+    """A connection to a :class:`FullUnit`."""
+
+    full: FullUnit = field(default_factory=FullUnit)
+    nexus: Nexus = ("", b"")
+
+    def login(self, pdu: LoginRequest) -> None:
+        with contextlib.suppress(Exception):
+            name = dict(parse_text(pdu.data)).get("InitiatorName")
+            if name:
+                self.nexus = (name, bytes(pdu.isid))
+        super().login(pdu)
+        if self.nexus not in self.full.attentions:
+            self.full.attentions[self.nexus] = list(self.full.choices.attentions)
+
+    def command(self, pdu: ScsiCommand) -> None:
+        full = self.full
+        try:
+            command = full.known(pdu.cdb)
+            full.check(command, pdu.cdb, self.nexus, waiting=len(self.writes))
+            if _method(command) == "outgoing":
+                size, execute = full.outgoing(command, pdu.cdb, self.nexus)
+                self.receive(pdu, size, 0, execute)
+            else:
+                self.answer(pdu, getattr(full, _method(command))(pdu.cdb, self.nexus))
+        except ScsiError as error:
+            self.fail(pdu, error)
+        except Ended as ended:
+            self.respond(ScsiResponse(itt=pdu.itt, status=ended.status))
+
+    def fail(self, pdu: ScsiCommand, error: ScsiError) -> None:
+        information = error.at if isinstance(error, Miscompare) else None
+        sense = self.full.sense(error.key, error.asc, information)
+        self.respond(ScsiResponse(itt=pdu.itt, status=2, data=struct.pack(">H", len(sense)) + sense))
+
+    def end(self, write: Write) -> None:
+        try:
+            super().end(write)
+        except Ended as ended:
+            self.respond(ScsiResponse(itt=write.command.itt, status=ended.status))
+
+    def task(self, pdu: TaskRequest) -> None:
+        super().task(pdu)
+        if pdu.function == TaskFunction.LOGICAL_UNIT_RESET:
+            self.full.notify(self.full.others(self.nexus), RESET)
+            self.full.reserved6 = None
+
+
+class FullServer(Server):
+    """A context manager that serves one :class:`FullUnit` on loopback."""
+
+    def __init__(self, unit: FullUnit, choices: Choices | None = None) -> None:
+        super().__init__(choices)
+        self.full = unit
+        unit.abort = self._abort
+
+    def _abort(self, nexus: Nexus) -> None:
+        for other in self._connections:
+            if isinstance(other, FullConnection) and other.nexus == nexus:
+                other.writes.clear()
+
+    def _serve(self, sock: Any, moved_to: str) -> None:
+        with sock, contextlib.suppress(OSError):
+            made = FullConnection(sock, self.unit, self.choices, every=self._connections, full=self.full)
+            self._connections.append(made)
+            try:
+                made.serve()
+            finally:
+                self._connections.remove(made)
+                if self.full.reserved6 == made.nexus:
+                    self.full.reserved6 = None
