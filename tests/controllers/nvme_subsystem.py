@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from nvme_namespace import RESCAP, Answer, CommandFailed, ControllerConfig, Namespace
+from nvme_namespace import Answer, CommandFailed, ControllerConfig, Namespace
 from nvme_reservations import notice, reserve
 
 from storagetest.wire.nvme.codes import (
@@ -219,7 +219,7 @@ class Controller:
             if namespace is None or cns == Cns.CSI_NAMESPACE:
                 return Answer(bytes(4096))
             if cns == Cns.CSI_INDEPENDENT:
-                independent = struct.pack("<BBBxI6xB", 0, 1, RESCAP, self.traits.ana, 1)
+                independent = struct.pack("<BBBxI6xB", 0, 1, self.traits.rescap, self.traits.ana, 1)
                 return Answer(independent.ljust(4096, b"\0"))
             return Answer(_namespace_data(namespace, self.traits))
         if cns == Cns.DESCRIPTORS:
@@ -602,7 +602,7 @@ _ONCS = ONCS_BITS | dict.fromkeys(_RESERVATION, 5)
 def _namespace_data(namespace: Namespace, traits: ControllerConfig) -> bytes:
     raw = bytearray(4096)
     struct.pack_into("<QQQ", raw, 0, namespace.blocks, namespace.blocks, namespace.blocks)
-    raw[30], raw[31], raw[33] = 1, RESCAP, traits.dlfeat
+    raw[30], raw[31], raw[33] = 1, traits.rescap, traits.dlfeat
     struct.pack_into("<HIB", raw, 74, traits.mssrl, traits.mcl, traits.msrc)
     struct.pack_into("<I", raw, 92, traits.ana)  # ANAGRPID
     raw[104:120] = namespace.identifier.bytes[::-1]

@@ -6,20 +6,24 @@ The rules, from the text (NVM Express Base 2.3), before any case:
 - 5.2.2: requests that are outstanding when the controller is reset return no completion (MUST).
 - 3.3.2.3: a Connect of a queue that exists is refused, and the queue is not the Connect's (MUST).
 - 8.1.24.1: reservations and registrations persist across every controller level reset (MUST).
+- 8.1.24.4: a reservation of all registrants is released when the last one unregisters; the others are
+  notified if a holder's Unregister releases one of registrants only (MUST).
+- 8.1.24.7: Preempt with PRKEY 0 takes a reservation of all registrants, and no other; without a reservation
+  it unregisters (MUST).
 - 8.1.24.3: replacing a key has no effect on any reservation (MUST).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 from nvme_tcp_controller_mutants import CC_SET
-from nvme_tcp_proxy_connection import Item, ProxyConnection
-from nvme_tcp_rules import action, fabrics, hang_up, host, on_io, shared
+from nvme_tcp_proxy_connection import Item, ProxyConnection, Rule
+from nvme_tcp_rules import When, action, fabrics, hang_up, host, log, on_io, patch, shared
 
-from storagetest.wire.nvme.codes import Admin, Fctype, Io, StatusCode
+from storagetest.wire.nvme.codes import Admin, Fctype, Io, LogPage, StatusCode
 from storagetest.wire.nvme.command import Command, Cqe
 from storagetest.wire.nvme_tcp.pdu import C2HData, CapsuleCmd, CapsuleResp, DecodedPdu
 
@@ -144,4 +148,79 @@ shared(
 )
 shared(
     "replace-releases | Base 8.1.24.3 | a Replace by the holder releases the reservation", _replace_releases
+)
+
+
+# Unregister and Preempt (8.1.24.4, 8.1.24.7)
+
+UNREGISTER, ACQUIRE = action(Io.RESERVATION_REGISTER, 1), action(Io.RESERVATION_ACQUIRE, 0)
+PREEMPT = action(Io.RESERVATION_ACQUIRE, 1)
+PRKEY = slice(8, 16)
+"""Bytes of the data of Reservation Acquire (7.5)."""
+
+
+def _noting(when: When, of_target: Callable[[Notes], Rule]) -> Callable[[Notes], ProxyConnection]:
+    """Return connections that note each command that is ``when``, for ``of_target``."""
+
+    def sharing(notes: Notes) -> ProxyConnection:
+        def of_host(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+            if isinstance(got.pdu, CapsuleCmd) and when(through, Command.decode(got.pdu.sqe)):
+                notes.add("sent")
+            return None
+
+        return ProxyConnection(of_host=of_host, of_target=of_target(notes))
+
+    return sharing
+
+
+shared(
+    "unregister-ends-shared | Base 8.1.24.4 | an Unregister releases a reservation of all registrants",
+    _noting(UNREGISTER, lambda notes: lambda t, got: _released(notes, t, got)),
+)
+shared(
+    "notice-of-unregister-lost | Base 8.1.24.4 | an Unregister by the holder notifies no host",
+    _noting(
+        UNREGISTER,
+        lambda notes: patch(
+            lambda raw: bytes(len(raw)),
+            when=lambda t, c: bool(notes) and log(LogPage.RESERVATION_NOTIFICATION)(t, c),
+        ),
+    ),
+)
+
+
+def _zero_is_ignored(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+    if not isinstance(got.pdu, CapsuleCmd) or any(got.pdu.data[PRKEY]):
+        return None
+    command = Command.decode(got.pdu.sqe)
+    if not PREEMPT(through, command):
+        return None
+    through.reply(Cqe(command.cid, sqhd=1))
+    return []
+
+
+host(
+    "preempt-zero-ignored | Base 8.1.24.7 | a Preempt with PRKEY 0 succeeds, and does nothing",
+    _zero_is_ignored,
+)
+
+
+def _idle_is_ignored(notes: Notes) -> ProxyConnection:
+    def of_host(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+        if not isinstance(got.pdu, CapsuleCmd):
+            return None
+        command = Command.decode(got.pdu.sqe)
+        if ACQUIRE(through, command):
+            notes.add("acquired")
+        if not PREEMPT(through, command) or notes:
+            return None
+        through.reply(Cqe(command.cid, sqhd=1))
+        return []
+
+    return ProxyConnection(of_host=of_host)
+
+
+shared(
+    "preempt-idle-ignored | Base 8.1.24.7 | a Preempt without a reservation unregisters no host",
+    _idle_is_ignored,
 )
