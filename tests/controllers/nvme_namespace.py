@@ -148,6 +148,16 @@ class ControllerConfig:
     version: int = 0x00020100  # VS: 2.1.0
     write_cache: bool = True  # VWC; without it, there is no such feature
     capsule_offsets: bool = True  # SGLS bit 20
+    static: bool = (
+        False  # the static controller model: CNTLID FFFEh requests any controller, FFFFh is refused
+    )
+    several_r2ts: bool = False  # as many R2Ts of a command at once as MAXR2T allows
+    timeout: int = 20  # CAP.TO, in units of 500 ms
+
+    @property
+    def rescap(self) -> int:
+        """RESCAP: what reservations can do, if ONCS announces them."""
+        return RESCAP if self.oncs >> 5 & 1 else 0
 
     def rounded_timeout(self, kato: int) -> int:
         """Return a Keep Alive Timeout in ms, rounded up to the units of KAS (5.2.26.1.8)."""

@@ -5,7 +5,7 @@ Linux's, and has what that lacks (Compare, Copy, Verify, reservations). Sections
 "NVM" is the NVM Command Set 1.2. It shares the codecs with the suite and nothing else.
 """
 
-# ruff: noqa: C901, TRY301  # a rule of the standard is an `if` and a `raise`, side by side
+# ruff: noqa: C901, PLR0912, TRY301  # a rule of the standard is an `if` and a `raise`, side by side
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from nvme_namespace import RESCAP, Answer, CommandFailed, ControllerConfig, Namespace
+from nvme_namespace import Answer, CommandFailed, ControllerConfig, Namespace
 from nvme_reservations import notice, reserve
 
 from storagetest.wire.nvme.codes import (
@@ -130,7 +130,7 @@ class Controller:
 
     def property_get(self, command: Command) -> Answer:
         values = {
-            Property.CAP: (8, self.traits.mqes | 1 << 16 | 20 << 24 | 1 << 37),
+            Property.CAP: (8, self.traits.mqes | 1 << 16 | self.traits.timeout << 24 | 1 << 37),
             Property.VS: (4, self.traits.version),
             Property.CC: (4, self.cc),
             Property.CSTS: (4, self._status()),
@@ -170,8 +170,13 @@ class Controller:
 
     # Admin (5.2)
 
+    @property
+    def processes(self) -> bool:
+        """Whether others than fabrics commands are processed: it is enabled, and not shut down (3.6.2)."""
+        return bool(self.csts & 1) and not self.cc >> 14 & 3
+
     def admin(self, command: Command, data: bytes) -> Answer:
-        if not self.csts & 1:
+        if not self.processes:
             raise CommandFailed(StatusCode.COMMAND_SEQUENCE_ERROR)
         run = {
             Admin.IDENTIFY: self._identify,
@@ -214,7 +219,7 @@ class Controller:
             if namespace is None or cns == Cns.CSI_NAMESPACE:
                 return Answer(bytes(4096))
             if cns == Cns.CSI_INDEPENDENT:
-                independent = struct.pack("<BBBxI6xB", 0, 1, RESCAP, self.traits.ana, 1)
+                independent = struct.pack("<BBBxI6xB", 0, 1, self.traits.rescap, self.traits.ana, 1)
                 return Answer(independent.ljust(4096, b"\0"))
             return Answer(_namespace_data(namespace, self.traits))
         if cns == Cns.DESCRIPTORS:
@@ -273,6 +278,7 @@ class Controller:
         if not self._lpa >> 2 & 1:  # no extended data
             length, offset = ((command.cdw10 >> 16) + 1) * 4, 0
         page, rae = command.cdw10 & 0xFF, command.cdw10 >> 15 & 1
+        groups_only = bool(command.cdw10 >> 8 & 1)
         pages: dict[int, Callable[[], bytes]] = {
             LogPage.SUPPORTED: lambda: b"".join(struct.pack("<I", one in pages) for one in range(256)),
             LogPage.ERROR: lambda: b"".join(self.errors).ljust(64 * (self.traits.elpe + 1), b"\0"),
@@ -282,7 +288,7 @@ class Controller:
             LogPage.FIRMWARE_SLOT: lambda: b"\1".ljust(8, b"\0") + b"1".ljust(8) + bytes(496),
             LogPage.CHANGED_NAMESPACES: lambda: bytes(4096),
             LogPage.EFFECTS: self._effects,
-            LogPage.ANA: self._ana,
+            LogPage.ANA: lambda: self._ana(groups_only=groups_only),
             LogPage.RESERVATION_NOTIFICATION: lambda: notice(self, clear=not rae),
         }
         if not self.traits.ana:
@@ -293,6 +299,10 @@ class Controller:
             pages = {LogPage.DISCOVERY: self._discovery}
         if page not in pages:
             raise CommandFailed(StatusCode.INVALID_LOG_PAGE)
+        if command.cdw14 >> 23 & 1 and self._lpa >> 2 & 1:
+            raise CommandFailed(StatusCode.INVALID_FIELD)  # no page has an index offset (IOS 0)
+        if page == LogPage.SMART and command.nsid not in (0, 0xFFFFFFFF):
+            raise CommandFailed(StatusCode.INVALID_FIELD)  # it is not of a namespace (LPA bit 0 is 0)
         raw = pages[page]()
         if offset > len(raw) or offset % 4:
             raise CommandFailed(StatusCode.INVALID_FIELD)
@@ -302,8 +312,8 @@ class Controller:
                 clear(IO_EVENT)
         return Answer(raw[offset : offset + length].ljust(length, b"\0"))
 
-    def _ana(self) -> bytes:
-        nsids = sorted(self.subsystem.namespaces)
+    def _ana(self, *, groups_only: bool) -> bytes:
+        nsids = [] if groups_only else sorted(self.subsystem.namespaces)
         group = struct.pack("<IIQB15x", 1, len(nsids), 0, 1) + struct.pack(f"<{len(nsids)}I", *nsids)
         return struct.pack("<QH6x", 0, 1) + group
 
@@ -317,7 +327,8 @@ class Controller:
 
     def _discovery(self) -> bytes:
         entry = bytearray(1024)
-        struct.pack_into("<BBBBHHH", entry, 0, 3, 1, 2, 2, 1, 0xFFFF, 32)
+        any_controller = 0xFFFE if self.traits.static else 0xFFFF
+        struct.pack_into("<BBBBHHH", entry, 0, 3, 1, 2, 2, 1, any_controller, 32)
         entry[32:64] = str(self.port).encode().ljust(32)
         entry[256:512] = self.subsystem.nqn.encode().ljust(256, b"\0")
         entry[512:768] = b"127.0.0.1".ljust(256)
@@ -342,17 +353,18 @@ class Controller:
         }
         if select > 3:
             raise CommandFailed(StatusCode.INVALID_FIELD)  # a reserved value (1.4.1.6)
+        if fid == Feature.TEMPERATURE_THRESHOLD and command.cdw11 >> 16 & 0xF and not select:
+            raise CommandFailed(StatusCode.INVALID_FIELD)  # there is no sensor (5.2.26.1.3)
         if fid == Feature.TEMPERATURE_THRESHOLD and command.cdw11 >> 20 & 3 == 1 and not select:
             return Answer(result=self.features.get(_UNDER_THRESHOLD, 0))
         if fid == Feature.HOST_IDENTIFIER:
             if not command.cdw11 & 1:
                 raise CommandFailed(StatusCode.INVALID_FIELD)  # over fabrics it has 16 bytes (5.2.26.1.32)
             return Answer(self.hostid)
-        if fid in (Feature.RESERVATION_NOTIFICATION_MASK, Feature.RESERVATION_PERSISTENCE):
-            namespace = self._namespace(command.nsid)
-            if fid == Feature.RESERVATION_PERSISTENCE:
-                return Answer(result=namespace.persistence)
-            return Answer(result=self.masks.get(command.nsid, 0))
+        if fid == Feature.RESERVATION_NOTIFICATION_MASK:
+            return Answer(result=self.masks.get(self._masked(command.nsid).nsid, 0))
+        if fid == Feature.RESERVATION_PERSISTENCE:
+            return Answer(result=self._namespace(command.nsid).persistence)
         if fid not in values:
             raise CommandFailed(StatusCode.INVALID_FIELD)
         changeable = fid in _CHANGEABLE
@@ -366,12 +378,16 @@ class Controller:
         fid, value = command.cdw10 & 0xFF, command.cdw11
         if command.cdw10 >> 31:
             raise CommandFailed(StatusCode.FEATURE_NOT_SAVEABLE)
+        if fid not in _OF_NAMESPACE and 1 <= command.nsid <= self.traits.nn:
+            raise CommandFailed(StatusCode.FEATURE_NOT_NAMESPACE_SPECIFIC)  # 4.4
         if fid == Feature.NUMBER_OF_QUEUES:
             if value & 0xFFFF == 0xFFFF or value >> 16 == 0xFFFF:
                 raise CommandFailed(StatusCode.INVALID_FIELD)
             if self.hangups:  # there are I/O queues
                 raise CommandFailed(StatusCode.COMMAND_SEQUENCE_ERROR)
             return Answer(result=(self.traits.max_qid - 1) * 0x10001)
+        if fid == Feature.TEMPERATURE_THRESHOLD and value >> 16 & 0xF:
+            raise CommandFailed(StatusCode.INVALID_FIELD)  # there is no sensor (5.2.26.1.3)
         if fid in _SETTABLE:
             under = fid == Feature.TEMPERATURE_THRESHOLD and value >> 20 & 3 == 1
             self.features[_UNDER_THRESHOLD if under else fid] = value & ~(3 << 20) if under else value
@@ -381,8 +397,9 @@ class Controller:
             self.kato = self.traits.rounded_timeout(value)
             self.alive()
         elif fid == Feature.RESERVATION_NOTIFICATION_MASK:
-            self._namespace(command.nsid)
-            self.masks[command.nsid] = value
+            every = command.nsid == 0xFFFFFFFF
+            for nsid in self.subsystem.namespaces if every else [self._masked(command.nsid).nsid]:
+                self.masks[nsid] = value
         elif fid == Feature.RESERVATION_PERSISTENCE:
             self._namespace(command.nsid).persistence = value & 1
         elif fid == Feature.HOST_IDENTIFIER:
@@ -392,6 +409,12 @@ class Controller:
         else:
             raise CommandFailed(StatusCode.INVALID_FIELD)
         return Answer()
+
+    def _masked(self, nsid: int) -> Namespace:
+        """Return the namespace of a notification mask: Invalid Field for every other (5.2.26.1.33)."""
+        if nsid not in self.subsystem.namespaces:
+            raise CommandFailed(StatusCode.INVALID_FIELD)
+        return self.subsystem.namespaces[nsid]
 
     def _namespace(self, nsid: int) -> Namespace:
         namespace = self.subsystem.namespaces.get(nsid)
@@ -403,7 +426,7 @@ class Controller:
     # I/O (7, NVM 3.3)
 
     def io(self, command: Command, data: bytes) -> Answer:
-        if not self.csts & 1:
+        if not self.processes:
             raise CommandFailed(StatusCode.COMMAND_SEQUENCE_ERROR)
         optional = _ONCS.get(command.opcode)
         if command.opcode not in _IO_OPCODES or (
@@ -531,6 +554,13 @@ _SETTABLE: dict[int, int] = {
 }
 """Features that are a number and nothing more here, and their default values."""
 
+_OF_NAMESPACE = (
+    Feature.ERROR_RECOVERY,
+    Feature.RESERVATION_NOTIFICATION_MASK,
+    Feature.RESERVATION_PERSISTENCE,
+)
+"""Features whose scope is a namespace (5.2.26; NVM 4.1.3)."""
+
 _UNDER_THRESHOLD = 1 << 8 | Feature.TEMPERATURE_THRESHOLD
 """Key of the under temperature threshold of the composite temperature (5.2.26.1.3)."""
 
@@ -572,7 +602,7 @@ _ONCS = ONCS_BITS | dict.fromkeys(_RESERVATION, 5)
 def _namespace_data(namespace: Namespace, traits: ControllerConfig) -> bytes:
     raw = bytearray(4096)
     struct.pack_into("<QQQ", raw, 0, namespace.blocks, namespace.blocks, namespace.blocks)
-    raw[30], raw[31], raw[33] = 1, RESCAP, traits.dlfeat
+    raw[30], raw[31], raw[33] = 1, traits.rescap, traits.dlfeat
     struct.pack_into("<HIB", raw, 74, traits.mssrl, traits.mcl, traits.msrc)
     struct.pack_into("<I", raw, 92, traits.ana)  # ANAGRPID
     raw[104:120] = namespace.identifier.bytes[::-1]

@@ -35,12 +35,13 @@ ADMIN_SQSIZE = 4095
 
 @dataclass
 class Transfer:
-    """A command whose data is being transferred: one R2T at a time, so that MAXR2T is never exceeded."""
+    """A command whose data is being transferred: one R2T at a time, or as many as MAXR2T allows."""
 
     command: Command
     length: int
     ttag: int
     asked: int = 0  # bytes asked for so far
+    ends: dict[int, int] = field(default_factory=dict)  # TTAG of each outstanding R2T → where its data end
     got: bytearray = field(default_factory=bytearray)
     damaged: bool = False
 
@@ -292,17 +293,23 @@ class Connection:
             self._complete(Cqe(halves[kind].cid, status))
 
     def _begin(self, command: Command, length: int) -> None:
-        if self.qid and len(self.transfers) >= self.sqsize:
+        if self.qid and len({one.command.cid for one in self.transfers.values()}) >= self.sqsize:
             raise pdus.PduError("more commands than the queue has room for", b"", fes=pdus.Fes.SEQUENCE_ERROR)
         self._ttag = self._ttag % 0xFFFE + 1
-        transfer = self.transfers[self._ttag] = Transfer(command, length, self._ttag)
-        self._ask(transfer)
+        self._ask(Transfer(command, length, self._ttag))
 
     def _ask(self, transfer: Transfer) -> None:
-        at = transfer.asked
-        piece = min(self.traits.r2t_piece, transfer.length - at)
-        transfer.asked += piece
-        self._send(pdus.R2T(transfer.command.cid, transfer.ttag, at, piece))
+        """Send an R2T, and others while the host allows it (MAXR2T, 3.3.2.2)."""
+        most = self.icreq.maxr2t + 1 if self.traits.several_r2ts else 1
+        while transfer.asked < transfer.length and len(transfer.ends) < most:
+            if transfer.ends:  # each outstanding R2T has a TTAG of its own
+                self._ttag = transfer.ttag = self._ttag % 0xFFFE + 1
+            at = transfer.asked
+            piece = min(self.traits.r2t_piece, transfer.length - at)
+            transfer.asked += piece
+            transfer.ends[transfer.ttag] = transfer.asked
+            self.transfers[transfer.ttag] = transfer
+            self._send(pdus.R2T(transfer.command.cid, transfer.ttag, at, piece))
 
     def _data(self, pdu: pdus.H2CData, event: pdus.DecodedPdu) -> None:
         """Receive data by the rules of 3.3.2.2."""
@@ -314,24 +321,25 @@ class Connection:
             raise pdus.PduError("CCCID", event.raw, fes=pdus.Fes.INVALID_HEADER_FIELD, fei=8)
         if len(pdu.data) > self.traits.maxh2cdata:
             raise pdus.PduError("DATAL", event.raw, fes=pdus.Fes.LIMIT_EXCEEDED)
-        end = pdu.offset + len(pdu.data)
-        if end > transfer.asked:
+        end, asked = pdu.offset + len(pdu.data), transfer.ends[pdu.ttag]
+        if end > asked:
             raise pdus.PduError("beyond the R2T", event.raw, fes=pdus.Fes.OUT_OF_RANGE)
         if pdu.offset != len(transfer.got):
             raise pdus.PduError("DATAO", event.raw, fes=pdus.Fes.SEQUENCE_ERROR)
-        if pdu.last != (end == transfer.asked):
+        if pdu.last != (end == asked):
             raise pdus.PduError("LAST_PDU", event.raw, fes=pdus.Fes.INVALID_HEADER_FIELD, fei=1)
         transfer.got += pdu.data
         transfer.damaged |= event.data_digest_ok is False
+        if end == asked:
+            del self.transfers[pdu.ttag], transfer.ends[pdu.ttag]
         if len(transfer.got) == transfer.length:
-            del self.transfers[pdu.ttag]
             try:
                 if transfer.damaged:
                     raise CommandFailed(StatusCode.TRANSIENT_TRANSPORT_ERROR, dnr=False)
                 self._finish(transfer.command, self._execute(transfer.command, bytes(transfer.got)))
             except CommandFailed as refused:
                 self._refuse(transfer.command, refused)
-        elif end == transfer.asked:
+        elif end == asked:
             self._ask(transfer)
 
     def _finish(self, command: Command, answer: Answer | None) -> None:
@@ -449,9 +457,10 @@ class Connection:
         return Answer(result=controller.cntlid)
 
     def _admit(self, data: ConnectData, kato: int) -> Controller:
-        if data.cntlid != 0xFFFF:
+        discovery = data.subnqn == DISCOVERY_NQN
+        if data.cntlid != (0xFFFE if self.traits.static and not discovery else 0xFFFF):
             raise CommandFailed(StatusCode.CONNECT_INVALID_PARAMETERS, result=16 | 1 << 16)
-        if not kato and data.subnqn != DISCOVERY_NQN:
+        if not kato and not discovery:
             raise CommandFailed(
                 StatusCode.KEEP_ALIVE_INVALID
             )  # the timer is not disabled over TCP (Base 3.9.1)

@@ -11,6 +11,7 @@ import nvme_tcp_family_mutants  # noqa: F401
 import nvme_tcp_fresh_mutants  # noqa: F401
 import nvme_tcp_host_mutants  # noqa: F401
 import nvme_tcp_later_mutants  # noqa: F401
+import nvme_tcp_left_mutants  # noqa: F401
 import nvme_tcp_optional_mutants  # noqa: F401
 import nvme_tcp_own_mutants  # noqa: F401
 import nvme_tcp_pair_mutants  # noqa: F401
@@ -22,6 +23,7 @@ import nvme_tcp_reported_mutants  # noqa: F401
 import nvme_tcp_reservation_mutants  # noqa: F401
 import nvme_tcp_reservation_state_mutants  # noqa: F401
 import nvme_tcp_reset_mutants  # noqa: F401
+import nvme_tcp_scope_mutants  # noqa: F401
 import nvme_tcp_selected_mutants  # noqa: F401
 import nvme_tcp_sequence_mutants  # noqa: F401
 import nvme_tcp_stated_mutants  # noqa: F401

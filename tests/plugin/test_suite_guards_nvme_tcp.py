@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "controllers"))
+import nvme_reservations
 import nvme_subsystem
 from nvme_namespace import Answer, CommandFailed, ControllerConfig
 from nvme_subsystem import Controller
@@ -251,6 +252,18 @@ def test_a_target_without_clear_fails_only_the_case_that_clears(
         "NVR-CLEAR-01": "failed",
         "NVR-GEN-03": "skipped",
     }
+    assert not server.subsystem.namespaces[1].registrants
+
+
+def test_a_registrant_that_is_not_listed_is_undone(
+    run_suite: RunCases, monkeypatch: pytest.MonkeyPatch, server: Server
+) -> None:
+    def report(namespace, controller, command):
+        return bytes((command.cdw10 + 1) * 4)  # no registrant and no reservation
+
+    monkeypatch.setattr(nvme_reservations, "_report", report)
+    _, outcomes = run_suite("test_reservations.py", arguments=("-k", "test_a_host_may_register"))
+    assert "passed" in outcomes.values()
     assert not server.subsystem.namespaces[1].registrants
 
 

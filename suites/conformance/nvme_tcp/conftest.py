@@ -78,6 +78,8 @@ class TargetLooks:
 
     controller: Look[ControllerData]
     scratch: Look[itertools.cycle[Scratch]]
+    model: list[int]
+    """The CNTLID that requests any controller, once a session was connected (Base 6.3)."""
 
     @property
     def implementation(self) -> Implementation:
@@ -94,9 +96,11 @@ class TargetLooks:
 @pytest.fixture(scope="session")
 def about(endpoint: SubsystemEndpoint, variant: Variant) -> TargetLooks:
     """Look at the target once: at its controller, and at the namespace that may be overwritten."""
+    model: list[int] = []
 
     def identify() -> ControllerData:
         with ControllerSession.connect(endpoint) as session:
+            model.append(session.endpoint.any_controller)
             return session.controller
 
     def find_scratch() -> itertools.cycle[Scratch]:
@@ -104,7 +108,7 @@ def about(endpoint: SubsystemEndpoint, variant: Variant) -> TargetLooks:
             return _scratch(session, variant)
 
     return TargetLooks(
-        Look("Identify Controller", identify), Look("the look for blocks to overwrite", find_scratch)
+        Look("Identify Controller", identify), Look("the look for blocks to overwrite", find_scratch), model
     )
 
 
@@ -116,13 +120,19 @@ def known_issue(request: pytest.FixtureRequest, about: TargetLooks) -> bool:
 
 @pytest.fixture
 def bench(
-    endpoint: SubsystemEndpoint, wire_log: WireLog, known_issue: bool, request: pytest.FixtureRequest
+    endpoint: SubsystemEndpoint,
+    about: TargetLooks,
+    wire_log: WireLog,
+    known_issue: bool,
+    request: pytest.FixtureRequest,
 ) -> Iterator[Harness]:
     """Yield a harness whose connections are in the case's log, and are closed at its end.
 
     The case is skipped if the target has let no host in since another case failed.
     """
     entry.skip_if_closed(request.node, lambda: _enter(endpoint, BRIEF))
+    for any_controller in about.model[-1:]:
+        endpoint = replace(endpoint, any_controller=any_controller)
     if known_issue:  # a response that is known to be missing needs no long timeout
         endpoint = replace(endpoint, deadline=min(endpoint.deadline, 1.5), close_timeout=0.4)
 

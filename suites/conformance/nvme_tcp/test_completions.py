@@ -11,10 +11,10 @@ from dataclasses import replace
 import pytest
 
 from storagetest.wire.nvme import admin, io
-from storagetest.wire.nvme.codes import Cns, status_name
+from storagetest.wire.nvme.codes import Cns, Feature, status_name
 from storagetest.wire.nvme.command import Command, Cqe
 from storagetest.wire.nvme_tcp import ControllerSession, Queue
-from storagetest.wire.nvme_tcp.harness import Scratch, block_data
+from storagetest.wire.nvme_tcp.harness import Scratch, block_data, request_event
 from storagetest.wire.nvme_tcp.pdu import CapsuleCmd, CapsuleResp, ICReq
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 4.2.2")]
@@ -145,6 +145,27 @@ def test_a_cid_is_used_again_after_its_completion(queue: Queue, scratch: Scratch
     command = replace(io.flush(scratch.nsid), cid=5)
     for _ in range(3):
         assert queue.run(command).ok, "4.1.1: a CID is free when its command is complete"
+
+
+@pytest.mark.case("NVT-CID-QUEUES", section="Base 4.1.1", kills=("cid-across-queues",))
+def test_a_cid_is_unique_on_its_own_queue(session: ControllerSession, scratch: Scratch) -> None:
+    """A CID that is outstanding on the admin queue is used on an I/O queue, and the other way round."""
+    queue, size = session.io_queue(), scratch.block_size
+    request_event(session, cid=SAME_CID)
+    for _ in range(2):
+        done = queue.run(replace(io.flush(scratch.nsid), cid=SAME_CID))
+        assert done.ok, (
+            f"4.1.1: CID {SAME_CID:#x} waits on the admin queue; a Flush of that CID on an I/O queue "
+            f"ends with {status_name(done.status)}"
+        )
+    write = replace(io.write(scratch.nsid, scratch.lba, 1), cid=SAME_CID + 1)
+    waiting = queue.submit(write, data=block_data(size, 90), inside=False)  # for the data of its R2T
+    done = session.admin.run(replace(admin.get_features(Feature.NUMBER_OF_QUEUES), cid=SAME_CID + 1))
+    assert done.ok, (
+        f"4.1.1: CID {SAME_CID + 1:#x} is outstanding on an I/O queue; Get Features of that CID ends with "
+        f"{status_name(done.status)}"
+    )
+    assert queue.wait(waiting).ok, "3.3.1: and the write goes on"
 
 
 def _run_as(queue: Queue, command: Command, *, data: bytes = b"", reads: int = 0) -> bytes:

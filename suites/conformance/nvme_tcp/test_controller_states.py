@@ -8,8 +8,9 @@ import pytest
 
 from storagetest.errors import RemoteProtocolError
 from storagetest.polling import wait_until
-from storagetest.wire.nvme import fabrics, io
-from storagetest.wire.nvme.codes import Property, StatusCode, status_name
+from storagetest.wire.nvme import admin, fabrics, io
+from storagetest.wire.nvme.codes import Cns, Property, StatusCode, status_name
+from storagetest.wire.nvme.command import Command
 from storagetest.wire.nvme_tcp import CommandResult, ControllerSession, Identity, Queue
 from storagetest.wire.nvme_tcp.harness import Harness, Scratch, block_data, refused
 from storagetest.wire.nvme_tcp.session import (
@@ -64,6 +65,25 @@ def test_a_controller_is_used_again_after_a_shutdown(session: ControllerSession)
     session.enable()
     assert status(session) & SHST == 0, "3.6.2: a reset after a shutdown clears CSTS.SHST"
     assert session.namespaces(), "3.6.2: and the controller executes commands"
+
+
+def _carried_out(queue: Queue, command: Command, reads: int = 0) -> bool:
+    """Whether a command succeeds; a controller may refuse it, end the connection, or send nothing."""
+    try:
+        return queue.wait(queue.submit(command, reads=reads), deadline=1.0).ok
+    except RemoteProtocolError:
+        return False
+
+
+@pytest.mark.case("NVF-SHUTDOWN-COMMANDS", section="Base 3.6.2", kills=("shutdown-serves-all",))
+def test_after_a_shutdown_only_fabrics_commands_are_processed(session: ControllerSession) -> None:
+    """Until a reset: neither admin commands nor commands of an I/O queue."""
+    nsid, queue = session.namespaces()[0], session.io_queue()
+    session.shut_down()
+    assert not _carried_out(queue, io.flush(nsid)), "3.6.2: Flush is carried out after a shutdown"
+    assert not _carried_out(session.admin, admin.identify(Cns.CONTROLLER), 4096), (
+        "3.6.2: Identify is carried out after a shutdown"
+    )
 
 
 @pytest.mark.case("NVF-RESET-02", section="Base 3.7.2", kills=("reset-second-ignored",))

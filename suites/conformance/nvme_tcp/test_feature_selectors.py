@@ -21,6 +21,9 @@ SAVEABLE = 1
 UNDER = 1 << 20
 """THSEL of Temperature Threshold: the under temperature threshold (5.2.26.1.3)."""
 
+SENSOR_1 = 1 << 16
+"""TMPSEL of Temperature Threshold: temperature sensor 1; 0h is the composite temperature (5.2.26.1.3)."""
+
 MOST_STATES = 32
 """Power states that PS can name: it has five bits (5.2.26.1.2)."""
 
@@ -105,6 +108,31 @@ def test_the_under_temperature_threshold_is_not_the_over_temperature_threshold(
         )
     finally:
         session.admin.run(admin.set_features(Feature.TEMPERATURE_THRESHOLD, UNDER | under))
+
+
+@pytest.mark.case(
+    "NVA-FEAT-SENSOR",
+    section="Base 5.2.26.1.3",
+    kills=("threshold-of-sensor",),
+    builds_on=("NVA-FEAT-THRESHOLDS",),
+)
+def test_the_threshold_of_a_sensor_is_not_that_of_the_composite_temperature(
+    session: ControllerSession,
+) -> None:
+    """A controller may refuse the threshold of a sensor that it does not have."""
+    composite = set_feature(session, Feature.TEMPERATURE_THRESHOLD)
+    read = session.admin.run(admin.get_features(Feature.TEMPERATURE_THRESHOLD, cdw11=SENSOR_1))
+    wanted = next(value for value in (0x140, 0x141, 0x142) if value not in (composite.value, composite.first))
+    done = session.admin.run(admin.set_features(Feature.TEMPERATURE_THRESHOLD, SENSOR_1 | wanted))
+    found = composite.read() & 0xFFFF
+    if read.ok and done.ok:
+        before = read.cqe.dw0 & 0xFFFF
+        session.admin.run(admin.set_features(Feature.TEMPERATURE_THRESHOLD, SENSOR_1 | before))
+    composite.set(composite.first)
+    assert found == composite.value & 0xFFFF, (
+        f"5.2.26.1.3: the threshold of the composite temperature was {composite.value & 0xFFFF} K; it is "
+        f"{found} K after that of sensor 1 was set to {wanted} K ({status_name(done.status)})"
+    )
 
 
 @pytest.mark.case(

@@ -8,10 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from storagetest.errors import RemoteProtocolError
-from storagetest.wire.nvme import admin, io
-from storagetest.wire.nvme.codes import Feature, status_name
+from storagetest.wire.nvme import admin, fabrics, io
+from storagetest.wire.nvme.codes import Feature, Property, status_name
 from storagetest.wire.nvme_tcp import ControllerSession
 from storagetest.wire.nvme_tcp.harness import Harness
+from storagetest.wire.nvme_tcp.session import CSTS_FATAL
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 3.9.2")]
 
@@ -54,6 +55,54 @@ def test_the_timer_does_not_run_before_the_controller_is_enabled(bench: Harness)
     session.enable()
     done = session.admin.run(admin.keep_alive())
     assert done.ok, f"5.2.14: Keep Alive of a controller that was enabled late is {status_name(done.status)}"
+
+
+@pytest.mark.slow
+@pytest.mark.case(
+    "NVA-KA-SHUTDOWN",
+    level="SHOULD",
+    section="Base 3.6.2",
+    kills=("timer-after-shutdown",),
+    builds_on=("NVA-KA-02",),
+)
+def test_the_timer_does_not_run_after_a_shutdown(bench: Harness) -> None:
+    """A shutdown disables the timer, and the controller should not end the connection (3.6.2)."""
+    if bench.session(name="a look").controller["ver"] < INACTIVE_SINCE:
+        pytest.skip("VER: when the timer is active is that of 2.1 and later")
+    kato = _timeout(bench, SHORT)
+    within = _silence(bench, kato)
+    session = bench.session(kato=kato)
+    session.shut_down()
+    ending = session.admin.wait_for_close(deadline=within)
+    assert not ending.ended, (
+        f"3.6.2: a shutdown disables the timer, but after {kato} ms without a command: {ending}"
+    )
+    csts = session.get_property(Property.CSTS)
+    assert not csts & CSTS_FATAL, f"3.9.5: CSTS after {kato} ms without a command is {csts:#x}: CFS is set"
+
+
+@pytest.mark.case("NVA-KA-IO-CONNECT", section="Base 6.3", kills=("kato-of-io-connect",))
+def test_the_timeout_in_the_connect_of_an_io_queue_is_no_timeout(
+    session: ControllerSession, bench: Harness
+) -> None:
+    """KATO is reserved there; a controller may check that (1.4.1.6)."""
+
+    def read() -> int:
+        done = session.admin.run(admin.get_features(Feature.KATO))
+        assert done.ok, f"5.2.26.1.8: KATO is not {status_name(done.status)}"
+        return done.cqe.dw0
+
+    before = read()
+    identity, queue = session.identity, bench.queue(name="I/O queue")
+    data = fabrics.ConnectData(identity.hostid, session.cntlid, session.endpoint.subnqn, identity.nqn)
+    command = fabrics.connect(qid=1, sqsize=min(15, session.cap.mqes), kato=before // 4 or 1)
+    done = queue.run(command, data=data.encode(), inside=True)
+    if not done.ok:
+        pytest.skip(f"a Connect whose KATO is reserved, and not 0, ends with {status_name(done.status)}")
+    found = read()
+    assert found == before, (
+        f"6.3: the Keep Alive Timeout was {before} ms; it is {found} ms after a Connect of an I/O queue"
+    )
 
 
 @pytest.mark.slow

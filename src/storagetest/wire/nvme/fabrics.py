@@ -15,6 +15,9 @@ DISCOVERY_NQN = "nqn.2014-08.org.nvmexpress.discovery"
 ANY_CONTROLLER = 0xFFFF
 """CNTLID that requests any controller, in the dynamic controller model (Base 6.3)."""
 
+ANY_STATIC_CONTROLLER = 0xFFFE
+"""CNTLID that requests any controller, in the static controller model, in which FFFFh is refused (6.3)."""
+
 DATA_LENGTH = 1024
 NQN_LENGTH = 256
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from storagetest.errors import DataAtRisk, RemoteProtocolError
 from storagetest.wire.nvme import admin, io
 from storagetest.wire.nvme.codes import Cns, Feature, StatusCode, status_name
+from storagetest.wire.nvme.fabrics import ANY_CONTROLLER, DISCOVERY_NQN
 from storagetest.wire.nvme.limits import Limits
 from storagetest.wire.nvme.structures import ControllerData, NamespaceData, descriptors
 from storagetest.wire.nvme_tcp.pdu import ICReq
@@ -174,6 +175,8 @@ class Harness:
         endpoint = self.endpoint
         if subnqn is not None:
             endpoint = replace(endpoint, subnqn=subnqn)
+        if subnqn == DISCOVERY_NQN:  # its controllers are dynamic (Base 3.1.2)
+            endpoint = replace(endpoint, any_controller=ANY_CONTROLLER)
         session = self._stack.enter_context(
             ControllerSession.connect(
                 endpoint, identity=identity, icreq=icreq, kato=kato, enable=enable, note=self._note, name=name

@@ -11,7 +11,7 @@ import contextlib
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from storagetest.errors import RemoteProtocolError
 from storagetest.wire.nvme import admin, fabrics
@@ -45,6 +45,8 @@ class SubsystemEndpoint:
     """Address of a subsystem, and timeouts in seconds.
 
     ``deadline`` is for connecting and for every response, ``close_timeout`` for the end of a connection.
+    ``any_controller`` is the CNTLID that requests any controller: FFFFh in the dynamic model, FFFEh in the
+    static one (Base 3.1.2, 6.3).
     """
 
     address: str
@@ -53,6 +55,7 @@ class SubsystemEndpoint:
     deadline: float = 10.0
     close_timeout: float = 10.0
     connector: Connector | None = None
+    any_controller: int = fabrics.ANY_CONTROLLER
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +154,35 @@ class ControllerSession:
         note: ConnectionCallback = _ignore,
         name: str = "admin queue",
     ) -> ControllerSession:
-        """Connect to a controller and enable it. Raises :class:`RemoteProtocolError` if it refuses."""
+        """Connect to a controller and enable it. Raises :class:`RemoteProtocolError` if it refuses.
+
+        If a subsystem refuses the dynamic controller model, the session is one of the static model.
+        """
         identity = identity or Identity.fresh()
         queue = open_queue(endpoint, icreq, name=name, note=note)
         try:
             try:
-                result = connect_queue(queue, subnqn=endpoint.subnqn, identity=identity, kato=kato)
+                result = connect_queue(
+                    queue,
+                    subnqn=endpoint.subnqn,
+                    identity=identity,
+                    kato=kato,
+                    cntlid=endpoint.any_controller,
+                )
+                if endpoint.any_controller == fabrics.ANY_CONTROLLER and _names(result, CNTLID):
+                    endpoint = replace(endpoint, any_controller=fabrics.ANY_STATIC_CONTROLLER)
+                    again = open_queue(
+                        endpoint, icreq, name=name, note=note
+                    )  # a Connect is sent once (3.3.2.2)
+                    queue.close()
+                    queue = again
+                    result = connect_queue(
+                        queue,
+                        subnqn=endpoint.subnqn,
+                        identity=identity,
+                        kato=kato,
+                        cntlid=endpoint.any_controller,
+                    )
             except (ResponseTimeout, PeerClosed) as error:
                 raise type(error)(f"Connect to {endpoint.subnqn}: {error}") from error
             _require_success(result, f"Connect to {endpoint.subnqn}", _wrong_parameter(result))
@@ -313,13 +339,18 @@ class ControllerSession:
         self.close()
 
 
-SUBNQN = 1 << 16 | 256
-"""IATTR and IPO of a refused Connect: the parameter is SUBNQN, in its data (Base 6.3)."""
+SUBNQN, CNTLID = 1 << 16 | 256, 1 << 16 | 16
+"""IATTR and IPO of a refused Connect: the parameter is SUBNQN, or CNTLID, in its data (Base 6.3)."""
+
+
+def _names(result: CommandResult, parameter: int) -> bool:
+    """Whether a Connect was refused for ``parameter``."""
+    return result.status == StatusCode.CONNECT_INVALID_PARAMETERS and result.cqe.dw0 & 0x1FFFF == parameter
 
 
 def _wrong_parameter(result: CommandResult) -> str:
     """Return what to do about a refused Connect, if its result names SUBNQN; else ""."""
-    if result.status != StatusCode.CONNECT_INVALID_PARAMETERS or result.cqe.dw0 & 0x1FFFF != SUBNQN:
+    if not _names(result, SUBNQN):
         return ""
     return "; it names SUBNQN: no such subsystem is here. Check `nqn` and `port` in the targets file"
 

@@ -3,7 +3,8 @@
 They are undone from every host that could hold them, each with the key that the target reports for it: Clear
 (8.1.24.8), then Release and Unregister (8.1.24.6, 8.1.24.4). If that does not help, a host registers anew,
 and clears or preempts (8.1.24.7). Whether anything is left is decided by Reservation Report (7.8) and by what
-the namespace refuses.
+the namespace refuses. Before that each host unregisters, because a target may have lost a registrant from its
+report alone.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ def undo_reservations(
 
     ``connect`` returns a new session of a host.
     """
+    for identity in identities:
+        with suppress(RemoteProtocolError):  # what is left decides
+            _try(connect(identity).io_queue(), io.register(nsid, UNREGISTER, ignore=True), io.keys(0))
     left = "no host could connect"
     for undo in (_undo_own, _undo_anew):
         for identity in identities:
