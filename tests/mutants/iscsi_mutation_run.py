@@ -31,8 +31,8 @@ UNSOLICITED: dict[str, Any] = {"protocol": "iscsi", "iqn": IQN, "lun": 0, "erase
 
 @contextlib.contextmanager
 def serve_unsolicited() -> Iterator[tuple[str, int]]:
-    """Start the small target with InitialR2T=No, which the lab's LIO has not."""
-    with Server(Choices(unsolicited=True)) as server:
+    """Start the small target with InitialR2T=No, any order of data and several R2Ts, which LIO has not."""
+    with Server(Choices(unsolicited=True, disordered=True, r2ts=3)) as server:
         yield "127.0.0.1", server.port
 
 
@@ -68,7 +68,7 @@ def mutation_run() -> MutationRun:
         lambda _from_target: lambda data: [data],  # a talk cuts the stream itself: digests begin late
         modules={
             "chap": "test_chap.py",
-            "unsolicited": "test_sessions.py test_steps.py",
+            "unsolicited": "test_sessions.py test_steps.py test_agreed.py",
             "thin": "test_scsi_optional.py test_sense_formats.py test_scsi_mode_masks.py "
             "test_scsi_provisioning.py test_scsi_seldom.py",
         },
