@@ -44,8 +44,8 @@ from storagetest.wire.iscsi.codes import (
     TaskResult,
 )
 from storagetest.wire.iscsi.connection import NEED_DATA, PduReceiver, ReceivedPdu
-from storagetest.wire.iscsi.encoding import Pdu
-from storagetest.wire.iscsi.keys import KEYS, format_text, negotiated_reply, parse_text
+from storagetest.wire.iscsi.encoding import Pdu, flat_lun
+from storagetest.wire.iscsi.keys import KEYS, format_text, negotiated_reply, numeric, parse_text
 from storagetest.wire.iscsi.pdu import (
     AsyncMessage,
     DataIn,
@@ -118,8 +118,13 @@ class Choices:
     window: int = 33  # commands that the target takes
     segment: int = 262144  # its MaxRecvDataSegmentLength; a longer PDU of the full feature phase ends it
     thin: bool = False  # thin provisioned, and with a Control mode page that can be changed
-    busy: bool = False  # every second command without data-out ends in BUSY, and is not executed
+    busy: bool = False  # every second command ends in BUSY, and is not executed
     moved: bool = False  # a login is redirected to another port (11.13.5)
+    stat_sn: int = 1  # the StatSN of the first Login Response
+    disordered: bool = False  # data and R2Ts of a command come last part first, where that was agreed on
+    r2ts: int = 1  # MaxOutstandingR2T
+    lun: int = 0
+    portals: int = 1  # portal groups that SendTargets lists; only the first is there
 
 
 @dataclass
@@ -134,10 +139,10 @@ class Write:
     size: int
     at: int
     execute: Callable[[bytes], object] | None = None
-    asked: int = 0
+    parts: list[tuple[int, int]] = field(default_factory=list)  # offset and length of the R2Ts to come
     asks: int = 0
     r2ts: int = 0
-    outstanding: bool = False
+    outstanding: int = 0  # sequences of Data-Out that are to come
 
 
 @dataclass
@@ -156,9 +161,13 @@ class Connection:
     own_recv: int = 262144
     first_burst: int = 65536
     max_burst: int = 262144
+    r2ts: int = 1
+    pdus_in_order: bool = True
+    sequences_in_order: bool = True
     writes: dict[int, Write] = field(default_factory=dict)
     aborts: list[tuple[TaskRequest, set[int]]] = field(default_factory=list)
     nop_tag: int = 0
+    ttt: int = 0  # of the last R2T
     late: list[int] = field(default_factory=list)
     waiting: list[Any] = field(default_factory=list)
     cut: bytes = b""  # text of requests with C, whose end has not come yet (6.2)
@@ -192,14 +201,14 @@ class Connection:
         number = self.exp_cmd_sn
         last = (number + self.free - 1) % 2**32
         self.sock.sendall(replace(pdu, stat_sn=self.stat_sn, exp_cmd_sn=number, max_cmd_sn=last).encode())
-        self.stat_sn += uses
+        self.stat_sn = (self.stat_sn + uses) % 2**32
 
     def respond(self, pdu: Any, *, uses: bool = True) -> None:
         """Send a PDU of the full feature phase, after what the target sends of its own accord."""
         if self.choices.nops:
             self.nop_tag += 1
             self.send(NopIn(ttt=self.nop_tag if self.nop_tag % 2 else NO_TAG), uses=False)
-        if self.choices.event is not None and isinstance(pdu, (ScsiResponse, TaskResponse)):
+        if self.choices.event is not None and isinstance(pdu, (ScsiResponse, TaskResponse, NopIn)):
             self.send(AsyncMessage(event=self.choices.event, vendor_code=1))
         if isinstance(pdu, ScsiResponse):  # so late that no ping after the abort meets it
             while self.late:
@@ -258,14 +267,20 @@ class Connection:
             return
         offered, self.cut = parse_text(self.cut + pdu.data), b""
         own = OWN | {"MaxRecvDataSegmentLength": str(self.choices.segment)}
+        own |= {"MaxOutstandingR2T": str(self.choices.r2ts)}
         own |= {"InitialR2T": "No", "ImmediateData": "Yes"} if self.choices.unsolicited else {}
+        own |= {"DataPDUInOrder": "No", "DataSequenceInOrder": "No"} if self.choices.disordered else {}
         replies = [
             (name, negotiated_reply(KEYS[name], value, own[name])) for name, value in offered if name in own
         ]
-        self.max_burst = int(dict(replies).get("MaxBurstLength", self.max_burst))
-        self.first_burst = int(dict(replies).get("FirstBurstLength", self.first_burst))
+        agreed = {name: number for name, value in replies if (number := numeric(value)) is not None}
+        self.max_burst = agreed.get("MaxBurstLength", self.max_burst)
+        self.first_burst = agreed.get("FirstBurstLength", self.first_burst)
+        self.r2ts = agreed.get("MaxOutstandingR2T", self.r2ts)
+        self.pdus_in_order = dict(replies).get("DataPDUInOrder") != "No"
+        self.sequences_in_order = dict(replies).get("DataSequenceInOrder") != "No"
         replies += [(name, "NotUnderstood") for name, _ in offered if name not in OWN and name not in KEYS]
-        self.max_recv = int(dict(offered).get("MaxRecvDataSegmentLength", self.max_recv))
+        self.max_recv = numeric(dict(offered).get("MaxRecvDataSegmentLength", "")) or self.max_recv
         if ("SessionType", "Discovery") not in offered:
             replies.append(("TargetPortalGroupTag", "1"))
         final = pdu.transit and pdu.nsg == Stage.FULL_FEATURE
@@ -285,11 +300,19 @@ class Connection:
         asked, self.cut = dict(parse_text(self.cut + pdu.data)), b""
         declared = asked.get("MaxRecvDataSegmentLength")
         self.max_recv = int(declared or self.max_recv)
-        own = [("TargetName", IQN)] if "SendTargets" in asked else []
+        own = self.targets() if "SendTargets" in asked else []
         if declared and self.choices.mirrors:
             self.own_recv = int(declared)
             own = [("MaxRecvDataSegmentLength", declared)]
-        self.respond(TextResponse(itt=pdu.itt, data=format_text(own)))
+        ttt = NO_TAG if pdu.final else pdu.itt  # without F, the initiator goes on (11.11.1)
+        self.respond(TextResponse(itt=pdu.itt, data=format_text(own), final=pdu.final, ttt=ttt))
+
+    def targets(self) -> list[tuple[str, str]]:
+        """Return what SendTargets lists: without an address, it is that of this connection (appendix C)."""
+        host, port = self.sock.getsockname()[:2]
+        others = ("[2001:db8::2]:3260,2", "storage.example.org,3", "192.0.2.4:860,3")
+        listed = (f"{host}:{port},1", *others)[: self.choices.portals]
+        return [("TargetName", IQN), *(("TargetAddress", address) for address in listed)]
 
     def logout(self, pdu: LogoutRequest) -> bool:
         result = LogoutResult.SUCCESS
@@ -308,17 +331,8 @@ class Connection:
 
     def command(self, pdu: ScsiCommand) -> None:
         opcode, size = pdu.cdb[0], self.choices.block_size
-        self.commands += 1
-        if self.choices.busy and self.commands % 2 and not pdu.write:
-            self.respond(ScsiResponse(itt=pdu.itt, status=ScsiStatus.BUSY))
-            return
-        if self.attention and opcode not in (0x12, 0xA0, 0x03):
-            asc, self.attention = self.attention, 0
-            self.fail(pdu, ScsiError(6, asc))
-            return
         lba, blocks = struct.unpack_from(">xxQI" if opcode in (0x88, 0x8A) else ">xxIxH", pdu.cdb)
-        if opcode in (0x28, 0x2A, 0x88, 0x8A) and lba + blocks > BLOCKS:
-            self.fail(pdu, ScsiError(SenseKey.ILLEGAL_REQUEST, Asc.LBA_OUT_OF_RANGE))
+        if self.refuse(pdu, lba + blocks):
             return
         if opcode in (0x2A, 0x8A):
             self.receive(pdu, blocks * size, lba * size)
@@ -331,7 +345,7 @@ class Connection:
             return
         known = {
             0x00: lambda: b"",
-            0x12: lambda: self.inquiry(pdu.cdb),
+            0x12: lambda: self.inquiry(pdu),
             SERVICE_IN_16: lambda: self.service_in(pdu.cdb),
             0x28: lambda: bytes(self.unit[lba * size : (lba + blocks) * size]),
             0x88: lambda: bytes(self.unit[lba * size : (lba + blocks) * size]),
@@ -348,6 +362,23 @@ class Connection:
             self.answer(pdu, known[opcode]())
         except ScsiError as error:
             self.fail(pdu, error)
+
+    def refuse(self, pdu: ScsiCommand, end: int) -> bool:
+        """End a command that is not executed, and return True; ``end`` is the block after a read or write."""
+        opcode = pdu.cdb[0]
+        self.commands += 1
+        if self.choices.busy and self.commands % 2:
+            self.respond(ScsiResponse(itt=pdu.itt, status=ScsiStatus.BUSY))
+        elif pdu.lun != flat_lun(self.choices.lun) and opcode != 0x12:
+            self.fail(pdu, ScsiError(SenseKey.ILLEGAL_REQUEST, Asc.LOGICAL_UNIT_NOT_SUPPORTED))
+        elif self.attention and opcode not in (0x12, 0xA0, 0x03):
+            asc, self.attention = self.attention, 0
+            self.fail(pdu, ScsiError(SenseKey.UNIT_ATTENTION, asc))
+        elif opcode in (0x28, 0x2A, 0x88, 0x8A) and end > BLOCKS:
+            self.fail(pdu, ScsiError(SenseKey.ILLEGAL_REQUEST, Asc.LBA_OUT_OF_RANGE))
+        else:
+            return False
+        return True
 
     def of_thin(self, thin: ThinUnit, cdb: bytes) -> tuple[int, int, Callable[[bytes], object]]:
         """Return the length, the place and the execution of a command with data-out of a thin unit."""
@@ -367,10 +398,17 @@ class Connection:
         asks, size = size, min(size, pdu.expected_length)
         write = self.writes[pdu.itt] = Write(pdu, bytearray(size), size, at, execute, asks=asks)
         immediate = pdu.data[:size]
-        write.data[: len(immediate)], write.asked = immediate, len(immediate)
+        write.data[: len(immediate)], first = immediate, len(immediate)
         if not pdu.final:  # the rest of the first burst follows, unsolicited (4.2.5.2)
-            write.asked, write.outstanding = min(self.first_burst, write.size), True
+            first, write.outstanding = min(self.first_burst, size), 1
+        burst = min(self.choices.burst, self.max_burst)
+        write.parts = self.ordered(spans(first, size, burst), in_order=self.sequences_in_order)
         self.go_on(write)
+
+    @staticmethod
+    def ordered(parts: list[tuple[int, int]], *, in_order: bool) -> list[tuple[int, int]]:
+        """Return the parts of a transfer in the order in which this target sends or asks for them."""
+        return parts if in_order else parts[::-1]
 
     def fail(self, pdu: ScsiCommand, error: ScsiError) -> None:
         """End a command in CHECK CONDITION."""
@@ -396,10 +434,12 @@ class Connection:
         key = SenseKey.UNIT_ATTENTION if asc else SenseKey.NO_SENSE
         return descriptor_sense(key, asc) if cdb[1] & 1 else fixed_sense(key, asc)
 
-    def inquiry(self, cdb: bytes) -> bytes:
+    def inquiry(self, pdu: ScsiCommand) -> bytes:
+        cdb = pdu.cdb
         if not cdb[1] & 1:
             tpgs = TPGS if self.thin is not None else 0
-            return bytes((0, 0, 6, 0x12, 0x1F, tpgs, 0, 2)) + b"SOUND   " + b"a unit in memory" + b"1   "
+            kind = 0 if pdu.lun == flat_lun(self.choices.lun) else 0x7F  # no logical unit (SPC-4)
+            return bytes((kind, 0, 6, 0x12, 0x1F, tpgs, 0, 2)) + b"SOUND   " + b"a unit in memory" + b"1   "
         pages = {0: bytes([0, 0x83]), 0x83: b"\1\3\0\x10" + NAA}
         if self.thin is not None:
             pages |= {0: bytes([0, 0x83, 0xB0, 0xB2])} | self.thin.pages()
@@ -412,33 +452,43 @@ class Connection:
         if (place := ALLOCATION.get(pdu.cdb[0])) is not None:
             data = data[: int.from_bytes(pdu.cdb[place], "big")]
         sent, limit = data[: pdu.expected_length], self.max_recv
-        for number, at in enumerate(range(0, len(sent), limit)):
-            piece = sent[at : at + limit]
-            self.respond(
-                DataIn(itt=pdu.itt, data_sn=number, buffer_offset=at, data=piece,
-                       final=at + limit >= len(sent)),
-                uses=False,
-            )  # fmt: skip
+        number = 0
+        for start, length in self.ordered(
+            spans(0, len(sent), self.max_burst), in_order=self.sequences_in_order
+        ):
+            pieces = self.ordered(spans(start, start + length, limit), in_order=self.pdus_in_order)
+            for at, size in pieces:
+                self.respond(
+                    DataIn(itt=pdu.itt, data_sn=number, buffer_offset=at, data=sent[at : at + size],
+                           final=at == pieces[-1][0]),
+                    uses=False,
+                )  # fmt: skip
+                number += 1
         rest = pdu.expected_length - len(data) if pdu.read else 0
         self.respond(
-            ScsiResponse(itt=pdu.itt, exp_data_sn=-(-len(sent) // limit), underflow=rest > 0,
-                         overflow=rest < 0, residual=abs(rest))
+            ScsiResponse(itt=pdu.itt, exp_data_sn=number, underflow=rest > 0, overflow=rest < 0,
+                         residual=abs(rest))
         )  # fmt: skip
+
+    def next_ttt(self) -> int:
+        """Return the Target Transfer Tag of a new R2T."""
+        self.ttt = self.ttt % 0x7FFFFFFF + 1
+        return self.ttt
 
     def ask(self) -> None:
         """Send the R2Ts that may be outstanding."""
         for write in self.writes.values():
-            if not write.outstanding and not any(write.command.itt in tags for _, tags in self.aborts):
-                length = min(self.choices.burst, self.max_burst, write.size - write.asked)
+            aborted = any(write.command.itt in tags for _, tags in self.aborts)
+            while write.parts and write.outstanding < self.r2ts and not aborted:
+                at, length = write.parts.pop(0)
                 self.respond(
                     ReadyToTransfer(
-                        itt=write.command.itt, ttt=write.command.itt, lun=write.command.lun,
-                        r2t_sn=write.r2ts, buffer_offset=write.asked,
-                        desired_length=length,
+                        itt=write.command.itt, ttt=self.next_ttt(), lun=write.command.lun,
+                        r2t_sn=write.r2ts, buffer_offset=at, desired_length=length,
                     ),
                     uses=False,
                 )  # fmt: skip
-                write.asked, write.outstanding, write.r2ts = write.asked + length, True, write.r2ts + 1
+                write.outstanding, write.r2ts = write.outstanding + 1, write.r2ts + 1
             if self.choices.one_write:
                 return
 
@@ -449,7 +499,7 @@ class Connection:
         write.data[pdu.buffer_offset : pdu.buffer_offset + len(pdu.data)] = pdu.data
         if not pdu.final:
             return
-        write.outstanding = False
+        write.outstanding -= 1
         if any(pdu.itt in tags for _, tags in self.aborts):
             self.end_aborted()
             return
@@ -457,7 +507,7 @@ class Connection:
 
     def go_on(self, write: Write) -> None:
         """End a write whose data are there; ask for what is missing."""
-        if write.asked == write.size and not write.outstanding:
+        if not write.parts and not write.outstanding:
             del self.writes[write.command.itt]
             self.end(write)
         self.ask()
@@ -491,6 +541,9 @@ class Connection:
         elif pdu.function != TaskFunction.LOGICAL_UNIT_RESET:
             self.respond(TaskResponse(itt=pdu.itt, response=TaskResult.NOT_SUPPORTED))
             return
+        elif pdu.lun != flat_lun(self.choices.lun):
+            self.respond(TaskResponse(itt=pdu.itt, response=TaskResult.LUN_DOES_NOT_EXIST))
+            return
         if pdu.function == TaskFunction.LOGICAL_UNIT_RESET:
             for other in self.every:
                 if other is not self:
@@ -509,6 +562,11 @@ class Connection:
             self.respond(TaskResponse(itt=pdu.itt, response=TaskResult.COMPLETE))
             if self.choices.answers_aborted:
                 self.late = ended
+
+
+def spans(start: int, end: int, most: int) -> list[tuple[int, int]]:
+    """Return offset and length of the parts of a transfer, each of ``most`` bytes at most."""
+    return [(at, min(most, end - at)) for at in range(start, end, most)]
 
 
 class Server:
@@ -548,7 +606,10 @@ class Server:
 
     def _serve(self, sock: socket.socket, moved_to: str) -> None:
         with sock, contextlib.suppress(OSError):
-            made = Connection(sock, self.unit, self.choices, self.thin, self._connections, moved_to=moved_to)
+            made = Connection(
+                sock, self.unit, self.choices, self.thin, self._connections, moved_to=moved_to,
+                stat_sn=self.choices.stat_sn,
+            )  # fmt: skip
             self._connections.append(made)
             try:
                 made.serve()

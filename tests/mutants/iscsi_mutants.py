@@ -1,5 +1,6 @@
 """Every broken rule that the iSCSI cases claim to catch, by subject: importing files them."""
 
+import iscsi_agreed_mutants  # noqa: F401
 import iscsi_agreement_mutants  # noqa: F401
 import iscsi_block_mutants  # noqa: F401
 import iscsi_data_mutants  # noqa: F401

@@ -32,8 +32,8 @@ UNSOLICITED: dict[str, Any] = {"protocol": "iscsi", "iqn": IQN, "lun": 0, "erase
 
 @contextlib.contextmanager
 def serve_unsolicited() -> Iterator[tuple[str, int]]:
-    """Start the small target with InitialR2T=No, which the lab's LIO has not."""
-    with Server(Choices(unsolicited=True)) as server:
+    """Start the small target with InitialR2T=No, any order of data and several R2Ts, which LIO has not."""
+    with Server(Choices(unsolicited=True, disordered=True, r2ts=3)) as server:
         yield "127.0.0.1", server.port
 
 
@@ -77,7 +77,7 @@ def mutation_run() -> MutationRun:
         lambda _from_target: lambda data: [data],  # a talk cuts the stream itself: digests begin late
         modules={
             "chap": "test_chap.py",
-            "unsolicited": "test_sessions.py test_steps.py",
+            "unsolicited": "test_sessions.py test_steps.py test_agreed.py",
             "full": "test_reservations.py test_reservation_ports.py test_reservation_losses.py "
             "test_reservation_allowed.py test_scsi_data.py test_scsi_flags.py test_scsi_forms.py",
             "thin": "test_scsi_optional.py test_sense_formats.py test_scsi_mode_masks.py "

@@ -122,6 +122,12 @@ hangs_up(
     lambda other, own, response: other.name != own.name and _isid(other) == _isid(own),
 )
 hangs_up(
+    "isid-qualifier-ignored | RFC 7143 6.3.5 | a login ends the session whose ISID has the same first 4 bytes",
+    lambda other, own, response: (
+        other.name == own.name and _isid(other) != _isid(own) and _isid(other)[:4] == _isid(own)[:4]
+    ),
+)
+hangs_up(
     "failed-login-reinstates | RFC 7143 6.3.5 | a login that is refused ends the session with its ISID",
     lambda other, own, response: response.status >> 8 != 0 and _isid(other) == _isid(own),
 )

@@ -96,6 +96,11 @@ def text_cut_final(talk: ProxyConnection, pdu: Pdu) -> Out:
     return replace(pdu, final=True, ttt=NO_TAG)
 
 
+@mutant("text-open-final | RFC 7143 11.11.1 | the response to each Text Request has F", kind=SMALL)
+def text_open_final(talk: ProxyConnection, pdu: Pdu) -> Out:
+    return replace(pdu, final=True, ttt=NO_TAG) if isinstance(pdu, TextResponse) and not pdu.final else pdu
+
+
 # Counts
 
 

@@ -20,8 +20,7 @@ def write_cdb(scratch, blocks: int) -> bytes:
 
 def first_r2t(session: Initiator, scratch, blocks: int) -> tuple[ScsiCommand, ReadyToTransfer]:
     """Start a write without data and return it with the target's first R2T."""
-    command = session.start(write_cdb(scratch, blocks), write=blocks * scratch.block_size)
-    return command, session.expect(ReadyToTransfer)
+    return session.start_write(write_cdb(scratch, blocks), blocks * scratch.block_size)
 
 
 def not_written(session: Initiator, scratch, blocks: int = 16) -> None:

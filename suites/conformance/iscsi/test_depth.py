@@ -25,6 +25,9 @@ pytestmark = [
 DEPTH, BLOCKS = 32, 24
 """Commands at the same time, and blocks of each (chosen)."""
 
+TAGS = (0, 0x17, 0x1700, 0x17_0000, 0x1700_0000, 0x8000_0017, 0xFFFF_FFFE)
+"""Task tags that differ in a byte each; the initiator may assign any but FFFFFFFFh (11.2.1.8)."""
+
 
 class Outstanding:
     """Commands that :meth:`finish` sends in one piece, and gives the data that R2Ts ask for."""
@@ -171,3 +174,26 @@ def test_outstanding_reads_and_writes_and_pings_do_not_disturb_each_other(sessio
         assert found.data == blocks_of(scratch, number, 700 if itt in done else 600), (
             f"{found}: not what write {number + 1} wrote, with {many.depth} commands outstanding"
         )
+
+
+@pytest.mark.case("ISC-DEPTH-TAGS", section="RFC 7143 11.2.1.8", kills=("task-tag-byte",))
+def test_a_task_tag_is_all_of_its_bytes(session, scratch):
+    """Reads and writes by turns, all outstanding, whose tags differ in one byte."""
+    many = Outstanding(session, scratch)
+    tags = TAGS[: many.depth]
+    prepare(session, scratch, range(len(tags)), 800)
+    for number, tag in enumerate(tags):
+        session.numbers.next_itt = tag
+        if number % 2:
+            many.write(number, blocks_of(scratch, number, 900))
+        else:
+            many.read(number)
+    done = many.finish()
+    session.numbers.next_itt = 0x100
+    unit = LogicalUnit(session, block_size=scratch.block_size)
+    for number, tag in enumerate(tags):
+        if tag in done and number % 2 == 0:
+            check_read(done[tag], blocks_of(scratch, number, 800), number, len(tags))
+        found = unit.read(scratch.lba + number * BLOCKS, BLOCKS)
+        wanted = blocks_of(scratch, number, 900 if tag in done and number % 2 else 800)
+        assert found.data == wanted, f"{found}: not the data of the command with tag {tag:#x}"

@@ -7,7 +7,7 @@ import pytest
 from storagetest.wire.iscsi.codes import RejectReason, TaskFunction
 from storagetest.wire.iscsi.errors import LoginRefused
 from storagetest.wire.iscsi.initiator import Initiator
-from storagetest.wire.iscsi.pdu import DataOut, NopIn, NopOut, ReadyToTransfer, ScsiCommand, ScsiResponse
+from storagetest.wire.iscsi.pdu import DataOut, NopIn, NopOut, ScsiCommand, ScsiResponse
 from storagetest.wire.scsi.cdb import READ_16, TEST_UNIT_READY, WRITE_10, cdb
 from storagetest.wire.scsi.logical_unit import LogicalUnit
 
@@ -132,8 +132,7 @@ def test_data_out_with_a_wrong_digest_are_rejected_and_not_written(connections, 
     unit = LogicalUnit(session, block_size=scratch.block_size)
     assert unit.write(scratch.lba, scratch.pattern(2)).good
     data = scratch.pattern(2, seed=3)
-    command = session.start(cdb(WRITE_10, lba=scratch.lba, blocks=2), write=len(data))
-    r2t = session.expect(ReadyToTransfer)
+    command, r2t = session.start_write(cdb(WRITE_10, lba=scratch.lba, blocks=2), len(data))
     session.send(DataOut(itt=command.itt, ttt=r2t.ttt, lun=r2t.lun, data=data), data_digest_xor=1)
     after = session.probe_alive()
     observe(str(after))
@@ -197,8 +196,7 @@ def test_a_wrong_digest_within_a_sequence_of_data_out_is_found(connections, scra
     unit = LogicalUnit(session, block_size=scratch.block_size)
     assert unit.write(scratch.lba, scratch.pattern(4)).good
     data, size = scratch.pattern(4, seed=3), scratch.block_size
-    command = session.start(cdb(WRITE_10, lba=scratch.lba, blocks=4), write=len(data))
-    r2t = session.expect(ReadyToTransfer)
+    command, r2t = session.start_write(cdb(WRITE_10, lba=scratch.lba, blocks=4), len(data))
     for number in range(4):
         at = number * size
         session.send(DataOut(itt=command.itt, ttt=r2t.ttt, lun=r2t.lun, data_sn=number, buffer_offset=at,

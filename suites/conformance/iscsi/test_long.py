@@ -124,6 +124,31 @@ def test_many_operations_are_right_and_break_no_rule(connections, scratch, facts
     sound(session)
 
 
+@pytest.mark.case(
+    "ISC-LONG-LARGEST",
+    section="RFC 7143 11.7.6, 11.8.4",
+    kills=("data-in-offset-18-bits", "r2t-offset-18-bits"),
+    builds_on=("ISC-LONG-01",),
+)
+def test_the_largest_transfer_has_every_byte_in_its_place(connections, scratch, facts):
+    """As many blocks as one command may transfer, of those that are overwritten: more than MaxBurstLength."""
+    data = scratch.pattern(facts.largest, seed=68)
+    session = connections.login(offer={"InitialR2T": "Yes", "ImmediateData": "No"})
+    unit = LogicalUnit(session, block_size=scratch.block_size)
+    answer = unit.write(scratch.lba, data)
+    assert answer.good, answer
+    parts = max(1, facts.largest // 64)  # small reads, whose offsets are small
+    found = b"".join(
+        unit.read(scratch.lba + at, min(parts, facts.largest - at)).data
+        for at in range(0, facts.largest, parts)
+    )
+    assert found == data, f"a write of {facts.largest} blocks has stored other data"
+    answer = unit.read(scratch.lba, facts.largest)
+    assert answer.good, answer
+    assert answer.data == data, f"a read of {facts.largest} blocks returns other data"
+    sound(session)
+
+
 @pytest.mark.case("ISC-LONG-06", section="RFC 7143 4.2.2.1, 4.2.5.1", kills=("data-of-another-task",))
 def test_many_reads_at_once_each_get_their_own_data(connections, scratch):
     session = connections.login(offer={"MaxRecvDataSegmentLength": "1024"})
@@ -185,8 +210,7 @@ def test_reads_and_pings_during_a_write_disturb_nothing(connections, scratch, ob
     old, new = scratch.pattern(16, seed=70), scratch.pattern(16, seed=71)
     assert unit.write(scratch.lba, old).good
     assert unit.write(scratch.lba + 100, old).good
-    command = session.start(c.cdb(c.WRITE_10, lba=scratch.lba, blocks=16), write=16 * size)
-    asked = session.expect(ReadyToTransfer)
+    command, asked = session.start_write(c.cdb(c.WRITE_10, lba=scratch.lba, blocks=16), 16 * size)
     waits = []
     try:
         for _ in range(3):

@@ -82,6 +82,32 @@ def test_a_reject_carries_the_header_of_what_it_rejects(connections, session, ob
 
 
 @pytest.mark.case(
+    "ISC-PDU-REJECTS", section="RFC 7143 11.17.4", kills=("reject-first-header",), builds_on=("ISC-PDU-07",)
+)
+def test_each_reject_of_a_session_carries_its_own_header(session, observe):
+    """Requests that a target may reject, each with fields of its own; a target may also close at one."""
+    rejected = 0
+    for pdu in (
+        *(SnackRequest(kind=0, itt=NO_TAG, beg_run=run, run_length=1) for run in (0, 5)),
+        *(TextRequest(immediate=True, itt=tag, ttt=tag + 1, data=b"X-a=1\0") for tag in (0x151, 0x52)),
+        *(ScsiCommand(immediate=True, itt=tag, lun=session.lun, cdb=READY) for tag in (0x53, 0x154)),
+    ):
+        parts = session.assign_numbers(pdu).parts()
+        session.send_parts(parts)
+        after = session.probe_alive()
+        if after.reject is not None:
+            rejected += 1
+            assert after.reject.data[:48] == parts.bhs, (
+                f"Reject {rejected} has {after.reject.data[:48].hex()}, not the header of its PDU"
+            )
+        if after.closed or after.unresponsive:
+            break
+    observe(f"{rejected} rejects")
+    if rejected < 2:
+        pytest.skip(f"the target rejects {rejected} requests of a session, and not two")
+
+
+@pytest.mark.case(
     "ISC-PDU-33",
     section="RFC 7143 11.17, 11.17.1",
     kills=("reject-reason-reserved", "reject-tag", "reject-reserved"),

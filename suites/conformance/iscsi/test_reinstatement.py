@@ -30,8 +30,7 @@ def waiting_write(connections, scratch) -> tuple[Initiator, ScsiCommand, ReadyTo
     answer = unit.write(scratch.lba, scratch.pattern(BLOCKS))
     assert answer.good, answer
     block = c.cdb(c.WRITE_16, lba=scratch.lba, blocks=BLOCKS)
-    command = session.start(block, write=BLOCKS * scratch.block_size)
-    return session, command, session.expect(ReadyToTransfer)
+    return session, *session.start_write(block, BLOCKS * scratch.block_size)
 
 
 def send_late(session: Initiator, command: ScsiCommand, request: ReadyToTransfer, data: bytes) -> None:
@@ -100,6 +99,21 @@ def test_another_initiator_with_the_same_isid_reinstates_nothing(connections, se
     other = connections.login("b", isid=session.isid)
     works(session, "another initiator has logged in with the same ISID")
     works(other, "the session of the other initiator")
+
+
+@pytest.mark.case(
+    "ISC-REINST-ISID",
+    section="RFC 7143 4.4.3.1, 11.12.5",
+    kills=("isid-qualifier-ignored",),
+    builds_on=("ISC-LOGIN-26",),
+)
+def test_an_isid_is_all_of_its_bytes(connections):
+    """Sessions of one initiator whose ISIDs differ in one byte: none takes the place of another."""
+    first = b"\x80\1\2\3\4\5"
+    isids = [first, *(first[:at] + b"\x55" + first[at + 1 :] for at in (1, 3, 4, 5))]
+    sessions = [connections.login("a", isid=isid) for isid in isids]
+    for isid, session in zip(isids, sessions, strict=True):
+        works(session, f"the session with ISID {isid.hex()}, alongside others of its initiator")
 
 
 @pytest.mark.case("ISC-REINST-04", section="RFC 7143 6.3.5", kills=("failed-login-reinstates",))

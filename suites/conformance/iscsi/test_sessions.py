@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,7 @@ from storagetest.polling import wait_until
 from storagetest.suites.conformance.iscsi.windows import with_room
 from storagetest.wire.iscsi.codes import TaskFunction, TaskResult
 from storagetest.wire.iscsi.initiator import Initiator
-from storagetest.wire.iscsi.pdu import ReadyToTransfer, ScsiCommand, ScsiResponse
+from storagetest.wire.iscsi.pdu import ReadyToTransfer, ScsiCommand, ScsiResponse, TaskRequest, TaskResponse
 from storagetest.wire.iscsi.validator import before
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.codes import ScsiStatus
@@ -24,13 +25,15 @@ COMMANDS = 288
 """Commands of a session, if the window is large (chosen)."""
 
 
-@pytest.mark.case("ISC-CMDSN-18", kills=("max-cmd-sn-leaks",), builds_on=("ISC-NOP-01",))
-def test_the_window_does_not_close_over_many_commands(session):
-    """A window may shrink for a while; a session whose window stays closed can send no command again."""
+def stays_open(session: Initiator, run: Callable[[], object]) -> None:
+    """Claim that the command window is open after ``run`` was called many times.
+
+    A window may shrink for a while; a session whose window stays closed can send no command again.
+    """
     session.ping()
     window = (session.numbers.max_cmd_sn - session.numbers.cmd_sn) % 2**32 + 1
     for _ in range(min(2 * window + 16, COMMANDS)):
-        session.command(c.cdb(c.TEST_UNIT_READY))
+        run()
 
     def is_open() -> bool:
         session.ping()
@@ -39,10 +42,46 @@ def test_the_window_does_not_close_over_many_commands(session):
     try:
         wait_until(is_open, session.deadline, "an open window", interval=0.1, error=RemoteProtocolError)
     except (DeadlineExceeded, RemoteProtocolError):
+        if not before(session.numbers.max_cmd_sn, session.numbers.cmd_sn):
+            raise
         raise AssertionError(
             f"no command is outstanding, but MaxCmdSN {session.numbers.max_cmd_sn:#x} is below CmdSN "
             f"{session.numbers.cmd_sn:#x}; at the start of the session {window} commands were allowed"
         ) from None
+
+
+@pytest.mark.case("ISC-CMDSN-18", kills=("max-cmd-sn-leaks",), builds_on=("ISC-NOP-01",))
+def test_the_window_does_not_close_over_many_commands(session):
+    stays_open(session, lambda: session.command(c.cdb(c.TEST_UNIT_READY)))
+
+
+@pytest.mark.case("ISC-CMDSN-FAILED", kills=("max-cmd-sn-of-failed",), builds_on=("ISC-CMDSN-18",))
+def test_the_window_does_not_close_over_many_commands_that_fail(session, facts):
+    """Reads past the end, whose places in the window are free again when they have failed."""
+    block = c.cdb(c.READ_16, lba=facts.capacity.blocks, blocks=1)
+    stays_open(session, lambda: session.command(block, read=facts.capacity.block_size))
+
+
+@pytest.mark.case(
+    "ISC-CMDSN-ABORTED", kills=("max-cmd-sn-of-aborted",), builds_on=("ISC-CMDSN-18", "ISC-TMF-02")
+)
+def test_the_window_does_not_close_over_many_writes_that_are_aborted(connections, scratch):
+    session = connections.login(offer={"ImmediateData": "No", "InitialR2T": "Yes"})
+    block, size = c.cdb(c.WRITE_16, lba=scratch.lba, blocks=1), scratch.block_size
+
+    def abort() -> None:
+        command, r2t = session.start_write(block, size)
+        session.send(TaskRequest(function=TaskFunction.ABORT_TASK, lun=session.lun,
+                                 referenced_itt=command.itt, ref_cmd_sn=command.cmd_sn))  # fmt: skip
+        session.send_data(command, bytes(size), start=0, end=size, ttt=r2t.ttt)
+        for pdu in session.responses("the end of ABORT TASK"):
+            assert pdu is not None, "closed before the Task Management Response"
+            if isinstance(pdu, TaskResponse):
+                break
+        session.validator.forget(command.itt)
+        session.probe_alive()  # a response to the task that comes late is the matter of ISC-TMF-02
+
+    stays_open(session, abort)
 
 
 # Limits (13.12, 13.13)

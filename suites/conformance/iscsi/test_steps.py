@@ -111,8 +111,7 @@ def test_what_an_earlier_request_of_a_login_agreed_on_is_kept(connections, porta
     )
     session = login_of(*((STAYS, format_text(pairs)) for pairs in steps), (ENDS, b""))
     data = scratch.pattern(8, seed=901)
-    command = session.start(cdb(WRITE_16, lba=scratch.lba, blocks=8), write=len(data))
-    done = session.finish(command, data)
+    done = session.command(cdb(WRITE_16, lba=scratch.lba, blocks=8), data=data, immediate_length=0)
     assert done.status == ScsiStatus.GOOD, f"the write ended in status {done.status:#04x}"
     assert scratch.read_back(session, 8) == data, "what was written is not read back"
     found = session.validator.violations_of("r2t-length", "data-length")
@@ -144,7 +143,7 @@ def test_every_key_of_a_text_that_is_cut_within_a_value_is_answered(connections,
 def test_a_text_in_two_requests_is_answered_as_one(discovery, observe):
     """The first request ends within a key and has C, not F: its response is empty, has no F, but a tag."""
     whole = discovery.text(("SendTargets", "All"))
-    discovery.send(TextRequest(final=False, continues=True, data=b"SendTar"))
+    sent = discovery.send(TextRequest(final=False, continues=True, data=b"SendTar"))
     first = discovery.receive(expected="a Text Response")
     if not isinstance(first, TextResponse):
         observe(f"text that continues is met with {first.summary() if first else 'a close'}")
@@ -152,15 +151,44 @@ def test_a_text_in_two_requests_is_answered_as_one(discovery, observe):
     assert not first.data, f"{first.data!r} answers the first part of a text"
     assert not first.final, "F of a Text Response is 1 in response to a Text Request whose F is 0 (11.11.1)"
     assert first.ttt != NO_TAG, "a Text Response that is not final has no Target Transfer Tag (11.11.4)"
-    discovery.send(TextRequest(final=True, ttt=first.ttt, data=b"gets=All\0"))
+    found = rest_of_text(discovery, sent.itt, first.ttt, b"gets=All\0")
+    assert parse_text(found) == whole, "SendTargets=All in two requests has other answers than in one"
+
+
+@pytest.mark.case(
+    "ISC-TEXT-OPEN",
+    section="RFC 7143 11.11.1, 11.11.4",
+    kills=("text-open-final",),
+    builds_on=("ISC-DISC-01",),
+)
+def test_a_text_request_that_is_not_final_gets_no_final_response(discovery, observe):
+    """A whole text, without C and without F: the initiator has more to send, and sends it under the tag."""
+    whole = discovery.text(("SendTargets", "All"))
+    sent = discovery.send(TextRequest(final=False, data=b"SendTargets=All\0"))
+    first = discovery.receive(expected="a Text Response")
+    if not isinstance(first, TextResponse):
+        observe(f"a text that goes on is met with {first.summary() if first else 'a close'}")
+        pytest.skip("a Text Request without F is refused")
+    assert not first.final, "F of a Text Response is 1 in response to a Text Request whose F is 0 (11.11.1)"
+    assert first.ttt != NO_TAG, "a Text Response that is not final has no Target Transfer Tag (11.11.4)"
+    found = first.data + rest_of_text(discovery, sent.itt, first.ttt)
+    assert parse_text(found) == whole, "SendTargets=All without F has other answers than with it"
+
+
+def rest_of_text(session: Initiator, itt: int, ttt: int, data: bytes = b"") -> bytes:
+    """End a text negotiation with a final request with ``data``; return the text of the responses.
+
+    All requests of a negotiation have one Initiator Task Tag (11.10.3).
+    """
+    session.send(TextRequest(itt=itt, ttt=ttt, data=data))
     found = b""
-    for response in discovery.responses("the end of a text response"):
-        assert isinstance(response, TextResponse), f"the second part is met with {response}"
+    for response in session.responses("the end of a text response"):
+        assert isinstance(response, TextResponse), f"the last request is met with {response}"
         found += response.data
         if response.final:
             break
-        discovery.send(TextRequest(ttt=response.ttt))
-    assert parse_text(found) == whole, "SendTargets=All in two requests has other answers than in one"
+        session.send(TextRequest(itt=itt, ttt=response.ttt))
+    return found
 
 
 # Many PDUs
@@ -183,7 +211,7 @@ def test_r2t_sn_counts_every_r2t_of_a_long_write(connections, scratch, facts):
         scratch, MaxBurstLength=size, FirstBurstLength=size, InitialR2T="Yes", ImmediateData="No"
     )
     data = scratch.pattern(blocks, seed=902)
-    done = session.finish(session.start(cdb(WRITE_16, lba=scratch.lba, blocks=blocks), write=len(data)), data)
+    done = session.command(cdb(WRITE_16, lba=scratch.lba, blocks=blocks), data=data, immediate_length=0)
     assert done.status == ScsiStatus.GOOD, f"status {done.status:#04x}"
     numbers = [pdu.r2t_sn for pdu in done.r2ts]
     assert numbers == list(range(len(numbers))), f"R2TSN of the R2Ts of one write: {unexpected(numbers)}"
@@ -231,8 +259,7 @@ def test_an_r2t_asks_from_where_a_short_first_burst_ends(connections, scratch, i
     if session.parameters.initial_r2t != (initial_r2t == "Yes"):
         pytest.skip(f"InitialR2T={initial_r2t} is not agreed on")
     data = scratch.pattern(12, seed=903)
-    command = session.start(cdb(WRITE_16, lba=scratch.lba, blocks=12), write=len(data), data=data[:size])
-    done = session.finish(command, data)
+    done = session.command(cdb(WRITE_16, lba=scratch.lba, blocks=12), data=data, immediate_length=size)
     assert done.status == ScsiStatus.GOOD, f"status {done.status:#04x}"
     asked = [(pdu.buffer_offset, pdu.desired_length) for pdu in done.r2ts]
     assert asked, f"no R2T asks for the {len(data) - size} bytes after the immediate data"

@@ -32,8 +32,7 @@ def waiting_write(connections, scratch, letter: str = "a") -> tuple[Initiator, S
     """Log in and start a write that waits for its data."""
     session = connections.login(letter, offer={"ImmediateData": "No", "InitialR2T": "Yes"})
     block = cdb(WRITE_10, lba=scratch.lba, blocks=4)
-    command = session.start(block, write=4 * scratch.block_size)
-    return session, command, session.expect(ReadyToTransfer)
+    return session, *session.start_write(block, 4 * scratch.block_size)
 
 
 def end(

@@ -100,6 +100,25 @@ def test_a_function_can_be_sent_again(session):
 
 
 @pytest.mark.case(
+    "ISC-TMF-QUEUED",
+    section="RFC 7143 11.5, 11.6.1",
+    kills=("function-queued-refused",),
+    builds_on=("ISC-TMF-04",),
+)
+def test_a_function_that_is_not_immediate_is_done(session):
+    """A target that resets the unit at once does so in the order of the commands, too."""
+    answer = session.task(TaskFunction.LOGICAL_UNIT_RESET)
+    if answer.response != TaskResult.COMPLETE:
+        pytest.skip(f"an immediate reset is not done: {result(answer)} (ISC-TMF-04)")
+    LogicalUnit(session).clear_attentions()
+    answer = session.task(TaskFunction.LOGICAL_UNIT_RESET, immediate=False)
+    assert answer.response == TaskResult.COMPLETE, (
+        f"a reset that is not immediate: {result(answer)}; an immediate one was done"
+    )
+    LogicalUnit(session).clear_attentions()
+
+
+@pytest.mark.case(
     "ISC-TMF-CLEAR-SET", section="SAM-5 5.14, RFC 7143 11.5.1", no_mutant_reason=NO_TASK_SET, builds_on=()
 )
 def test_a_task_that_another_initiator_clears_is_reported(connections, scratch, observe):

@@ -8,7 +8,7 @@ import pytest
 
 from storagetest.suites.conformance.iscsi.optional_commands import has_twelve_byte_commands
 from storagetest.wire.iscsi.codes import LoginStatus, Stage
-from storagetest.wire.iscsi.pdu import DataOut, LoginResponse, NopOut, ReadyToTransfer
+from storagetest.wire.iscsi.pdu import DataOut, LoginResponse, NopOut
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.logical_unit import LogicalUnit
 
@@ -50,8 +50,7 @@ def test_zero_blocks_leave_no_residual(session, scratch):
 def test_data_out_beyond_the_expected_length_change_no_other_block(connections, scratch, observe):
     session = connections.prepared(scratch, ImmediateData="No", InitialR2T="Yes")
     size, data = scratch.block_size, scratch.pattern(16, seed=10)
-    command = session.start(c.cdb(c.WRITE_10, lba=scratch.lba, blocks=4), write=4 * size)
-    r2t = session.expect(ReadyToTransfer)
+    command, r2t = session.start_write(c.cdb(c.WRITE_10, lba=scratch.lba, blocks=4), 4 * size)
     session.send(DataOut(itt=command.itt, ttt=r2t.ttt, lun=r2t.lun, final=False, data=data[: 3 * size]))
     session.send(DataOut(itt=command.itt, ttt=r2t.ttt, lun=r2t.lun, data_sn=1, buffer_offset=3 * size,
                          data=data[3 * size : 6 * size]))  # fmt: skip

@@ -25,7 +25,7 @@ from storagetest.wire.iscsi.codes import NO_TAG, AsyncEvent, TaskFunction
 from storagetest.wire.iscsi.connection import CLOSED, NEED_DATA, PduReceiver, ReceivedPdu
 from storagetest.wire.iscsi.encoding import EncodedPdu, Pdu, flat_lun
 from storagetest.wire.iscsi.errors import AnnouncedClose, LoginRefused, ResponseOverdue
-from storagetest.wire.iscsi.keys import Pairs, format_text, parse_text
+from storagetest.wire.iscsi.keys import Pairs, format_text, numeric, parse_text
 from storagetest.wire.iscsi.login import DEFAULT_OFFER, Credentials, LoginNegotiation
 from storagetest.wire.iscsi.pdu import (
     AsyncMessage,
@@ -314,13 +314,17 @@ class Initiator:
         *,
         target: str | None,
         offer: Mapping[str, str] | None = None,
+        base: Mapping[str, str] = DEFAULT_OFFER,
         credentials: Credentials | None = None,
         isid: bytes | None = None,
         tsih: int = 0,
         cid: int = 0,
     ) -> None:
-        """Log in to ``target`` (None: a discovery session). Raises :class:`LoginRefused` on a bad status."""
-        offered = {**DEFAULT_OFFER, **(offer or {})}
+        """Log in to ``target`` (None: a discovery session). Raises :class:`LoginRefused` on a bad status.
+
+        The keys of ``offer`` are added to those of ``base``, or replace them.
+        """
+        offered = {**base, **(offer or {})}
         identity = {"InitiatorName": self.name, "SessionType": "Normal" if target else "Discovery"}
         if target:
             identity["TargetName"] = target
@@ -333,7 +337,7 @@ class Initiator:
         if negotiation.status:
             raise LoginRefused(negotiation.status, self.link.peer, negotiation.moved_to)
         self.enter_full_feature(
-            negotiation.negotiated, max_recv=int(offered.get("MaxRecvDataSegmentLength", "8192"))
+            negotiation.negotiated, max_recv=numeric(offered.get("MaxRecvDataSegmentLength", "8192")) or 0
         )
         self.replied, self.isid, self.tsih = negotiation.replied, negotiation.isid, negotiation.tsih
 
@@ -460,6 +464,25 @@ class Initiator:
             )
         )
 
+    def start_write(self, cdb: bytes, length: int) -> tuple[ScsiCommand, ReadyToTransfer]:
+        """Send a write without immediate data; return it with its first R2T.
+
+        A write that the target did not execute (:data:`NOT_EXECUTED`) is sent again, :data:`RETRIES` times.
+        """
+        for attempt in range(RETRIES + 1):
+            time.sleep(RETRY_AFTER if attempt else 0)
+            command = self.start(cdb, write=length)
+            pdu = next(
+                one
+                for one in self.responses("an R2T")
+                if one is None or not self.validator.is_forgotten(one.itt)
+            )
+            if not isinstance(pdu, ScsiResponse) or pdu.status not in NOT_EXECUTED:
+                break
+        if not isinstance(pdu, ReadyToTransfer):
+            raise self._unexpected_error(ReadyToTransfer.__name__, pdu)
+        return command, pdu
+
     def command(
         self,
         cdb: bytes,
@@ -467,19 +490,23 @@ class Initiator:
         read: int = 0,
         data: bytes = b"",
         expected: int | None = None,
+        immediate_length: int | None = None,
         **fields: Any,  # noqa: ANN401  # ScsiCommand's
     ) -> ScsiCompletion:
         """Run a command to its end: immediate and unsolicited data as negotiated, the rest by R2T.
 
         ``read`` is the expected length of data-in; ``data`` is sent, with ``expected`` as its stated length.
+        With ``immediate_length``, so many bytes are immediate data, and no Data-Out is unsolicited.
         A command that the target did not execute (:data:`NOT_EXECUTED`) is sent again, :data:`RETRIES` times.
         """
-        for _ in range(RETRIES):
-            done = self._run(cdb, read=read, data=data, expected=expected, **fields)
+        for attempt in range(RETRIES + 1):
+            time.sleep(RETRY_AFTER if attempt else 0)
+            done = self._run(
+                cdb, read=read, data=data, expected=expected, immediate_length=immediate_length, **fields
+            )
             if done.status not in NOT_EXECUTED:
-                return done
-            time.sleep(RETRY_AFTER)
-        return self._run(cdb, read=read, data=data, expected=expected, **fields)
+                break
+        return done
 
     def _run(
         self,
@@ -488,12 +515,15 @@ class Initiator:
         read: int,
         data: bytes,
         expected: int | None,
+        immediate_length: int | None,
         **fields: Any,  # noqa: ANN401  # ScsiCommand's
     ) -> ScsiCompletion:
         length = len(data) if expected is None else expected
         first = min(len(data), self.parameters.first_burst, length)
         immediate = min(first, self.parameters.max_send) if self.parameters.immediate_data else 0
         unsolicited = not self.parameters.initial_r2t and first > immediate
+        if immediate_length is not None:
+            immediate, unsolicited = immediate_length, False
         command = self.start(
             cdb, read=read, write=length, data=data[:immediate], final=int(not unsolicited), **fields
         )

@@ -12,7 +12,7 @@ Rules by name:
 - ``exp-cmd-sn``: never backwards, never beyond what was sent (4.2.2.1)
 - ``max-cmd-sn``: never below ExpCmdSN - 1 (4.2.2.1)
 - ``data-sn``, ``r2t-sn``: from 0, by one, for each command (4.2.2.4)
-- ``data-order``, ``data-length``, ``data-burst``, ``data-status``: Data-In (11.7, 13.12, 13.13, 13.18)
+- ``data-order``, ``data-length``, ``data-burst``, ``data-status``: Data-In (11.7, 13.12, 13.13, 13.18, 13.19)
 - ``data-final``: the last Data-In of a command that ends in GOOD has F (11.7.1)
 - ``ttt``: the answer to a ping and a final Text response have the reserved transfer tag (11.19.3, 11.11.3)
 - ``r2t-order``, ``r2t-length``, ``r2t-outstanding``: R2T (11.8, 13.13, 13.17, 13.19)
@@ -383,7 +383,8 @@ class SessionValidator:
             return
         if pdu.data_sn != task.next_data_sn:
             self._note("data-sn", "4.2.2.4", f"DataSN is {pdu.data_sn}, not {task.next_data_sn}")
-        if self.parameters.data_pdu_in_order and pdu.buffer_offset != task.next_offset:
+        in_sequence = task.burst > 0 or self.parameters.data_sequence_in_order
+        if self.parameters.data_pdu_in_order and in_sequence and pdu.buffer_offset != task.next_offset:
             self._note("data-order", "13.18", f"Data-In at {pdu.buffer_offset}, not {task.next_offset}")
         if len(pdu.data) > self.parameters.max_recv:
             self._note(
