@@ -235,6 +235,7 @@ def copy_count_other(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
 
 # They register theirs in the same table.
 import smb2_after_mutants  # noqa: E402
+import smb2_break_mutants  # noqa: E402
 import smb2_caching_mutants  # noqa: E402
 import smb2_data_mutants  # noqa: E402
 import smb2_far_mutants  # noqa: E402
@@ -254,6 +255,7 @@ import smb2_unseen_mutants  # noqa: E402
 __all__ = [
     "MUTANTS",
     "smb2_after_mutants",
+    "smb2_break_mutants",
     "smb2_caching_mutants",
     "smb2_data_mutants",
     "smb2_far_mutants",

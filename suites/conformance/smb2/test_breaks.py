@@ -79,12 +79,11 @@ def copy(file: SmbFile) -> SmbMessage:
 
 
 Change = Callable[[SmbFile], SmbMessage]
-OWN = "smbd breaks this rule itself"
 CHANGES: dict[str, tuple[Change, str, dict[str, object]]] = {
     "LOCK": (lock, "MS-FSA 2.1.5.8", {"kills": ("lease-break-lock-lost",)}),
     "ALLOCATION": (allocate, "MS-FSA 2.1.5.15.1", {"kills": ("lease-break-allocation-lost",)}),
-    "ZERO": (zero, "MS-FSA 2.1.5.10.40", {"no_mutant_reason": OWN}),
-    "COPY": (copy, "MS-FSA 2.1.5.4", {"no_mutant_reason": OWN}),
+    "ZERO": (zero, "MS-FSA 2.1.5.10.40", {"kills": ("lease-break-zero-lost",)}),
+    "COPY": (copy, "MS-FSA 2.1.5.4", {"kills": ("lease-break-copy-lost",)}),
 }
 """What breaks read caching: the operation, its section, and how its case is shown to find a fault."""
 

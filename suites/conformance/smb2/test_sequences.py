@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 
 from storagetest.suites.conformance.smb2.data_driver import Smb2Data
+from storagetest.suites.conformance.smb2.file_sequence import FileSequence
 from storagetest.suites.conformance.smb2.lock_driver import Smb2Locks
 from storagetest.suites.conformance.smb2.name_driver import Smb2Names
 from storagetest.suites.conformance.smb2.state_driver import Smb2Attributes, Smb2Shares
@@ -135,3 +136,14 @@ def test_names_are_those_that_the_requests_left(tree, directory):
     make_directory(tree, f"{directory}\\tree")
     driver.paths[0] = f"{directory}\\tree"
     run_names(driver, name_steps(11, NAMES, features), 11)
+
+
+STEPS = 300
+"""Steps of a sequence of requests of all kinds (chosen): each kind comes some ten times."""
+
+
+@pytest.mark.parametrize("seed", [case(f"SMB-SEQUENCE-FILES-{seed}", seed) for seed in (1, 2, 3)])
+@pytest.mark.case(section="MS-FSA 2.1.5.1")
+def test_files_are_what_requests_of_all_kinds_left(tree, other, directory, seed):
+    """CREATE, CLOSE, READ, WRITE, LOCK, SET_INFO and listings find what those before them have left."""
+    FileSequence([tree, other], directory, seed, STEPS).run()
