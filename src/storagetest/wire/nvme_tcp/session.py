@@ -169,22 +169,14 @@ class ControllerSession:
                     kato=kato,
                     cntlid=endpoint.any_controller,
                 )
-                if endpoint.any_controller == fabrics.ANY_CONTROLLER and _names(result, CNTLID):
-                    endpoint = replace(endpoint, any_controller=fabrics.ANY_STATIC_CONTROLLER)
-                    again = open_queue(
-                        endpoint, icreq, name=name, note=note
-                    )  # a Connect is sent once (3.3.2.2)
-                    queue.close()
-                    queue = again
-                    result = connect_queue(
-                        queue,
-                        subnqn=endpoint.subnqn,
-                        identity=identity,
-                        kato=kato,
-                        cntlid=endpoint.any_controller,
-                    )
             except (ResponseTimeout, PeerClosed) as error:
                 raise type(error)(f"Connect to {endpoint.subnqn}: {error}") from error
+            if endpoint.any_controller == fabrics.ANY_CONTROLLER and _names(result, CNTLID):
+                queue.close()  # a connection has one Connect (3.3.2.2)
+                static = replace(endpoint, any_controller=fabrics.ANY_STATIC_CONTROLLER)
+                return cls.connect(
+                    static, identity=identity, icreq=icreq, kato=kato, enable=enable, note=note, name=name
+                )
             _require_success(result, f"Connect to {endpoint.subnqn}", _wrong_parameter(result))
             session = cls(endpoint, identity, queue, result.cqe.dw0 & 0xFFFF, note, icreq or ICReq())
             if enable:
