@@ -198,24 +198,6 @@ def test_a_list_of_transport_ids_that_is_longer_than_the_parameter_list_is_refus
 
 
 @pytest.mark.case(
-    "SCS-PR-PORTS-TWICE",
-    section="SPC-4 SPEC_I_PT",
-    kills=("ports-list-accepted",),
-    builds_on=("SCS-PR-PORTS",),
-)
-def test_spec_i_pt_registers_no_nexus_if_one_of_the_list_is_registered(unreserved, connections, facts):
-    a, b = unreserved
-    third = LogicalUnit(connections.login("c"), block_size=facts.capacity.block_size)
-    if not capabilities(a).spec_i_pt:
-        pytest.skip("SIP_C of REPORT CAPABILITIES is 0")
-    assert b.register(KEY_B).good
-    before = a.keys()
-    answer = sent(a, PrOut.REGISTER, port_list(0, KEY_A, of(third) + of(b)))
-    assert answer.check(SenseKey.ILLEGAL_REQUEST), f"{answer}; a nexus of the list is registered already"
-    assert a.keys() == before, f"{answer}: the registrations or PRGENERATION have changed"
-
-
-@pytest.mark.case(
     "SCS-PR-PORTS-RESERVE",
     section="SPC-4 SPEC_I_PT",
     kills=("ports-of-reserve-accepted",),

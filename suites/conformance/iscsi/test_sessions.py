@@ -32,13 +32,15 @@ def stays_open(session: Initiator, run: Callable[[], object]) -> None:
     """
     session.ping()
     window = (session.numbers.max_cmd_sn - session.numbers.cmd_sn) % 2**32 + 1
-    for _ in range(min(2 * window + 16, COMMANDS)):
-        run()
 
     def is_open() -> bool:
         session.ping()
         return not before(session.numbers.max_cmd_sn, session.numbers.cmd_sn)
 
+    for _ in range(min(2 * window + 16, COMMANDS)):
+        if not is_open():
+            break
+        run()
     try:
         wait_until(is_open, session.deadline, "an open window", interval=0.1, error=RemoteProtocolError)
     except (DeadlineExceeded, RemoteProtocolError):

@@ -158,8 +158,9 @@ def test_a_cid_is_unique_on_its_own_queue(session: ControllerSession, scratch: S
             f"4.1.1: CID {SAME_CID:#x} waits on the admin queue; a Flush of that CID on an I/O queue "
             f"ends with {status_name(done.status)}"
         )
-    write = replace(io.write(scratch.nsid, scratch.lba, 1), cid=SAME_CID + 1)
-    waiting = queue.submit(write, data=block_data(size, 90), inside=False)  # for the data of its R2T
+    blocks = scratch.blocks_of(queue.in_capsule_limit + 4096)
+    write = replace(io.write(scratch.nsid, scratch.lba, blocks), cid=SAME_CID + 1)
+    waiting = queue.submit(write, data=block_data(blocks * size, 90))  # for the data of its R2T
     done = session.admin.run(replace(admin.get_features(Feature.NUMBER_OF_QUEUES), cid=SAME_CID + 1))
     assert done.ok, (
         f"4.1.1: CID {SAME_CID + 1:#x} is outstanding on an I/O queue; Get Features of that CID ends with "
