@@ -87,7 +87,7 @@ SOUND = {
         oncs=ONCS & ~RESERVATIONS,
         several_r2ts=True,
         r2t_piece=512,
-        ready_after=0.4,
+        ready_after=0.01,
         timeout=1,
     ),
 }
