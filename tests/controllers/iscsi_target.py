@@ -159,6 +159,7 @@ class Connection:
     exp_cmd_sn: int = 1
     max_recv: int = 8192
     own_recv: int = 262144
+    declared: bool = False  # whether the initiator knows own_recv
     first_burst: int = 65536
     max_burst: int = 262144
     r2ts: int = 1
@@ -284,6 +285,9 @@ class Connection:
         if ("SessionType", "Discovery") not in offered:
             replies.append(("TargetPortalGroupTag", "1"))
         final = pdu.transit and pdu.nsg == Stage.FULL_FEATURE
+        self.declared = self.declared or "MaxRecvDataSegmentLength" in dict(replies)
+        if final and not self.declared:
+            replies.append(("MaxRecvDataSegmentLength", str(self.choices.segment)))
         self.own_recv = self.choices.segment if final else self.own_recv
         self.send(
             LoginResponse(

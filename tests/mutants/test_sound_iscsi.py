@@ -48,6 +48,8 @@ CASES = (
     "test_numbering.py::test_cmd_sn_wraps_round",
     "test_numbering.py::test_the_answer_to_a_nop_out_uses_a_stat_sn",
     "test_numbering.py::test_a_text_response_uses_a_stat_sn",
+    "test_numbering.py::test_a_reject_uses_a_stat_sn",
+    "test_numbering.py::test_the_logout_response_has_the_next_stat_sn",
     "test_sessions.py::test_unsolicited_data_of_two_writes_at_once_are_both_written",
     "test_task_sets.py::test_abort_task_ends_one_of_several_writes",
     "test_sessions.py::test_a_session_works_after_a_write_that_failed_while_its_data_came",

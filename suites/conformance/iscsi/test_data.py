@@ -433,11 +433,12 @@ def test_two_writes_whose_data_are_interleaved_are_both_right(connections, scrat
 
 
 def send_interleaved(session: Initiator, asked: list[ReadyToTransfer], parts: dict[int, bytes]) -> None:
-    """Send the data for each of ``asked`` in two Data-Out, those of several R2Ts in turn."""
-    for half in (0, 1):
-        for r2t in asked:
-            middle = (r2t.desired_length + 1) // 2
-            start = r2t.buffer_offset + (middle if half else 0)
-            stop = r2t.buffer_offset + (r2t.desired_length if half else middle)
-            session.send(DataOut(itt=r2t.itt, ttt=r2t.ttt, lun=r2t.lun, data_sn=half, buffer_offset=start,
-                                 final=half == 1, data=parts[r2t.itt][start:stop]))  # fmt: skip
+    """Send the data for each of ``asked`` in two Data-Out or more, those of several R2Ts in turn."""
+    most = min([session.parameters.max_send, *((r2t.desired_length + 1) // 2 for r2t in asked)])
+    longest = max((r2t.desired_length for r2t in asked), default=0)
+    for number, at in enumerate(range(0, longest, most)):
+        for r2t in (one for one in asked if at < one.desired_length):
+            start, size = r2t.buffer_offset + at, min(most, r2t.desired_length - at)
+            session.send(DataOut(itt=r2t.itt, ttt=r2t.ttt, lun=r2t.lun, data_sn=number, buffer_offset=start,
+                                 final=at + size == r2t.desired_length,
+                                 data=parts[r2t.itt][start : start + size]))  # fmt: skip
