@@ -155,6 +155,7 @@ class Connection:
     thin: ThinUnit | None = None
     every: list[Connection] = field(default_factory=list)
     attention: int = 0
+    cid: int = 0
     stat_sn: int = 1
     exp_cmd_sn: int = 1
     max_recv: int = 8192
@@ -255,7 +256,7 @@ class Connection:
         return True
 
     def login(self, pdu: LoginRequest) -> None:
-        self.exp_cmd_sn = pdu.cmd_sn
+        self.exp_cmd_sn, self.cid = pdu.cmd_sn, pdu.cid
         if self.moved_to:
             data = format_text([("TargetAddress", self.moved_to)])
             self.send(
@@ -322,7 +323,7 @@ class Connection:
         result = LogoutResult.SUCCESS
         if pdu.reason == 2:
             result = LogoutResult.RECOVERY_NOT_SUPPORTED
-        elif pdu.reason > 2 or (pdu.reason == 1 and pdu.cid):
+        elif pdu.reason > 2 or (pdu.reason == 1 and pdu.cid != self.cid):
             result = LogoutResult.CID_NOT_FOUND
         self.send(LogoutResponse(itt=pdu.itt, response=result))
         if result == LogoutResult.SUCCESS and self.choices.closes_last:
