@@ -155,10 +155,12 @@ class Connection:
     thin: ThinUnit | None = None
     every: list[Connection] = field(default_factory=list)
     attention: int = 0
+    cid: int = 0
     stat_sn: int = 1
     exp_cmd_sn: int = 1
     max_recv: int = 8192
     own_recv: int = 262144
+    declared: bool = False  # whether the initiator knows own_recv
     first_burst: int = 65536
     max_burst: int = 262144
     r2ts: int = 1
@@ -254,7 +256,7 @@ class Connection:
         return True
 
     def login(self, pdu: LoginRequest) -> None:
-        self.exp_cmd_sn = pdu.cmd_sn
+        self.exp_cmd_sn, self.cid = pdu.cmd_sn, pdu.cid
         if self.moved_to:
             data = format_text([("TargetAddress", self.moved_to)])
             self.send(
@@ -284,6 +286,9 @@ class Connection:
         if ("SessionType", "Discovery") not in offered:
             replies.append(("TargetPortalGroupTag", "1"))
         final = pdu.transit and pdu.nsg == Stage.FULL_FEATURE
+        self.declared = self.declared or "MaxRecvDataSegmentLength" in dict(replies)
+        if final and not self.declared:
+            replies.append(("MaxRecvDataSegmentLength", str(self.choices.segment)))
         self.own_recv = self.choices.segment if final else self.own_recv
         self.send(
             LoginResponse(
@@ -318,7 +323,7 @@ class Connection:
         result = LogoutResult.SUCCESS
         if pdu.reason == 2:
             result = LogoutResult.RECOVERY_NOT_SUPPORTED
-        elif pdu.reason > 2 or (pdu.reason == 1 and pdu.cid):
+        elif pdu.reason > 2 or (pdu.reason == 1 and pdu.cid != self.cid):
             result = LogoutResult.CID_NOT_FOUND
         self.send(LogoutResponse(itt=pdu.itt, response=result))
         if result == LogoutResult.SUCCESS and self.choices.closes_last:

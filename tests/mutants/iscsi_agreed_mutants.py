@@ -20,13 +20,14 @@ from dataclasses import replace
 
 from iscsi_proxy_connection import Out, ProxyConnection, mutant, on_request
 
-from storagetest.wire.iscsi.codes import NO_TAG, Stage, TaskResult
+from storagetest.wire.iscsi.codes import NO_TAG, LogoutResult, Stage, TaskResult
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.keys import format_text, parse_text
 from storagetest.wire.iscsi.pdu import (
     DataIn,
     DataOut,
     LoginRequest,
+    LogoutResponse,
     ReadyToTransfer,
     Reject,
     Response,
@@ -189,3 +190,25 @@ def function_queued_refused(talk: ProxyConnection, pdu: Pdu) -> Out:
     if isinstance(pdu, TaskResponse) and pdu.itt in talk.tasks and not talk.tasks[pdu.itt].immediate:
         return replace(pdu, response=TaskResult.REJECTED)
     return pdu
+
+
+# Counts and lengths of requests
+
+
+@on_request("data-out-sn-byte | RFC 7143 11.7.5 | a Data-Out whose DataSN is over 255 is lost", kind=KIND)
+def data_out_sn_byte(talk: ProxyConnection, pdu: Pdu) -> Out:
+    return None if isinstance(pdu, DataOut) and pdu.data_sn > 255 else pdu
+
+
+@mutant("logout-cid-not-zero | RFC 7143 11.14.3 | a connection whose CID is not 0 is not found")
+def logout_cid_not_zero(talk: ProxyConnection, pdu: Pdu) -> Out:
+    if isinstance(pdu, LogoutResponse) and talk.login is not None and talk.login.cid:
+        return replace(pdu, response=LogoutResult.CID_NOT_FOUND)
+    return pdu
+
+
+@on_request("login-text-cut | RFC 7143 6.2 | keys after 4096 bytes of a login are lost", kind=KIND)
+def login_text_cut(talk: ProxyConnection, pdu: Pdu) -> Out:
+    if not isinstance(pdu, LoginRequest) or len(pdu.data) <= 4096:
+        return pdu
+    return replace(pdu, data=pdu.data[: pdu.data.rindex(b"\0", 0, 4096) + 1])

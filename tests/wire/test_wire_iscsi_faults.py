@@ -12,7 +12,7 @@ from storagetest.errors import RemoteProtocolError
 from storagetest.wire.iscsi.codes import NO_TAG, AsyncEvent, TaskFunction
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.errors import AnnouncedClose
-from storagetest.wire.iscsi.initiator import OVERTAKEN_TIMEOUT, Initiator
+from storagetest.wire.iscsi.initiator import OVERTAKEN_TIMEOUT, RETRIES, Initiator
 from storagetest.wire.iscsi.pdu import (
     AsyncMessage,
     DataIn,
@@ -20,12 +20,14 @@ from storagetest.wire.iscsi.pdu import (
     LogoutResponse,
     NopIn,
     NopOut,
+    ReadyToTransfer,
     Reject,
     ScsiResponse,
     TextRequest,
     TextResponse,
     decode,
 )
+from storagetest.wire.scsi.codes import ScsiStatus
 from storagetest.wire.tcp import PeerClosed, RecordedConnection
 
 NOP = NopIn(exp_cmd_sn=1, max_cmd_sn=64).encode()
@@ -239,3 +241,26 @@ def test_a_ping_after_the_logout_is_not_answered() -> None:
     with target(behave, deadline=5) as initiator:
         assert initiator.logout().response == 0
     assert not any(seen)
+
+
+# BUSY (SAM-5 5.3.1)
+
+
+@pytest.mark.parametrize("last", [ReadyToTransfer, ScsiResponse])
+def test_a_write_that_is_busy_is_sent_again(last: type[Pdu]) -> None:
+    """Until its R2T comes; then, or if it stays BUSY, the caller has the outcome."""
+
+    def behave(sock: socket.socket) -> None:
+        for tag in range(1, RETRIES + 2):
+            busy = ScsiResponse(itt=tag, status=ScsiStatus.BUSY, stat_sn=tag - 1)
+            answer = ReadyToTransfer(itt=tag, ttt=9, stat_sn=tag - 1, desired_length=512)
+            sock.sendall(replace(answer if tag == 3 and last is ReadyToTransfer else busy, **WINDOW).encode())
+            sock.recv(48, socket.MSG_WAITALL)
+
+    with target(behave, deadline=5) as made:
+        if last is ReadyToTransfer:
+            command, r2t = made.start_write(bytes(16), 512)
+            assert (command.itt, r2t.itt, r2t.ttt) == (3, 3, 9)
+            return
+        with pytest.raises(RemoteProtocolError, match="expected a ReadyToTransfer, received ScsiResponse"):
+            made.start_write(bytes(16), 512)

@@ -155,6 +155,29 @@ def test_a_broken_rule_is_a_violation_with_its_name(
     assert "RFC 7143" in watch.violations_of(rule)[0]
 
 
+PDUS, SEQUENCES = {"data_pdu_in_order": False}, {"data_sequence_in_order": False}
+
+
+@pytest.mark.parametrize(
+    ("agreed", "finals", "broken"),
+    [
+        ({}, (False, True), True),
+        (PDUS, (False, True), False),
+        (SEQUENCES, (False, True), True),  # the two Data-In are one sequence, whose PDUs are in order
+        ({}, (True, True), True),
+        (SEQUENCES, (True, True), False),
+    ],
+)
+def test_the_last_half_of_the_data_may_come_first_if_that_was_agreed_on(
+    agreed: dict[str, object], finals: tuple[bool, bool], broken: bool
+) -> None:
+    watch = watched(READ, **agreed)
+    for number, (offset, final) in enumerate(zip((512, 0), finals, strict=True)):
+        pdu = DataIn(itt=1, data_sn=number, buffer_offset=offset, final=final, data=bytes(512), **WINDOW)
+        watch.received(event(pdu))
+    assert bool(watch.violations_of("data-order")) == broken
+
+
 @pytest.mark.parametrize(("rule", "faults"), [("ttt", 1), ("data-final", 1), ("data-burst", 0), ("phase", 0)])
 def test_a_rule_that_holds_always_is_one_fault(rule: str, faults: int) -> None:
     """The other rules depend on what the initiator has sent."""

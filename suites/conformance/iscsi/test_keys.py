@@ -155,6 +155,18 @@ def test_key_names_are_case_sensitive(negotiate):
     assert answers.get("maxburstlength") == NOT_UNDERSTOOD
 
 
+@pytest.mark.case(
+    "ISC-KEY-MANY", section="RFC 7143 6.2, 13.12", kills=("login-text-cut",), builds_on=("ISC-KEY-42",)
+)
+def test_each_key_of_a_long_login_text_is_answered(negotiate):
+    """A data segment of the login has 8192 bytes at most: this one has more than 7000."""
+    keys = {f"X-org.storagetest.{number:03}": "v" * 60 for number in range(85)}
+    answers = negotiate(**keys)
+    assert answers is not None, f"a login with {len(keys)} private keys is refused"
+    missing = [name for name in keys if answers.get(name) != NOT_UNDERSTOOD]
+    assert not missing, f"{len(missing)} of {len(keys)} keys are not answered NotUnderstood: {missing[0]}"
+
+
 @pytest.mark.parametrize("number", [
     pytest.param("0x10000", marks=pytest.mark.case("ISC-KEY-44", kills=("key-hexadecimal",))),
     pytest.param("0xFA00", marks=pytest.mark.case(

@@ -66,6 +66,18 @@ def test_close_of_a_connection_that_is_not_there_is_not_found(session, observe):
     session.logged_in = answer is not None
 
 
+@pytest.mark.case(
+    "ISC-LOGOUT-CID",
+    section="RFC 7143 11.14.3, 11.12.7",
+    kills=("logout-cid-not-zero",),
+    builds_on=("ISC-LOGOUT-02",),
+)
+def test_a_connection_may_have_any_cid(connections):
+    """It is closed by the CID of its login."""
+    closed = connections.login(cid=0xBEEF).logout(reason=LogoutReason.CLOSE_CONNECTION, cid=0xBEEF)
+    assert closed.response == LogoutResult.SUCCESS, f"{words(closed)}: the CID is that of the login"
+
+
 @pytest.mark.case("ISC-LOGOUT-04", section="RFC 7143 11.15.1", kills=("logout-recovery",))
 def test_removal_for_recovery_at_error_recovery_level_zero_is_not_supported(session, observe):
     session.send(LogoutRequest(reason=LogoutReason.RECOVERY, cid=0))

@@ -260,8 +260,8 @@ def test_padding_is_zero(session):
 )
 @pytest.mark.case(section="RFC 7143 11.3.1", level="MUST")
 def test_a_command_with_each_task_attribute_is_executed(session, attribute):
-    session.start(READY, attribute=attribute)
-    assert session.expect(ScsiResponse).status == 0
+    done = session.command(READY, attribute=attribute)
+    assert done.status == 0, f"status {done.status:#04x}"
 
 
 @pytest.mark.case("ISC-PDU-20", section="RFC 7143 11.3.1", level="MAY", no_mutant_reason="a MAY never fails")

@@ -6,6 +6,7 @@ RFC 7143 6.2 and 11.12.2 (negotiation, C bit), 11.3.4 and 11.8.4 (data after a s
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -229,6 +230,24 @@ def test_data_sn_counts_every_data_in_of_a_long_read(connections, scratch, facts
     assert (done.status, len(done.data)) == (ScsiStatus.GOOD, size)
     numbers = [pdu.data_sn for pdu in done.data_ins]
     assert numbers == list(range(len(numbers))), f"DataSN of the Data-In of one read: {unexpected(numbers)}"
+
+
+@pytest.mark.case(
+    "ISC-DATAOUT-MANY", section="RFC 7143 11.7.5", kills=("data-out-sn-byte",), builds_on=("ISC-DATAOUT-09",)
+)
+def test_a_sequence_of_many_data_out_is_written(connections, scratch):
+    """Each has the least that fills more than 256 of them; DataSN counts them from 0 in the sequence."""
+    session = connections.prepared(scratch, InitialR2T="Yes", ImmediateData="No")
+    data = scratch.pattern(16, seed=904)
+    size = len(data) // MANY
+    command, r2t = session.start_write(cdb(WRITE_16, lba=scratch.lba, blocks=16), len(data))
+    if r2t.desired_length < len(data):
+        pytest.skip(f"the target asks for {r2t.desired_length} of {len(data)} bytes at a time")
+    session.parameters = replace(session.parameters, max_send=size)
+    session.send_data(command, data, start=0, end=len(data), ttt=r2t.ttt)
+    done = session.finish(command, data)
+    assert done.status == ScsiStatus.GOOD, f"status {done.status:#04x} after {len(data) // size} Data-Out"
+    assert scratch.read_back(session, 16) == data, "what was written is not read back"
 
 
 def unexpected(numbers: list[int]) -> str:

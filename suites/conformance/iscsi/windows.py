@@ -1,10 +1,10 @@
-"""The command window (RFC 7143 4.2.2.1): a target may take one command at a time."""
+"""Commands that a target has no room for: beyond its window (RFC 7143 4.2.2.1), or BUSY (SAM-5 5.3.1)."""
 
 from __future__ import annotations
 
 import pytest
 
-from storagetest.wire.iscsi.initiator import Initiator
+from storagetest.wire.iscsi.initiator import NOT_EXECUTED, Initiator
 
 
 def with_room(session: Initiator, count: int) -> None:
@@ -12,3 +12,9 @@ def with_room(session: Initiator, count: int) -> None:
     session.ping()
     if session.window < count:
         pytest.skip(f"the target takes {session.window} commands now, not {count}")
+
+
+def skip_if_busy(*statuses: int) -> None:
+    """Skip if one of several outstanding commands was not executed: BUSY or TASK SET FULL (SAM-5 5.3.1)."""
+    if busy := [status for status in statuses if status in NOT_EXECUTED]:
+        pytest.skip(f"the target executes {len(statuses) - len(busy)} of {len(statuses)} commands: {busy}")

@@ -14,7 +14,7 @@ of the target (:class:`AnnouncedClose`).
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -499,11 +499,20 @@ class Initiator:
         With ``immediate_length``, so many bytes are immediate data, and no Data-Out is unsolicited.
         A command that the target did not execute (:data:`NOT_EXECUTED`) is sent again, :data:`RETRIES` times.
         """
-        for attempt in range(RETRIES + 1):
-            time.sleep(RETRY_AFTER if attempt else 0)
-            done = self._run(
+        return self.until_executed(
+            lambda: self._run(
                 cdb, read=read, data=data, expected=expected, immediate_length=immediate_length, **fields
             )
+        )
+
+    def until_executed(self, run: Callable[[], ScsiCompletion]) -> ScsiCompletion:
+        """Return what ``run`` returns, which sends a command and finishes it.
+
+        It runs :data:`RETRIES` times more if the target did not execute the command (:data:`NOT_EXECUTED`).
+        """
+        for attempt in range(RETRIES + 1):
+            time.sleep(RETRY_AFTER if attempt else 0)
+            done = run()
             if done.status not in NOT_EXECUTED:
                 break
         return done
