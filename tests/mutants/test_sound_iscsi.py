@@ -1,7 +1,7 @@
 """Sound targets: the iSCSI suite accuses none for a legal choice (RFC 7143).
 
 Each is the small target of tests/controllers with other choices. The cases are those of the modules that need
-little of a logical unit.
+little of a logical unit; those of SCSI run on a unit that has nearly every command.
 """
 
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import Any
 
 import mutation_run
 import pytest
+from iscsi_full_unit import FullServer, FullUnit, UnitChoices
 from iscsi_target import IQN, NAA, Choices, Server
 from suite_runs import run_suite
 
@@ -31,6 +32,25 @@ LEGAL = {
     "moved": Choices(moved=True),
     **{f"async-{event.name.lower()}": Choices(event=event) for event in EVENTS},
 }
+UNITS = {
+    "full": UnitChoices(),
+    "write-protected": UnitChoices(read_only=True),
+    "very-large": UnitChoices(blocks=1 << 33),
+    "silent-releases": UnitChoices(silent_releases=True),
+    "eight-blocks": UnitChoices(max_transfer=8),
+    "attentions": UnitChoices(attentions=(0x2900, 0x3F0E, 0x2A09)),
+}
+"""Units of tests/controllers/iscsi_full_unit.py that once were accused, or that have other limits."""
+UNIT_CASES = (
+    "test_scsi_agreement.py",
+    "test_scsi_blocks.py",
+    "test_scsi_data.py",
+    "test_scsi_flags.py",
+    "test_reservations.py",
+    "test_reservation_allowed.py",
+    "test_reservation_losses.py",
+    "test_reservation_ports.py",
+)
 CASES = (
     "test_logout.py",
     "test_nop.py",
@@ -72,11 +92,13 @@ LOOSENED = ("ISC-LOGOUT-01", "ISC-LOGOUT-02", "ISC-DATAOUT-10", "ISC-R2T-04", "I
 """Cases that once accused a sound target, and that of the abort which ISC-TMF-25 builds on."""
 
 
-def run(choices: Choices, where: Path) -> list[dict[str, Any]]:
-    with Server(choices) as server:
+def run(
+    choices: Choices, where: Path, *, made: Server | None = None, what: tuple[str, ...] = CASES
+) -> list[dict[str, Any]]:
+    with made or Server(choices) as server:
         target = {"protocol": "iscsi", "iqn": IQN, "lun": 0, "erase": f"naa.{NAA.hex()}", "deadline": "10s"}
         target |= {"address": "127.0.0.1", "port": server.port}
-        cases = run_suite({"sound": target}, where, *(f"iscsi/{case}" for case in CASES))
+        cases = run_suite({"sound": target}, where, *(f"iscsi/{case}" for case in what))
     return [case for case in cases if case["id"] not in INCOMPLETE]
 
 
@@ -84,6 +106,14 @@ def run(choices: Choices, where: Path) -> list[dict[str, Any]]:
 def test_a_sound_target_is_accused_by_no_case(name: str, tmp_path: Path) -> None:
     cases = run(LEGAL[name], tmp_path)
     assert len(cases) > 40
+    bad = mutation_run.unexpected_outcomes(cases, ("passed", "observed", "skipped"))
+    assert not bad, "\n".join(bad)
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_a_sound_unit_is_accused_by_no_case(name: str, tmp_path: Path) -> None:
+    cases = run(Choices(), tmp_path, made=FullServer(FullUnit(UNITS[name])), what=UNIT_CASES)
+    assert len(cases) > 150
     bad = mutation_run.unexpected_outcomes(cases, ("passed", "observed", "skipped"))
     assert not bad, "\n".join(bad)
 
