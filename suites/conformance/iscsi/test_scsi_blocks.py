@@ -169,10 +169,11 @@ def test_rdprotect_on_a_unit_without_protection_is_an_invalid_field(unit, facts,
 
 
 @pytest.mark.case("SCS-RW-19", kills=("read-corrupt",))
-def test_a_large_transfer_in_one_command_is_whole(unit, scratch):
-    data = scratch.pattern(1024, seed=19)
+def test_a_large_transfer_in_one_command_is_whole(unit, facts, scratch):
+    blocks = min(1024, facts.largest)
+    data = scratch.pattern(blocks, seed=19)
     assert unit.write(scratch.lba, data).good
-    answer = unit.read(scratch.lba, 1024)
+    answer = unit.read(scratch.lba, blocks)
     assert answer.data == data
 
 
