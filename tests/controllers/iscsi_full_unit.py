@@ -773,10 +773,10 @@ class FullConnection(Connection):
             self.respond(ScsiResponse(itt=write.command.itt, status=ended.status))
 
     def task(self, pdu: TaskRequest) -> None:
-        super().task(pdu)
-        if pdu.function == TaskFunction.LOGICAL_UNIT_RESET:
+        if pdu.function == TaskFunction.LOGICAL_UNIT_RESET:  # all of it is done before the response
             self.full.notify(self.full.others(self.nexus), RESET)
             self.full.reserved6 = None
+        super().task(pdu)
 
 
 class FullServer(Server):

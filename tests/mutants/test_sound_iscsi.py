@@ -14,6 +14,7 @@ from iscsi_target import IQN, NAA, Choices, Server
 from suite_runs import run_suite
 
 from storagetest.wire.iscsi.codes import AsyncEvent
+from storagetest.wire.scsi import cdb as c
 
 EVENTS = (AsyncEvent.SCSI, AsyncEvent.RENEGOTIATE, AsyncEvent.TASK_TERMINATION)
 """The other events end the connection, or are the vendor's (tests/wire/test_wire_iscsi_faults.py)."""
@@ -32,6 +33,16 @@ LEGAL = {
     "moved": Choices(moved=True),
     **{f"async-{event.name.lower()}": Choices(event=event) for event in EVENTS},
 }
+OPTIONAL = (
+    c.MODE_SENSE_6, c.MODE_SENSE_10, c.MODE_SELECT_6, c.MODE_SELECT_10, c.LOG_SENSE, c.START_STOP_UNIT,
+    c.READ_6, c.WRITE_6, c.READ_12, c.WRITE_12, c.VERIFY_10, c.VERIFY_12, c.VERIFY_16,
+    c.WRITE_AND_VERIFY_10, c.WRITE_AND_VERIFY_12, c.WRITE_AND_VERIFY_16, c.WRITE_SAME_10, c.WRITE_SAME_16,
+    c.PRE_FETCH_10, c.PRE_FETCH_16, c.SYNCHRONIZE_CACHE_10, c.SYNCHRONIZE_CACHE_16,
+    c.COMPARE_AND_WRITE, c.ORWRITE_16, c.UNMAP, c.GET_LBA_STATUS,
+    c.PERSISTENT_RESERVE_IN, c.PERSISTENT_RESERVE_OUT, c.RESERVE_6, c.RELEASE_6,
+    c.REPORT_SUPPORTED_OPERATION_CODES, c.REPORT_TASK_MANAGEMENT,
+)  # fmt: skip
+"""Commands that a direct-access block device need not have (SBC-4 5.1)."""
 UNITS = {
     "full": UnitChoices(),
     "write-protected": UnitChoices(read_only=True),
@@ -39,6 +50,7 @@ UNITS = {
     "silent-releases": UnitChoices(silent_releases=True),
     "eight-blocks": UnitChoices(max_transfer=8),
     "attentions": UnitChoices(attentions=(0x2900, 0x3F0E, 0x2A09)),
+    "few-commands": UnitChoices(without=OPTIONAL, pages=(0x00, 0x83), thin=False),
 }
 """Units of tests/controllers/iscsi_full_unit.py that once were accused, or that have other limits."""
 UNIT_CASES = (
@@ -46,6 +58,7 @@ UNIT_CASES = (
     "test_scsi_blocks.py",
     "test_scsi_data.py",
     "test_scsi_flags.py",
+    "test_scsi_inquiry.py",
     "test_reservations.py",
     "test_reservation_allowed.py",
     "test_reservation_losses.py",

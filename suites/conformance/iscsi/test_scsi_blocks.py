@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from storagetest.suites.conformance.iscsi.optional_commands import has_twelve_byte_commands, require_address
+from storagetest.suites.conformance.iscsi.optional_commands import (
+    has_twelve_byte_commands,
+    offered,
+    require_address,
+)
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.codes import Asc, SenseKey
 
@@ -148,7 +152,7 @@ def test_a_write_with_fua_is_done_and_read_back_with_fua(unit, scratch):
 @pytest.mark.case("SCS-RW-17", section="SBC-3 SYNCHRONIZE CACHE", kills=("sync-cache-refused",))
 def test_synchronize_cache_of_a_range_and_of_all_is_done(unit, scratch, observe):
     for fields in ({"lba": scratch.lba, "blocks": 8}, {"lba": 0, "blocks": 0}):
-        answer = unit.run(c.SYNCHRONIZE_CACHE_10, **fields)
+        answer = offered(unit.run(c.SYNCHRONIZE_CACHE_10, **fields))
         assert answer.good, answer
     answer = unit.run(c.SYNCHRONIZE_CACHE_10, immed=1)
     observe(f"IMMED: {answer}")
