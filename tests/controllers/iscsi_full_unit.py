@@ -311,9 +311,17 @@ class FullUnit:
             raise illegal(Asc.SAVING_PARAMETERS_NOT_SUPPORTED)
         out = b"" if block[1] & 8 else self.block_descriptor()
         for one in codes:
-            values = (self.modes, CHANGEABLE, FullUnit(self.choices).modes if control == 2 else {})[control]
+            values = (self.modes, self.changeable, FullUnit(self.choices).modes if control == 2 else {})[
+                control
+            ]
             out += bytes((one, len(values[one]))) + values[one]
         return out
+
+    @property
+    def changeable(self) -> dict[int, bytes]:
+        """The masks of changeable values: none without MODE SELECT."""
+        able = any(self.supports(one) for one in SELECTS)
+        return {code: mask if able else bytes(len(mask)) for code, mask in CHANGEABLE.items()}
 
     def block_descriptor(self) -> bytes:
         return struct.pack(">II", min(self.choices.blocks, 0xFFFFFFFF), self.size)

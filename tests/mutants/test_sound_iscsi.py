@@ -44,15 +44,13 @@ OPTIONAL = (
 )  # fmt: skip
 """Commands that a direct-access block device need not have (SBC-4 5.1)."""
 UNITS = {
-    "full": UnitChoices(),
     "write-protected": UnitChoices(read_only=True),
     "very-large": UnitChoices(blocks=1 << 33),
     "silent-releases": UnitChoices(silent_releases=True),
     "eight-blocks": UnitChoices(max_transfer=8),
-    "attentions": UnitChoices(attentions=(0x2900, 0x3F0E, 0x2A09)),
     "few-commands": UnitChoices(without=OPTIONAL, pages=(0x00, 0x83), thin=False),
 }
-"""Units of tests/controllers/iscsi_full_unit.py that once were accused, or that have other limits."""
+"""Units of tests/controllers/iscsi_full_unit.py that once were accused."""
 UNIT_CASES = (
     "test_scsi_agreement.py",
     "test_scsi_blocks.py",
