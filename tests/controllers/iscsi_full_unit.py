@@ -49,7 +49,7 @@ READING = (*READERS, *VERIFIERS, *PRE_FETCHES, c.GET_LBA_STATUS)
 WITHOUT_ATTENTION = (c.INQUIRY, c.REPORT_LUNS, c.REQUEST_SENSE)
 """Commands that are executed although a unit attention is pending (SAM-5 5.14)."""
 CONTROL_PAGE, CACHING_PAGE = 0x0A, 0x08
-D_SENSE, WCE = 0x04, 0x04
+D_SENSE, NUAR, WCE = 0x04, 0x08, 0x04
 CHANGEABLE = {CACHING_PAGE: bytes((WCE,)) + bytes(17), CONTROL_PAGE: bytes((D_SENSE,)) + bytes(9)}
 RESET, PREEMPTED, RELEASED, UNREGISTERED, CHANGED = 0x2903, 0x2A03, 0x2A04, 0x2A05, 0x2A01
 WRITE_PROTECTED = 0x2700
@@ -85,6 +85,7 @@ class UnitChoices:
     descriptor: bool = False  # D_SENSE is 1 from the start
     depth: int = 0  # commands of one nexus at a time; one more ends in TASK SET FULL; 0: no limit
     attentions: tuple[int, ...] = ()  # that each new nexus has
+    silent_releases: bool = False  # NUAR is 1: no unit attention reports a RELEASE
 
 
 @dataclass
@@ -103,7 +104,8 @@ class FullUnit:
     abort: Callable[[Nexus], None] = lambda nexus: None
 
     def __post_init__(self) -> None:
-        control = bytes((D_SENSE if self.choices.descriptor else 0,)) + bytes(9)
+        flags = (D_SENSE * self.choices.descriptor, NUAR * self.choices.silent_releases)
+        control = bytes(flags) + bytes(8)
         self.modes = {CACHING_PAGE: bytes((WCE,)) + bytes(17), CONTROL_PAGE: control}
 
     # Blocks
@@ -230,9 +232,13 @@ class FullUnit:
                 return b"\1\3\0\x10" + NAA + PORT_DESIGNATORS
             case 0xB0:
                 return self.limits()
-        return bytes(
-            (0, self.may_unmap << 7 | 0x60 * self.may_unmap | 0x04, 2 if self.choices.thin else 0, 0)
-        )
+        return self.provisioning()
+
+    def provisioning(self) -> bytes:
+        """Return the body of page B2h: LBPU, LBPWS, LBPWS10, LBPRZ, and the type."""
+        offered = [self.supports(one) for one in (c.UNMAP, c.WRITE_SAME_16, c.WRITE_SAME_10)]
+        unmaps = sum(there << (7 - bit) for bit, there in enumerate(offered)) if self.choices.thin else 0
+        return bytes((0, unmaps | 0x04, 2 if self.choices.thin else 0, 0))
 
     @property
     def may_unmap(self) -> bool:
@@ -305,9 +311,17 @@ class FullUnit:
             raise illegal(Asc.SAVING_PARAMETERS_NOT_SUPPORTED)
         out = b"" if block[1] & 8 else self.block_descriptor()
         for one in codes:
-            values = (self.modes, CHANGEABLE, FullUnit(self.choices).modes if control == 2 else {})[control]
+            values = (self.modes, self.changeable, FullUnit(self.choices).modes if control == 2 else {})[
+                control
+            ]
             out += bytes((one, len(values[one]))) + values[one]
         return out
+
+    @property
+    def changeable(self) -> dict[int, bytes]:
+        """The masks of changeable values: none without MODE SELECT."""
+        able = any(self.supports(one) for one in SELECTS)
+        return {code: mask if able else bytes(len(mask)) for code, mask in CHANGEABLE.items()}
 
     def block_descriptor(self) -> bytes:
         return struct.pack(">II", min(self.choices.blocks, 0xFFFFFFFF), self.size)
@@ -597,7 +611,7 @@ class FullUnit:
         if kind != self.type:
             raise illegal(Asc.INVALID_RELEASE_OF_PERSISTENT_RESERVATION)
         self.holder = None
-        if kind.registrants:
+        if kind.registrants and not self.choices.silent_releases:
             self.notify((one for one in self.registered if one != nexus), RELEASED)
 
     def preempt(self, nexus: Nexus, kind: PrType, victim: int, *, abort: bool) -> None:
@@ -767,10 +781,10 @@ class FullConnection(Connection):
             self.respond(ScsiResponse(itt=write.command.itt, status=ended.status))
 
     def task(self, pdu: TaskRequest) -> None:
-        super().task(pdu)
-        if pdu.function == TaskFunction.LOGICAL_UNIT_RESET:
+        if pdu.function == TaskFunction.LOGICAL_UNIT_RESET:  # all of it is done before the response
             self.full.notify(self.full.others(self.nexus), RESET)
             self.full.reserved6 = None
+        super().task(pdu)
 
 
 class FullServer(Server):

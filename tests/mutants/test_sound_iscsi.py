@@ -1,7 +1,7 @@
 """Sound targets: the iSCSI suite accuses none for a legal choice (RFC 7143).
 
 Each is the small target of tests/controllers with other choices. The cases are those of the modules that need
-little of a logical unit.
+little of a logical unit; those of SCSI run on a unit that has nearly every command.
 """
 
 from pathlib import Path
@@ -9,10 +9,12 @@ from typing import Any
 
 import mutation_run
 import pytest
+from iscsi_full_unit import FullServer, FullUnit, UnitChoices
 from iscsi_target import IQN, NAA, Choices, Server
 from suite_runs import run_suite
 
 from storagetest.wire.iscsi.codes import AsyncEvent
+from storagetest.wire.scsi import cdb as c
 
 EVENTS = (AsyncEvent.SCSI, AsyncEvent.RENEGOTIATE, AsyncEvent.TASK_TERMINATION)
 """The other events end the connection, or are the vendor's (tests/wire/test_wire_iscsi_faults.py)."""
@@ -32,6 +34,35 @@ LEGAL = {
     "any-order": Choices(disordered=True, r2ts=3, segment=512),
     **{f"async-{event.name.lower()}": Choices(event=event) for event in EVENTS},
 }
+OPTIONAL = (
+    c.MODE_SENSE_6, c.MODE_SENSE_10, c.MODE_SELECT_6, c.MODE_SELECT_10, c.LOG_SENSE, c.START_STOP_UNIT,
+    c.READ_6, c.WRITE_6, c.READ_12, c.WRITE_12, c.VERIFY_10, c.VERIFY_12, c.VERIFY_16,
+    c.WRITE_AND_VERIFY_10, c.WRITE_AND_VERIFY_12, c.WRITE_AND_VERIFY_16, c.WRITE_SAME_10, c.WRITE_SAME_16,
+    c.PRE_FETCH_10, c.PRE_FETCH_16, c.SYNCHRONIZE_CACHE_10, c.SYNCHRONIZE_CACHE_16,
+    c.COMPARE_AND_WRITE, c.ORWRITE_16, c.UNMAP, c.GET_LBA_STATUS,
+    c.PERSISTENT_RESERVE_IN, c.PERSISTENT_RESERVE_OUT, c.RESERVE_6, c.RELEASE_6,
+    c.REPORT_SUPPORTED_OPERATION_CODES, c.REPORT_TASK_MANAGEMENT,
+)  # fmt: skip
+"""Commands that a direct-access block device need not have (SBC-4 5.1)."""
+UNITS = {
+    "write-protected": UnitChoices(read_only=True),
+    "very-large": UnitChoices(blocks=1 << 33),
+    "silent-releases": UnitChoices(silent_releases=True),
+    "eight-blocks": UnitChoices(max_transfer=8),
+    "few-commands": UnitChoices(without=OPTIONAL, pages=(0x00, 0x83), thin=False),
+}
+"""Units of tests/controllers/iscsi_full_unit.py that once were accused."""
+UNIT_CASES = (
+    "test_scsi_agreement.py",
+    "test_scsi_blocks.py",
+    "test_scsi_data.py",
+    "test_scsi_flags.py",
+    "test_scsi_inquiry.py",
+    "test_reservations.py",
+    "test_reservation_allowed.py",
+    "test_reservation_losses.py",
+    "test_reservation_ports.py",
+)
 CASES = (
     "test_logout.py",
     "test_nop.py",
@@ -82,8 +113,10 @@ LOOSENED = ("ISC-LOGOUT-01", "ISC-LOGOUT-02", "ISC-DATAOUT-10", "ISC-R2T-04", "I
 """Cases that once accused a sound target, and that of the abort which ISC-TMF-25 builds on."""
 
 
-def run(choices: Choices, where: Path) -> list[dict[str, Any]]:
-    with Server(choices) as server:
+def run(
+    choices: Choices, where: Path, *, made: Server | None = None, what: tuple[str, ...] = CASES
+) -> list[dict[str, Any]]:
+    with made or Server(choices) as server:
         target = {
             "protocol": "iscsi",
             "iqn": IQN,
@@ -92,7 +125,7 @@ def run(choices: Choices, where: Path) -> list[dict[str, Any]]:
             "deadline": "10s",
         }
         target |= {"address": "127.0.0.1", "port": server.port}
-        cases = run_suite({"sound": target}, where, *(f"iscsi/{case}" for case in CASES))
+        cases = run_suite({"sound": target}, where, *(f"iscsi/{case}" for case in what))
     return [case for case in cases if case["id"] not in INCOMPLETE]
 
 
@@ -100,6 +133,14 @@ def run(choices: Choices, where: Path) -> list[dict[str, Any]]:
 def test_a_sound_target_is_accused_by_no_case(name: str, tmp_path: Path) -> None:
     cases = run(LEGAL[name], tmp_path)
     assert len(cases) > 40
+    bad = mutation_run.unexpected_outcomes(cases, ("passed", "observed", "skipped"))
+    assert not bad, "\n".join(bad)
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_a_sound_unit_is_accused_by_no_case(name: str, tmp_path: Path) -> None:
+    cases = run(Choices(), tmp_path, made=FullServer(FullUnit(UNITS[name])), what=UNIT_CASES)
+    assert len(cases) > 150
     bad = mutation_run.unexpected_outcomes(cases, ("passed", "observed", "skipped"))
     assert not bad, "\n".join(bad)
 

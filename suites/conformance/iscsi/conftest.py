@@ -485,15 +485,17 @@ def discovery(connections: Connections, portal: Portal) -> Initiator:
 @pytest.fixture
 def unit(session: Initiator, facts: Facts) -> LogicalUnit:
     """Return the logical unit, through ``session``."""
-    return LogicalUnit(session, block_size=facts.capacity.block_size)
+    return LogicalUnit(session, block_size=facts.capacity.block_size, largest=facts.largest)
 
 
 @pytest.fixture
 def two(connections: Connections, facts: Facts) -> tuple[LogicalUnit, LogicalUnit]:
     """Return the logical unit through two initiators of different names: two I_T nexuses."""
-    size = facts.capacity.block_size
-    first, second = connections.login("a"), connections.login("b")
-    return LogicalUnit(first, block_size=size), LogicalUnit(second, block_size=size)
+    first, second = (
+        LogicalUnit(connections.login(name), block_size=facts.capacity.block_size, largest=facts.largest)
+        for name in "ab"
+    )
+    return first, second
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from storagetest.wire.scsi import cdb as c
-from storagetest.wire.scsi.logical_unit import LogicalUnit
+from storagetest.wire.scsi.logical_unit import LogicalUnit, ScsiResult
 
 
 def has_twelve_byte_commands(unit: LogicalUnit, lba: int) -> bool:
@@ -17,3 +17,10 @@ def require_address(command: c.CommandFormat, lba: int) -> None:
     """Skip if ``lba`` does not fit into the command: only those of 16 bytes have more than 32 bits."""
     if lba > 0xFFFFFFFF and command.length < 16:
         pytest.skip(f"{command.name} has no address past 2^32 - 1, and the unit has {lba} blocks or more")
+
+
+def offered(answer: ScsiResult) -> ScsiResult:
+    """Return ``answer``; skip if the unit has no such command."""
+    if answer.unsupported:
+        pytest.skip(f"not supported: {answer}")
+    return answer

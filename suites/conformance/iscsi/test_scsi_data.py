@@ -7,7 +7,7 @@ import pytest
 from storagetest.suites.conformance.iscsi.optional_commands import has_twelve_byte_commands, require_address
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.codes import Asc, SenseKey
-from storagetest.wire.scsi.logical_unit import LogicalUnit
+from storagetest.wire.scsi.logical_unit import LogicalUnit, ScsiResult
 
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="SBC-3 READ, WRITE", level="MUST")]
 
@@ -24,11 +24,21 @@ def written(unit: LogicalUnit, lba: int, data: bytes, **more) -> None:
 
 
 def holds(unit: LogicalUnit, lba: int, data: bytes, why: str, **more) -> None:
-    """Assert that the blocks from ``lba`` hold ``data``; the message names the first byte that differs."""
-    answer = unit.read(lba, len(data) // unit.block_size, **more)
-    assert answer.good, answer
-    if answer.data == data:
-        return
+    """Assert that the blocks from ``lba`` hold ``data``; the message names the first byte that differs.
+
+    They are read by one command, or by as many as the MAXIMUM TRANSFER LENGTH of the unit requires.
+    """
+    size = unit.block_size * (unit.largest or len(data))
+    for start in range(0, len(data), size):
+        wanted, first = data[start : start + size], lba + start // unit.block_size
+        answer = unit.read(first, len(wanted) // unit.block_size, **more)
+        assert answer.good, answer
+        if answer.data != wanted:
+            fail_at_difference(unit, first, answer, wanted, why)
+
+
+def fail_at_difference(unit: LogicalUnit, lba: int, answer: ScsiResult, data: bytes, why: str) -> None:
+    """Fail with the first byte of ``answer`` that is not that of ``data``."""
     pairs = enumerate(zip(answer.data, data, strict=False))
     shorter = min(len(answer.data), len(data))
     differs = next((at for at, (one, two) in pairs if one != two), shorter)

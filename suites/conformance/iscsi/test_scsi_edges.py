@@ -221,7 +221,7 @@ def test_write_same_of_no_blocks_is_refused_with_wsnz(unit, facts, scratch):
 
 @pytest.mark.case("SCS-SAME-07", section="SBC-3 WRITE SAME", kills=("write-same-one-less",))
 def test_write_same_reaches_the_last_block(unit, facts, scratch):
-    blocks = 40
+    blocks = min(40, facts.largest)
     if facts.limits and facts.limits.max_write_same and facts.limits.max_write_same < blocks:
         pytest.skip(f"MAXIMUM WRITE SAME LENGTH is {facts.limits.max_write_same}")
     first, old, new = facts.capacity.blocks - blocks, scratch.pattern(blocks), scratch.pattern(1, seed=96)

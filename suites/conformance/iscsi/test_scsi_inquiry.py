@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from storagetest.suites.conformance.iscsi.optional_commands import offered
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.codes import Asc, SenseKey
 from storagetest.wire.scsi.data import (
@@ -32,12 +33,12 @@ def invalid_field(answer) -> bool:
 
 
 def mode_sense(unit, command, page: int = 0x3F, *, control: int = 0, dbd: int = 1) -> ScsiResult:
-    """MODE SENSE of all pages, or of one, with the largest allocation length."""
+    """MODE SENSE of all pages, or of one, with the largest allocation length; skip if it is not supported."""
     length = LONGEST[command]
     result: ScsiResult = unit.run(
         command, read=length, page=page, page_control=control, dbd=dbd, allocation=length
     )
-    return result
+    return offered(result)
 
 
 @pytest.mark.case("SCS-INQ-01", kills=("inquiry-type",))
@@ -294,7 +295,9 @@ def test_mode_sense_reports_the_length_of_its_data(unit):
     "SCS-MODE-02", section="SPC-4 MODE SENSE, Caching and Control pages", kills=("mode-page-differs",)
 )
 def test_all_pages_include_the_caching_page_which_one_can_ask_for_alone(unit):
-    every, alone = (unit.run(c.MODE_SENSE_6, read=255, page=page, allocation=255) for page in (0x3F, 0x08))
+    every, alone = (
+        offered(unit.run(c.MODE_SENSE_6, read=255, page=page, allocation=255)) for page in (0x3F, 0x08)
+    )
     assert every.good, f"MODE SENSE of all pages: {every}"
     if 0x08 not in decode_mode6(every.data) and alone.check(SenseKey.ILLEGAL_REQUEST):
         pytest.skip("no Caching mode page")
@@ -306,7 +309,7 @@ def test_all_pages_include_the_caching_page_which_one_can_ask_for_alone(unit):
 
 @pytest.mark.case("SCS-MODE-03", section="SPC-4 MODE SENSE", kills=("mode-page-accepted",))
 def test_a_mode_page_that_is_not_there_is_an_invalid_field(unit):
-    answer = unit.run(c.MODE_SENSE_6, read=255, page=0x2B, allocation=255)
+    answer = offered(unit.run(c.MODE_SENSE_6, read=255, page=0x2B, allocation=255))
     assert invalid_field(answer), answer
 
 
@@ -373,7 +376,7 @@ def test_each_mode_page_alone_has_its_code_and_is_as_among_all(unit, command):
 @pytest.mark.case("SCS-MODE-07", section="SPC-4 MODE SENSE, DBD", kills=("mode-dbd-ignored",))
 def test_dbd_leaves_the_block_descriptor_out(unit):
     for command, at in ((c.MODE_SENSE_6, slice(3, 4)), (c.MODE_SENSE_10, slice(6, 8))):
-        answer = unit.run(command, read=255, page=0x3F, dbd=1, allocation=255)
+        answer = offered(unit.run(command, read=255, page=0x3F, dbd=1, allocation=255))
         assert answer.good, answer
         length = int.from_bytes(answer.data[at], "big")
         assert length == 0, f"{answer}: BLOCK DESCRIPTOR LENGTH is {length}, although DBD is 1"
@@ -383,7 +386,7 @@ def test_dbd_leaves_the_block_descriptor_out(unit):
     "SCS-MODE-08", section="SBC-3 mode parameter block descriptors", kills=("mode-block-length",)
 )
 def test_a_block_descriptor_has_the_block_length_of_the_unit(unit, facts):
-    answer = unit.run(c.MODE_SENSE_6, read=255, page=0x3F, allocation=255)
+    answer = offered(unit.run(c.MODE_SENSE_6, read=255, page=0x3F, allocation=255))
     assert answer.good, answer
     if answer.data[3] != 8:
         pytest.skip(f"BLOCK DESCRIPTOR LENGTH is {answer.data[3]}: no short block descriptor")

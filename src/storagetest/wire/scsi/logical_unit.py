@@ -90,11 +90,15 @@ class NoSenseData(RemoteProtocolError):
 
 
 class LogicalUnit:
-    """One logical unit through one I_T nexus. Commands that transfer blocks use ``block_size``."""
+    """One logical unit through one I_T nexus. Commands that transfer blocks use ``block_size``.
 
-    def __init__(self, runner: CommandRunner, *, block_size: int = 512) -> None:
+    ``largest`` is the number of blocks that one command may transfer, or 0 if it is not known.
+    """
+
+    def __init__(self, runner: CommandRunner, *, block_size: int = 512, largest: int = 0) -> None:
         self.runner = runner
         self.block_size = block_size
+        self.largest = largest
 
     def run(self, command: CommandFormat, *, read: int = 0, data: bytes = b"", **fields: Any) -> ScsiResult:  # noqa: ANN401  # Value
         """Run any command."""
