@@ -12,7 +12,7 @@ from storagetest.wire.nvme import admin, fabrics, io
 from storagetest.wire.nvme.codes import Feature, Property, status_name
 from storagetest.wire.nvme_tcp import ControllerSession
 from storagetest.wire.nvme_tcp.harness import Harness
-from storagetest.wire.nvme_tcp.session import CSTS_FATAL
+from storagetest.wire.nvme_tcp.session import CSTS_FATAL, KATO
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 3.9.2")]
 
@@ -37,11 +37,16 @@ def timeout_in_use(bench: Harness, asked: int) -> int:
     """Return the Keep Alive Timeout in ms of a host that asks for ``asked``.
 
     A controller sets a timeout below the least that it supports to that one, and rounds it up to units of KAS
-    (3.9.1). The case is skipped if it would have to wait for too long.
+    (3.9.1); the least one is not over the default one (5.2.26.1.8). The case is skipped if it would have to
+    wait for too long.
     """
     with bench.session(name="a look", kato=asked) as session:
         done = session.admin.run(admin.get_features(Feature.KATO))
-        found = max(asked, session.controller["kas"] * 100, done.cqe.dw0 if done.ok else 0)
+        unit = session.controller["kas"] * 100
+        found = max(asked, unit, done.cqe.dw0 if done.ok else 0)
+    assert found < KATO + max(unit, 1), (
+        f"5.2.26.1.8: a Keep Alive Timeout of {asked} ms is set to {found} ms: over the default one"
+    )
     if found > LONGEST:
         pytest.skip(f"a Keep Alive Timeout of {asked} ms is set to {found} ms: too long to wait for")
     return found
