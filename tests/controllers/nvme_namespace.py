@@ -152,6 +152,8 @@ class ControllerConfig:
         False  # the static controller model: CNTLID FFFEh requests any controller, FFFFh is refused
     )
     several_r2ts: bool = False  # as many R2Ts of a command at once as MAXR2T allows
+    aborts: bool = True  # Abort aborts an Asynchronous Event Request; without it, nothing
+    least_timeout: int = 0  # ms: the least Keep Alive Timeout, which a shorter one is set to
     timeout: int = 20  # CAP.TO, in units of 500 ms
 
     @property
@@ -160,6 +162,6 @@ class ControllerConfig:
         return RESCAP if self.oncs >> 5 & 1 else 0
 
     def rounded_timeout(self, kato: int) -> int:
-        """Return a Keep Alive Timeout in ms, rounded up to the units of KAS (5.2.26.1.8)."""
+        """Return a Keep Alive Timeout in ms: the least one, rounded up to the units of KAS (3.9.1)."""
         unit = self.kas * 100
-        return -(-kato // unit) * unit
+        return -(-max(kato, self.least_timeout) // unit) * unit if kato else 0

@@ -524,7 +524,7 @@ class Connection:
 
     def _abort(self, command: Command) -> Answer:
         sqid, cid = command.cdw10 & 0xFFFF, command.cdw10 >> 16
-        if sqid == 0 and cid in self.waiting:
+        if sqid == 0 and cid in self.waiting and self.traits.aborts:
             self.waiting.remove(cid)
             self._complete(Cqe(cid, StatusCode.ABORTED_BY_REQUEST))
             return Answer(result=0)

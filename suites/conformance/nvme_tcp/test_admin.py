@@ -17,6 +17,7 @@ from storagetest.wire.nvme_tcp import ControllerSession
 from storagetest.wire.nvme_tcp.harness import Harness, refused, request_event
 from storagetest.wire.nvme_tcp.session import CSTS_FATAL
 
+from .test_keep_alive_timer import timeout_in_use
 from .test_namespaces import need_invalid
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 5.2.13")]
@@ -448,8 +449,7 @@ def test_keep_alive_is_answered(bench: Harness) -> None:
 @pytest.mark.slow
 @pytest.mark.case("NVA-KA-02", section="Base 3.9.5", kills=("keep-alive-never",))
 def test_a_host_that_falls_silent_is_given_up(bench: Harness, observe: Observe) -> None:
-    data = bench.session().controller
-    kato, cleanup = max(1000, data["kas"] * 100), data["cqt"] / 1000
+    kato, cleanup = timeout_in_use(bench, 1000), bench.session().controller["cqt"] / 1000
     session = bench.session(kato=kato)
     queue = session.admin
     began = time.monotonic()
@@ -464,7 +464,7 @@ def test_a_host_that_falls_silent_is_given_up(bench: Harness, observe: Observe) 
 @pytest.mark.slow
 @pytest.mark.case("NVA-KA-03", section="Base 3.9.3.1", kills=("keep-alive-deaf",))
 def test_a_host_that_keeps_alive_is_not_given_up(bench: Harness) -> None:
-    kato = max(1000, bench.session().controller["kas"] * 100)
+    kato = timeout_in_use(bench, 1000)
     session = bench.session(kato=kato)
     until = time.monotonic() + 2.5 * kato / 1000
     while time.monotonic() < until:

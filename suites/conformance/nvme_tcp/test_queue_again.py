@@ -15,6 +15,8 @@ from storagetest.wire.nvme_tcp import ControllerSession, Queue
 from storagetest.wire.nvme_tcp.harness import Harness, Scratch, block_data, read_blocks
 from storagetest.wire.nvme_tcp.pdu import R2T
 
+from .test_keep_alive_timer import timeout_in_use
+
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 6.3")]
 
 SMALL, LARGE = 3, 11
@@ -213,7 +215,7 @@ class _Kept:
 def _keep_one_alive(bench: Harness, session: ControllerSession) -> _Kept:
     """Let one of two controllers of a host be silent, while the other one is used; claim that it is there."""
     data = session.controller
-    kato = max(1000, data["kas"] * 100)
+    kato = timeout_in_use(bench, 1000)
     silent = bench.session(identity=session.identity, kato=kato, name="the silent admin queue")
     until = time.monotonic() + (2 * kato + data["cqt"]) / 1000 + 1
     for number in itertools.count(1):

@@ -25,8 +25,8 @@ SINCE = 0x00020000
 SMART_PER_NAMESPACE, EXTENDED_DATA, LISTED_PAGES = 1, 1 << 2, 1024
 """LPA: SMARTS, SPEDS (5.2.13.2.1); bytes of the list of supported log pages (5.2.12.1.1)."""
 
-INDEX_OFFSET = 1 << 1
-"""IOS of a log page in the list of those that are supported (5.2.12.1.1)."""
+SUPPORTED, INDEX_OFFSET = 1, 1 << 1
+"""LSUPP and IOS of a log page in the list of those that are supported (5.2.12.1.1)."""
 
 OFFSET_TYPE = 1 << 23
 """OT of Get Log Page, in command dword 14 (5.2.12)."""
@@ -155,7 +155,7 @@ def test_an_index_offset_is_refused_if_it_is_not_supported(session: ControllerSe
     if not listed.ok:
         pytest.skip(f"the list of log pages: {status_name(listed.status)}")
     for page in (LogPage.SUPPORTED, LogPage.ERROR, LogPage.SMART, LogPage.FIRMWARE_SLOT):
-        if listed.data[4 * page] & INDEX_OFFSET:
+        if listed.data[4 * page] & (SUPPORTED | INDEX_OFFSET) != SUPPORTED:
             continue
         command = replace(admin.get_log_page(page, 64, nsid=ALL_NAMESPACES), cdw14=OFFSET_TYPE)
         done = session.admin.run(command, reads=64)
