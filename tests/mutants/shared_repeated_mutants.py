@@ -1,4 +1,4 @@
-"""Mutants between two clients: what is asked again, changed many times, or changed by both at once."""
+"""Mutants between two clients: a second request, many changes of a file, changes by both at once."""
 
 from __future__ import annotations
 

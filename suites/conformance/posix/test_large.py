@@ -455,7 +455,7 @@ def test_long_list_of_attributes_is_complete(client_dir):
     kills=("owner-in-16-bits", "owner-65534-is-root"),
 )
 def test_large_ids_are_kept(client_dir):
-    """The user and group ID are set as given, beyond 16 and 31 bits and nobody's; of directories, too."""
+    """The user and group ID are set as given, beyond 16 and 31 bits and 65,534; of directories, too."""
     (client_dir / "d").mkdir()
     for path in (make_file(client_dir / "f", b"data"), client_dir / "d"):
         for number in (65_535 + 7, 1 << 24, (1 << 31) + 5, 65_534, 65_533, 99):
