@@ -38,6 +38,22 @@ class ReaddirCookieIsIndex(PassThrough):
         return counted(whole(handle)[: offset + self.MOST], offset)
 
 
+@mutant(
+    "readdir-insertion-repeats | readdir(3p) | "
+    "the position is a place in a sorted list, in which a name that is made moves those behind it"
+)
+class ReaddirInsertionRepeats(PassThrough):
+    def readdir(self, call: Call, node: int, handle: int, offset: int, size: int) -> Entries:
+        lists: dict[int, set[bytes]] = self.__dict__.setdefault("lists", {})
+        now = {entry[3]: entry for entry in whole(handle)}
+        known = lists[handle] = set(now) | (lists.get(handle, set()) if offset else set())
+        return [
+            (now[name][0], place, now[name][2], name)
+            for place, name in enumerate(sorted(known), 1)
+            if place > offset and name in now
+        ]
+
+
 @mutant("readdir-doubles | readdir(3p) | an entry is returned twice at the boundary of two responses")
 class ReaddirDoubles(PassThrough):
     MOST = 32

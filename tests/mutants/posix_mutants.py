@@ -9,7 +9,9 @@ __all__ = ["MUTANTS"]
 for _area in (
     "again",
     "attribute",
+    "alike",
     "border",
+    "counted",
     "data",
     "detail",
     "directory",

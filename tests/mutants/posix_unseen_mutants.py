@@ -156,7 +156,7 @@ class StickyRefusesLinks(PassThrough):
         return super().link(call, old, parent, name)
 
 
-class _Renamed(PassThrough):
+class Renamed(PassThrough):
     """Every name is changed before it is used."""
 
     def change(self, name: bytes) -> bytes:
@@ -176,7 +176,7 @@ class _Renamed(PassThrough):
 
 
 @mutant("name-case-folded-beyond-ascii | XBD 3 Filename | the case of letters other than A to Z is ignored")
-class NameCaseFoldedBeyondAscii(_Renamed):
+class NameCaseFoldedBeyondAscii(Renamed):
     def change(self, name: bytes) -> bytes:
         try:
             text = name.decode()

@@ -8,8 +8,8 @@ import fuse_mount
 import mutation_run
 import pytest
 from mutation_run import ROOT, Outcomes
-from shared_known_mutants import MUTANTS
 from shared_mutation_run import run
+from shared_repeated_mutants import MUTANTS
 
 NOT_HERE = fuse_mount.why_not()
 pytestmark = pytest.mark.skipif(NOT_HERE is not None, reason=str(NOT_HERE))

@@ -45,6 +45,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 """Calls that take no name; their arguments are those of the function."""
 
 _FUNCTIONS_OF_NAMES: Mapping[str, Callable[..., Any]] = {
+    "access": os.access,
     "chmod": os.chmod,
     "getxattr": os.getxattr,
     "listxattr": os.listxattr,

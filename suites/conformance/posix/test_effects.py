@@ -140,6 +140,18 @@ def lists(ground):
     ground.check("readdir()", lambda: (os.listdir(ground.a), os.listdir(ground.b)), {})
 
 
+def asks(ground):
+    """Ask for what the file is, and move the offset of a descriptor."""
+
+    def call():
+        os.access(ground.file, os.R_OK | os.W_OK)
+        os.statvfs(ground.file)
+        with open_fd(ground.file) as descriptor:
+            os.lseek(descriptor, 1, os.SEEK_END)
+
+    ground.check("access(), statvfs() and lseek()", call, {})
+
+
 def writes_after_the_future(ground):
     """A write marks the times with the present also if they are later than it."""
     future = (1 << 31) - 10
@@ -188,7 +200,7 @@ def zeroes(ground):
 
 
 DATA_CALLS = [
-    writes, writes, extends, cuts, grows, reads, opens, flushes, lists, writes_after_the_future,
+    writes, writes, extends, cuts, grows, reads, opens, flushes, lists, asks, writes_after_the_future,
 ]  # fmt: skip
 
 
@@ -391,7 +403,7 @@ def test_calls_on_links_count_them_and_mark_ctime(client_dir):
 
 def sets_attribute(ground):
     """Give an extended attribute values that become longer and shorter, and remove it."""
-    for value in (b"", b"v" * 100, b"short", b"w" * 700, b"x"):
+    for value in (b"", b"v" * 100, b"w" * 100, b"short", b"w" * 700, b"x"):
         ground.check(
             f"setxattr() of {len(value)} bytes",
             lambda value=value: os.setxattr(ground.file, "user.effect", value),
@@ -402,6 +414,11 @@ def sets_attribute(ground):
             f"setxattr() of {len(value)} bytes over another value: {len(found)} bytes are read"
         )
     ground.check(
+        "getxattr() and listxattr()",
+        lambda: (os.getxattr(ground.file, "user.effect"), os.listxattr(ground.file)),
+        {},
+    )
+    ground.check(
         "removexattr()", lambda: os.removexattr(ground.file, "user.effect"), {"the file": Effect("kept", ANY)}
     )
     assert "user.effect" not in os.listxattr(ground.file)
@@ -410,10 +427,13 @@ def sets_attribute(ground):
 @pytest.mark.case(
     "PSX-EFFECTS-XATTR",
     section="setxattr(2): DESCRIPTION; inode(7)",
-    kills=("setxattr-marks-mtime", "xattr-shorter-keeps-tail", "xattr-longer-cut"),
+    kills=("setxattr-marks-mtime", "xattr-shorter-keeps-tail", "xattr-longer-cut", "getxattr-marks-ctime"),
 )
 def test_attributes_are_replaced_whole_and_mark_no_data(client_dir):
-    """The value is the one that was set last, longer or shorter; mtime is of the data, and stays."""
+    """The value is the one that was set last, longer or shorter; mtime is of the data, and stays.
+
+    getxattr() and listxattr() mark nothing.
+    """
     make_file(client_dir / "probe")
     try:
         os.setxattr(client_dir / "probe", "user.effect", b"v")

@@ -68,6 +68,21 @@ def test_name_is_stored_unchanged(client_dir, name):
     assert os.listdir(client_dir) == []
 
 
+@pytest.mark.case(
+    "PSX-NAME-ALIAS", section="POSIX.1-2024 XBD 4.16 Pathname Resolution", kills=("short-name-found",)
+)
+def test_file_is_found_by_no_name_that_was_not_made(client_dir):
+    """A filename is found if the directory has that name: not by a short form of a long name."""
+    for name in ("longname-with-more.text", "Another name.of-more"):
+        make_file(client_dir / name, b"data")
+    for alias in ("LONGNA~1", "LONGNA~1.TEX", "longna~1", "longna~1.tex", "ANOTHE~1.OF-"):
+        assert_errno(errno.ENOENT, os.lstat, client_dir / alias)
+        assert_errno(errno.ENOENT, os.open, client_dir / alias, os.O_RDONLY)
+        make_file(client_dir / alias, b"its own")
+        os.unlink(client_dir / alias)
+    assert sorted(os.listdir(client_dir)) == ["Another name.of-more", "longname-with-more.text"]
+
+
 @pytest.mark.case("PSX-NAME-LONGEST", kills=("name-cut", "name-max-refused", "statfs-name-max"))
 def test_longest_name_is_accepted(client_dir):
     """A filename may be {NAME_MAX} bytes long."""

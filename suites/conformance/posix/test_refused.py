@@ -8,7 +8,7 @@ import stat
 
 import pytest
 
-from storagetest.agent.testlib import CannotRun, run_as_user, skip
+from storagetest.agent.testlib import CannotRun, assert_errno, run_as_user, skip
 from storagetest.agent.testlib.libc import RENAME_EXCHANGE, RENAME_NOREPLACE, fallocate, renameat2
 from storagetest.agent.testlib.tmpfiles import (
     fifo,
@@ -298,6 +298,36 @@ def test_refused_change_by_another_user_changes_nothing(client_dir):
             for text, errors, call in calls
         ]
     )
+
+
+@pytest.mark.case(
+    "PSX-REFUSED-SETUID",
+    section="POSIX.1-2024 chown(), chmod(): ERRORS [EPERM]",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-CHMOD-4755", "PSX-CHOWN-EPERM-GIVE"),
+    kills=("chown-refused-drops-suid",),
+)
+def test_refused_change_keeps_the_set_id_bits(client_dir):
+    """A chown() or chmod() of another user's file that is refused clears no bit of its mode."""
+    path = make_file(client_dir / "f", b"data")
+    with run_as_user(OTHER, OTHER):
+        pass  # skips the case before the first change that needs root
+    os.chmod(client_dir, 0o755)
+    os.chown(path, OWNER, OWNER)
+    os.chmod(path, 0o6755)
+    if os.stat(path).st_mode & 0o7777 != 0o6755:
+        skip("the file system keeps no set-user-ID bit: PSX-CHMOD-4755 tests whether that is legal")
+    calls = {
+        "chown()": lambda: os.chown(path, OTHER, OTHER),
+        "chown() of the group": lambda: os.chown(path, -1, OTHER),
+        "chown() to the ids that it has": lambda: os.chown(path, OWNER, OWNER),
+        "chmod()": lambda: os.chmod(path, 0o777),
+        "truncate()": lambda: os.truncate(path, 0),
+    }
+    for what, call in calls.items():
+        with run_as_user(OTHER, OTHER):
+            assert_errno(REFUSED, call)
+        mode = os.stat(path).st_mode & 0o7777
+        assert mode == 0o6755, f"{what} by another user is refused, and leaves the mode {mode:o}, not 6755"
 
 
 @pytest.mark.case(

@@ -76,6 +76,22 @@ def test_setxattr_replaces_a_value(client_dir):
     assert os.getxattr(client_dir / "f", "user.x") == b"short"
 
 
+@pytest.mark.case("PSX-XATTR-REPLACE-LONG", kills=("xattr-long-replaced-in-part",))
+def test_setxattr_replaces_a_long_value_by_another(client_dir):
+    """A value of more than 1 KiB is replaced as a short one: by a longer one, a shorter one, one as long."""
+    path = make_file(client_dir / "f")
+    for number, length in enumerate((1300, 1500, 1100, 1100, 1500, 600, 1400)):
+        value = (b"%d " % number * length)[:length]
+        try:
+            os.setxattr(path, "user.long", value)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.E2BIG, errno.EOPNOTSUPP):
+                raise
+            skip(f"a value of {length} bytes is more than the file system has space for: {error.strerror}")
+        found = os.getxattr(path, "user.long")
+        assert found == value, f"{len(found)} bytes, {found[-4:]!r} at the end, are not value {number + 1}"
+
+
 @pytest.mark.case("PSX-XATTR-CREATE", section="setxattr(2): ERRORS", kills=("xattr-create-ignored",))
 def test_xattr_create_of_an_existing_attribute_is_refused(client_dir):
     """[EEXIST] XATTR_CREATE was specified, and the attribute exists already."""

@@ -7,7 +7,7 @@ boundary is maintained"); mount.cifs(8), actimeo (1 s).
 
 from __future__ import annotations
 
-from os import O_APPEND, O_RDWR
+from os import O_APPEND, O_RDWR, X_OK
 
 import pytest
 
@@ -275,3 +275,55 @@ def test_times_that_a_client_knew_can_be_set_again(a, b, crossed_wire, eventuall
     with crossed_wire(b, "change"):
         b.utime("f", 10**18, 10**18)
     eventually(lambda: _found_by_open(a).mtime_ns == 10**18, "the time that the client set again")
+
+
+@pytest.mark.slow
+@pytest.mark.case("SHR-ATTR-16", section="RFC 7530 10.6; POSIX.1-2024 access()", kills=("two-access-old",))
+def test_access_is_granted_by_the_mode_that_the_other_client_set(a, b, crossed_wire, eventually):
+    """access() with X_OK is granted while the file may be executed by someone, and refused while by none."""
+    a.write_file("f", b"x")
+    a.chmod("f", 0o644)
+    if b.call("access", "f", X_OK):
+        pytest.skip("a file whose mode has no permission to execute it may be executed here")
+    for mode in (0o755, 0o644, 0o755):
+        with crossed_wire(a, "change"):
+            a.chmod("f", mode)
+        wanted = bool(mode & 0o111)
+        if bool(a.stat("f").mode & 0o111) != wanted:
+            pytest.skip("the mode of a file cannot be changed here")
+        eventually(lambda: b.call("access", "f", X_OK) == wanted, f"access() to a file of mode {mode:o}")  # noqa: B023
+
+
+@pytest.mark.slow
+@pytest.mark.case("SHR-ATTR-17", kills=("two-third-size-unseen",))
+def test_each_of_several_new_sizes_is_seen_through_an_open_file(a, b, crossed_wire, eventually):
+    """fstat() returns each of the sizes that the other client gives a file that stays open here."""
+    a.write_file("f", b"x" * 100)
+    fd = b.open("f")
+    for size in (5000, 300, 70_000, 10, 4096):
+        with crossed_wire(a, "change"):
+            a.truncate("f", size)
+        eventually(lambda: b.fstat(fd).size == size, f"the size {size}")  # noqa: B023
+    b.close(fd)
+
+
+@pytest.mark.case(
+    "SHR-ATTR-18", section="POSIX.1-2024 close(), chmod(): DESCRIPTION", kills=("two-close-sets-mode-back",)
+)
+def test_close_after_a_write_keeps_the_mode_that_the_other_client_set(a, b, crossed_wire, eventually):
+    """Who has written a file gives it no mode by its close: it has the one that the other client set."""
+    a.write_file("f", b"first")
+    a.chmod("f", 0o644)
+    fd = b.open("f", O_RDWR)
+    b.pwrite(fd, b"later")
+    with crossed_wire(a, "change"):
+        a.chmod("f", 0o750)
+    wanted = a.stat("f").mode
+    if wanted & 0o7777 != 0o750:
+        pytest.skip("the mode of a file cannot be changed here")
+    b.pwrite(fd, b"again")
+    with crossed_wire(b, "write"):
+        b.close(fd)
+    for session in (a, b):
+        eventually(lambda: _found_by_open(session).mode == wanted, "the mode that was set before the close")  # noqa: B023
+    assert a.read_file("f") == b"again"

@@ -84,6 +84,19 @@ def test_getlk_describes_the_conflicting_lock(a, b, fds, crossed_wire):
         assert b.get_conflicting_lock(fds[1], F_RDLCK, 0, 100) == (F_WRLCK, 5, 20)
 
 
+@pytest.mark.case("SHR-LOCK-51", section="RFC 7530 16.11; fcntl(2) F_GETLK", kills=("two-getlk-old",))
+def test_getlk_describes_the_lock_of_each_moment(a, b, fds, crossed_wire):
+    """F_GETLK, asked again, returns the lock that the other client has now, of another kind and range."""
+    for kind, start, length in ((F_WRLCK, 5, 20), (F_RDLCK, 40, 7), (F_WRLCK, 0, 90)):
+        with crossed_wire(a, "lock"):
+            a.lock(fds[0], kind, start, length)
+        with crossed_wire(b, "lock"):
+            found = b.get_conflicting_lock(fds[1], F_WRLCK, 0, 100)
+        assert found == (kind, start, length), "the lock of the other client"
+        a.lock(fds[0], F_UNLCK)
+        assert b.get_conflicting_lock(fds[1], F_WRLCK, 0, 100) is None, "after the unlock"
+
+
 @pytest.mark.case("SHR-LOCK-08", section="RFC 7530 16.11; fcntl(2) F_GETLK", kills=("lock-range-ignored",))
 def test_getlk_of_an_unlocked_range_finds_nothing(a, b, fds, crossed_wire):
     with crossed_wire(a, "lock"):

@@ -96,3 +96,27 @@ def test_allocation_keeps_what_the_other_client_wrote_into_the_hole(a, b, crosse
     assert found[100_000:100_011] == b"in the hole", "the allocation cleared what the other client wrote"
     assert not found[5:100_000].strip(b"\0")
     assert not found[100_011:].strip(b"\0")
+
+
+@pytest.mark.case(
+    "SHR-RANGE-04",
+    section="POSIX.1-2024 posix_fallocate(): DESCRIPTION",
+    kills=("two-allocation-cuts",),
+)
+def test_allocation_keeps_the_size_that_the_other_client_has_made_larger(a, b, crossed_wire):
+    """posix_fallocate() of a range that ends before the end of the file leaves its size."""
+    a.write_file("f", b"begin")
+    fd = b.open("f", O_RDWR)
+    assert b.fstat(fd).size == 5
+    with crossed_wire(a, "write"):
+        a.write_file("f", b"longer " * 20_000)
+    try:
+        b.call("fallocate", fd, 0, 4096)
+    except OSError as error:
+        if error.errno not in LACKING:
+            raise
+        pytest.skip(f"there is no posix_fallocate() here: {error}")
+    b.close(fd)
+    found = a.read_file("f")
+    assert len(found) == 140_000, f"{len(found)} bytes after an allocation of the first 4096 of 140000"
+    assert found == b"longer " * 20_000

@@ -9,6 +9,7 @@ rename such a file, to ``.nfs…``, and remove it at the last close); RFC 8881 1
 
 from __future__ import annotations
 
+from errno import EOPNOTSUPP, EPERM
 from os import O_CREAT, O_EXCL, O_RDWR
 
 import pytest
@@ -135,3 +136,21 @@ def test_name_of_an_unlinked_open_file_is_not_listed(a, b, crossed_wire):
         a.unlink("f")
     with crossed_wire(b, "list"):
         assert "f" not in b.listdir(), "a name that was unlinked is listed"
+
+
+@pytest.mark.case("SHR-UNLINK-09", kills=("two-unlink-frees-linked",))
+def test_file_that_the_other_client_has_linked_stays(a, b, crossed_wire):
+    """unlink() removes one name: a file that another client has given a second one keeps its data."""
+    a.write_file("f", DATA)
+    assert b.stat("f").size == len(DATA)
+    try:
+        with crossed_wire(a, "change"):
+            a.link("f", "g")
+    except OSError as error:
+        if error.errno not in (EOPNOTSUPP, EPERM):
+            raise
+        pytest.skip(f"there are no hard links here: {error}")
+    with crossed_wire(b, "change"):
+        b.unlink("f")
+    for session in (a, b):
+        assert session.read_file("g") == DATA, "the data of a file that has one of two names left"

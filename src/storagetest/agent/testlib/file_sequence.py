@@ -109,7 +109,7 @@ class FileSequence:
             self.grows, self.writes_past_the_end, self.reopens, self.flushes, self.punches, self.punches,
             self.zeroes, self.allocates, self.copies, self.copies, self.maps, self.maps, self.renames,
             self.links, self.changes_mode, self.zeroes_keeping_size, self.allocates_keeping_size, self.seeks,
-            self.seeks, self.sends, self.empties, self.copies_within, self.writes_synced,
+            self.seeks, self.sends, self.empties, self.copies_within, self.writes_synced, self.writes_alike,
         ]  # fmt: skip
 
     # Operations
@@ -131,6 +131,25 @@ class FileSequence:
             self.compare_attributes()
         finally:
             os.close(descriptor)
+
+    def writes_alike(self) -> None:
+        """Write a range again with another byte in its middle, and with another last byte to another file.
+
+        A file system that compares or shares data by a part of them takes one for the other.
+        """
+        offset, length = self._offset(), self.random.choice((8192, 65_537, 131_072))
+        if offset + length - self.base > MOST:
+            offset = self.base
+        data = self._data(length)
+        for at in (None, length // 2, length - 1):
+            if at is not None:
+                data = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+            self._write(self.fds[0], offset, length, data)
+        data = data[:-1] + bytes([data[-1] ^ 2])
+        self._say(f"the same {length} bytes with another last one, written to another file")
+        assert os.pwrite(self.copy, data, 0) == length, f"a short write in {self._history()}"
+        self.other.write(0, data)
+        self._look_at_other("another file, written with other data,")
 
     def writes_past_the_end(self) -> None:
         """Write from beyond the end of the file on: the gap reads as zeroes."""
@@ -220,8 +239,9 @@ class FileSequence:
 
     def seeks(self) -> None:
         """Find the next data and the next hole: what is skipped as no data reads as zeroes."""
-        offset = min(self._offset(), self.model.size - 1)
-        self._say(f"SEEK_DATA and SEEK_HOLE from {offset}, size {self.model.size}")
+        offset, last = min(self._offset(), self.model.size - 1), self.model.size - 1
+        self._say(f"SEEK_DATA and SEEK_HOLE from {offset}, SEEK_DATA from {last}, size {self.model.size}")
+        self._no_data_between(last, self._next_data(last))
         self._no_data_between(offset, self._next_data(offset))
         hole = os.lseek(self.fds[1], offset, os.SEEK_HOLE)
         assert offset <= hole <= self.model.size, f"a hole is found at {hole} by {self._history()}"
@@ -305,10 +325,7 @@ class FileSequence:
             assert step > 0, f"nothing was copied by {self._history()}"
             done += step
         self.other.write(to, self.model.read(offset, length))
-        with _opened(self.directory / "copy") as descriptor:
-            found = os.pread(descriptor, 1 << 20, 0)
-        wrong = first_difference(found, self.other.read(0, 1 << 20))
-        assert not wrong, f"the target of the copy has {wrong}, after {self._history()}"
+        self._look_at_other("the target of the copy")
 
     def maps(self) -> None:
         """Store to a page of a shared mapping, and msync()."""
@@ -350,8 +367,8 @@ class FileSequence:
 
     # Mechanics
 
-    def _write(self, descriptor: int, offset: int, length: int) -> None:
-        data = self._data(length)
+    def _write(self, descriptor: int, offset: int, length: int, data: bytes = b"") -> None:
+        data = data or self._data(length)
         self._say(f"a write of {length} bytes at {offset}, size {self.model.size}")
         third = length // 3 or length
         parts = [data[:third], data[third:]] if self.random.random() < 0.3 else [data]
@@ -370,9 +387,12 @@ class FileSequence:
         self._look(max(self.base, size - 4096), 8192)
 
     def _data(self, length: int) -> bytes:
-        """Return random bytes, and sometimes zeroes, which a file system may store in another way."""
-        if self.random.random() < 0.08:
+        """Return random bytes, and sometimes zeroes or lines of text, which may be stored in another way."""
+        kind = self.random.random()
+        if kind < 0.08:
             return bytes(length)
+        if kind > 0.94:
+            return (b"line %.9f\r\n" % kind * (length // 18 + 1))[:length]
         return self.random.getrandbits(8 * length).to_bytes(length, "little")
 
     def _length(self, purpose: str) -> int:
@@ -414,6 +434,13 @@ class FileSequence:
             found = os.pread(self.random.choice((self.fds[1], self.reader)), size, start)
         wrong = first_difference(found, self.model.read(start, size))
         assert not wrong, f"a read of {size} bytes at {start} has {wrong}, after {self._history()}"
+
+    def _look_at_other(self, what: str) -> None:
+        """Compare the other file, read by a new open."""
+        with _opened(self.directory / "copy") as descriptor:
+            found = os.pread(descriptor, 1 << 20, 0)
+        wrong = first_difference(found, self.other.read(0, 1 << 20))
+        assert not wrong, f"{what} has {wrong}, after {self._history()}"
 
     def compare_attributes(self) -> None:
         """Compare the size that stat() and fstat() report, and what no operation on data changes."""
