@@ -38,13 +38,17 @@ class ModelLock:
 
 @dataclass(eq=False)
 class ModelFile:
-    """A file. ``kinds`` are its attributes of KINDS; ``deleted`` is that it is to be deleted."""
+    """A file. ``kinds`` are its attributes of KINDS; ``deleted`` is that it is to be deleted.
+
+    ``number`` is the IndexNumber that the server has stated first.
+    """
 
     names: set[str]
     data: bytearray = field(default_factory=bytearray)
     kinds: int = 0
     deleted: bool = False
     opens: list[ModelOpen] = field(default_factory=list)
+    number: int | None = None
 
     @property
     def links(self) -> int:
