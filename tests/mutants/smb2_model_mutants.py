@@ -264,3 +264,24 @@ def write_mib_lost(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
         return message.raw
     at = message["buffer_offset"] + MIB
     return put(message.raw, at, bytes([message.raw[at] ^ 0xFF]))
+
+
+def _longer(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    """Note where the zeroes of FSCTL_SET_ZERO_DATA end."""
+    if message.command == SmbCommand.IOCTL and message["control_code"] == Fsctl.SET_ZERO_DATA:
+        talk.shared[message["file_id"]] = message.buffer[8:16]
+    return message.raw
+
+
+@mutant(
+    "zero-extends | MS-FSA 2.1.5.10.40 | FSCTL_SET_ZERO_DATA beyond the end extends the file", request=_longer
+)
+def zero_extends(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    asked = _asked(talk, message)
+    if asked is None or not _succeeded(message, SmbCommand.QUERY_INFO):
+        return message.raw
+    if asked["info_class"] != FileInfo.STANDARD or asked["file_id"] not in talk.shared:
+        return message.raw
+    end, at = talk.shared[asked["file_id"]], message["buffer_offset"] + 8
+    longer = int.from_bytes(end, "little") > int.from_bytes(message.raw[at : at + 8], "little")
+    return put(message.raw, at, end) if longer else message.raw

@@ -178,7 +178,7 @@ class FileModel:
             file.names = set()
 
     def rename_status(self, opened: ModelOpen, name: str, *, replace: bool) -> SmbStatus:
-        """Return the status of a rename to another name (MS-FSA 2.1.5.15.12)."""
+        """Return the status of a rename to another name (MS-FSA 2.1.5.15.11)."""
         target = self.names.get(name)
         if not opened.allows(Access.DELETE):
             return SmbStatus.ACCESS_DENIED

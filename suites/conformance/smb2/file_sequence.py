@@ -227,7 +227,7 @@ class FileSequence:
             _has_data(done, *opened.model.read(offset, length, minimum), offset)
 
     def resizes(self) -> None:
-        """SET_INFO of FileEndOfFileInformation (MS-FSA 2.1.5.15.5)."""
+        """SET_INFO of FileEndOfFileInformation (MS-FSA 2.1.5.15.4)."""
         opened = self._pick_unlocked()
         if opened is None:
             return
@@ -294,7 +294,7 @@ class FileSequence:
             self._check_name(opened.model.name)
 
     def renames(self) -> None:
-        """SET_INFO of FileRenameInformation (MS-FSA 2.1.5.15.12)."""
+        """SET_INFO of FileRenameInformation (MS-FSA 2.1.5.15.11)."""
         opened, new = self._pick(Access.DELETE), self.dealer.deal("new name", NAMES)
         if opened.of.deleted or not self._may_take(opened, new):
             return
@@ -312,7 +312,7 @@ class FileSequence:
             self._look(opened.of, 0, opened)
 
     def makes_links(self) -> None:
-        """SET_INFO of FileLinkInformation (MS-FSA 2.1.5.15.7)."""
+        """SET_INFO of FileLinkInformation (MS-FSA 2.1.5.15.6)."""
         opened, new = self._pick(Access.WRITE_DATA), self.dealer.deal("link", NAMES)
         if opened.of.deleted or not self._may_take(opened, new):
             return

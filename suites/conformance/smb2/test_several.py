@@ -7,11 +7,12 @@ Opens that state what another one has changed (MS-FSA 2.1.5.3, 2.1.5.12.27), chu
 from __future__ import annotations
 
 import random
+import struct
 
 import pytest
 
 from storagetest.suites.conformance.smb2.handles import with_credits
-from storagetest.suites.conformance.smb2.support import case, chunks, resume_key
+from storagetest.suites.conformance.smb2.support import NO_FSCTL, case, chunks, resume_key
 from storagetest.wire.smb2.codes import (
     NO_FILE,
     Disposition,
@@ -90,6 +91,21 @@ def test_an_open_reads_again_what_another_one_has_written(tree, other, written):
     for data in (b"0123456789", b"abcdefghij", b"0123456789", bytes(10)):
         expect(two.write(data))
         assert expect(one.read(10)).buffer == data
+
+
+@pytest.mark.case("SMB-ZERO-BEYOND", section="MS-FSA 2.1.5.10.40", kills=("zero-extends",))
+def test_zeroes_beyond_the_end_leave_the_size(tree, path):
+    """FSCTL_SET_ZERO_DATA of a range that begins in the file, and of one behind it, changes no size."""
+    file = tree.open(path)
+    expect(file.write(b"0123456789"))
+    for start, end in ((5, 5000), (8000, 9000)):
+        done = file.ioctl(Fsctl.SET_ZERO_DATA, struct.pack("<QQ", start, end))
+        if done.status in NO_FSCTL:
+            pytest.skip("the server has no FSCTL_SET_ZERO_DATA (MS-FSA 2.1.5.10.40)")
+        expect(done)
+        size = int.from_bytes(expect(file.query(FileInfo.STANDARD)).buffer[8:16], "little")
+        assert size == 10, f"EndOfFile is {size} after zeroes from {start} to {end}"
+    assert expect(file.read(20)).buffer == b"01234" + bytes(5)
 
 
 @pytest.mark.case("SMB-DEL-SECOND", section="MS-FSA 2.1.5.5", kills=("delete-of-second-lost",))
