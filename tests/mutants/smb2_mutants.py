@@ -241,6 +241,7 @@ import smb2_data_mutants  # noqa: E402
 import smb2_far_mutants  # noqa: E402
 import smb2_fresh_mutants  # noqa: E402
 import smb2_kit_mutants  # noqa: E402
+import smb2_model_mutants  # noqa: E402
 import smb2_neighbour_mutants  # noqa: E402
 import smb2_open_mutants  # noqa: E402
 import smb2_pipe_mutants  # noqa: E402
@@ -261,6 +262,7 @@ __all__ = [
     "smb2_far_mutants",
     "smb2_fresh_mutants",
     "smb2_kit_mutants",
+    "smb2_model_mutants",
     "smb2_neighbour_mutants",
     "smb2_open_mutants",
     "smb2_pipe_mutants",

@@ -54,7 +54,17 @@ SMALL = {
     "one-credit": "smb2 max credits = 1",
 }
 """Lines of smb.conf by what is small: sizes of requests (MS-SMB2 2.2.4), credits (3.3.1.2)."""
-MODULES = ("again", "credits", "directories", "durable", "files", "messages", "requests", "stated")
+MODULES = (
+    "again",
+    "credits",
+    "directories",
+    "durable",
+    "files",
+    "messages",
+    "requests",
+    "sequences",
+    "stated",
+)
 """Modules whose cases transfer much, or send several requests in one message."""
 
 

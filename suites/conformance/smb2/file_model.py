@@ -38,13 +38,17 @@ class ModelLock:
 
 @dataclass(eq=False)
 class ModelFile:
-    """A file. ``kinds`` are its attributes of KINDS; ``deleted`` is that it is to be deleted."""
+    """A file. ``kinds`` are its attributes of KINDS; ``deleted`` is that it is to be deleted.
+
+    ``number`` is the IndexNumber that the server has stated first.
+    """
 
     names: set[str]
     data: bytearray = field(default_factory=bytearray)
     kinds: int = 0
     deleted: bool = False
     opens: list[ModelOpen] = field(default_factory=list)
+    number: int | None = None
 
     @property
     def links(self) -> int:
@@ -174,7 +178,7 @@ class FileModel:
             file.names = set()
 
     def rename_status(self, opened: ModelOpen, name: str, *, replace: bool) -> SmbStatus:
-        """Return the status of a rename to another name (MS-FSA 2.1.5.15.12)."""
+        """Return the status of a rename to another name (MS-FSA 2.1.5.15.11)."""
         target = self.names.get(name)
         if not opened.allows(Access.DELETE):
             return SmbStatus.ACCESS_DENIED

@@ -227,7 +227,7 @@ class FileSequence:
             _has_data(done, *opened.model.read(offset, length, minimum), offset)
 
     def resizes(self) -> None:
-        """SET_INFO of FileEndOfFileInformation (MS-FSA 2.1.5.15.5)."""
+        """SET_INFO of FileEndOfFileInformation (MS-FSA 2.1.5.15.4)."""
         opened = self._pick_unlocked()
         if opened is None:
             return
@@ -294,7 +294,7 @@ class FileSequence:
             self._check_name(opened.model.name)
 
     def renames(self) -> None:
-        """SET_INFO of FileRenameInformation (MS-FSA 2.1.5.15.12)."""
+        """SET_INFO of FileRenameInformation (MS-FSA 2.1.5.15.11)."""
         opened, new = self._pick(Access.DELETE), self.dealer.deal("new name", NAMES)
         if opened.of.deleted or not self._may_take(opened, new):
             return
@@ -312,7 +312,7 @@ class FileSequence:
             self._look(opened.of, 0, opened)
 
     def makes_links(self) -> None:
-        """SET_INFO of FileLinkInformation (MS-FSA 2.1.5.15.7)."""
+        """SET_INFO of FileLinkInformation (MS-FSA 2.1.5.15.6)."""
         opened, new = self._pick(Access.WRITE_DATA), self.dealer.deal("link", NAMES)
         if opened.of.deleted or not self._may_take(opened, new):
             return
@@ -339,15 +339,14 @@ class FileSequence:
         """QUERY_DIRECTORY of one open, restarted with another pattern, in pages of several sizes."""
         pattern, length = self.dealer.deal("pattern", PATTERNS), self.dealer.deal("page", (65_536, 1024, 512))
         info_class, single = self.dealer.deal("class", CLASSES), self.dealer.deal("single", (False, True))
-        with self.history.step(f"QUERY_DIRECTORY of {pattern}"):
+        with self.history.step(f"QUERY_DIRECTORY of {pattern}", *NAMES):
             found: list[str] = []
             flags = RESTART_SCANS
             while True:
                 flags |= RETURN_SINGLE_ENTRY if single else 0
                 done = self.listing.list(info_class, pattern, flags=flags, length=length)
-                if done.status == SmbStatus.NO_MORE_FILES or (
-                    done.status == SmbStatus.NO_SUCH_FILE and not found
-                ):
+                none = SmbStatus.NO_MORE_FILES if found else SmbStatus.NO_SUCH_FILE
+                if done.status in (SmbStatus.NO_MORE_FILES, none):
                     break
                 expect(done)
                 names = [one.name for one in directory_entries(done.buffer, info_class)]
@@ -361,10 +360,9 @@ class FileSequence:
                 f"after its end the listing goes on with {SmbStatus.name_of(after)}"
             )
             deleted = {name for name, file in self.model.names.items() if file.deleted}
-            every = {*self.model.names, *((".", "..") if pattern == "*" else ())}
-            wanted = {name for name in every - deleted if fnmatchcase(name, pattern)}
-            dots = set() if pattern == "*" else {".", ".."}
-            _has("the listing", sorted(set(found) - deleted - dots), sorted(wanted))
+            wanted = {name for name in self.model.names if fnmatchcase(name, pattern)}
+            # Whether the directory itself is listed, is SMB-LIST-DOTS's.
+            _has("the listing", sorted({*found} - deleted - {".", ".."}), sorted(wanted - deleted))
             _has("the number of its entries", len(found), len(set(found)))
 
     # Locks
@@ -536,12 +534,17 @@ class FileSequence:
                 self._path(name), access=access, disposition=Disposition.OPEN
             )
             looker = Opened(made, ModelOpen(file, name, access))
-        elif others or but is not None:
-            looker = self.random.choice(others) if others else but
+        elif others:
+            looker = self.random.choice(others)
+        else:
+            assert but is not None, "an open of a file that is to be deleted"
+            looker = but
         start = max(0, offset - 100)
         done = looker.file.read(self.largest, start)
         _has_data(done, *looker.model.read(start, self.largest), start)
-        size, kinds, links, deleted = _standing(looker.file)
+        size, kinds, links, deleted, number = _standing(looker.file)
+        file.number = number if file.number is None else file.number
+        _has("IndexNumber", number, file.number)
         _has("EndOfFile", size, len(file.data))
         _has("NumberOfLinks", links, file.links)
         _has("DeletePending", deleted, file.deleted)
@@ -551,12 +554,13 @@ class FileSequence:
             expect(looker.file.close())
 
 
-def _standing(file: SmbFile) -> tuple[int, int, int, bool]:
-    """Return size, attributes of KINDS, links and DeletePending, of FileAllInformation (MS-FSCC 2.4.2)."""
+def _standing(file: SmbFile) -> tuple[int, int, int, bool, int]:
+    """Return size, KINDS, links, DeletePending and IndexNumber of FileAllInformation (MS-FSCC 2.4.2)."""
     data = expect(file.query(FileInfo.ALL)).buffer
     (attributes,) = struct.unpack_from("<I", data, 32)
     size, links, deleted = struct.unpack_from("<QIB", data, 48)
-    return size, attributes & KINDS, links, bool(deleted)
+    (number,) = struct.unpack_from("<Q", data, 64)
+    return size, attributes & KINDS, links, bool(deleted), number
 
 
 def _basic(attributes: int) -> bytes:

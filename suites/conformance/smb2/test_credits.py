@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from storagetest.suites.conformance.smb2.handles import with_credits
@@ -188,11 +190,15 @@ def largest(tree, name):
 
 
 @LIMITS
-@pytest.mark.case("SMB-LIMIT-WRITE", kills=("write-count-other",))
+@pytest.mark.case("SMB-LIMIT-WRITE", kills=("write-count-other", "write-mib-lost"))
 def test_a_write_of_the_largest_size_is_executed(multi, path):
     file = multi.open(path)
     size = largest(multi, "max_write")
-    assert expect(file.write(bytes(size)))["count"] == size
+    data = random.Random(size).randbytes(size)  # noqa: S311  # data, no secret
+    assert expect(file.write(data))["count"] == size
+    step = min(1 << 20, largest(multi, "max_read"))
+    for at in range(0, size, step):
+        assert expect(file.read(step, at)).buffer == data[at : at + step], f"the data from {at} on are others"
 
 
 @LIMITS

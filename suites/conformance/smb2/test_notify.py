@@ -327,3 +327,39 @@ def test_only_the_cancelled_request_ends(tree, opened, count):
         tree.session.connection.cancel(mid, channel=tree.session.channel, tree=tree.tree_id)
         expect(tree.receive(mid), SmbStatus.CANCELLED)
     assert is_held(tree, mids[-1])
+
+
+@pytest.mark.case("SMB-NOTIFY-QUEUE-ORDER", section="MS-SMB2 3.3.1.3", kills=("notify-last-first",))
+def test_requests_of_one_open_are_answered_in_their_order(opened, other):
+    """Of two requests that wait, the first one is answered first."""
+    first = ready(opened, other)
+    for _ in range(MOST):  # what answers it before there are two, are changes of ready()
+        if is_held(opened.tree, first):
+            break
+        expect(opened.tree.receive(first))
+        first = watch(opened)
+    second = watch(opened)
+    for name in ("one", "two"):
+        expect(other.open(f"{opened.name}\\{name}").close())
+    expect(opened.tree.receive(first))
+    assert not opened.tree.session.connection.is_answered(second), "the second request is answered first"
+
+
+@pytest.mark.case("SMB-NOTIFY-QUEUE-CLOSE", section="MS-SMB2 3.3.5.10", kills=("notify-cleanup-of-first",))
+def test_a_close_of_the_directory_ends_every_request(opened):
+    """Each of three requests that wait is answered with STATUS_NOTIFY_CLEANUP."""
+    mids = [watch(opened) for _ in range(3)]
+    expect(opened.close())
+    for mid in mids:
+        expect(opened.tree.receive(mid), SmbStatus.NOTIFY_CLEANUP)
+
+
+@pytest.mark.case("SMB-NOTIFY-QUEUE-FILTER", section="MS-SMB2 3.3.1.3", kills=("notify-filter-of-last",))
+def test_the_filter_of_the_first_request_is_that_of_the_open(opened, other):
+    """A later request of another CompletionFilter is answered by what the first one watches."""
+    mid = ready(opened, other, SmbNotify.FILE_NAME)
+    other.open(f"{opened.name}\\one")
+    changes_up_to(opened, mid, "one", SmbNotify.FILE_NAME)
+    later = watch(opened, SmbNotify.SECURITY)
+    other.open(f"{opened.name}\\two")
+    assert notifications(expect(opened.tree.receive(later)).buffer), "the response names no change"

@@ -142,7 +142,12 @@ STEPS = 300
 """Steps of a sequence of requests of all kinds (chosen): each kind comes some ten times."""
 
 
-@pytest.mark.parametrize("seed", [case(f"SMB-SEQUENCE-FILES-{seed}", seed) for seed in (1, 2, 3)])
+FILE_KILLS = ("related-to-create-alone", "restart-keeps-pattern", "unlocks-taken-back", "write-none-is-one")
+
+
+@pytest.mark.parametrize(
+    "seed", [case(f"SMB-SEQUENCE-FILES-{seed}", seed, kills=FILE_KILLS) for seed in (1, 2, 3)]
+)
 @pytest.mark.case(section="MS-FSA 2.1.5.1")
 def test_files_are_what_requests_of_all_kinds_left(tree, other, directory, seed):
     """CREATE, CLOSE, READ, WRITE, LOCK, SET_INFO and listings find what those before them have left."""
