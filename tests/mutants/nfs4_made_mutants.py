@@ -25,7 +25,7 @@ OK = nfsstat4.NFS4_OK
 TIMES = (FATTR4_TIME_ACCESS_SET, FATTR4_TIME_MODIFY_SET)
 
 
-def _asked(arguments: COMPOUND4args, name: str, change: Any) -> COMPOUND4args:
+def asked(arguments: COMPOUND4args, name: str, change: Any) -> COMPOUND4args:
     """Return the arguments with ``change`` of those of one operation."""
     out = tuple(
         replace(one, value=change(one.value)) if opname(one) == name else one for one in arguments.argarray
@@ -97,7 +97,7 @@ def open_times_ignored(talk: Nfs4ProxyConnection, arguments: COMPOUND4args) -> C
         kept = {number: value for number, value in values.items() if number not in TIMES}
         return put(one, "openhow.value.value", encode_attributes(kept))
 
-    return _asked(arguments, "OPEN", without)
+    return asked(arguments, "OPEN", without)
 
 
 def _states_all(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> Any:
@@ -124,7 +124,7 @@ def setattr_mixed_times(talk: Nfs4ProxyConnection, arguments: COMPOUND4args) -> 
         changed = dict.fromkeys(TIMES, found[0] if server is None else server)
         return replace(one, obj_attributes=encode_attributes({**values, **changed}))
 
-    return _asked(arguments, "SETATTR", mixed)
+    return asked(arguments, "SETATTR", mixed)
 
 
 def _states_asked(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> Any:

@@ -11,6 +11,7 @@ import nfs4_limit_mutants
 import nfs4_lock_mutants
 import nfs4_made_mutants
 import nfs4_name_mutants
+import nfs4_number_mutants
 import nfs4_open_mutants
 import nfs4_owner_mutants
 import nfs4_restart_mutants
@@ -49,6 +50,7 @@ __all__ = [
     "nfs4_lock_mutants",
     "nfs4_made_mutants",
     "nfs4_name_mutants",
+    "nfs4_number_mutants",
     "nfs4_open_mutants",
     "nfs4_owner_mutants",
     "nfs4_restart_mutants",

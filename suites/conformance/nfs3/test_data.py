@@ -18,6 +18,7 @@ DATA = random.Random(3).randbytes(5000)  # noqa: S311  # data, no secret
 LARGEST = 1 << 20
 """The largest rtmax of which twice as many bytes are read (chosen)."""
 GONE = ("stale-accepted", "stale-noent")
+DEVIATES = "the server of the mutants breaks this rule itself"
 
 
 def read_all(nfs: Nfs3Client, file, size: int, offset: int = 0) -> bytes:
@@ -88,6 +89,28 @@ def test_eof_is_not_set_before_the_end(nfs: Nfs3Client, here) -> None:
 )
 @pytest.mark.case(kills=("read-behind-data", "read-behind-eof"))
 def test_a_read_behind_the_end_returns_nothing_and_eof(nfs: Nfs3Client, here, offset: int) -> None:
+    part = ok(nfs.read(here.file(data=b"0123456789"), offset, 10))
+    assert (part.count, part.data, part.eof) == (0, b"", True)
+
+
+FAR = {
+    "62": ((1 << 63) - 200, {"kills": ("read-far-refused",)}),
+    "OVER": ((1 << 63) - 5, {"no_mutant_reason": DEVIATES}),
+    "63": (1 << 63, {"no_mutant_reason": DEVIATES}),
+    "64": ((1 << 64) - 16, {"no_mutant_reason": DEVIATES}),
+}
+"""Offsets of a READ of 10 bytes: it ends before 2^63, passes it, or begins there or behind it."""
+
+
+@pytest.mark.parametrize(
+    "offset",
+    [
+        pytest.param(offset, id=name, marks=pytest.mark.case(f"NF3-READ-FAR-{name}", **claims))
+        for name, (offset, claims) in FAR.items()
+    ],
+)
+def test_an_offset_has_64_bits_without_a_sign(nfs: Nfs3Client, here, offset: int) -> None:
+    """A READ behind the end returns NFS3_OK, no data and eof, however far behind it is (3.3.6)."""
     part = ok(nfs.read(here.file(data=b"0123456789"), offset, 10))
     assert (part.count, part.data, part.eof) == (0, b"", True)
 

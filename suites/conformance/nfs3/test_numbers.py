@@ -1,0 +1,122 @@
+"""Large counts, long listings, and attributes that are set in pairs (RFC 1813 3.3)."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+
+from storagetest.suites.conformance.nfs3.conftest import Arranged
+from storagetest.wire.nfs3.client import Nfs3Client, attributes, ok
+from storagetest.wire.nfs3.types import nfsstat3, nfstime3
+
+pytestmark = [pytest.mark.needs("nfs3-wire"), pytest.mark.case(level="MUST")]
+
+COUNTS = {"31": 1 << 31, "32": (1 << 32) - 1}
+"""Counts whose highest bit is set: count3 is an unsigned number of 32 bits (2.5)."""
+
+
+def counts(procedure: str, section: str) -> list[object]:
+    """Return a parameter set for each of ``COUNTS``."""
+    return [
+        pytest.param(
+            count,
+            id=name,
+            marks=pytest.mark.case(
+                f"NF3-{procedure}-COUNT-{name}", section=f"RFC 1813 {section}", kills=("count-signed",)
+            ),
+        )
+        for name, count in COUNTS.items()
+    ]
+
+
+@pytest.mark.parametrize("count", counts("READ", "3.3.6"))
+def test_a_read_of_any_count_returns_what_there_is(nfs: Nfs3Client, here: Arranged, count: int) -> None:
+    """Of more than rtmax "the server may return only rtmax bytes, resulting in a short read" (3.3.6)."""
+    part = ok(nfs.read(here.file(data=b"0123456789"), 0, count))
+    assert part.data, "a READ of a file of 10 bytes returns nothing"
+    assert b"0123456789".startswith(part.data)
+    assert part.eof == (part.count == 10)
+
+
+@pytest.mark.parametrize("count", counts("READDIR", "3.3.16"))
+def test_a_readdir_of_any_count_lists_a_directory(nfs: Nfs3Client, here: Arranged, count: int) -> None:
+    """The count is the most that the server may return."""
+    here.file()
+    names = {one.name for one in ok(nfs.readdir(here.handle, count=count)).reply.entries}
+    assert names, "the first page has no entry"
+    assert names <= {b".", b"..", b"file"}
+
+
+@pytest.mark.parametrize("count", counts("READDIRPLUS", "3.3.17"))
+def test_a_readdirplus_of_any_count_lists_a_directory(nfs: Nfs3Client, here: Arranged, count: int) -> None:
+    here.file()
+    done = nfs.readdirplus(here.handle, dircount=count, maxcount=count)
+    if done.status == nfsstat3.NFS3ERR_NOTSUPP:
+        pytest.skip("the server does not support READDIRPLUS (NFS3ERR_NOTSUPP)")
+    names = {one.name for one in ok(done).reply.entries}
+    assert names, "the first page has no entry"
+    assert names <= {b".", b"..", b"file"}
+
+
+MANY = 300
+"""Entries of a directory of several pages and blocks (chosen)."""
+
+
+@pytest.mark.parametrize(
+    "procedure",
+    [
+        pytest.param(
+            name,
+            marks=pytest.mark.case(
+                f"NF3-{name}-MANY", section=f"RFC 1813 {section}", kills=("readdir-many-lost",)
+            ),
+        )
+        for name, section in (("READDIR", "3.3.16"), ("READDIRPLUS", "3.3.17"))
+    ],
+)
+def test_a_directory_of_many_entries_is_listed_whole(
+    nfs: Nfs3Client, here: Arranged, procedure: str
+) -> None:
+    wanted = {b"entry-%04d" % at for at in range(MANY)}
+    here.nfs.create_all(here.handle, sorted(wanted))
+    if procedure == "READDIR":
+        found = [one.name for one in nfs.entries(here.handle)]
+    elif nfs.readdirplus(here.handle).status == nfsstat3.NFS3ERR_NOTSUPP:
+        pytest.skip("the server does not support READDIRPLUS (NFS3ERR_NOTSUPP)")
+    else:
+        found = [one.name for one in nfs.entries_plus(here.handle)]
+    names = [name for name in found if name not in (b".", b"..")]
+    assert len(names) == len(set(names)), "a name is listed twice"
+    assert set(names) == wanted, f"{len(wanted - set(names))} of {MANY} names are not listed"
+
+
+SET = {
+    "mode": 0o640,
+    "uid": 4001,
+    "gid": 4002,
+    "size": 7,
+    "atime": nfstime3(1_000_000_000, 0),
+    "mtime": nfstime3(1_100_000_000, 0),
+}
+
+
+@pytest.mark.case("NF3-SETATTR-PAIRS", section="RFC 1813 3.3.2", kills=("setattr-owner-with-mode",))
+@pytest.mark.usefixtures("superuser", "authenticated", "sets_times")
+def test_each_two_attributes_are_set_together(nfs: Nfs3Client, here: Arranged) -> None:
+    """SETATTR changes one or more attributes; of mode, owners and size, the others stay as they were."""
+    for at, names in enumerate(combinations(SET, 2)):
+        file = here.file(b"file-%d" % at, b"0123456789")
+        before = here.nfs.attributes(file)
+        new = {name: SET[name] for name in names}
+        ok(nfs.setattr(file, attributes(**new)))  # type: ignore[arg-type]
+        after = here.nfs.attributes(file)
+        kept = {name: getattr(before, name) for name in ("mode", "uid", "gid", "size") if name not in names}
+        wanted = kept | new
+        found = {name: getattr(after, name) for name in wanted}
+        assert found == wanted, f"after a SETATTR of {' and '.join(names)}"
+
+
+@pytest.mark.case("NF3-ACCESS-NOTHING", section="RFC 1813 3.3.4", kills=("access-nothing-all",))
+def test_no_right_is_stated_if_none_was_asked_for(nfs: Nfs3Client, here: Arranged) -> None:
+    assert ok(nfs.access(here.file(), 0)).access == 0
