@@ -58,7 +58,7 @@ class Local(KernelProtocol["Local.Options"]):
         """A directory on the client, in which storagetest makes a subdirectory."""
 
         posix: bool = True
-        """False: the file system has no owners, modes and links, such as vfat: their cases are skipped."""
+        """False: the file system has no owners, modes and links, as vfat: their cases are skipped."""
 
         device: Annotated[str | None, Field(pattern=r"^/dev/")] = None
         """A whole block device on the client; ``erase`` must name it. A loop device's is its file."""
