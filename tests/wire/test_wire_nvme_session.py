@@ -16,6 +16,7 @@ from storagetest.wire.ladder import ladder
 from storagetest.wire.nvme import admin, io
 from storagetest.wire.nvme.codes import StatusCode
 from storagetest.wire.nvme.command import Command, Cqe
+from storagetest.wire.nvme.fabrics import ANY_STATIC_CONTROLLER, DISCOVERY_NQN
 from storagetest.wire.nvme.structures import (
     ControllerData,
     active_namespaces,
@@ -90,6 +91,18 @@ def test_a_refused_connect_raises_with_its_status() -> None:
         where = SubsystemEndpoint("127.0.0.1", server.port, "nqn.2024-01.example:no", 5)
         with pytest.raises(RemoteProtocolError, match=r"Connect to nqn.* was refused: .* \(1h/82h\)"):
             ControllerSession.connect(where)
+
+
+def test_a_static_subsystem_is_asked_for_any_static_controller() -> None:
+    """It refuses CNTLID FFFFh (Base 6.3); its discovery controller is dynamic (3.1.2)."""
+    with Server(personality=ControllerConfig(static=True)) as server:
+        with ControllerSession.connect(endpoint(server.port)) as session:
+            assert session.namespaces() == [1, 2]
+            static = session.endpoint
+        assert static.any_controller == ANY_STATIC_CONTROLLER
+        with Harness(static, lambda link, what: None) as bench:
+            assert bench.session().io_queue()
+            assert bench.session(subnqn=DISCOVERY_NQN).controller.raw
 
 
 def test_a_harness_closes_all_connections() -> None:
