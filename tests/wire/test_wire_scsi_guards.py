@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from storagetest.errors import DataAtRisk, RemoteProtocolError
-from storagetest.wire.iscsi.initiator import ScsiCompletion
 from storagetest.wire.iscsi.look import data_signature, good_data, vpd_page
+from storagetest.wire.iscsi.outcomes import ScsiCompletion
 from storagetest.wire.iscsi.pdu import DataIn
 from storagetest.wire.scsi.data import BlockLimits, Capacity
 from storagetest.wire.scsi.logical_unit import LogicalUnit

@@ -6,7 +6,8 @@ import pytest
 
 from storagetest.suites.conformance.iscsi.windows import skip_if_busy, with_room
 from storagetest.wire.iscsi.codes import NO_TAG, RejectReason
-from storagetest.wire.iscsi.initiator import Initiator, ProbeOutcome
+from storagetest.wire.iscsi.initiator import Initiator
+from storagetest.wire.iscsi.outcomes import ProbeOutcome
 from storagetest.wire.iscsi.pdu import DataOut, NopIn, NopOut, ReadyToTransfer, ScsiCommand, ScsiResponse
 from storagetest.wire.scsi.cdb import WRITE_10, cdb
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from storagetest.wire.iscsi.codes import NO_TAG
-from storagetest.wire.iscsi.initiator import Initiator, ScsiCompletion
+from storagetest.wire.iscsi.initiator import Initiator
+from storagetest.wire.iscsi.outcomes import ScsiCompletion
 from storagetest.wire.iscsi.pdu import ScsiCommand
 from storagetest.wire.scsi.cdb import INQUIRY, MODE_SENSE_6, READ_10, READ_CAPACITY_16, cdb
 

@@ -11,7 +11,8 @@ from dataclasses import replace
 import pytest
 
 from storagetest.wire.iscsi.encoding import Pdu
-from storagetest.wire.iscsi.initiator import NOT_EXECUTED, Initiator, ScsiCompletion, completion
+from storagetest.wire.iscsi.initiator import NOT_EXECUTED, Initiator
+from storagetest.wire.iscsi.outcomes import ScsiCompletion, completion
 from storagetest.wire.iscsi.pdu import DataIn, NopIn, NopOut, ReadyToTransfer, ScsiCommand, ScsiResponse
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.codes import ScsiStatus

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from storagetest.wire.iscsi.initiator import ScsiCompletion
+from storagetest.wire.iscsi.outcomes import ScsiCompletion
 from storagetest.wire.scsi.cdb import READ_10, WRITE_10, WRITE_16, cdb
 from storagetest.wire.scsi.codes import ScsiStatus
 

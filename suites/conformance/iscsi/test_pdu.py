@@ -6,7 +6,7 @@ import pytest
 
 from storagetest.wire.iscsi.codes import NO_TAG, Attribute, RejectReason
 from storagetest.wire.iscsi.encoding import AHS_BIDIRECTIONAL, Ahs, flat_lun
-from storagetest.wire.iscsi.initiator import ProbeOutcome
+from storagetest.wire.iscsi.outcomes import ProbeOutcome
 from storagetest.wire.iscsi.pdu import (
     NopIn,
     NopOut,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from storagetest.wire.iscsi.codes import NO_TAG, LogoutReason, LogoutResult, RejectReason, TaskFunction
-from storagetest.wire.iscsi.initiator import ProbeOutcome
 from storagetest.wire.iscsi.keys import NOT_UNDERSTOOD, REJECT, parse_text
+from storagetest.wire.iscsi.outcomes import ProbeOutcome
 from storagetest.wire.iscsi.pdu import (
     LogoutRequest,
     LogoutResponse,

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from storagetest.errors import RemoteProtocolError
@@ -27,6 +27,7 @@ from storagetest.wire.iscsi.encoding import EncodedPdu, Pdu, flat_lun
 from storagetest.wire.iscsi.errors import AnnouncedClose, LoginRefused, ResponseOverdue
 from storagetest.wire.iscsi.keys import Pairs, format_text, numeric, parse_text
 from storagetest.wire.iscsi.login import DEFAULT_OFFER, Credentials, LoginNegotiation
+from storagetest.wire.iscsi.outcomes import ProbeOutcome, ScsiCompletion, completion
 from storagetest.wire.iscsi.pdu import (
     AsyncMessage,
     DataIn,
@@ -69,65 +70,10 @@ RETRY_AFTER = 0.05
 """Seconds before such a repetition (chosen)."""
 NOT_EXECUTED = (ScsiStatus.BUSY, ScsiStatus.TASK_SET_FULL)
 """Status codes of a command that a target did not execute; the initiator sends it again (SAM-5 5.3)."""
-MAX_DATA_IN = 64 * 1024 * 1024
-"""The most bytes that a command may return (chosen)."""
 
 
 ENDING = (AsyncEvent.LOGOUT_REQUEST, AsyncEvent.DROP_CONNECTION, AsyncEvent.DROP_ALL_CONNECTIONS)
 """Events after which the target closes: on its own, or because no Logout followed in time (11.9.1)."""
-
-
-@dataclass(frozen=True, slots=True)
-class ScsiCompletion:
-    """How a SCSI command ended: status, sense, data, residual, and the PDUs that the target sent for it."""
-
-    status: int
-    sense: bytes
-    data: bytes
-    overflow: bool
-    underflow: bool
-    residual: int
-    response: int
-    pdus: tuple[Pdu, ...]
-
-    @property
-    def data_ins(self) -> tuple[DataIn, ...]:
-        """The Data-In PDUs."""
-        return tuple(pdu for pdu in self.pdus if isinstance(pdu, DataIn))
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the Data-In PDUs have each byte of ``data`` once; a gap is zeroes in ``data``."""
-        end = 0
-        for offset, length in sorted((pdu.buffer_offset, len(pdu.data)) for pdu in self.data_ins):
-            if offset != end:
-                return False
-            end += length
-        return end == len(self.data)
-
-    @property
-    def r2ts(self) -> tuple[ReadyToTransfer, ...]:
-        """The R2T PDUs."""
-        return tuple(pdu for pdu in self.pdus if isinstance(pdu, ReadyToTransfer))
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeOutcome:
-    """The target's reaction: the PDUs up to the response to a ping, or to a close, or to a timeout."""
-
-    pdus: tuple[Pdu, ...]
-    closed: bool
-    unresponsive: bool = False
-
-    @property
-    def reject(self) -> Reject | None:
-        """The first Reject."""
-        return next((pdu for pdu in self.pdus if isinstance(pdu, Reject)), None)
-
-    def __str__(self) -> str:
-        received = [pdu.summary() for pdu in self.pdus] or ["nothing"]
-        end = "no response to a ping" if self.unresponsive else "the connection is open"
-        return "; ".join([*received, "closed" if self.closed else end])
 
 
 class Initiator:
@@ -600,24 +546,3 @@ class Initiator:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def completion(last: ScsiResponse | DataIn, received: list[Pdu]) -> ScsiCompletion:
-    """Combine a command's PDUs; data are placed by their buffer offsets."""
-    parts = [pdu for pdu in received if isinstance(pdu, DataIn)]
-    size = max((pdu.buffer_offset + len(pdu.data) for pdu in parts), default=0)
-    if size > MAX_DATA_IN:
-        raise RemoteProtocolError(f"iSCSI: Data-In reaches to byte {size}: {parts[-1].summary()}")
-    data = bytearray(size)
-    for pdu in parts:
-        data[pdu.buffer_offset : pdu.buffer_offset + len(pdu.data)] = pdu.data
-    return ScsiCompletion(
-        status=last.status,
-        sense=last.sense if isinstance(last, ScsiResponse) else b"",
-        data=bytes(data),
-        overflow=last.overflow,
-        underflow=last.underflow,
-        residual=last.residual,
-        response=last.response if isinstance(last, ScsiResponse) else 0,
-        pdus=tuple(received),
-    )

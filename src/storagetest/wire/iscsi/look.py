@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from storagetest.errors import DataAtRisk, RemoteProtocolError
-from storagetest.wire.iscsi.initiator import Initiator, ScsiCompletion
+from storagetest.wire.iscsi.initiator import Initiator
+from storagetest.wire.iscsi.outcomes import ScsiCompletion
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.codes import ScsiStatus, SenseKey
 from storagetest.wire.scsi.data import BlockLimits, Capacity, VpdPage, decode_vpd
