@@ -5,6 +5,7 @@ Sections: NVM Express Base 2.3; "NVM" is the NVM Command Set 1.2.
 
 from __future__ import annotations
 
+import struct
 import uuid
 from dataclasses import dataclass, field
 
@@ -165,3 +166,19 @@ class ControllerConfig:
         """Return a Keep Alive Timeout in ms: the least one, rounded up to the units of KAS (3.9.1)."""
         unit = self.kas * 100
         return -(-max(kato, self.least_timeout) // unit) * unit if kato else 0
+
+
+def namespace_data(namespace: Namespace, traits: ControllerConfig) -> bytes:
+    """Return the data of Identify Namespace (NVM 4.1.5.1)."""
+    raw = bytearray(4096)
+    struct.pack_into("<QQQ", raw, 0, namespace.blocks, namespace.blocks, namespace.blocks)
+    raw[30], raw[31], raw[33] = 1, traits.rescap, traits.dlfeat
+    struct.pack_into("<HIB", raw, 74, traits.mssrl, traits.mcl, traits.msrc)
+    struct.pack_into("<I", raw, 92, traits.ana)  # ANAGRPID
+    raw[104:120] = namespace.identifier.bytes[::-1]
+    last = traits.formats - 1
+    raw[25], raw[26] = last, last  # NLBAF, FLBAS
+    for number in range(last):  # formats that are not in use: with metadata, and of other blocks
+        struct.pack_into("<HBB", raw, 128 + 4 * number, 8, 9 + number, 1)
+    raw[128 + 4 * last + 2] = namespace.block_size.bit_length() - 1
+    return bytes(raw)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from nvme_namespace import Answer, CommandFailed, ControllerConfig, Namespace
+from nvme_namespace import Answer, CommandFailed, ControllerConfig, Namespace, namespace_data
 from nvme_reservations import notice, reserve
 
 from storagetest.wire.nvme.codes import (
@@ -221,7 +221,7 @@ class Controller:
             if cns == Cns.CSI_INDEPENDENT:
                 independent = struct.pack("<BBBxI6xB", 0, 1, self.traits.rescap, self.traits.ana, 1)
                 return Answer(independent.ljust(4096, b"\0"))
-            return Answer(_namespace_data(namespace, self.traits))
+            return Answer(namespace_data(namespace, self.traits))
         if cns == Cns.DESCRIPTORS:
             namespace = self.subsystem.namespaces.get(nsid)
             if namespace is None:
@@ -597,21 +597,6 @@ _IO_OPCODES = {
 _IO_OPCODES |= _RESERVATION
 _ONCS = ONCS_BITS | dict.fromkeys(_RESERVATION, 5)
 """The bit of ONCS for the support of a command (5.2.13.2.1)."""
-
-
-def _namespace_data(namespace: Namespace, traits: ControllerConfig) -> bytes:
-    raw = bytearray(4096)
-    struct.pack_into("<QQQ", raw, 0, namespace.blocks, namespace.blocks, namespace.blocks)
-    raw[30], raw[31], raw[33] = 1, traits.rescap, traits.dlfeat
-    struct.pack_into("<HIB", raw, 74, traits.mssrl, traits.mcl, traits.msrc)
-    struct.pack_into("<I", raw, 92, traits.ana)  # ANAGRPID
-    raw[104:120] = namespace.identifier.bytes[::-1]
-    last = traits.formats - 1
-    raw[25], raw[26] = last, last  # NLBAF, FLBAS
-    for number in range(last):  # formats that are not in use: with metadata, and of other blocks
-        struct.pack_into("<HBB", raw, 128 + 4 * number, 8, 9 + number, 1)
-    raw[128 + 4 * last + 2] = namespace.block_size.bit_length() - 1
-    return bytes(raw)
 
 
 def is_write(command: Command) -> bool:
