@@ -236,7 +236,7 @@ def _names(unit: LogicalUnit) -> tuple[str, ...]:
 
 
 def _is_write_protected(unit: LogicalUnit) -> bool:
-    """Whether MODE SENSE(6) says that the unit cannot be written (WP)."""
+    """Whether MODE SENSE(6) states that the unit cannot be written (WP)."""
     header = unit.run(MODE_SENSE_6, read=255, page=0x3F, dbd=1, allocation=255)
     return header.good and len(header.data) > 2 and bool(header.data[2] & 0x80)
 

@@ -1,6 +1,6 @@
 """Persistent reservations of other ports: REGISTER AND MOVE, SPEC_I_PT, ALL_TG_PT (SPC-4).
 
-All of them are optional. REPORT CAPABILITIES says whether the bits are supported.
+All of them are optional. REPORT CAPABILITIES states whether the bits are supported.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def test_register_and_move_with_a_key_of_zero_or_to_itself_is_an_illegal_request
 ])  # fmt: skip
 @pytest.mark.case(section="SPC-4 SPEC_I_PT", kills=("ports-ignored",), builds_on=("SCS-PR-36",))
 def test_spec_i_pt_registers_the_initiator_ports_of_the_list_or_is_refused(unreserved, action):
-    """REPORT CAPABILITIES says which: SIP_C. A refused command registers no nexus.
+    """REPORT CAPABILITIES states which: SIP_C. A refused command registers no nexus.
 
     SPC-4 allows the bit with REGISTER alone, SPC-5 also with REGISTER AND IGNORE EXISTING KEY.
     """
@@ -233,7 +233,7 @@ def test_spec_i_pt_with_reserve_is_an_illegal_request(unreserved):
     "SCS-PR-ALL-PORTS", section="SPC-4 ALL_TG_PT", kills=("all-ports-refused",), builds_on=("SCS-PR-36",)
 )
 def test_all_tg_pt_registers_through_every_port_or_is_refused(unreserved):
-    """REPORT CAPABILITIES says which: ATP_C. A refused command registers no nexus."""
+    """REPORT CAPABILITIES states which: ATP_C. A refused command registers no nexus."""
     a, _ = unreserved
     able = capabilities(a).all_tg_pt
     answer = sent(a, PrOut.REGISTER, out_list(0, KEY_A, all_target_ports=True))
