@@ -112,3 +112,13 @@ enforces(
     host_suffix="-b",
     kind=KIND,
 )
+
+
+@on_request("same-count-byte | SBC-3 WRITE SAME | the number of blocks is taken modulo 256", kind=KIND)
+def same_count_byte(talk: ProxyConnection, pdu: Pdu) -> Pdu:
+    last = {0x41: 8, 0x93: 13}.get(pdu.cdb[0]) if isinstance(pdu, ScsiCommand) else None
+    if last is None or not pdu.cdb[last]:  # type: ignore[attr-defined]
+        return pdu
+    block = pdu.cdb  # type: ignore[attr-defined]
+    first = last - (1 if block[0] == 0x41 else 3)
+    return replace(pdu, cdb=block[:first] + bytes(last - first) + block[last:])  # type: ignore[call-arg]

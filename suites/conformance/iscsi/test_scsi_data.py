@@ -330,6 +330,26 @@ def test_unmap_changes_the_blocks_of_its_descriptors_and_no_others(unit, scratch
 # Past the end
 
 
+@pytest.mark.parametrize("command", [
+    pytest.param(c.WRITE_SAME_10, marks=pytest.mark.case("SCS-SAME-MANY-10", builds_on=("SCS-SAME-04",))),
+    pytest.param(c.WRITE_SAME_16, marks=pytest.mark.case("SCS-SAME-MANY-16", builds_on=("SCS-SAME-05",))),
+])  # fmt: skip
+@pytest.mark.case(section="SBC-3 WRITE SAME", kills=("same-count-byte",))
+def test_write_same_fills_more_than_256_blocks(unit, scratch, facts, command):
+    """The first, the last and those around the 256th have the data; the block behind them is as before."""
+    blocks, after = 300, scratch.pattern(1, seed=251)
+    if facts.limits and 0 < facts.limits.max_write_same < blocks:
+        pytest.skip(f"MAXIMUM WRITE SAME LENGTH is {facts.limits.max_write_same}")
+    for at in (0, 43, 44, 255, 256, blocks - 1, blocks):
+        written(unit, scratch.lba + at, after)
+    new = scratch.pattern(1, seed=252)
+    answer = offered(unit.run(command, data=new, lba=scratch.lba, blocks=blocks), command.name)
+    assert answer.good, answer
+    for at in (0, 43, 44, 255, 256, blocks - 1):
+        holds(unit, scratch.lba + at, new, f"it is one of {blocks} blocks that {command.name} fills")
+    holds(unit, scratch.lba + blocks, after, f"{command.name} fills the {blocks} blocks before it")
+
+
 @pytest.mark.parametrize(
     "command",
     [
