@@ -1,6 +1,6 @@
 """A model of files in one directory, and of their opens and byte-range locks: pure (MS-FSA 2.1.5).
 
-It says what a request has to return, and :class:`FileModel` changes only where that request succeeds. What
+It states what a request has to return, and :class:`FileModel` changes only where that request succeeds. What
 the standard leaves to the object store is not in it: times, allocation sizes, the order of a listing.
 """
 
