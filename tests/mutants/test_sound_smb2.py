@@ -63,6 +63,7 @@ MODULES = (
     "messages",
     "requests",
     "sequences",
+    "several",
     "stated",
 )
 """Modules whose cases transfer much, or send several requests in one message."""

@@ -194,7 +194,7 @@ class FileSequence:
             self._check_name(name)
 
     def _check_name(self, name: str) -> None:
-        """Open a name for its attributes alone, and check what the server states to that."""
+        """Open a name for its attributes alone, and check how the server answers."""
         status = self.model.create_status(name, Disposition.OPEN, 0)
         tree = self.random.choice(self.trees)
         done = tree.create(self._path(name), access=Access.READ_ATTRIBUTES, disposition=Disposition.OPEN)

@@ -85,7 +85,7 @@ def test_an_open_states_the_size_that_another_one_has_made(tree, other, written)
 
 @pytest.mark.case("SMB-READ-KEPT", section="MS-FSA 2.1.5.3", kills=("data-kept",))
 def test_an_open_reads_again_what_another_one_has_written(tree, other, written):
-    """READ of one range returns what was written last, through whichever open."""
+    """READ of one range returns what was written last, by whichever open."""
     name = written()
     one, two = (each.open(name, disposition=Disposition.OPEN) for each in (tree, other))
     for data in (b"0123456789", b"abcdefghij", b"0123456789", bytes(10)):
