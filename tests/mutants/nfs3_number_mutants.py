@@ -3,7 +3,7 @@
 They are of a list that was written from the text before a look for their cases.
 """
 
-# ruff: noqa: E501  # a mutant is a row of a table
+# a mutant is a row of a table
 
 from __future__ import annotations
 

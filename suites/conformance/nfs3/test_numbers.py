@@ -75,9 +75,7 @@ MANY = 300
         for name, section in (("READDIR", "3.3.16"), ("READDIRPLUS", "3.3.17"))
     ],
 )
-def test_a_directory_of_many_entries_is_listed_whole(
-    nfs: Nfs3Client, here: Arranged, procedure: str
-) -> None:
+def test_a_directory_of_many_entries_is_listed_whole(nfs: Nfs3Client, here: Arranged, procedure: str) -> None:
     wanted = {b"entry-%04d" % at for at in range(MANY)}
     here.nfs.create_all(here.handle, sorted(wanted))
     if procedure == "READDIR":
