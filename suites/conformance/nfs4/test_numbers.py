@@ -219,3 +219,22 @@ def test_a_lock_owner_that_has_locks_may_be_named_with_the_open(nfs, held, other
     check_locked(other, (0, 10))
     held.locks[locker.name] = done["LOCK"].lock_stateid
     ok(held.unlock(locker))
+
+
+@rule("LOCK-TWO-OPENS", "", "9.5", no_mutant_reason=DEVIATES)
+def test_a_lock_owner_locks_through_the_opens_of_two_open_owners(nfs, here, held, other):
+    """A byte is locked as the last LOCK or LOCKU of its lock owner has it, through whichever open."""
+    second, locker = open_new(nfs, here.handle), StateOwner(nfs)
+    ok(held.lock(locker, WRITE, 0, 10))
+    done = second.lock(locker, WRITE, 5, 10)
+    if done.status == nfsstat4.NFS4ERR_LOCK_RANGE:
+        pytest.skip("the server locks no part of what its owner has locked (NFS4ERR_LOCK_RANGE)")
+    ok(done)
+    tester = StateOwner(other.client)
+    for offset in (0, 9, 14):
+        refused(other.test(tester, WRITE, offset, 1), nfsstat4.NFS4ERR_DENIED)
+    ok(second.unlock(locker, 5, 10))
+    ok(other.test(tester, WRITE, 5, 10))
+    ok(held.unlock(locker, 0, 10))
+    ok(other.test(tester))
+    second.close()
