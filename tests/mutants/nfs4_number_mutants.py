@@ -1,4 +1,4 @@
-"""Broken rules of RFC 7530 and RFC 8881 on large offsets and counts, long listings, and pairs of attributes.
+"""Broken rules of RFC 7530 and RFC 8881 on large offsets and counts, pairs of attributes, and much state.
 
 They are of a list that was written from the text before a look for their cases.
 """
@@ -88,3 +88,85 @@ def _states_asked(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> Any:
 
 
 MUTANTS["setattr-owner-with-mode"].result = _states_asked
+
+
+# Much state
+
+OPENS, RANGES, LOCKERS = 16, 16, 8
+"""Stateids of opens, ranges of a lock owner, and lock owners of an open file that the server keeps."""
+FAR = 1 << 40
+"""Where the lock is that the server takes instead of one that it forgets."""
+
+
+@mutant(
+    "opens-many-forgotten | 8.2.4 | a connection has the stateids of its last 16 opens, and no older ones",
+    "OPEN",
+    "CLOSE",
+    "READ",
+    "WRITE",
+)
+def opens_many_forgotten(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> Any:
+    opens: list[bytes] = talk.memory.setdefault("opens", [])
+    if of(result) != OK:
+        return result
+    if hasattr(argument, "openhow"):
+        if (other := result.value.stateid.other) not in opens:
+            opens.append(other)
+        return result
+    stateid = argument.open_stateid if hasattr(argument, "open_stateid") else argument.stateid
+    if stateid.other in opens[:-OPENS]:
+        return failed(result, nfsstat4.NFS4ERR_BAD_STATEID)
+    if hasattr(argument, "open_stateid") and stateid.other in opens:
+        opens.remove(stateid.other)
+    return result
+
+
+def _elsewhere(lock: Any) -> Any:
+    return replace(lock, offset=FAR + lock.offset, length=1)
+
+
+@mutant(
+    "lock-many-forgotten | 9.2 | a lock owner has 16 ranges, and is granted more that others can lock",
+    "LOCK",
+    part="request",
+)
+def lock_many_forgotten(talk: Nfs4ProxyConnection, arguments: COMPOUND4args) -> COMPOUND4args:
+    def less(lock: Any) -> Any:
+        if lock.locker.new_lock_owner:
+            return lock
+        locks: dict[bytes, int] = talk.shared.setdefault("locks", {})
+        other = lock.locker.value.lock_stateid.other
+        locks[other] = locks.get(other, 1) + 1
+        return _elsewhere(lock) if locks[other] > RANGES else lock
+
+    return asked(arguments, "LOCK", less)
+
+
+@mutant(
+    "lockers-many-forgotten | 9.1.1 | an open file has 8 lock owners, and grants more that exclude nobody",
+    "LOCK",
+    part="request",
+)
+def lockers_many_forgotten(talk: Nfs4ProxyConnection, arguments: COMPOUND4args) -> COMPOUND4args:
+    def less(lock: Any) -> Any:
+        if not lock.locker.new_lock_owner:
+            return lock
+        first = lock.locker.value
+        lockers: set[bytes] = talk.shared.setdefault(first.open_stateid.other, set())
+        lockers.add(first.lock_owner.owner)
+        return _elsewhere(lock) if len(lockers) > LOCKERS else lock
+
+    return asked(arguments, "LOCK", less)
+
+
+@mutant(
+    "lock-named-again | 18.10.3 | a lock owner that has locks cannot be named with the open again", "LOCK"
+)
+def lock_named_again(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> Any:
+    if of(result) != OK or not argument.locker.new_lock_owner:
+        return result
+    first, seen = argument.locker.value, talk.shared.setdefault("named", set())
+    if (key := (first.open_stateid.other, first.lock_owner.owner)) in seen:
+        return failed(result, nfsstat4.NFS4ERR_INVAL)
+    seen.add(key)
+    return result
