@@ -8,67 +8,51 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from iscsi_target import NAA, Choices, Connection, Server, Write
-from iscsi_thin_unit import PORT, PORT_DESIGNATORS, ScsiError, descriptor_sense
+from iscsi_choices import Choices
+from iscsi_full_reservations import (
+    PRE_FETCHES,
+    READERS,
+    VERIFIERS,
+    Ended,
+    Nexus,
+    Reservations,
+    cut,
+    illegal,
+    invalid_field,
+)
+from iscsi_target import NAA, Connection, Server, Write
+from iscsi_thin_unit import PORT_DESIGNATORS, ScsiError, descriptor_sense
 
 from storagetest.wire.iscsi.codes import TaskFunction
 from storagetest.wire.iscsi.keys import parse_text
 from storagetest.wire.iscsi.pdu import LoginRequest, ScsiCommand, ScsiResponse, TaskRequest
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.cdb import COMMANDS, CommandFormat, cdb
-from storagetest.wire.scsi.codes import Asc, PrIn, PrOut, PrType, ScsiStatus, SenseKey
+from storagetest.wire.scsi.codes import Asc, PrIn, PrOut, ScsiStatus, SenseKey
 from storagetest.wire.scsi.sense import fixed_sense
 
-Nexus = tuple[str, bytes]
-"""Name and ISID of an initiator (RFC 7143 4.4.3.1)."""
-
-READERS = (c.READ_6, c.READ_10, c.READ_12, c.READ_16)
 WRITERS = (c.WRITE_6, c.WRITE_10, c.WRITE_12, c.WRITE_16)
-VERIFIERS = (c.VERIFY_10, c.VERIFY_12, c.VERIFY_16)
 WRITING_VERIFIERS = (c.WRITE_AND_VERIFY_10, c.WRITE_AND_VERIFY_12, c.WRITE_AND_VERIFY_16)
 SAMES = (c.WRITE_SAME_10, c.WRITE_SAME_16)
 CHANGING = (*WRITERS, *WRITING_VERIFIERS, *SAMES, c.ORWRITE_16, c.COMPARE_AND_WRITE, c.UNMAP)
 """Commands that change blocks."""
-PRE_FETCHES = (c.PRE_FETCH_10, c.PRE_FETCH_16)
 SYNCHRONIZERS = (c.SYNCHRONIZE_CACHE_10, c.SYNCHRONIZE_CACHE_16)
 RANGES = (*READERS, *CHANGING, *VERIFIERS, *PRE_FETCHES, *SYNCHRONIZERS)
 RESERVATION_COMMANDS = (c.PERSISTENT_RESERVE_IN, c.PERSISTENT_RESERVE_OUT)
 SELECTS = (c.MODE_SELECT_6, c.MODE_SELECT_10)
-ALWAYS = (
-    c.INQUIRY, c.REPORT_LUNS, c.REQUEST_SENSE, c.TEST_UNIT_READY, c.READ_CAPACITY_10, c.READ_CAPACITY_16,
-    c.LOG_SENSE, c.REPORT_SUPPORTED_OPERATION_CODES, c.PERSISTENT_RESERVE_IN, c.PERSISTENT_RESERVE_OUT,
-    c.MODE_SENSE_6, c.MODE_SENSE_10, c.REPORT_TASK_MANAGEMENT,
-)  # fmt: skip
-"""Commands that no persistent reservation excludes; PERSISTENT RESERVE OUT has rules of its own."""
-READING = (*READERS, *VERIFIERS, *PRE_FETCHES, c.GET_LBA_STATUS)
-"""Commands that a write exclusive reservation does not exclude."""
 WITHOUT_ATTENTION = (c.INQUIRY, c.REPORT_LUNS, c.REQUEST_SENSE)
 """Commands that are executed although a unit attention is pending (SAM-5 5.14)."""
 CONTROL_PAGE, CACHING_PAGE = 0x0A, 0x08
 D_SENSE, NUAR, WCE = 0x04, 0x08, 0x04
 CHANGEABLE = {CACHING_PAGE: bytes((WCE,)) + bytes(17), CONTROL_PAGE: bytes((D_SENSE,)) + bytes(9)}
-RESET, PREEMPTED, RELEASED, UNREGISTERED, CHANGED = 0x2903, 0x2A03, 0x2A04, 0x2A05, 0x2A01
+RESET, CHANGED = 0x2903, 0x2A01
 WRITE_PROTECTED = 0x2700
 """WRITE PROTECTED (SPC-4), with DATA PROTECT."""
 POWER_ON = 0x2900
-REGISTERING = (PrOut.REGISTER, PrOut.REGISTER_AND_IGNORE_EXISTING_KEY)
-TYPED = (PrOut.RESERVE, PrOut.RELEASE, PrOut.PREEMPT, PrOut.PREEMPT_AND_ABORT)
-"""Service actions whose SCOPE and TYPE count."""
-BASIC_LIST = 24
-"""Bytes of the basic parameter list of PERSISTENT RESERVE OUT, and of the head of that of
-REGISTER AND MOVE."""
-
-
-class Ended(Exception):  # a status, not an error
-    """A command ends in this status without sense data."""
-
-    def __init__(self, status: ScsiStatus) -> None:
-        super().__init__(status.name)
-        self.status = status
 
 
 @dataclass(frozen=True)
@@ -89,23 +73,17 @@ class UnitChoices:
 
 
 @dataclass
-class FullUnit:
-    """The unit. ``attentions`` and ``registered`` are by nexus; ``holder`` is None without a reservation."""
+class FullUnit(Reservations):
+    """The unit."""
 
     choices: UnitChoices = field(default_factory=UnitChoices)
     written: dict[int, bytes] = field(default_factory=dict)
-    attentions: dict[Nexus, list[int]] = field(default_factory=dict)
-    registered: dict[Nexus, int] = field(default_factory=dict)
-    holder: Nexus | None = None
-    type: PrType = PrType.WRITE_EXCLUSIVE
-    generation: int = 0
-    reserved6: Nexus | None = None
     modes: dict[int, bytes] = field(default_factory=dict)
-    abort: Callable[[Nexus], None] = lambda nexus: None
 
     def __post_init__(self) -> None:
         flags = (D_SENSE * self.choices.descriptor, NUAR * self.choices.silent_releases)
         control = bytes(flags) + bytes(8)
+        self.silent_releases = self.choices.silent_releases
         self.modes = {CACHING_PAGE: bytes((WCE,)) + bytes(17), CONTROL_PAGE: control}
 
     # Blocks
@@ -135,13 +113,6 @@ class FullUnit:
             return descriptor_sense(key, asc)
         body = b"\x00\x0a\x80\x00" + information.to_bytes(8, "big")
         return bytes((0x72, key)) + asc.to_bytes(2, "big") + bytes((0, 0, 0, len(body))) + body
-
-    def notify(self, nexuses: Iterable[Nexus], asc: int) -> None:
-        for nexus in nexuses:
-            self.attentions.setdefault(nexus, []).append(asc)
-
-    def others(self, nexus: Nexus) -> list[Nexus]:
-        return [one for one in self.attentions if one != nexus]
 
     # Any command
 
@@ -180,24 +151,6 @@ class FullUnit:
         limited = command not in (*SAMES, *PRE_FETCHES, *SYNCHRONIZERS)
         if self.choices.max_transfer and limited and blocks > self.choices.max_transfer:
             raise invalid_field()
-
-    def excludes(self, command: CommandFormat, block: bytes, nexus: Nexus) -> bool:
-        """Whether a reservation excludes a command of ``nexus``."""
-        if self.reserved6 not in (None, nexus):
-            free = (c.INQUIRY, c.REPORT_LUNS, c.REQUEST_SENSE, c.RELEASE_6)
-            return command not in free
-        if command in (c.RESERVE_6, c.RELEASE_6):
-            return bool(self.registered)
-        if self.holder is None or self.holds(nexus) or command in ALWAYS:
-            return False
-        if self.type.registrants and nexus in self.registered:
-            return False
-        return self.type.reads_too or command not in READING
-
-    def holds(self, nexus: Nexus) -> bool:
-        return nexus == self.holder or (
-            self.holder is not None and self.type.all_hold and nexus in self.registered
-        )
 
     # Commands without data-out: each returns its data
 
@@ -388,32 +341,6 @@ class FullUnit:
 
     pre_fetch_10 = pre_fetch_16 = synchronize_cache_10 = synchronize_cache_16 = nothing
 
-    def persistent_reserve_in(self, block: bytes, nexus: Nexus) -> bytes:
-        head = self.generation.to_bytes(4, "big")
-        match block[1] & 0x1F:
-            case PrIn.READ_KEYS:
-                body = b"".join(key.to_bytes(8, "big") for key in self.registered.values())
-            case PrIn.READ_RESERVATION:
-                key = 0 if self.holder is None or self.type.all_hold else self.registered[self.holder]
-                body = b"" if self.holder is None else struct.pack(">Q5xBxx", key, self.type)
-            case PrIn.REPORT_CAPABILITIES:
-                return cut(bytes((0, 8, 0x0C, 0x80, 0xEA, 0x01, 0, 0)), block[7:9])
-            case PrIn.READ_FULL_STATUS:
-                body = b"".join(self.status_of(one) for one in self.registered)
-            case _:
-                raise invalid_field()
-        return cut(head + len(body).to_bytes(4, "big") + body, block[7:9])
-
-    def status_of(self, nexus: Nexus) -> bytes:
-        """Return a full status descriptor."""
-        name, holds = transport_id(nexus), self.holds(nexus)
-        return (
-            struct.pack(
-                ">Q4xBB4xHI", self.registered[nexus], holds, self.type if holds else 0, PORT, len(name)
-            )
-            + name
-        )
-
     # Commands with data-out: ``outgoing`` returns how much is transferred, and what executes the command
 
     def outgoing(
@@ -522,138 +449,6 @@ class FullUnit:
             self.modes = new
             self.notify(self.others(nexus), CHANGED)
 
-    # PERSISTENT RESERVE OUT
-
-    def reserve_out(self, block: bytes, data: bytes, nexus: Nexus) -> None:
-        action, kind = block[1] & 0x1F, block[2] & 0x0F
-        self.check_out(action, block, data)
-        key, new = struct.unpack_from(">QQ", data)
-        if action in REGISTERING:
-            if action == PrOut.REGISTER and key != self.registered.get(nexus, 0):
-                raise Ended(ScsiStatus.RESERVATION_CONFLICT)
-            self.register(nexus, new, data)
-            return
-        if self.registered.get(nexus) != key:
-            raise Ended(ScsiStatus.RESERVATION_CONFLICT)
-        match action:
-            case PrOut.RESERVE:
-                self.reserve(nexus, PrType(kind))
-            case PrOut.RELEASE:
-                self.release(nexus, PrType(kind))
-            case PrOut.CLEAR:
-                self.notify((one for one in self.registered if one != nexus), PREEMPTED)
-                self.registered, self.holder = {}, None
-                self.generation += 1
-            case PrOut.REGISTER_AND_MOVE:
-                self.move(nexus, new, data)
-            case _:
-                self.preempt(nexus, PrType(kind), new, abort=action == PrOut.PREEMPT_AND_ABORT)
-
-    def check_out(self, action: int, block: bytes, data: bytes) -> None:
-        """Check the fields of PERSISTENT RESERVE OUT that do not depend on the registrations."""
-        if action not in set(PrOut):
-            raise invalid_field()
-        if action in TYPED and (block[2] >> 4 or block[2] & 0x0F not in set(PrType)):
-            raise invalid_field()
-        if len(data) < BASIC_LIST:
-            raise illegal(Asc.PARAMETER_LIST_LENGTH_ERROR)
-        if action == PrOut.REGISTER_AND_MOVE:
-            return
-        listed, persists = data[20] & 8, data[20] & 1
-        if (listed and action not in REGISTERING) or (persists and action in REGISTERING):
-            raise illegal(Asc.INVALID_FIELD_IN_PARAMETER_LIST)
-        if not listed and len(data) != BASIC_LIST:
-            raise illegal(Asc.PARAMETER_LIST_LENGTH_ERROR)
-
-    def register(self, nexus: Nexus, new: int, data: bytes) -> None:
-        others = self.listed(data) if data[20] & 8 else []
-        if others and (nexus in self.registered or any(one in self.registered for one in others)):
-            raise illegal(Asc.INVALID_FIELD_IN_PARAMETER_LIST)
-        for one in (nexus, *others):
-            if new:
-                self.registered[one] = new
-                self.attentions.setdefault(one, [])
-            else:
-                self.unregister(one)
-        self.generation += 1
-
-    def unregister(self, nexus: Nexus) -> None:
-        if self.registered.pop(nexus, None) is None or not (nexus == self.holder or self.type.all_hold):
-            return
-        if self.holder is not None and self.type.all_hold and self.registered:
-            self.holder = next(iter(self.registered))
-        elif self.holder is not None:
-            self.holder = None
-            if self.type.registrants:
-                self.notify(self.registered, RELEASED)
-
-    def listed(self, data: bytes) -> list[Nexus]:
-        """Return the initiator ports of the list that SPEC_I_PT announces."""
-        length = int.from_bytes(data[24:28], "big")
-        if len(data) < 28 or len(data) != 28 + length:
-            raise illegal(Asc.INVALID_FIELD_IN_PARAMETER_LIST)
-        rest, found = data[28:], []
-        while rest:
-            size = 4 + int.from_bytes(rest[2:4], "big")
-            found.append(nexus_of(rest[:size]))
-            rest = rest[size:]
-        return found
-
-    def reserve(self, nexus: Nexus, kind: PrType) -> None:
-        if self.holder is None:
-            self.holder, self.type = nexus, kind
-        elif not self.holds(nexus) or kind != self.type:
-            raise Ended(ScsiStatus.RESERVATION_CONFLICT)
-
-    def release(self, nexus: Nexus, kind: PrType) -> None:
-        if not self.holds(nexus):
-            return
-        if kind != self.type:
-            raise illegal(Asc.INVALID_RELEASE_OF_PERSISTENT_RESERVATION)
-        self.holder = None
-        if kind.registrants and not self.choices.silent_releases:
-            self.notify((one for one in self.registered if one != nexus), RELEASED)
-
-    def preempt(self, nexus: Nexus, kind: PrType, victim: int, *, abort: bool) -> None:
-        all_hold = self.holder is not None and self.type.all_hold
-        held = self.holder is not None and not all_hold and self.registered[self.holder] == victim
-        if not victim and not all_hold:
-            raise illegal(Asc.INVALID_FIELD_IN_PARAMETER_LIST)
-        gone = [one for one, key in self.registered.items() if one != nexus and (key == victim or not victim)]
-        if victim and not gone and not (held and self.holder == nexus):
-            raise Ended(ScsiStatus.RESERVATION_CONFLICT)
-        before = self.type
-        for one in gone:
-            del self.registered[one]
-        self.notify(gone, UNREGISTERED)
-        if held or (all_hold and not victim):
-            self.holder, self.type = nexus, kind
-            if before != kind and before.registrants:
-                self.notify((one for one in self.registered if one != nexus), RELEASED)
-        elif all_hold and self.holder not in self.registered:
-            self.holder = next(iter(self.registered), None)
-        self.generation += 1
-        if abort:
-            for one in gone:
-                self.abort(one)
-
-    def move(self, nexus: Nexus, new: int, data: bytes) -> None:
-        """REGISTER AND MOVE (SPC-4): the reservation becomes that of another nexus, which is registered."""
-        length = int.from_bytes(data[20:24], "big")
-        if len(data) != BASIC_LIST + length:
-            raise illegal(Asc.PARAMETER_LIST_LENGTH_ERROR)
-        if self.holder != nexus or self.type.all_hold:
-            raise Ended(ScsiStatus.RESERVATION_CONFLICT)
-        to = nexus_of(data[BASIC_LIST:])
-        if not new or to == nexus or int.from_bytes(data[18:20], "big") != PORT:
-            raise illegal(Asc.INVALID_FIELD_IN_PARAMETER_LIST)
-        self.registered[to] = new
-        self.attentions.setdefault(to, [])
-        self.holder = to
-        if data[17] & 2:  # UNREG
-            del self.registered[nexus]
-        self.generation += 1
-
 
 class Miscompare(ScsiError):
     """The data of a comparison differ first in byte ``at``."""
@@ -661,18 +456,6 @@ class Miscompare(ScsiError):
     def __init__(self, at: int) -> None:
         super().__init__(SenseKey.MISCOMPARE, Asc.MISCOMPARE_DURING_VERIFY)
         self.at = at
-
-
-def illegal(asc: int) -> ScsiError:
-    return ScsiError(SenseKey.ILLEGAL_REQUEST, asc)
-
-
-def invalid_field() -> ScsiError:
-    return illegal(Asc.INVALID_FIELD_IN_CDB)
-
-
-def cut(data: bytes, allocation: bytes) -> bytes:
-    return data[: int.from_bytes(allocation, "big")]
 
 
 def _method(command: CommandFormat) -> str:
@@ -721,21 +504,6 @@ def _most(command: CommandFormat, name: str) -> int:
             cdb(command, **{name: 2**bits - 1})
             return 2**bits - 1
     return 1
-
-
-def transport_id(nexus: Nexus) -> bytes:
-    """Return the TransportID of an iSCSI initiator port (SPC-4)."""
-    name = f"{nexus[0]},i,0x{nexus[1].hex()}".encode() + b"\0"
-    name = name.ljust(max(20, -(-len(name) // 4) * 4), b"\0")
-    return struct.pack(">BxH", 0x45, len(name)) + name
-
-
-def nexus_of(data: bytes) -> Nexus:
-    """Return the nexus of a TransportID. Raises ScsiError if there is none."""
-    name, _, isid = data[4:].rstrip(b"\0").decode("ascii", "replace").partition(",i,0x")
-    if len(data) < 24 or data[0] != 0x45 or len(isid) != 12:
-        raise illegal(Asc.INVALID_FIELD_IN_PARAMETER_LIST)
-    return name, bytes.fromhex(isid)
 
 
 @dataclass

@@ -9,7 +9,7 @@ import struct
 import uuid
 from dataclasses import dataclass, field
 
-from storagetest.wire.nvme.codes import Rtype, StatusCode
+from storagetest.wire.nvme.codes import FABRICS, Rtype, StatusCode
 from storagetest.wire.nvme.command import Command
 from storagetest.wire.nvme_tcp.pdu import Fes
 
@@ -182,3 +182,13 @@ def namespace_data(namespace: Namespace, traits: ControllerConfig) -> bytes:
         struct.pack_into("<HBB", raw, 128 + 4 * number, 8, 9 + number, 1)
     raw[128 + 4 * last + 2] = namespace.block_size.bit_length() - 1
     return bytes(raw)
+
+
+def is_write(command: Command) -> bool:
+    """Whether data goes to the controller (bits 1:0 of the opcode, or of FCTYPE: 01b)."""
+    return (command.nsid if command.opcode == FABRICS else command.opcode) & 3 == 1
+
+
+def is_read(command: Command) -> bool:
+    """Whether data comes from the controller (10b)."""
+    return (command.nsid if command.opcode == FABRICS else command.opcode) & 3 == 2

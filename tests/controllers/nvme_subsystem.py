@@ -19,7 +19,6 @@ from nvme_namespace import Answer, CommandFailed, ControllerConfig, Namespace, n
 from nvme_reservations import notice, reserve
 
 from storagetest.wire.nvme.codes import (
-    FABRICS,
     ONCS_BITS,
     Admin,
     Cns,
@@ -597,13 +596,3 @@ _IO_OPCODES = {
 _IO_OPCODES |= _RESERVATION
 _ONCS = ONCS_BITS | dict.fromkeys(_RESERVATION, 5)
 """The bit of ONCS for the support of a command (5.2.13.2.1)."""
-
-
-def is_write(command: Command) -> bool:
-    """Whether data goes to the controller (bits 1:0 of the opcode, or of FCTYPE: 01b)."""
-    return (command.nsid if command.opcode == FABRICS else command.opcode) & 3 == 1
-
-
-def is_read(command: Command) -> bool:
-    """Whether data comes from the controller (10b)."""
-    return (command.nsid if command.opcode == FABRICS else command.opcode) & 3 == 2

@@ -15,8 +15,8 @@ import sys
 import threading
 from dataclasses import dataclass, field, replace
 
-from nvme_namespace import Answer, CommandFailed, ControllerConfig
-from nvme_subsystem import Controller, Subsystem, is_read, is_write
+from nvme_namespace import Answer, CommandFailed, ControllerConfig, is_read, is_write
+from nvme_subsystem import Controller, Subsystem
 
 from storagetest.errors import RemoteProtocolError
 from storagetest.wire.nvme.codes import FABRICS, Admin, Fctype, StatusCode

@@ -8,9 +8,10 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+from iscsi_choices import Choices
 from iscsi_full_unit import FullServer, FullUnit
 from iscsi_mutants import MUTANTS
-from iscsi_target import IQN, NAA, Choices, Server
+from iscsi_target import IQN, NAA, Server
 from mutation_run import MutationRun, TargetKind
 
 from storagetest.lab import Lab

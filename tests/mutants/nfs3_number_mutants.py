@@ -3,8 +3,6 @@
 They are of a list that was written from the text before a look for their cases.
 """
 
-# a mutant is a row of a table
-
 from __future__ import annotations
 
 from dataclasses import replace

@@ -9,8 +9,9 @@ from typing import Any
 
 import mutation_run
 import pytest
+from iscsi_choices import Choices
 from iscsi_full_unit import FullServer, FullUnit, UnitChoices
-from iscsi_target import IQN, NAA, Choices, Server
+from iscsi_target import IQN, NAA, Server
 from suite_runs import run_suite
 
 from storagetest.wire.iscsi.codes import AsyncEvent
