@@ -31,9 +31,8 @@ from storagetest.wire.iscsi.initiator import Initiator
 from storagetest.wire.iscsi.keys import format_text, portal_of
 from storagetest.wire.iscsi.ladder import PORT, make_decoder
 from storagetest.wire.iscsi.login import DEFAULT_OFFER, Credentials
-from storagetest.wire.iscsi.look import data_signature, good_data, vpd_page
+from storagetest.wire.iscsi.look import data_signature, good_data, is_write_protected, vpd_page
 from storagetest.wire.iscsi.pdu import LoginRequest, LoginResponse
-from storagetest.wire.scsi.cdb import MODE_SENSE_6
 from storagetest.wire.scsi.codes import Asc, PrIn, SenseKey
 from storagetest.wire.scsi.data import (
     BlockLimits,
@@ -95,11 +94,13 @@ class Facts:
         self._portal = portal
         login = self._look("the login", lambda unit: _use(portal, unit))
         self._implementation = self._look("standard INQUIRY data", _implementation, after=login)
-        self._capacity = self._look("READ CAPACITY(16)", _capacity, after=login)
+        self._capacity = self._look(
+            "READ CAPACITY(16)", lambda unit: decode_capacity16(good_data(unit.capacity16())), after=login
+        )
         self._pages = self._look(
             "the VPD pages", lambda unit: frozenset(vpd_page(unit, 0x00).body), after=login
         )
-        self._protected = self._look("WP of MODE SENSE", _is_write_protected, after=login)
+        self._protected = self._look("WP of MODE SENSE", is_write_protected, after=login)
         self._limits = self._look("the Block Limits page", self._read_limits, after=self._pages)
         self._provisioning = self._look("page B2h", self._read_provisioning, after=self._pages)
         self._scratch = self._look(
@@ -227,18 +228,8 @@ def _implementation(unit: LogicalUnit) -> str:
     return implementation(decode_inquiry(good_data(unit.inquiry())))
 
 
-def _capacity(unit: LogicalUnit) -> Capacity:
-    return decode_capacity16(good_data(unit.capacity16()))
-
-
 def _names(unit: LogicalUnit) -> tuple[str, ...]:
     return wwids(decode_designators(vpd_page(unit, 0x83)))
-
-
-def _is_write_protected(unit: LogicalUnit) -> bool:
-    """Whether MODE SENSE(6) states that the unit cannot be written (WP)."""
-    header = unit.run(MODE_SENSE_6, read=255, page=0x3F, dbd=1, allocation=255)
-    return header.good and len(header.data) > 2 and bool(header.data[2] & 0x80)
 
 
 @dataclass(frozen=True, slots=True)

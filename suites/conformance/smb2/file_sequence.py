@@ -21,7 +21,12 @@ from storagetest.suites.conformance.smb2.file_model import (
     ModelLock,
     ModelOpen,
 )
-from storagetest.suites.conformance.smb2.support import NO_LINKS, open_directory
+from storagetest.suites.conformance.smb2.support import (
+    NO_LINKS,
+    basic_information,
+    link_information,
+    open_directory,
+)
 from storagetest.wire.sequences.data import compare
 from storagetest.wire.sequences.dealer import Dealer
 from storagetest.wire.sequences.history import History
@@ -110,9 +115,9 @@ class FileSequence:
     def _features(self) -> tuple[bool, bool]:
         """Return whether the file system has hard links, and whether it keeps HIDDEN and SYSTEM."""
         file = self.trees[0].open(f"{self.directory}-tried")
-        linked = file.set(FileInfo.LINK, _link(f"{file.name}-2"))
+        linked = file.set(FileInfo.LINK, link_information(f"{file.name}-2"))
         expect(linked, SmbStatus.SUCCESS, *NO_LINKS)
-        kept = not file.set(FileInfo.BASIC, _basic(KINDS)).status and _standing(file)[1] == KINDS
+        kept = not file.set(FileInfo.BASIC, basic_information(KINDS)).status and _standing(file)[1] == KINDS
         expect(file.close())
         return not linked.status, kept
 
@@ -272,7 +277,7 @@ class FileSequence:
         new = int(self.dealer.deal("new kinds", (0, *KINDS, KINDS, SmbAttribute.NORMAL)))
         denied = not opened.model.allows(Access.WRITE_ATTRIBUTES)
         with self._step(f"SET_INFO of FileAttributes {new:#x}", opened):
-            done = opened.file.set(FileInfo.BASIC, _basic(new))
+            done = opened.file.set(FileInfo.BASIC, basic_information(new))
             _has_status(done, SmbStatus.ACCESS_DENIED if denied else SmbStatus.SUCCESS)
             if new and not denied:
                 opened.of.kinds = new & KINDS
@@ -320,7 +325,7 @@ class FileSequence:
             return  # which link an open deletes, is a question of another case
         old, taken = opened.model.name, new in self.model.names
         with self.history.step(f"link of {old} to {new}", old, new):
-            done = opened.file.set(FileInfo.LINK, _link(self._path(new)))
+            done = opened.file.set(FileInfo.LINK, link_information(self._path(new)))
             _has_status(done, SmbStatus.OBJECT_NAME_COLLISION if taken else SmbStatus.SUCCESS)
             if not taken:
                 self.model.link(opened.model, new)
@@ -561,17 +566,6 @@ def _standing(file: SmbFile) -> tuple[int, int, int, bool, int]:
     size, links, deleted = struct.unpack_from("<QIB", data, 48)
     (number,) = struct.unpack_from("<Q", data, 64)
     return size, attributes & KINDS, links, bool(deleted), number
-
-
-def _basic(attributes: int) -> bytes:
-    """Return FileBasicInformation that sets no time (MS-FSCC 2.4.7)."""
-    return struct.pack("<32xII", attributes, 0)
-
-
-def _link(path: str) -> bytes:
-    """Return FileLinkInformation that replaces nothing (MS-FSCC 2.4.28.2)."""
-    name = path.encode("utf-16-le")
-    return struct.pack("<8xQI", 0, len(name)) + name
 
 
 def _read_request(file_id: bytes, offset: int, length: int, minimum: int = 0) -> SmbEncoded:

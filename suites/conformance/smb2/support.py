@@ -113,3 +113,14 @@ def resume_key(file: SmbFile) -> bytes:
 def chunks(key: bytes, *each: tuple[int, int, int]) -> bytes:
     """Return SRV_COPYCHUNK_COPY of chunks (source offset, target offset, length) (2.2.31.1)."""
     return key + struct.pack("<II", len(each), 0) + b"".join(struct.pack("<QQII", *one, 0) for one in each)
+
+
+def basic_information(attributes: int) -> bytes:
+    """Return FileBasicInformation that sets no time (MS-FSCC 2.4.7)."""
+    return struct.pack("<32xII", attributes, 0)
+
+
+def link_information(path: str) -> bytes:
+    """Return FileLinkInformation that replaces nothing (MS-FSCC 2.4.28.2)."""
+    name = path.encode("utf-16-le")
+    return struct.pack("<8xQI", 0, len(name)) + name

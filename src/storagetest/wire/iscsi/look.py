@@ -39,6 +39,12 @@ def vpd_page(unit: LogicalUnit, page: int) -> VpdPage:
     return found
 
 
+def is_write_protected(unit: LogicalUnit) -> bool:
+    """Return whether MODE SENSE(6) states that the unit cannot be written (WP)."""
+    header = unit.run(c.MODE_SENSE_6, read=255, page=0x3F, dbd=1, allocation=255)
+    return header.good and len(header.data) > 2 and bool(header.data[2] & 0x80)
+
+
 def data_signature(initiator: Initiator, capacity: Capacity, limits: BlockLimits | None) -> str | None:
     """Return the name of the data on the logical unit, or None if it has none.
 
