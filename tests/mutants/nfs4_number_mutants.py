@@ -143,7 +143,7 @@ def lock_many_forgotten(talk: Nfs4ProxyConnection, arguments: COMPOUND4args) -> 
 
 
 @mutant(
-    "lockers-many-forgotten | 9.1.1 | an open file has 8 lock owners, and grants more that exclude nobody",
+    "lockers-many-forgotten | 9.1.1 | an open file has 8 lock owners, and grants more that exclude no process",
     "LOCK",
     part="request",
 )
