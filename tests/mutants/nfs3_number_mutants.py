@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from nfs3_proxy_connection import Call, ProxyConnection, mutant, put, with_status
+from nfs_listed import of_the_first
 
 from storagetest.wire.nfs3.types import nfsstat3
 
@@ -32,10 +33,6 @@ def count_signed(talk: ProxyConnection, call: Call, result: Any) -> Any:
     return with_status(result, nfsstat3.NFS3ERR_INVAL) if count >= 1 << 31 and result.status == OK else result
 
 
-LISTED = 200
-"""Entries of a directory that the server lists."""
-
-
 @mutant(
     "readdir-many-lost | RFC 1813 3.3.16 | no listing goes beyond 200 entries, and it states the end",
     "READDIR",
@@ -44,14 +41,9 @@ LISTED = 200
 def readdir_many_lost(talk: ProxyConnection, call: Call, result: Any) -> Any:
     if result.status != OK:
         return result
-    places: dict[int, int] = talk.shared.setdefault(call.argument.dir.data, {})
-    start = places.get(call.argument.cookie, 0) if call.argument.cookie else 0
-    entries = result.value.reply.entries
-    places.update({one.cookie: at for at, one in enumerate(entries, start + 1)})
-    if start + len(entries) <= LISTED:
-        return result
-    left = entries[: max(0, LISTED - start)]
-    return put(result, "value.reply", lambda reply: replace(reply, entries=left, eof=True))
+    argument, reply = call.argument, result.value.reply
+    left = of_the_first(talk.shared, argument.dir.data, argument.cookie, reply.entries)
+    return result if left is None else put(result, "value.reply", replace(reply, entries=left, eof=True))
 
 
 @mutant(

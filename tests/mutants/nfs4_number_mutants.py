@@ -10,6 +10,7 @@ from typing import Any
 
 from nfs4_made_mutants import asked
 from nfs4_proxy_connection import MUTANTS, Nfs4ProxyConnection, failed, mutant, of, put
+from nfs_listed import of_the_first
 
 from storagetest.wire.nfs4.attributes import decode_attributes, encode_attributes
 from storagetest.wire.nfs4.types import (
@@ -39,10 +40,6 @@ def count_signed(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> Any:
     return failed(result, nfsstat4.NFS4ERR_INVAL) if count >= 1 << 31 and of(result) == OK else result
 
 
-LISTED = 200
-"""Entries of a directory that the server lists."""
-
-
 @mutant(
     "readdir-many-lost | 18.23.3 | no listing goes beyond 200 entries, and it states the end",
     "PUTFH",
@@ -54,14 +51,9 @@ def readdir_many_lost(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> 
         return result
     if of(result) != OK:
         return result
-    places: dict[int, int] = talk.shared.setdefault(talk.memory.get("handle"), {})
-    start = places.get(argument.cookie, 0) if argument.cookie else 0
-    entries = result.value.reply.entries
-    places.update({one.cookie: at for at, one in enumerate(entries, start + 1)})
-    if start + len(entries) <= LISTED:
-        return result
-    left = entries[: max(0, LISTED - start)]
-    return put(result, "value.reply", lambda reply: replace(reply, entries=left, eof=True))
+    reply = result.value.reply
+    left = of_the_first(talk.shared, talk.memory.get("handle"), argument.cookie, reply.entries)
+    return result if left is None else put(result, "value.reply", replace(reply, entries=left, eof=True))
 
 
 @mutant(
@@ -143,7 +135,7 @@ def lock_many_forgotten(talk: Nfs4ProxyConnection, arguments: COMPOUND4args) -> 
 
 
 @mutant(
-    "lockers-many-forgotten | 9.1.1 | an open file has 8 lock owners, and grants more that exclude no process",
+    "lockers-many-forgotten | 9.1.1 | an open file has 8 lock owners, and grants more that exclude no other",
     "LOCK",
     part="request",
 )

@@ -18,6 +18,7 @@ DEPENDS_ON = depends_on(
     "suites/conformance/nfs_holes.py",
     "tests/controllers/",
     "tests/mutants/nfs3_",
+    "tests/mutants/nfs_listed.py",
     "tests/mutants/rpc_records.py",
     codecs=NFS,
 )

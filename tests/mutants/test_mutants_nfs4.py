@@ -24,6 +24,7 @@ DEPENDS_ON = depends_on(
     "suites/conformance/nfs_holes.py",
     "tests/controllers/ganesha.py",
     "tests/mutants/nfs4_",
+    "tests/mutants/nfs_listed.py",
     "tests/mutants/rpc_records.py",
     codecs=NFS,
 )
