@@ -26,6 +26,7 @@ this page.
 """
 DEPENDS_ON = depends_on(
     "suites/conformance/iscsi/",
+    "tests/controllers/iscsi_",
     "tests/mutants/iscsi_",
     codecs=("iscsi", "scsi"),
 )
