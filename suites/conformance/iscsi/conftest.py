@@ -7,7 +7,6 @@ that the targets file names under ``erase``.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -25,6 +24,7 @@ from storagetest.plugin.conformance.known_issues import apply_identified
 from storagetest.plugin.conformance.leftovers import stop_run
 from storagetest.plugin.conformance.odd_data import UNREADABLE
 from storagetest.plugin.conformance.repeated_faults import fail_on_faults
+from storagetest.suites.conformance.iscsi.scratch import Scratch
 from storagetest.wire.iscsi.codes import TaskFunction
 from storagetest.wire.iscsi.errors import AnnouncedClose, LoginRefused
 from storagetest.wire.iscsi.initiator import Initiator
@@ -195,7 +195,7 @@ class Facts:
             )
         if capacity.blocks < FIRST + BLOCKS:
             pytest.skip(f"{name} has {capacity.blocks} blocks; the cases need {FIRST + BLOCKS}")
-        return Scratch(FIRST, BLOCKS, capacity.block_size)
+        return Scratch(FIRST, BLOCKS, capacity.block_size, self.largest)
 
 
 def _in_a_session(portal: Portal, read: Callable[[LogicalUnit], T]) -> T:
@@ -230,29 +230,6 @@ def _implementation(unit: LogicalUnit) -> str:
 
 def _names(unit: LogicalUnit) -> tuple[str, ...]:
     return wwids(decode_designators(vpd_page(unit, 0x83)))
-
-
-@dataclass(frozen=True, slots=True)
-class Scratch:
-    """Blocks that a case may overwrite: ``count`` from ``lba``."""
-
-    lba: int
-    count: int
-    block_size: int
-
-    def pattern(self, blocks: int = 1, *, seed: int = 0) -> bytes:
-        """Return data that differ in every block and for every seed."""
-        out = b""
-        for block in range(blocks):
-            word = hashlib.sha256(f"{seed}/{block}".encode()).digest()
-            out += word * (self.block_size // len(word))
-        return out
-
-    def read_back(self, session: Initiator, blocks: int) -> bytes:
-        """Return the data of the first blocks, read through ``session``."""
-        answer = LogicalUnit(session, block_size=self.block_size).read(self.lba, blocks)
-        assert answer.good, answer
-        return answer.data
 
 
 def _portal(options: Any) -> Portal:

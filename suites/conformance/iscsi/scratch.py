@@ -1,0 +1,40 @@
+"""The blocks that the cases overwrite, and the data that they write there."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import pytest
+
+from storagetest.wire.iscsi.initiator import Initiator
+from storagetest.wire.scsi.logical_unit import LogicalUnit
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """Blocks that a case may overwrite: ``count`` from ``lba``. One command transfers ``most`` at most."""
+
+    lba: int
+    count: int
+    block_size: int
+    most: int
+
+    def pattern(self, blocks: int = 1, *, seed: int = 0) -> bytes:
+        """Return data of one command, which differ in every block and for every seed.
+
+        Skip if a command transfers fewer blocks.
+        """
+        if blocks > self.most:
+            pytest.skip(f"a command transfers {self.most} blocks at most; the case needs {blocks}")
+        out = b""
+        for block in range(blocks):
+            word = hashlib.sha256(f"{seed}/{block}".encode()).digest()
+            out += word * (self.block_size // len(word))
+        return out
+
+    def read_back(self, session: Initiator, blocks: int) -> bytes:
+        """Return the data of the first blocks, read through ``session``."""
+        answer = LogicalUnit(session, block_size=self.block_size).read(self.lba, blocks)
+        assert answer.good, answer
+        return answer.data
