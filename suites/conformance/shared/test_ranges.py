@@ -119,4 +119,4 @@ def test_allocation_keeps_the_size_that_the_other_client_has_made_larger(a, b, c
     b.close(fd)
     found = a.read_file("f")
     assert len(found) == 140_000, f"{len(found)} bytes after an allocation of the first 4096 of 140000"
-    assert found == b"longer " * 20_000
+    assert found == b"longer " * 20_000, "the allocation has changed data that the other client wrote"
