@@ -44,7 +44,13 @@ SEGMENT = "MaxRecvDataSegmentLength"
 # Limits
 
 
-@on_request("segment-default-ignored | RFC 7143 13.12 | without MaxRecvDataSegmentLength, there is no limit")
+# LIO answers such a login by empty Data-In without end, so these two run before the small target.
+
+
+@on_request(
+    "segment-default-ignored | RFC 7143 13.12 | without MaxRecvDataSegmentLength, there is no limit",
+    kind=KIND,
+)
 def segment_default_ignored(talk: ProxyConnection, pdu: Pdu) -> Out:
     if not isinstance(pdu, LoginRequest) or pdu.nsg != Stage.FULL_FEATURE or SEGMENT in dict(talk.offered):
         return pdu
@@ -59,7 +65,9 @@ def segment_hexadecimal(talk: ProxyConnection, pdu: Pdu) -> Out:
     return replace(pdu, data=format_text(pairs))
 
 
-@mutant("burst-default-ignored | RFC 7143 13.13 | without MaxBurstLength, an R2T asks for all the rest")
+@mutant(
+    "burst-default-ignored | RFC 7143 13.13 | without MaxBurstLength, an R2T asks for all the rest", kind=KIND
+)
 def burst_default_ignored(talk: ProxyConnection, pdu: Pdu) -> Out:
     if not isinstance(pdu, ReadyToTransfer) or "MaxBurstLength" in dict(talk.offered):
         return pdu

@@ -34,7 +34,7 @@ def stays_open(session: Initiator, run: Callable[[], object]) -> None:
     window = (session.numbers.max_cmd_sn - session.numbers.cmd_sn) % 2**32 + 1
 
     def is_open() -> bool:
-        session.ping()
+        session.probe_alive()  # a response to a task that was aborted may come late (ISC-TMF-02)
         return not before(session.numbers.max_cmd_sn, session.numbers.cmd_sn)
 
     for _ in range(min(2 * window + 16, COMMANDS)):
