@@ -178,8 +178,8 @@ def narrows(row: str, ends: Callable[[ProxyConnection, Pdu], bool], kind: str | 
         lost = talk.memory["lost"] = talk.memory.get("lost", 0) + ends(talk, pdu)
         if not lost or not isinstance(pdu, Response):
             return pdu
-        room = (pdu.max_cmd_sn - pdu.exp_cmd_sn + 1) % 2**32
-        return replace(pdu, max_cmd_sn=(pdu.max_cmd_sn - min(lost, room)) % 2**32)
+        window = (pdu.max_cmd_sn - pdu.exp_cmd_sn + 1) % 2**32
+        return replace(pdu, max_cmd_sn=(pdu.max_cmd_sn - min(lost, window)) % 2**32)
 
 
 narrows(

@@ -72,7 +72,7 @@ def related_to_create_alone(talk: SmbProxyConnection, message: SmbMessage) -> by
 # What an open keeps although another one changes it
 
 
-def _forget_size(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+def _forget(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
     if message.command in CHANGES:
         talk.shared.pop(message["file_id"], None)
     return message.raw
@@ -80,7 +80,7 @@ def _forget_size(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
 
 @mutant(
     "size-kept | MS-FSA 2.1.5.12.27 | an open states the size that it stated before another open changed it",
-    request=_forget_size,
+    request=_forget,
 )
 def size_kept(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
     asked = _asked(talk, message)
@@ -93,15 +93,9 @@ def size_kept(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
     return put(message.raw, at, talk.shared.setdefault(asked["file_id"], message.raw[at : at + 8]))
 
 
-def _forget_data(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
-    if message.command in CHANGES:
-        talk.shared.pop(message["file_id"], None)
-    return message.raw
-
-
 @mutant(
     "data-kept | MS-FSA 2.1.5.3 | an open reads a range as it read it before another open changed it",
-    request=_forget_data,
+    request=_forget,
 )
 def data_kept(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
     asked = _asked(talk, message)

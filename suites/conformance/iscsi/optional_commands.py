@@ -24,3 +24,9 @@ def offered(answer: ScsiResult) -> ScsiResult:
     if answer.unsupported:
         pytest.skip(f"not supported: {answer}")
     return answer
+
+
+def reserve_6(unit: LogicalUnit) -> None:
+    """Reserve the unit with RESERVE(6) (SPC-2); skip if it has no such command."""
+    answer = offered(unit.run(c.RESERVE_6))
+    assert answer.good, answer

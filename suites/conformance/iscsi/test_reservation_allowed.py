@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from storagetest.suites.conformance.iscsi.optional_commands import reserve_6
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.codes import Asc, PrIn, PrType, SenseKey
 from storagetest.wire.scsi.logical_unit import LogicalUnit, ScsiResult
@@ -109,10 +110,7 @@ def test_exclusive_access_excludes_commands_that_look_at_blocks(unreserved, scra
 )
 def test_inquiry_report_luns_and_request_sense_are_allowed_under_reserve_6(not_reserved):
     a, b = not_reserved
-    answer = a.run(c.RESERVE_6)
-    if answer.unsupported:
-        pytest.skip("RESERVE(6) is not supported")
-    assert answer.good, answer
+    reserve_6(a)
     try:
         for answer in answers(b, ABOUT_THE_UNIT[:3]):
             assert not answer.conflict, f"{answer}; RESERVE(6) of another nexus allows it"

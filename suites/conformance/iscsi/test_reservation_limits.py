@@ -6,6 +6,7 @@ import pytest
 
 from storagetest.errors import DeadlineExceeded
 from storagetest.polling import wait_until
+from storagetest.suites.conformance.iscsi.optional_commands import reserve_6
 from storagetest.wire.iscsi.codes import TaskFunction, TaskResult
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.codes import Asc, PrOut, PrType, SenseKey
@@ -198,10 +199,7 @@ def test_registrations_and_the_reservation_outlive_a_logical_unit_reset(unreserv
 @pytest.mark.case("SCS-R6-01", section="SPC-2 RESERVE(6)", kills=("reserve6-ignored",), builds_on=())
 def test_a_unit_reserved_with_reserve_6_is_the_reservers_alone_until_released(not_reserved, scratch):
     a, b = not_reserved
-    answer = a.run(c.RESERVE_6)
-    if answer.unsupported:
-        pytest.skip("RESERVE(6) is not supported")
-    assert answer.good, answer
+    reserve_6(a)
     try:
         claim(b.write(scratch.lba, scratch.pattern(1)), allowed=False)
         claim(b.run(c.RESERVE_6), allowed=False)
@@ -216,9 +214,7 @@ def test_a_unit_reserved_with_reserve_6_is_the_reservers_alone_until_released(no
 )
 def test_a_unit_reserved_with_reserve_6_is_free_when_the_session_ends(not_reserved, scratch):
     a, b = not_reserved
-    answer = a.run(c.RESERVE_6)
-    if answer.unsupported:
-        pytest.skip("RESERVE(6) is not supported")
+    reserve_6(a)
     a.runner.logout()
     b.clear_attentions()
     try:  # a target may respond before it has removed the session
@@ -236,10 +232,7 @@ def test_a_unit_reserved_with_reserve_6_is_free_when_the_session_ends(not_reserv
 def test_release_6_of_another_nexus_releases_nothing(not_reserved, scratch):
     """It ends in GOOD or in a conflict. RELEASE(6) of a unit that is not reserved is GOOD."""
     a, b = not_reserved
-    answer = a.run(c.RESERVE_6)
-    if answer.unsupported:
-        pytest.skip("RESERVE(6) is not supported")
-    assert answer.good, answer
+    reserve_6(a)
     try:
         answer = b.run(c.RELEASE_6)
         assert answer.good or answer.conflict, answer

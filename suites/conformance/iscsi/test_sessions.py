@@ -9,6 +9,7 @@ import pytest
 
 from storagetest.errors import DeadlineExceeded, RemoteProtocolError
 from storagetest.polling import wait_until
+from storagetest.suites.conformance.iscsi.optional_commands import reserve_6
 from storagetest.suites.conformance.iscsi.windows import skip_if_busy, with_room
 from storagetest.wire.iscsi.codes import TaskFunction, TaskResult
 from storagetest.wire.iscsi.initiator import Initiator
@@ -221,10 +222,7 @@ def test_a_session_works_after_a_write_that_failed_while_its_data_came(connectio
 @pytest.mark.case("SCS-R6-03", section="SPC-2 RESERVE(6)", kills=("reserve6-outlives-reset",))
 def test_a_logical_unit_reset_ends_reserve_6(not_reserved, scratch):
     a, b = not_reserved
-    answer = a.run(c.RESERVE_6)
-    if answer.unsupported:
-        pytest.skip("RESERVE(6) is not supported")
-    assert answer.good, answer
+    reserve_6(a)
     if b.runner.task(TaskFunction.LOGICAL_UNIT_RESET).response != TaskResult.COMPLETE:
         pytest.skip("LOGICAL UNIT RESET is not done (ISC-TMF-04)")
     b.clear_attentions()
@@ -240,10 +238,7 @@ def test_a_session_that_takes_the_place_of_the_reservers_is_the_same_nexus_anew(
 ):
     """Session reinstatement ends the old session, and with its nexus the reservation."""
     a, b = not_reserved
-    answer = a.run(c.RESERVE_6)
-    if answer.unsupported:
-        pytest.skip("RESERVE(6) is not supported")
-    assert answer.good, answer
+    reserve_6(a)
     connections.login("a", isid=a.runner.isid)
     a.runner.logged_in = False
     b.clear_attentions()

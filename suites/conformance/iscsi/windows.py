@@ -1,4 +1,4 @@
-"""Commands that a target has no room for: beyond its window (RFC 7143 4.2.2.1), or BUSY (SAM-5 5.3.1)."""
+"""Commands that a target cannot take now: beyond its window (RFC 7143 4.2.2.1), or BUSY (SAM-5 5.3.1)."""
 
 from __future__ import annotations
 
