@@ -30,6 +30,7 @@ UNSUPPORTED = (TaskResult.NOT_SUPPORTED, TaskResult.REJECTED)
 
 def waiting_write(connections, scratch, letter: str = "a") -> tuple[Initiator, ScsiCommand, ReadyToTransfer]:
     """Log in and start a write that waits for its data."""
+    scratch.require(4)
     session = connections.login(letter, offer={"ImmediateData": "No", "InitialR2T": "Yes"})
     block = cdb(WRITE_10, lba=scratch.lba, blocks=4)
     return session, *session.start_write(block, 4 * scratch.block_size)
