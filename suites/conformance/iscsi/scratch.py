@@ -26,7 +26,7 @@ class Scratch:
             pytest.skip(f"a command transfers {self.most} blocks at most; the case needs {blocks}")
 
     def pattern(self, blocks: int = 1, *, seed: int = 0) -> bytes:
-        """Return data of one command, which differ in every block and for every seed (see :meth:`require`)."""
+        """Return data of one command, which differ in every block and for every seed; see :meth:`require`."""
         self.require(blocks)
         out = b""
         for block in range(blocks):
