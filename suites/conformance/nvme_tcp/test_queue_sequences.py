@@ -1,8 +1,8 @@
 """Seeded random sequences of commands on several I/O queues, with commands of the admin queue between them.
 
-The model is that of test_sequences.py: the blocks. Each operation is given a queue, and what it has left
-is read through the queues by turns. Between them a log page is read, a feature is set and read, an Abort names
-a command that is complete, and a queue is disconnected and connected again.
+The model is that of test_sequences.py: the blocks. Each operation is given a queue, and what it has left is
+read through the queues by turns. Between them a log page is read, a feature is set and read, an Abort names a
+command that is complete, and a queue is disconnected and connected again.
 """
 
 from __future__ import annotations
