@@ -19,8 +19,8 @@ COUNT = 105
 
 
 KILLS = (
-    "registration-lost", "third-key-lost", "equal-keys-once", "preempt-one-of-two", "second-preempt-unreported",
-    "reservation-of-key", "release-foreign", "generation-clear",
+    "registration-lost", "third-key-lost", "equal-keys-once", "preempt-one-of-two", "generation-clear",
+    "second-preempt-unreported", "reservation-of-key", "release-foreign",
 )  # fmt: skip
 
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import pytest
 
+from storagetest.suites.conformance.nvme_tcp.test_sequences import Commands, succeeds
 from storagetest.wire.block_sequence import BlockSequence, Operation
 from storagetest.wire.nvme import admin, fabrics, io
 from storagetest.wire.nvme.codes import Feature, LogPage, status_name
 from storagetest.wire.nvme_tcp import ControllerSession
 from storagetest.wire.nvme_tcp.harness import Scratch, read_blocks
-
-from .test_sequences import Commands, succeeds
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="NVM 3.3")]
 
