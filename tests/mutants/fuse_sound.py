@@ -48,6 +48,21 @@ class OnlyFiles(PassThrough):
             super().rename(call, parent, old, where, new, flags)
 
 
+class NoModes(OnlyFiles):
+    """No owners, modes, links and FIFOs, as FAT (``posix: false``): chmod() and chown() are EPERM."""
+
+    def chmod(self, call: Call, node: int, mode: int) -> None:
+        raise OSError(errno.EPERM, "chmod")
+
+    def chown(self, call: Call, node: int, uid: int, gid: int) -> None:
+        raise OSError(errno.EPERM, "chown")
+
+    def mknod(self, call: Call, parent: int, name: bytes, mode: int, device: int, umask: int) -> int:
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "mknod")
+        return super().mknod(call, parent, name, mode, device, umask)
+
+
 @contextlib.contextmanager
 def _exists() -> Iterator[None]:
     try:

@@ -8,6 +8,7 @@ from typing import Any
 from iscsi_proxy_connection import ProxyConnection, mutant
 from iscsi_rules import check, ends, good, sense_data
 
+from storagetest.wire.iscsi.codes import Attribute
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.pdu import DataIn, ScsiResponse
 from storagetest.wire.scsi.sense import decode_sense
@@ -106,6 +107,14 @@ scsi("mode10-length | SPC-4 MODE SENSE(10) | MODE DATA LENGTH is too large by on
 @mutant("tur-busy | SPC-4 TEST UNIT READY | the unit is always BUSY")
 def tur_busy(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     return replace(pdu, status=8) if isinstance(pdu, ScsiResponse) and talk.cdb(pdu)[0] == 0 else pdu
+
+
+@mutant(
+    "ordered-busy | SAM-5 task attributes | a command with the ORDERED attribute is BUSY", kind="unsolicited"
+)
+def ordered_busy(talk: ProxyConnection, pdu: Pdu) -> Pdu:
+    is_ordered = isinstance(pdu, ScsiResponse) and talk.commands[pdu.itt].attribute == Attribute.ORDERED
+    return replace(pdu, status=8) if is_ordered else pdu
 
 
 @mutant("sense-lost | SAM-5 5.13 | CHECK CONDITION has no sense data")

@@ -22,7 +22,7 @@ def task(row: str, functions: set[int], response: int) -> None:
         return replace(pdu, response=response) if mine else pdu
 
 
-task("abort-ignored | RFC 7143 11.5.1 | ABORT TASK is not supported", {1}, 5)
+task("abort-ignored | RFC 7143 11.6.1 | ABORT TASK of a task that is there: LUN does not exist", {1}, 2)
 task("lu-reset-refused | RFC 7143 11.5.1 | LOGICAL UNIT RESET is not supported", {5}, 5)
 task("task-response-undefined | RFC 7143 11.6.1 | the response code is undefined", {2, 3, 4, 6}, 99)
 task("reassign-complete | RFC 7143 7.2.2 | TASK REASSIGN is executed at level 0", {8}, 0)

@@ -216,17 +216,25 @@ def kills_of_second_attempts(outcomes: Outcomes) -> list[str]:
 
 
 def surviving(mutants: Mapping[str, MutantInfo], outcomes: Outcomes, names: Iterable[str]) -> list[str]:
-    """Return a line for each of ``names`` that no case killed, with the outcomes of its attempts."""
+    """Return a line for each of ``names`` that no case killed, with the outcomes of its attempts.
+
+    Where the mutant did nothing, the line has the case's message: what stood in the way.
+    """
     lines = []
     for name in names:
         if outcomes.killers(name):
             continue
         tried = [
-            f"{attempt.case} {attempt.outcome}{'' if attempt.acted else ' (the mutant did nothing)'}"
+            f"{attempt.case} {attempt.outcome}"
+            + ("" if attempt.acted else f" (the mutant did nothing: {_first_line(attempt)})")
             for attempt in outcomes.attempts.get(name, ())
         ]
         lines.append(f"{name} ({mutants[name].section}): {', '.join(tried) or 'no case names it'}")
     return lines
+
+
+def _first_line(attempt: Attempt) -> str:
+    return attempt.message.partition("\n")[0] or "no message"
 
 
 def false_claims(outcomes: Outcomes) -> list[str]:

@@ -138,6 +138,15 @@ def test_locks(talk: ProxyConnection, call: Call, result: Any) -> Any:
     return put(result, "stat.stat", DENIED) if talk.memory.get(region.fh, region.oh) != region.oh else result
 
 
+@mutant(
+    "nlm-unlock-end-byte | RFC 1813 6.1.4 | UNLOCK to the end of the file releases one byte",
+    "UNLOCK",
+    part="request",
+)
+def unlock_end_byte(talk: ProxyConnection, call: Call) -> Any:
+    return put(call.argument, "alock.l_len", lambda length: length or 1)
+
+
 @mutant("nlm-unlock-denied | RFC 1813 6.1.4 | UNLOCK of what is not locked is denied", "LOCK", "UNLOCK")
 def unlock_denied(talk: ProxyConnection, call: Call, result: Any) -> Any:
     if call.name == "LOCK":

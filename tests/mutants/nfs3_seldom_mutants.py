@@ -8,7 +8,7 @@ from typing import Any
 from nfs3_proxy_connection import MUTANTS, Call, ProxyConnection, mutant, put, with_status
 
 from storagetest.wire.nfs3.nlm import nlm4_stats
-from storagetest.wire.nfs3.types import nfsstat3
+from storagetest.wire.nfs3.types import ftype3, nfsstat3
 
 BLOCKED, DENIED = nlm4_stats.NLM4_BLOCKED, nlm4_stats.NLM4_DENIED
 
@@ -91,3 +91,45 @@ def attributes_kept(talk: ProxyConnection, call: Call, result: Any) -> Any:
     if result.status != nfsstat3.NFS3_OK:
         return result
     return put(result, "value.reply.entries", lambda entries: tuple(map(first, entries)))
+
+
+@mutant(
+    "guard-with-size-ignored | RFC 1813 3.3.2 | the guard is ignored if the size is set",
+    "SETATTR",
+    part="request",
+)
+def guard_with_size_ignored(talk: ProxyConnection, call: Call) -> Any:
+    is_size_set = call.argument.new_attributes.size is not None
+    return replace(call.argument, guard=None) if is_size_set else call.argument
+
+
+@mutant("guard-seconds | RFC 1813 3.3.2 | only the seconds of a guard are compared", "GETATTR", "SETATTR")
+def guard_seconds(talk: ProxyConnection, call: Call, result: Any) -> Any:
+    ctimes = talk.shared.setdefault("ctimes", {})
+    file = call.argument.object.data
+    if call.name == "GETATTR":
+        if result.status == nfsstat3.NFS3_OK:
+            ctimes[file] = result.value.obj_attributes.ctime.seconds
+        return result
+    guard = call.argument.guard
+    is_same = guard is not None and guard.seconds == ctimes.get(file)
+    return with_status(result, nfsstat3.NFS3_OK) if is_same else result
+
+
+MUTANTS["guard-seconds"].everywhere = True  # the cases read the ctime where they arrange
+
+
+@mutant(
+    "readdirplus-symlink-size | RFC 1813 3.3.17 | the size of a symbolic link in READDIRPLUS is 0",
+    "READDIRPLUS",
+)
+def readdirplus_symlink_size(talk: ProxyConnection, call: Call, result: Any) -> Any:
+    if result.status != nfsstat3.NFS3_OK:
+        return result
+
+    def without(one: Any) -> Any:
+        stated = one.name_attributes
+        is_link = stated is not None and stated.type == ftype3.NF3LNK
+        return replace(one, name_attributes=replace(stated, size=0)) if is_link else one
+
+    return put(result, "value.reply.entries", tuple(map(without, result.value.reply.entries)))

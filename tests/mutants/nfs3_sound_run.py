@@ -12,10 +12,15 @@ from nfs3_mutation_run import mutation_run as ganesha_run
 from nfs3_proxy_connection import Call, Nfs3Mutant, ProxyConnection, put, with_status
 from nfs3_rules import OK
 
-from storagetest.wire.nfs3.types import createmode3, diropargs3, nfs_fh3, nfsstat3, nfstime3
+from storagetest.wire.nfs3.types import createmode3, diropargs3, nfs_fh3, nfsstat3, nfstime3, time_how
 
 CASES = {
-    "stale-after-rename": ("NF3-RENAME-01", "NF3-RENAME-HANDLE", "NF3-GETATTR-STABLE"),
+    "stale-after-rename": (
+        "NF3-RENAME-01",
+        "NF3-RENAME-HANDLE",
+        "NF3-GETATTR-STABLE",
+        "NF3-LOOKUP-LATER-RENAME",
+    ),
     "dot-is-removed": ("NF3-RMDIR-DOT",),
     "whole-seconds": (
         "NF3-BEFORE-CREATE",
@@ -24,7 +29,12 @@ CASES = {
         "NF3-SETATTR-GUARD-AGAIN",
     ),
     "no-readdirplus": ("NF3-READDIRPLUS-REMOVED-PAGE", "NF3-SEQUENCE-NAMES"),
-    "create-without-size": ("NF3-CREATE-UNCHECKED-SIZE-1", "NF3-CREATE-GUARDED-SIZE-1"),
+    "create-plain": (
+        "NF3-CREATE-UNCHECKED-SIZE-1",
+        "NF3-CREATE-GUARDED-SIZE-1",
+        "NF3-MADE-TIMES-UNCHECKED",
+        "NF3-MADE-TIMES-GUARDED",
+    ),
     "short-io": (
         "NF3-READ-SIZES",
         "NF3-READ-01",
@@ -119,11 +129,13 @@ def _no_readdirplus(talk: ProxyConnection, call: Call, result: Any) -> Any:
     return with_status(result, nfsstat3.NFS3ERR_NOTSUPP)
 
 
-def _without_size(talk: ProxyConnection, call: Call, result: Any) -> Any:
-    """A size other than 0 is an "unsupported argument" of CREATE (2.6)."""
+def _plain(talk: ProxyConnection, call: Call, result: Any) -> Any:
+    """A size other than 0, and times, are "unsupported arguments" of CREATE (2.6)."""
     how = call.argument.how
-    sized = how.mode != createmode3.EXCLUSIVE and how.value.size
-    return with_status(result, nfsstat3.NFS3ERR_INVAL) if sized and result.status == OK else result
+    refused = how.mode != createmode3.EXCLUSIVE and (
+        how.value.size or time_how.SET_TO_CLIENT_TIME in (how.value.atime.set_it, how.value.mtime.set_it)
+    )
+    return with_status(result, nfsstat3.NFS3ERR_INVAL) if refused and result.status == OK else result
 
 
 def _made_anew(talk: ProxyConnection, call: Call) -> Any:
@@ -193,11 +205,11 @@ LEGAL = {
             reply=_no_readdirplus,
         ),
         Nfs3Mutant(
-            "create-without-size",
+            "create-plain",
             "RFC 1813 2.6",
-            "CREATE of a file with a size is not supported",
+            "CREATE of a file with a size or with times is not supported",
             ("CREATE",),
-            reply=_without_size,
+            reply=_plain,
         ),
         Nfs3Mutant(
             "short-io",

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from nfs4_proxy_connection import MUTANTS, Nfs4ProxyConnection, mutant, of, opname, put
+from nfs4_proxy_connection import MUTANTS, Nfs4ProxyConnection, failed, mutant, of, opname, put
 
 from storagetest.wire.nfs4 import types
 from storagetest.wire.nfs4.attributes import decode_attributes, encode_attributes
@@ -105,3 +105,45 @@ def _states_all(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> Any:
 
 
 MUTANTS["setattr-first-only"].result = _states_all
+
+
+@mutant("restorefh-once | RFC 8881 18.27.3 | RESTOREFH takes away what was saved", part="compound")
+def restorefh_once(talk: Nfs4ProxyConnection, arguments: COMPOUND4args, results: Any) -> Any:
+    restored = False
+    for at, one in enumerate(results.resarray):
+        if restored and opname(one) == "RESTOREFH" and of(one.value) == OK:
+            status = nfsstat4.NFS4ERR_NOFILEHANDLE if arguments.minorversion else nfsstat4.NFS4ERR_RESTOREFH
+            last = replace(one, value=failed(one.value, status))
+            return replace(results, status=status, resarray=(*results.resarray[:at], last))
+        restored = opname(one) != "SAVEFH" and (restored or opname(one) == "RESTOREFH")
+    return results
+
+
+@mutant(
+    "lock-stateid-no-io | RFC 8881 8.2.5 | READ, WRITE and SETATTR refuse the stateid of locks",
+    "LOCK",
+    "READ",
+    "WRITE",
+    "SETATTR",
+)
+def lock_stateid_no_io(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> Any:
+    locks = talk.shared.setdefault("locks", set())
+    if of(result) != OK:
+        return result
+    if hasattr(argument, "locker"):
+        locks.add(result.value.lock_stateid.other)
+        return result
+    return failed(result, nfsstat4.NFS4ERR_BAD_STATEID) if argument.stateid.other in locks else result
+
+
+@mutant(
+    "readdir-first-mask | RFC 8881 18.23.3 | later pages of a listing have the attributes of its first page",
+    part="request",
+)
+def readdir_first_mask(talk: Nfs4ProxyConnection, arguments: COMPOUND4args) -> COMPOUND4args:
+    def kept(one: Any) -> Any:
+        if not one.cookie:
+            talk.memory["mask"] = one.attr_request
+        return replace(one, attr_request=talk.memory.get("mask", one.attr_request))
+
+    return _asked(arguments, "READDIR", kept)

@@ -21,6 +21,7 @@ import nfs4_session_mutants
 import nfs4_stated_mutants
 import nfs4_unseen_mutants
 import nfs4_v42_mutants
+import nfs4_wrapped_mutants
 import nfs4_xattr_mutants
 from nfs4_proxy_connection import MUTANTS as ALL
 from nfs4_security_mutants import MUTANTS as SECURITY_MUTANTS
@@ -60,5 +61,6 @@ __all__ = [
     "nfs4_stated_mutants",
     "nfs4_unseen_mutants",
     "nfs4_v42_mutants",
+    "nfs4_wrapped_mutants",
     "nfs4_xattr_mutants",
 ]

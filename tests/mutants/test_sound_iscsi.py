@@ -49,7 +49,9 @@ UNITS = {
     "write-protected": UnitChoices(read_only=True),
     "very-large": UnitChoices(blocks=1 << 33),
     "silent-releases": UnitChoices(silent_releases=True),
+    "one-block": UnitChoices(max_transfer=1),
     "eight-blocks": UnitChoices(max_transfer=8),
+    "one-command": UnitChoices(depth=1),
     "few-commands": UnitChoices(without=OPTIONAL, pages=(0x00, 0x83), thin=False),
 }
 """Units of tests/controllers/iscsi_full_unit.py that once were accused."""
@@ -59,6 +61,9 @@ UNIT_CASES = (
     "test_scsi_data.py",
     "test_scsi_flags.py",
     "test_scsi_inquiry.py",
+    "test_scsi_seldom.py",
+    "test_task.py",
+    "test_task_sets.py",
     "test_reservations.py",
     "test_reservation_allowed.py",
     "test_reservation_losses.py",

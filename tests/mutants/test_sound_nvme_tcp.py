@@ -106,6 +106,8 @@ SKIPPED = {
         "NVB-UNC-AMONG-COPY",
         "NVB-RW-04",
         "NVB-RW-07",
+        "NVB-SEQUENCE-QUEUES-1",
+        "NVB-SEQUENCE-QUEUES-2",
         "NVB-ZEROES-NLB",
         "NVF-AGAIN-SIZE",
         "NVF-CONNECT-LAST",

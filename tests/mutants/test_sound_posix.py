@@ -42,6 +42,7 @@ SOUND = {
         "test_times",
         "test_xattr",
     ),
+    "NoModes": ("PSX-MOVED-FILE", "PSX-MOVED-DIRECTORY", "PSX-EFFECTS-AGAIN"),
     "ShortNames": ("test_names", "test_directories", "test_path_errors", "test_listings"),
     "NoHoles": ("test_sparse", "test_data"),
     "Small": ("test_data", "test_sparse"),

@@ -20,13 +20,14 @@ class Scratch:
     block_size: int
     most: int
 
-    def pattern(self, blocks: int = 1, *, seed: int = 0) -> bytes:
-        """Return data of one command, which differ in every block and for every seed.
-
-        Skip if a command transfers fewer blocks.
-        """
+    def require(self, blocks: int) -> None:
+        """Skip if one command transfers fewer blocks."""
         if blocks > self.most:
             pytest.skip(f"a command transfers {self.most} blocks at most; the case needs {blocks}")
+
+    def pattern(self, blocks: int = 1, *, seed: int = 0) -> bytes:
+        """Return data of one command, which differ in every block and for every seed; see :meth:`require`."""
+        self.require(blocks)
         out = b""
         for block in range(blocks):
             word = hashlib.sha256(f"{seed}/{block}".encode()).digest()

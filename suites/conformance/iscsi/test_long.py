@@ -211,6 +211,7 @@ def test_reads_and_pings_during_a_write_disturb_nothing(connections, scratch, ob
     old, new = scratch.pattern(16, seed=70), scratch.pattern(16, seed=71)
     assert unit.write(scratch.lba, old).good
     assert unit.write(scratch.lba + 100, old).good
+    scratch.require(16)
     command, asked = session.start_write(c.cdb(c.WRITE_10, lba=scratch.lba, blocks=16), 16 * size)
     waits = []
     try:

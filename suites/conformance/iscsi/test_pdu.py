@@ -251,7 +251,7 @@ def test_padding_is_zero(session):
         pytest.param(Attribute.SIMPLE, marks=pytest.mark.case("ISC-PDU-17", kills=("tur-busy",))),
         # A unit reports in its Extended INQUIRY page (ORDSUP, HEADSUP) whether it supports these.
         pytest.param(
-            Attribute.ORDERED, marks=pytest.mark.case("ISC-PDU-18", level="SHOULD", kills=("tur-busy",))
+            Attribute.ORDERED, marks=pytest.mark.case("ISC-PDU-18", level="SHOULD", kills=("ordered-busy",))
         ),
         pytest.param(
             Attribute.HEAD_OF_QUEUE, marks=pytest.mark.case("ISC-PDU-19", level="SHOULD", kills=("tur-busy",))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from storagetest.suites.conformance.iscsi.optional_commands import reports_no_release
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.codes import Asc, PrIn, PrOut, PrType, SenseKey
-from storagetest.wire.scsi.data import decode_mode6
 from storagetest.wire.scsi.logical_unit import LogicalUnit
 from storagetest.wire.scsi.reservation_harness import KEY_A, KEY_B, RESERVING, claim, reserved
 from storagetest.wire.scsi.reservations import decode_capabilities, decode_full_status, out_list
@@ -15,10 +15,6 @@ pytestmark = [
     pytest.mark.needs("iscsi-wire"),
     pytest.mark.case(section="SPC-4 PERSISTENT RESERVE OUT", level="MUST", builds_on=("SCS-PR-36",)),
 ]
-
-
-CONTROL_PAGE, NUAR = 0x0A, 0x08
-"""The Control mode page (SPC-4), and a bit of its byte 3."""
 
 
 def marks(prefix: str, kind: PrType) -> pytest.MarkDecorator:
@@ -248,11 +244,9 @@ def test_a_release_by_a_registrant_who_holds_nothing_is_good_and_changes_nothing
 ])  # fmt: skip
 @pytest.mark.case(section="SPC-4 RELEASE, unit attention", builds_on=RESERVING)
 def test_a_release_of_a_registrants_only_reservation_notifies_the_other_registrants(unreserved, kind):
-    """Unless NUAR of the Control mode page is 1 (no unit attention on release)."""
     a, b = unreserved
-    control = a.run(c.MODE_SENSE_6, read=255, page=CONTROL_PAGE, dbd=1, allocation=255)
-    if control.good and decode_mode6(control.data).get(CONTROL_PAGE, bytes(2))[1] & NUAR:
-        pytest.skip("NUAR is 1: a release is not reported")
+    if reports_no_release(a):
+        pytest.skip("NUAR of the Control mode page is 1: a release is not reported")
     reserved(a, kind)
     assert b.register(KEY_B).good
     b.clear_attentions()

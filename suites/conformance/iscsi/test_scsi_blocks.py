@@ -204,6 +204,7 @@ def test_more_blocks_than_the_unit_takes_at_once_are_refused(unit, facts):
 
 @pytest.mark.case("SCS-VERIFY-01", section="SBC-3 VERIFY", kills=("verify-refused",))
 def test_verify_of_what_is_there_is_good(unit, scratch):
+    scratch.require(4)
     answer = unit.run(c.VERIFY_10, lba=scratch.lba, blocks=4)
     if answer.unsupported:
         pytest.skip("VERIFY(10) is not supported")
@@ -262,6 +263,7 @@ def test_more_blocks_than_the_maximum_compare_and_write_length_are_refused(unit,
 
 @pytest.mark.case("SCS-SAME-01", section="SBC-3 WRITE SAME", kills=("read-corrupt",))
 def test_write_same_repeats_one_block(unit, scratch):
+    scratch.require(8)
     block = scratch.pattern(1, seed=30)
     answer = unit.run(c.WRITE_SAME_16, data=block, lba=scratch.lba, blocks=8)
     if answer.unsupported:

@@ -109,6 +109,7 @@ def test_write_same_with_unmap_is_read_as_what_it_wrote(unit, facts, scratch, ze
 )
 def test_one_block_is_compared_with_each_of_a_range(unit, scratch):
     """BYTCHK of 11b: one block is sent, and all of the range are equal to it."""
+    scratch.require(BLOCKS)
     block = scratch.pattern(1, seed=304)
     assert unit.write(scratch.lba, BLOCKS * block).good
     answer = run(unit, c.VERIFY_16, block, lba=scratch.lba, blocks=BLOCKS, bytchk=3)
@@ -125,6 +126,7 @@ def test_one_block_is_compared_with_each_of_a_range(unit, scratch):
 )
 @pytest.mark.case(section="SBC-3 VERIFY, BYTCHK", builds_on=("SCS-VERIFY-ONE-GOOD",))
 def test_a_block_of_a_range_that_differs_from_the_one_sent_is_a_miscompare(unit, scratch, at):
+    scratch.require(BLOCKS)
     block = scratch.pattern(1, seed=305)
     data = bytearray(BLOCKS * block)
     data[(at + 1) * unit.block_size - 1] ^= 1

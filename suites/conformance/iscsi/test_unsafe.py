@@ -50,6 +50,7 @@ def test_zero_blocks_leave_no_residual(session, scratch):
 def test_data_out_beyond_the_expected_length_change_no_other_block(connections, scratch, observe):
     session = connections.prepared(scratch, ImmediateData="No", InitialR2T="Yes")
     size, data = scratch.block_size, scratch.pattern(16, seed=10)
+    scratch.require(4)
     command, r2t = session.start_write(c.cdb(c.WRITE_10, lba=scratch.lba, blocks=4), 4 * size)
     session.send(DataOut(itt=command.itt, ttt=r2t.ttt, lun=r2t.lun, final=False, data=data[: 3 * size]))
     session.send(DataOut(itt=command.itt, ttt=r2t.ttt, lun=r2t.lun, data_sn=1, buffer_offset=3 * size,

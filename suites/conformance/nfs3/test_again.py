@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,7 +19,10 @@ from storagetest.wire.nfs3.types import (
     WRITE3args,
     nfs_fh3,
     nfsstat3,
+    nfstime3,
+    sattr3,
     stable_how,
+    time_how,
     wcc_attr,
     wcc_data,
 )
@@ -320,3 +325,57 @@ def test_large_writes_in_fragments_are_executed(
         found = ok(here.nfs.read(file, 0, 4096)).data[: done.count]
         assert found, "what was written is not read"
         assert found == data[: len(found)], "what was written is read as others"
+
+
+GUARDED = {
+    "SIZE": attributes(size=3),
+    "SIZE-MODE": attributes(size=3, mode=0o600),
+    "TIMES": attributes(atime=time_how.SET_TO_SERVER_TIME, mtime=time_how.SET_TO_SERVER_TIME),
+    "MODE": attributes(mode=0o600),
+}
+"""Attributes that a SETATTR sets whose guard does not match."""
+
+
+def guarded(nfs: Nfs3Client, here: Arranged, new: sattr3, guard: Callable[[nfstime3], nfstime3]) -> None:
+    """Check that a guard which differs from the ctime of a file prevents the change."""
+    file = here.file(data=b"0123456789")
+    old = here.nfs.attributes(file)
+    given = guard(old.ctime)
+    done = nfs.setattr(file, new, guard=given)
+    assert done.status == nfsstat3.NFS3ERR_NOT_SYNC, (
+        f"SETATTR with another guard than the ctime ends with {done.status.name}: {given}, {old.ctime}"
+    )
+    assert here.nfs.attributes(file) == old, "a SETATTR that is refused for its guard changes attributes"
+
+
+@pytest.mark.parametrize(
+    "new",
+    [
+        pytest.param(
+            new,
+            id=name,
+            marks=pytest.mark.case(
+                f"NF3-SETATTR-GUARD-EACH-{name}",
+                section="RFC 1813 3.3.2",
+                kills=("setattr-guard",) if new.size is None else ("guard-with-size-ignored",),
+                builds_on=("NF3-SETATTR-GUARD",),
+            ),
+        )
+        for name, new in GUARDED.items()
+    ],
+)
+def test_a_guard_is_compared_whatever_is_set(nfs: Nfs3Client, here: Arranged, new: sattr3) -> None:
+    """A guard that differs by a second prevents the change of each attribute."""
+    guarded(nfs, here, new, lambda ctime: replace(ctime, seconds=ctime.seconds - 1))
+
+
+@pytest.mark.case(
+    "NF3-SETATTR-GUARD-NSEC",
+    section="RFC 1813 3.3.2",
+    kills=("guard-seconds",),
+    builds_on=("NF3-SETATTR-GUARD",),
+)
+def test_the_nanoseconds_of_a_guard_are_compared(nfs: Nfs3Client, here: Arranged) -> None:
+    """A guard that differs by a nanosecond prevents the change."""
+    new = attributes(mode=0o600)
+    guarded(nfs, here, new, lambda ctime: replace(ctime, nseconds=(ctime.nseconds + 1) % 1_000_000_000))

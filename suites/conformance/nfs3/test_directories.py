@@ -6,7 +6,7 @@ import pytest
 
 from storagetest.wire.nfs3.client import NO_VERIFIER, Nfs3Client, ok, refused
 from storagetest.wire.nfs3.harness import Nfs3Harness
-from storagetest.wire.nfs3.types import READDIRPLUS3resok, nfsstat3
+from storagetest.wire.nfs3.types import READDIRPLUS3resok, ftype3, nfsstat3
 from storagetest.wire.rpc import auth_sys
 
 pytestmark = [pytest.mark.needs("nfs3-wire"), pytest.mark.case(level="MUST", section="RFC 1813 3.3.16")]
@@ -234,3 +234,28 @@ def test_a_maxcount_for_no_entry_is_too_small(nfs: Nfs3Client, here) -> None:
 @pytest.mark.usefixtures("plus")
 def test_readdirplus_of_a_file_is_refused(nfs: Nfs3Client, here) -> None:
     refused(nfs.readdirplus(here.file()), nfsstat3.NFS3ERR_NOTDIR)
+
+
+@pytest.mark.case(
+    "NF3-READDIRPLUS-KINDS",
+    section=PLUS,
+    kills=("readdirplus-symlink-size",),
+    builds_on=("NF3-READDIRPLUS-HANDLES",),
+)
+@pytest.mark.usefixtures("plus")
+def test_a_listing_has_the_attributes_of_objects_of_each_kind(nfs: Nfs3Client, here) -> None:
+    """The attributes of a file, a directory, a symbolic link and a FIFO are those of GETATTR."""
+    handles = {
+        b"file": here.file(data=b"data"),
+        b"directory": here.directory(),
+        b"link": here.symlink(b"link"),
+    }
+    made = here.nfs.mknod(here.handle, b"fifo", ftype3.NF3FIFO)
+    if made.status == nfsstat3.NFS3_OK:  # a server may have no special files (3.3.11)
+        handles[b"fifo"] = here.nfs.find(here.handle, b"fifo")
+    listed = {entry.name: entry for entry in plus_entries(nfs, here.handle)}
+    for name, handle in handles.items():
+        entry, found = listed[name], here.nfs.attributes(handle)
+        assert entry.fileid == found.fileid, f"{name!r} has another fileid in the listing"
+        if entry.name_attributes is not None:
+            assert entry.name_attributes == found, f"{name!r} in READDIRPLUS and in GETATTR"

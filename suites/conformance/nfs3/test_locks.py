@@ -321,6 +321,17 @@ def test_a_part_of_a_range_is_released(owners: Owners, file) -> None:
     denied(other.lock(file, 20, 10))
 
 
+@pytest.mark.case("NLM-UNLOCK-END", kills=("nlm-unlock-end-byte",), builds_on=("NLM-UNLOCK-PART",))
+def test_the_end_of_a_range_is_released(owners: Owners, file) -> None:
+    """UNLOCK with the length 0 releases all bytes to the end of the file, and none before them."""
+    owner, other = owners(), owners()
+    granted(owner.lock(file, 0, END))
+    granted(owner.unlock(file, 100, END))
+    for start, length in ((100, 1), (101, 10), (1 << 40, END)):
+        granted(other.lock(file, start, length))
+    denied(other.lock(file, 99, 1))
+
+
 @pytest.mark.case("NLM-UNLOCK-NONE", level="SHOULD", kills=("nlm-unlock-denied",))
 def test_what_is_not_locked_is_released(owners: Owners, file) -> None:
     granted(owners().unlock(file, 10, 10))

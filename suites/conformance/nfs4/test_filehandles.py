@@ -200,3 +200,13 @@ def test_readlink_of_a_file_is_refused(nfs, here):
     wrong = nfsstat4.NFS4ERR_INVAL, nfsstat4.NFS4ERR_WRONG_TYPE
     refused(nfs.compound(putfh(here.file()), READLINK), *wrong)
     refused(nfs.compound(putfh(here.handle), READLINK), *wrong, nfsstat4.NFS4ERR_ISDIR)
+
+
+@rule("RESTOREFH-AGAIN", "16.29.4", "18.27.3", kills=("restorefh-once",), after=("RESTOREFH-02",))
+def test_what_is_saved_is_restored_more_than_once(nfs, here):
+    """RESTOREFH leaves the saved filehandle: a second one in the COMPOUND succeeds too."""
+    handle = here.file()
+    restored = PUTROOTFH, RESTOREFH, GETFH
+    done = ok(nfs.compound(putfh(handle), SAVEFH, *restored, *restored))
+    found = [one.value.value.object for one in done.results if one.resop.name == "OP_GETFH"]
+    assert found == [handle, handle]

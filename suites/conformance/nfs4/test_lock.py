@@ -6,9 +6,10 @@ import pytest
 
 from storagetest.suites.conformance.nfs4.minors import rule
 from storagetest.wire.nfs4.client import ok, refused
-from storagetest.wire.nfs4.operations import INVALID, op
+from storagetest.wire.nfs4.operations import INVALID, op, read, setattr_, write
 from storagetest.wire.nfs4.state import WHOLE, StateOwner
 from storagetest.wire.nfs4.types import (
+    FATTR4_SIZE,
     OPEN4_SHARE_ACCESS_READ,
     LOCK4args,
     LOCKU4args,
@@ -331,3 +332,24 @@ def test_a_lock_and_an_unlock_with_another_sequence_id_are_refused(file, holder,
     ok(file.lock(holder, WRITE, 0, 10))
     refused(file.on(locking(file, holder, 20, more=what)), nfsstat4.NFS4ERR_BAD_SEQID)
     refused(file.on(unlocking(file, holder, more=what)), nfsstat4.NFS4ERR_BAD_SEQID)
+
+
+# I/O with the stateid of locks
+
+
+@rule("LOCK-IO", "9.1.5", "8.2.5", kills=("lock-stateid-no-io",), over={"READ": 0, "WRITE": 1, "SETATTR": 2})
+def test_the_stateid_of_locks_is_one_for_io(file, holder, what):
+    """READ, WRITE and SETATTR of a size accept the stateid of a LOCK, and of a later LOCKU."""
+
+    def accepted():
+        stateid = file.locks[holder.name]
+        made = read(stateid, 0, 10), write(stateid, 0, b"0123456789"), setattr_({FATTR4_SIZE: 500}, stateid)
+        ok(file.on(made[what]))
+
+    ok(file.lock(holder, WRITE, 0, 10))
+    accepted()
+    ok(file.lock(holder, WRITE, 20, 10))
+    accepted()
+    ok(file.unlock(holder, 20, 10))
+    accepted()
+    ok(file.unlock(holder))

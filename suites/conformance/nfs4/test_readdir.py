@@ -160,3 +160,21 @@ def test_each_of_two_reads_in_a_compound_returns_its_entries(nfs, here, names):
         found = {entry.name for entry in page.entries}
         assert found, "a READDIR in a compound returns no entry"
         assert found == set(names) if page.eof else found <= set(names), f"a READDIR returns {sorted(found)}"
+
+
+@rule("READDIR-PAGE-OTHERS", "16.24.4", "18.23.3", kills=("readdir-first-mask",), after=("READDIR-12",))
+def test_each_page_has_the_attributes_that_it_was_asked_for(nfs, here, names):
+    """A later READDIR may ask for other attributes than the first one of the listing."""
+    cookie, verifier, pages = 0, bytes(8), 0
+    for numbers in ((FATTR4_TYPE,), (FATTR4_FILEID,), (), (FATTR4_TYPE, FATTR4_FILEID)):
+        asked = readdir(cookie=cookie, verifier=verifier, maxcount=512, numbers=numbers)
+        page = ok(nfs.compound(putfh(here.handle), asked))["READDIR"]
+        for one in page.reply.entries:
+            stated = tuple(sorted(decode_attributes(one.attrs)))
+            assert stated == numbers, (
+                f"page {pages + 1}: {one.name!r} has the attributes {stated}, not {numbers}"
+            )
+        if page.reply.eof:
+            break
+        cookie, verifier, pages = page.reply.entries[-1].cookie, page.cookieverf, pages + 1
+    assert pages, f"a page of 512 bytes has all {COUNT} names"

@@ -76,7 +76,7 @@ NAMES = 45
     "SEQUENCE-NAMES",
     "16.27",
     "18.26",
-    kills=("readlink-slash-lost", "symlink-text-normal", "symlink-one-fault"),
+    kills=("readdir-first-mask", "readlink-slash-lost", "symlink-text-normal", "symlink-one-fault"),
 )
 def test_names_are_those_that_the_operations_left(nfs, here, minor):
     """LOOKUP, READDIR, READLINK and numlinks are what CREATE, OPEN, LINK, RENAME and REMOVE have left."""

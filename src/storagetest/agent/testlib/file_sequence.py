@@ -85,22 +85,28 @@ class FileSequence:
                 self.random.shuffle(operations)
             operation = operations[count % len(operations)]
             count += 1
-            if operation.__name__ in self.lacking:
-                continue
-            if self.model.size <= self.base:
-                operation = self.writes
-            try:
-                operation()
-            except CannotRun:
-                self.lacking.add(operation.__name__)
-            except OSError as error:
-                if operation.__name__ in _OPTIONAL and error.errno in _UNSUPPORTED:
-                    self.lacking.add(operation.__name__)
-                    continue
-                raise AssertionError(f"{error} in {self._history()}") from error
-            self.compare_attributes()
+            self._perform(operation)
+        for operation in (self.cuts_and_grows, self.punches_past_the_end):
+            self._perform(operation)
         self.compare_all()
         return count
+
+    def _perform(self, operation: Callable[[], None]) -> None:
+        """Make one operation and compare; one that the file system lacks is not made again."""
+        if operation.__name__ in self.lacking:
+            return
+        if self.model.size <= self.base:
+            operation = self.writes
+        try:
+            operation()
+        except CannotRun:
+            self.lacking.add(operation.__name__)
+        except OSError as error:
+            if operation.__name__ in _OPTIONAL and error.errno in _UNSUPPORTED:
+                self.lacking.add(operation.__name__)
+                return
+            raise AssertionError(f"{error} in {self._history()}") from error
+        self.compare_attributes()
 
     def operations(self) -> list[Callable[[], None]]:
         """Return the operations; those that occur more often are in the list more often."""
@@ -201,6 +207,25 @@ class FileSequence:
         """Punch a hole."""
         offset, length = self._range(inside=True)
         self._say(f"a hole of {length} bytes at {offset}")
+        fallocate(self.fds[0], FALLOC_PUNCH_HOLE | FALLOC_KEEP_SIZE, offset, length)
+        self.model.zero(offset, length)
+        self._look(offset, length)
+
+    def cuts_and_grows(self) -> None:
+        """Write, cut and extend three times to the same sizes: nothing of the cut data comes back."""
+        start, end = self.base + 1000, self.base + 3000
+        for _ in range(3):
+            self._truncate(end)
+            self._write(self.fds[0], start - 500, 2500)
+            self._truncate(start)
+            self._truncate(end)
+
+    def punches_past_the_end(self) -> None:
+        """Punch a hole that begins before the end and reaches beyond it: the size stays."""
+        if "punches" in self.lacking:
+            raise CannotRun
+        offset, length = max(self.base, self.model.size - 100), 8192
+        self._say(f"a hole of {length} bytes at {offset}, size {self.model.size}")
         fallocate(self.fds[0], FALLOC_PUNCH_HOLE | FALLOC_KEEP_SIZE, offset, length)
         self.model.zero(offset, length)
         self._look(offset, length)

@@ -61,6 +61,8 @@ DEADLINE = 10.0
 """Default timeout of one response, in seconds (chosen)."""
 _TRANSFER = 6.0
 """Timeout of a whole transfer, as a multiple of the deadline of one response (chosen)."""
+LOGOUT = 2.0
+"""Timeout in seconds of the logout at the end, of which no case claims anything (chosen)."""
 OVERTAKEN_TIMEOUT = 0.5
 """Seconds that :meth:`Initiator.probe_alive` waits for a command that a ping has overtaken, and for the ping
 after a Reject that decides the case (chosen)."""
@@ -532,7 +534,11 @@ class Initiator:
         raise AssertionError  # responses() does not end
 
     def close(self) -> None:
-        """Log out if logged in, ignoring errors, and close the connection."""
+        """Log out if logged in, ignoring errors, and close the connection.
+
+        A target that does not respond within :data:`LOGOUT` seconds is left without a logout.
+        """
+        self.deadline = min(self.deadline, LOGOUT)
         try:
             if self.logged_in and self.link.closed_how is None:
                 self.logout()
