@@ -1,7 +1,7 @@
 """A model of a tree of directories and files, and of their opens: pure (MS-FSA 2.1.5).
 
-It states what a request has to return, and :class:`TreeModel` changes only where that request succeeds. Data of
-files are :mod:`file_model`'s. Times that a server sets itself are not in it.
+It states what a request has to return, and :class:`TreeModel` changes only where that request succeeds. Data
+of files are :mod:`file_model`'s. Times that a server sets itself are not in it.
 """
 
 from __future__ import annotations

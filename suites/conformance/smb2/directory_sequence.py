@@ -1,4 +1,4 @@
-"""A seeded random sequence of requests on directories and what is in them, compared with a :class:`TreeModel`.
+"""A seeded random sequence of requests on directories and their entries, compared with a :class:`TreeModel`.
 
 Invariants: the model has made the same requests as the server; after a request that concerns a directory or a
 file, its name, attributes, times and streams are looked at through another open, of either client.
@@ -125,7 +125,8 @@ class DirectorySequence:
     def run(self) -> None:
         """Make the steps, close all, and look at all that is left."""
         requests: list[Callable[[], None]] = [
-            *(self.creates,) * 5, *(self.closes,) * 2, *(self.marks,) * 2, *(self.renames,) * 3, *(self.lists,) * 2,
+            *(self.creates,) * 5, *(self.closes,) * 2, *(self.marks,) * 2, *(self.renames,) * 3,
+            *(self.lists,) * 2,
             *(self.sets_kinds,) * self.keeps_kinds, *(self.sets_times,) * self.keeps_times,
             *(self.writes_streams,) * self.streams,
         ]  # fmt: skip
@@ -211,6 +212,8 @@ class DirectorySequence:
         if opened is None:
             return
         pending = not opened.of.deleted
+        if not pending and not opened.model.access & Access.DELETE:
+            return  # smbd does not deny what takes a deletion back
         with self.history.step(f"SET_INFO of DeletePending {pending} of {opened.of.path}", opened.of.path):
             status = self.model.mark_status(opened.model, pending=pending)
             _has_status(opened.file.delete_on_close(pending=pending), status)
@@ -222,29 +225,18 @@ class DirectorySequence:
     def renames(self) -> None:
         """SET_INFO of FileRenameInformation, also to another directory (MS-FSA 2.1.5.15.11)."""
         opened = self._pick(Access.DELETE)
-        if opened is None or opened.of.deleted or self._is_open_below(opened.of):
+        parent, name = self._place(), self.dealer.deal("new name", NAMES)
+        if opened is None or not self._is_movable(opened) or not self._fits(opened.of, parent, name):
             return
-        if not all(one.share & SmbShare.DELETE for one in opened.of.opens):
-            return  # an open that does not share deletion, may keep off a rename through itself
-        node, parent, name = opened.of, self._place(), self.dealer.deal("new name", NAMES)
-        if not all(one.share & SmbShare.DELETE for at in (node.parent, parent) if at for one in at.opens):
-            return  # nor does MS-FSA state whether an open of its directory does
-        target = parent.children.get(name)
-        deepest = max(_depth(each) for each in node.below()) - _depth(node)
-        if target is node or parent in node.below() or _depth(parent) + 1 + deepest > DEPTH:
-            return
-        if target and (target.deleted or target.opens or node in target.below()):
+        node, target = opened.of, parent.children.get(name)
+        if target and not opened.model.access & Access.DELETE:
             return  # of two errors that apply, a server chooses one
         replace = self.dealer.deal("replace", (True, False))
         if target and (target.is_directory or node.is_directory):
             replace = False  # what a directory replaces, and what replaces one, is SMB-RENAME-09's
-        if node.is_directory and not opened.model.access & Access.DELETE:
-            return
         old, new = node.path, f"{parent.path}\\{name}" if parent.path else name
         with self.history.step(f"rename of {old} to {new}{', replacing it' * replace}", old, new):
             status = self.model.rename_status(opened.model, parent, name, replace=replace)
-            if status and target and not opened.model.access & Access.DELETE:
-                return
             _has_status(opened.file.rename(self._path(new), replace=replace), status)
             if not status:
                 self.model.rename(node, parent, name)
@@ -253,6 +245,29 @@ class DirectorySequence:
                 self._look(target)
             for each in node.below():
                 self._look(each)
+
+    @staticmethod
+    def _is_movable(opened: Opened) -> bool:
+        """Whether no other open keeps off a rename: of the node, of what is below it or of its directory."""
+        node = opened.of
+        if node.deleted or (node.is_directory and not opened.model.access & Access.DELETE):
+            return False
+        if any(each.opens for each in [*node.below()][1:]) or (
+            node.parent and any(map(_keeps_names, node.parent.opens))
+        ):
+            return False
+        return all(one.share & SmbShare.DELETE for one in node.opens)
+
+    @staticmethod
+    def _fits(node: Node, parent: Node, name: str) -> bool:
+        """Whether the tree stays within its depth, and one error at most applies to the new place."""
+        target = parent.children.get(name)
+        deepest = max(_depth(each) for each in node.below()) - _depth(node)
+        if target is node or parent in node.below() or _depth(parent) + 1 + deepest > DEPTH:
+            return False
+        if any(map(_keeps_names, parent.opens)):
+            return False
+        return target is None or not (target.deleted or target.opens or node in target.below())
 
     def lists(self, parent: Node | None = None) -> None:
         """QUERY_DIRECTORY by each class, in pages of several sizes, with attributes and sizes."""
@@ -368,10 +383,6 @@ class DirectorySequence:
         ]  # fmt: skip
         return self.random.choice(fit)
 
-    @staticmethod
-    def _is_open_below(node: Node) -> bool:
-        return any(each.opens for each in [*node.below()][1:])
-
     def _check(self, node: Node | None, path: str) -> None:
         """Open a name for its attributes alone, and check how the server answers."""
         there = (
@@ -382,8 +393,8 @@ class DirectorySequence:
             status = SmbStatus.DELETE_PENDING
         tree = self.random.choice(self.trees)
         done = tree.create(
-            self._path(path), access=Access.READ_ATTRIBUTES, share=SmbShare.NONE, disposition=Disposition.OPEN,
-            options=0,
+            self._path(path), access=Access.READ_ATTRIBUTES, share=SmbShare.NONE,
+            disposition=Disposition.OPEN, options=0,
         )  # fmt: skip
         _has_status(done, status)
         if not status:
@@ -453,6 +464,11 @@ def _streams(file: SmbFile) -> dict[str, int]:
 def _creation(time: int) -> bytes:
     """Return FileBasicInformation that sets CreationTime alone (MS-FSCC 2.4.7)."""
     return struct.pack("<Q32x", time)
+
+
+def _keeps_names(opened: NodeOpen) -> bool:
+    """Whether an open of a directory may keep off a rename in it, which opens it and shares no deletion."""
+    return bool(opened.access & Access.DELETE) or not opened.share & SmbShare.DELETE
 
 
 def _depth(node: Node) -> int:
