@@ -10,7 +10,7 @@ from collections.abc import Callable
 from smb2_proxy_connection import SmbProxyConnection, asks, mutant, put, requests, same
 from smb2_unseen_mutants import _succeeded
 
-from storagetest.wire.smb2.codes import FileInfo, InfoType, SmbCommand
+from storagetest.wire.smb2.codes import Disposition, FileInfo, InfoType, Options, SmbCommand
 from storagetest.wire.smb2.message import SmbMessage
 
 PAGE = 4096
@@ -188,3 +188,12 @@ _basic(
     "attributes-with-times-lost | MS-FSCC 2.4.7 | attributes that are set with times are not set",
     _times_alone,
 )
+
+
+@requests("create-directory-opens | MS-FSA 2.1.5.1.2 | FILE_CREATE of a directory that exists opens it")
+def create_directory_opens(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    if message.command != SmbCommand.CREATE or message["disposition"] != Disposition.CREATE:
+        return message.raw
+    if not message["options"] & Options.DIRECTORY_FILE:
+        return message.raw
+    return message.encoded().override(disposition=Disposition.OPEN_IF).data

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 
 from storagetest.suites.conformance.smb2.data_driver import Smb2Data
+from storagetest.suites.conformance.smb2.directory_sequence import DirectorySequence
 from storagetest.suites.conformance.smb2.file_sequence import FileSequence
 from storagetest.suites.conformance.smb2.lock_driver import Smb2Locks
 from storagetest.suites.conformance.smb2.name_driver import Smb2Names
@@ -152,3 +153,18 @@ FILE_KILLS = ("related-to-create-alone", "restart-keeps-pattern", "unlocks-taken
 def test_files_are_what_requests_of_all_kinds_left(tree, other, directory, seed):
     """CREATE, CLOSE, READ, WRITE, LOCK, SET_INFO and listings find what those before them have left."""
     FileSequence([tree, other], directory, seed, STEPS).run()
+
+
+TREE_STEPS = 150
+"""Steps of a sequence of directories (chosen): each kind of request comes some seven times."""
+
+TREE_KILLS = ("create-directory-opens",)
+
+
+@pytest.mark.parametrize(
+    "seed", [case(f"SMB-SEQUENCE-TREE-{seed}", seed, kills=TREE_KILLS) for seed in (1, 2)]
+)
+@pytest.mark.case(section="MS-FSA 2.1.5.1")
+def test_directories_are_what_requests_of_all_kinds_left(tree, other, directory, seed):
+    """CREATE, renames, deletion, listings, attributes and streams find what those before them have left."""
+    DirectorySequence([tree, other], directory, seed, TREE_STEPS).run()
