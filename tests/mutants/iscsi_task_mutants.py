@@ -23,6 +23,19 @@ def task(row: str, functions: set[int], response: int) -> None:
 
 
 task("abort-ignored | RFC 7143 11.6.1 | ABORT TASK of a task that is there: LUN does not exist", {1}, 2)
+
+
+@mutant(
+    "abort-of-waiting-unsupported | RFC 7143 11.6.1 | ABORT TASK is not supported for what it could end",
+    kind="unsolicited",
+)
+def abort_of_waiting_unsupported(talk: ProxyConnection, pdu: Pdu) -> Pdu:
+    asked = talk.tasks.get(pdu.itt) if isinstance(pdu, TaskResponse) else None
+    if asked is None or asked.function != TaskFunction.ABORT_TASK or pdu.response != TaskResult.COMPLETE:
+        return pdu
+    return replace(pdu, response=TaskResult.NOT_SUPPORTED)
+
+
 task("lu-reset-refused | RFC 7143 11.5.1 | LOGICAL UNIT RESET is not supported", {5}, 5)
 task("task-response-undefined | RFC 7143 11.6.1 | the response code is undefined", {2, 3, 4, 6}, 99)
 task("reassign-complete | RFC 7143 7.2.2 | TASK REASSIGN is executed at level 0", {8}, 0)

@@ -21,6 +21,14 @@ def _open_seqid(argument: Any) -> int | None:
     return found
 
 
+def _without_zero(talk: Nfs4ProxyConnection, seqid: int | None, result: Any) -> Any:
+    """Refuse the sequence id 0 of a connection on which the last one was used."""
+    if seqid == 0 and talk.memory.get("last"):
+        return failed(result, BAD_SEQID)
+    talk.memory["last"] = talk.memory.get("last") or seqid == LAST
+    return result
+
+
 @mutant(
     "wrap-open-one | 9.1.7 of RFC 7530 | the sequence id of an open owner after 0xFFFFFFFF is 1, not 0",
     "OPEN",
@@ -30,11 +38,7 @@ def _open_seqid(argument: Any) -> int | None:
     "LOCK",
 )
 def wrap_open_one(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> Any:
-    seqid = _open_seqid(argument)
-    if seqid == 0 and talk.memory.get("last"):
-        return failed(result, BAD_SEQID)
-    talk.memory["last"] = talk.memory.get("last") or seqid == LAST
-    return result
+    return _without_zero(talk, _open_seqid(argument), result)
 
 
 @mutant(
@@ -44,10 +48,7 @@ def wrap_open_one(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> Any:
 )
 def wrap_lock_one(talk: Nfs4ProxyConnection, argument: Any, result: Any) -> Any:
     seqid = argument.locker.value.lock_seqid if hasattr(argument, "locker") else argument.seqid
-    if seqid == 0 and talk.memory.get("last"):
-        return failed(result, BAD_SEQID)
-    talk.memory["last"] = talk.memory.get("last") or seqid == LAST
-    return result
+    return _without_zero(talk, seqid, result)
 
 
 @mutant(

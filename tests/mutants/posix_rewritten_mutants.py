@@ -203,6 +203,38 @@ class PunchThirdIgnored(Keeping):
 
 
 @mutant(
+    "punch-across-end-grows | fallocate(2) FALLOC_FL_KEEP_SIZE | a hole that reaches beyond the end extends the file"
+)
+class PunchAcrossEndGrows(PassThrough):
+    def fallocate(self, call: Call, node: int, handle: int, offset: int, length: int, mode: int) -> None:
+        super().fallocate(call, node, handle, offset, length, mode)
+        if mode & PUNCH_HOLE and offset < size_of(handle) < offset + length:
+            os.ftruncate(handle, offset + length)
+
+
+@mutant(
+    "second-extension-stale | ftruncate(3p) | what was cut is back when a file has a size for the second time"
+)
+class SecondExtensionStale(Keeping):
+    def __init__(self, below: Path) -> None:
+        super().__init__(below)
+        self.cut: dict[Hashable, tuple[int, bytes]] = {}
+        self.extensions: Counter[Hashable] = Counter()
+
+    def truncate(self, call: Call, node: int, handle: int | None, size: int) -> None:
+        key, fd = self.nodes[node].key, self.fd(node)
+        before = size_of(fd)
+        if size < before:
+            self.cut[key] = size, os.pread(fd, min(before - size, GIB >> 10), size)
+        super().truncate(call, node, handle, size)
+        if size > before:
+            self.extensions[key, size] += 1
+            at, data = self.cut.get(key, (0, b""))
+            if handle is not None and at == before and self.extensions[key, size] == 2:
+                os.pwrite(handle, data[: size - at], at)
+
+
+@mutant(
     "zero-range-not-extended | fallocate(2) FALLOC_FL_ZERO_RANGE | a zeroed range past the end extends nothing"
 )
 class ZeroRangeNotExtended(PassThrough):

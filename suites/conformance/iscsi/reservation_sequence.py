@@ -1,4 +1,4 @@
-"""A seeded sequence of reservation commands of three I_T nexuses, compared with a model (SPC-4, 5.14).
+"""A seeded sequence of reservation commands of three I_T nexuses, compared with a model (SPC-4).
 
 After each command the registered keys, the reservation, PRGENERATION, the unit attentions of each nexus, and
 what each nexus may read and write are compared with those of the model. All commands name the registered key

@@ -42,7 +42,7 @@ DATA = "POSIX.1-2024 write(), ftruncate(), read(): DESCRIPTION"
 DATA_KILLS = (
     "append-after-rename", "mapped-after-truncate-lost", "write-of-65537-cut", "last-byte-of-page-plus-one",
     "allocation-inside-cuts", "copy-again-stale", "rewrite-same-start-skipped",
-    "equal-start-equal-data",
+    "equal-start-equal-data", "punch-across-end-grows", "second-extension-stale",
 )  # fmt: skip
 """Mutants that each sequence detects. Others are detected by those whose order of operations meets them."""
 MORE_KILLS = {
