@@ -188,7 +188,7 @@ def serve(device: int, files: Any, *, ready: Callable[[], None]) -> None:
         except OSError as error:
             if error.errno in (errno.EINTR, errno.ENOENT, errno.EAGAIN):  # ENOENT: it was interrupted
                 continue
-            if error.errno == errno.ENODEV:  # unmounted
+            if error.errno in (errno.ENODEV, errno.ECONNABORTED):  # unmounted; before or during this read
                 return
             raise
         _, opcode, unique, *_ = _HEADER.unpack_from(request)

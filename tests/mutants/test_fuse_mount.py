@@ -1,5 +1,6 @@
 """The file system that mutants are made of: honest, and gone whatever ends the test."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import fuse_mount
+import fuse_protocol
 import pytest
 from fuse_mount import FuseError, is_mounted, mounted
 from fuse_passthrough import PassThrough
@@ -124,6 +126,19 @@ def test_who_waits_for_a_server_that_hangs_is_released(places: tuple[Path, Path]
     assert waits.returncode == 1
     assert stdout
     assert not is_mounted(at)
+
+
+@pytest.mark.parametrize("reason", [errno.ENODEV, errno.ECONNABORTED])
+def test_an_unmount_ends_the_server_also_in_the_midst_of_a_read(
+    monkeypatch: pytest.MonkeyPatch, reason: int, tmp_path: Path
+) -> None:
+    def refused(_device: int, _size: int) -> bytes:
+        raise OSError(reason, os.strerror(reason))
+
+    with (tmp_path / "device").open("w+b") as device, monkeypatch.context() as patch:
+        patch.setattr(os, "read", refused)
+        fuse_protocol.serve(device.fileno(), PassThrough(tmp_path), ready=lambda: pytest.fail("it is mounted"))
+        assert device.tell() == 0
 
 
 def test_a_mistake_of_ours_is_an_error_and_not_a_mutant(places: tuple[Path, Path]) -> None:
