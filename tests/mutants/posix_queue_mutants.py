@@ -78,18 +78,18 @@ class UnlinkOfLinkLeavesTimes(PassThrough):
 class RenamedOpenDirectoryEmpty(PassThrough):
     def opendir(self, call: Call, node: int) -> Opened:
         opened = super().opendir(call, node)
-        self.__dict__.setdefault("open", {})[opened.handle] = node
+        self.__dict__.setdefault("directories", {})[opened.handle] = node
         self.__dict__.setdefault("moved", set()).discard(opened.handle)
         return opened
 
     def rename(self, call: Call, parent: int, old: bytes, where: int, new: bytes, flags: int) -> None:
         super().rename(call, parent, old, where, new, flags)
         node = self.node_at(self.fd(where), new)
-        handles = {handle for handle, one in self.__dict__.get("open", {}).items() if one == node}
+        handles = {handle for handle, one in self.__dict__.get("directories", {}).items() if one == node}
         self.__dict__.setdefault("moved", set()).update(handles)
 
     def releasedir(self, call: Call, node: int, handle: int) -> None:
-        self.__dict__.setdefault("open", {}).pop(handle, None)
+        self.__dict__.setdefault("directories", {}).pop(handle, None)
         super().releasedir(call, node, handle)
 
     def readdir(self, call: Call, node: int, handle: int, offset: int, size: int) -> Entries:

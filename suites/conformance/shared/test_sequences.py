@@ -1,0 +1,63 @@
+"""Seeded random sequences of two clients, compared with a model after each step.
+
+Each of the other modules tests a rule with a few calls. Here the rules hold together: what one client leaves
+is what the other finds, whatever both have done and cached before.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from storagetest.suites.conformance.shared.two_client_sequence import LockedData, TwoClientLocks
+
+pytestmark = [pytest.mark.needs("filesystem", "shared", "two_clients")]
+
+DATA_STEPS, LOCK_STEPS = 60, 60
+"""Steps of a sequence (chosen): each costs two round trips to a client and some requests to the target."""
+
+DATA_1_KILLS = (
+    "truncate-keeps-old-data", "hole-reads-garbage", "two-lock-keeps-old-end", "two-size-only-grows",
+    "two-third-size-unseen", "two-same-size-old", "writes-are-whole-pages",
+)  # fmt: skip
+DATA_2_KILLS = ("two-same-size-old", "writes-are-whole-pages", "reads-are-torn")
+LOCKS_1_KILLS = (
+    "lock-conversion-refused", "lock-write-only", "unlock-middle-frees-tail", "lock-convert-drops-right",
+    "lock-upgrade-ignored", "unlock-part-unlocks-all", "lock-neighbours-grow", "large-lock-wraps",
+)  # fmt: skip
+LOCKS_2_KILLS = ("lock-lost-on-truncate", "lock-lost-on-unlink", "lock-32-bit", "lock-to-size-only")
+
+
+@pytest.mark.parametrize(
+    ("seed", "one_size"),
+    [
+        pytest.param(
+            1, False, marks=pytest.mark.case("SHR-SEQUENCE-DATA-1", kills=DATA_1_KILLS), id="any-size"
+        ),
+        pytest.param(
+            2, True, marks=pytest.mark.case("SHR-SEQUENCE-DATA-2", kills=DATA_2_KILLS), id="one-size"
+        ),
+    ],
+)
+@pytest.mark.case(section="RFC 8881 10.3.2; nfs(5), Data And Metadata Coherence", level="MUST")
+def test_open_files_have_under_a_lock_what_both_clients_left(a, b, crossed_wire, seed, one_size):
+    """Both keep two files open; each change and each look is made under a lock."""
+    sequence = LockedData((a, b), seed, one_size=one_size)
+    with crossed_wire(a, "lock"), crossed_wire(b, "lock"):
+        sequence.run(DATA_STEPS)
+
+
+@pytest.mark.parametrize(
+    ("seed", "exact"),
+    [
+        pytest.param(1, False, marks=pytest.mark.case("SHR-SEQUENCE-LOCKS-1", kills=LOCKS_1_KILLS), id="any"),
+        pytest.param(
+            2, True, marks=pytest.mark.case("SHR-SEQUENCE-LOCKS-2", kills=LOCKS_2_KILLS), id="exact"
+        ),
+    ],
+)
+@pytest.mark.case(section="RFC 7530 16.10 to 16.12; POSIX.1-2024 fcntl(): F_SETLK, F_GETLK", level="MUST")
+def test_locks_are_those_that_both_clients_have_left(a, b, crossed_wire, seed, exact):
+    """After each request the client is granted or refused, and each byte locked or free, as in the model."""
+    sequence = TwoClientLocks((a, b), seed, exact=exact)
+    with crossed_wire(a, "lock"), crossed_wire(b, "lock"):
+        sequence.run(LOCK_STEPS)
