@@ -38,7 +38,7 @@ LOCKS_2_KILLS = ("lock-lost-on-truncate", "lock-lost-on-unlink", "lock-32-bit", 
         ),
     ],
 )
-@pytest.mark.case(section="RFC 8881 10.3.2; nfs(5), Data And Metadata Coherence", level="MUST")
+@pytest.mark.case(section="RFC 7530 10.3.2; nfs(5), Data And Metadata Coherence", level="MUST")
 def test_open_files_have_under_a_lock_what_both_clients_left(a, b, crossed_wire, seed, one_size):
     """Both keep two files open; each change and each look is made under a lock."""
     sequence = LockedData((a, b), seed, one_size=one_size)

@@ -41,7 +41,7 @@ class History:
 class LockedData:
     """Files that both clients keep open, whose data are changed and read under locks alone.
 
-    A lock gives a client the bytes as they are (RFC 8881 10.3.2: cached data are revalidated when a lock is
+    A lock gives a client the bytes as they are (RFC 7530 10.3.2: cached data are revalidated when a lock is
     acquired, and written before it is released). With ``one_size`` the files keep their size, and each lock
     is of the bytes that are written or read; otherwise it is of the whole file.
     """
