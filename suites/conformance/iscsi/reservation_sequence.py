@@ -12,10 +12,15 @@ from collections.abc import Callable, Sequence
 from storagetest.wire.scsi.codes import Asc, PrOut, PrType, SenseKey
 from storagetest.wire.scsi.logical_unit import LogicalUnit, ScsiResult
 from storagetest.wire.sequences.dealer import Dealer
+from storagetest.wire.sequences.reservations import Notice, ReservationModel
 
 KEYS = (0xA1A2A3A4A5A6A7A8, 0xA1A2A3A4A5A6A7A9, 0x00000000000000C1, 0xD100000000000000)
 """Reservation keys (chosen), some of which differ in one byte. Two nexuses may have one key."""
-EVENTS = (Asc.RESERVATIONS_PREEMPTED, Asc.RESERVATIONS_RELEASED, Asc.REGISTRATIONS_PREEMPTED)
+ATTENTIONS = {
+    Notice.RESERVATION_PREEMPTED: Asc.RESERVATIONS_PREEMPTED,
+    Notice.RESERVATION_RELEASED: Asc.RESERVATIONS_RELEASED,
+    Notice.REGISTRATION_PREEMPTED: Asc.REGISTRATIONS_PREEMPTED,
+}
 """Unit attentions of reservations."""
 LAST = 6
 """Commands of a sequence that a message names (chosen)."""
@@ -30,10 +35,7 @@ class ReservationSequence(Dealer):
     def __init__(self, nexuses: Sequence[LogicalUnit], lba: int, seed: int, *, silent: bool) -> None:
         super().__init__(seed)
         self.nexuses, self.lba, self.silent = list(nexuses), lba, silent
-        self.keys: dict[int, int] = {}
-        self.type: PrType | None = None
-        self.holder = -1
-        self.events: dict[int, set[Asc]] = {}
+        self.model: ReservationModel[PrType] = ReservationModel()
         self.generation: int | None = nexuses[0].keys().generation
         self.block = bytes(nexuses[0].block_size)
         self.log: list[str] = []
@@ -54,10 +56,10 @@ class ReservationSequence(Dealer):
         """Register a nexus, or change its key."""
         nexus, new = self._nexus("register"), self.deal("new key", KEYS)
         ignores = self.deal("way to register", (False, True))
-        old = 0 if ignores else self.keys.get(nexus, 0)
+        old = 0 if ignores else self.model.keys.get(nexus, 0)
         action = PrOut.REGISTER_AND_IGNORE_EXISTING_KEY if ignores else PrOut.REGISTER
         self._good(nexus, f"{action.name} of {new:#x}", action, key=old, action_key=new)
-        self.keys[nexus] = new
+        self.model.register(nexus, new)
         self._count()
 
     def unregister(self) -> None:
@@ -65,63 +67,50 @@ class ReservationSequence(Dealer):
         nexus = self._registered("unregister")
         if nexus is None:
             return
-        self._good(nexus, "REGISTER of 0", PrOut.REGISTER, key=self.keys[nexus])
-        held = self._holds(nexus)
-        del self.keys[nexus]
+        self._good(nexus, "REGISTER of 0", PrOut.REGISTER, key=self.model.keys[nexus])
+        self.model.unregister(nexus)
         self.generation = None  # whether it counts is tested by SCS-PR-EVENT-UNREGISTER-OTHER
-        if held and self.type is not None and (not self.type.all_hold or not self.keys):
-            self._released()
 
     def reserve(self) -> None:
         """Reserve: a holder may repeat it, and anything else is a conflict while there is a reservation."""
         nexus, kind = self._registered("reserve"), self.deal("type", tuple(PrType))
         if nexus is None:
             return
-        same = self.type is not None and self.deal("type again", (True, False))
-        kind = self.type if same and self.type is not None else kind
-        answer = self._send(nexus, f"RESERVE of {kind.name}", PrOut.RESERVE, key=self.keys[nexus], type=kind)
-        if self.type is None:
+        if self.model.type is not None and self.deal("type again", (True, False)):
+            kind = self.model.type
+        text, key = f"RESERVE of {kind.name}", self.model.keys[nexus]
+        answer = self._send(nexus, text, PrOut.RESERVE, key=key, type=kind)
+        if self.model.may_reserve(nexus, kind):
             self._claim_good(answer)
-            self.type, self.holder = kind, nexus
-        elif self._holds(nexus) and kind is self.type:
-            self._claim_good(answer)
+            self.model.reserve(nexus, kind)
         else:
             assert answer.conflict, f"{answer}; required: RESERVATION CONFLICT, {self.history()}"
 
     def release(self) -> None:
         """Release: of a nexus that does not hold the reservation it is GOOD and changes nothing."""
         nexus = self._registered("release")
-        if nexus is None or self.type is None:
+        kind = self.model.type
+        if nexus is None or kind is None:
             return
-        kind = self.type
-        self._good(nexus, f"RELEASE of {kind.name}", PrOut.RELEASE, key=self.keys[nexus], type=kind)
-        if self._holds(nexus):
-            self._released(but=nexus)
+        key = self.model.keys[nexus]
+        self._good(nexus, f"RELEASE of {kind.name}", PrOut.RELEASE, key=key, type=kind)
+        self.model.release(nexus)
 
     def preempt(self) -> None:
         """Preempt the registrations of a key, and the reservation if its holder has that key."""
         nexus, kind = self._registered("preempt"), self.deal("preempting type", tuple(PrType))
-        victims = sorted({key for other, key in self.keys.items() if other != nexus})
+        victims = sorted({key for other, key in self.model.keys.items() if other != nexus})
         if nexus is None or not victims:
             return
-        whole = self.type is not None and self.type.all_hold and self.deal("all registrants", (True, False))
+        held = self.model.type
+        whole = held is not None and held.all_hold and self.deal("all registrants", (True, False))
         victim = 0 if whole else self.random.choice(victims)
-        if victim == self.keys[nexus]:
+        key = self.model.keys[nexus]
+        if victim == key:
             return  # its own key: what becomes of its own registration depends on the reservation
-        takes = whole or (
-            self.type is not None and not self.type.all_hold and self.keys[self.holder] == victim
-        )
         text = f"PREEMPT of {victim:#x} with {kind.name}"
-        self._good(nexus, text, PrOut.PREEMPT, key=self.keys[nexus], action_key=victim, type=kind)
-        removed = {other for other, key in self.keys.items() if other != nexus and (whole or key == victim)}
-        for other in removed:
-            del self.keys[other]
-            self._event(other, Asc.REGISTRATIONS_PREEMPTED)
-        if takes:
-            if kind is not self.type:
-                for other in self.keys.keys() - {nexus}:
-                    self._event(other, Asc.RESERVATIONS_RELEASED)
-            self.type, self.holder = kind, nexus
+        self._good(nexus, text, PrOut.PREEMPT, key=key, action_key=victim, type=kind)
+        self.model.preempt(nexus, victim, kind)
         self._count()
 
     def clear(self) -> None:
@@ -129,10 +118,8 @@ class ReservationSequence(Dealer):
         nexus = self._registered("clear")
         if nexus is None:
             return
-        self._good(nexus, "CLEAR", PrOut.CLEAR, key=self.keys[nexus])
-        for other in self.keys.keys() - {nexus}:
-            self._event(other, Asc.RESERVATIONS_PREEMPTED)
-        self.keys, self.type = {}, None
+        self._good(nexus, "CLEAR", PrOut.CLEAR, key=self.model.keys[nexus])
+        self.model.clear(nexus)
         self._count()
 
     # What is compared
@@ -141,8 +128,8 @@ class ReservationSequence(Dealer):
         """Claim that the unit is as the model."""
         looks = self._nexus("look")
         for number, nexus in enumerate(self.nexuses):
-            found = {sense.asc for sense in nexus.clear_attentions()} & set(EVENTS)
-            wanted = self.events.pop(number, set())
+            found = {sense.asc for sense in nexus.clear_attentions()} & set(ATTENTIONS.values())
+            wanted = {ATTENTIONS[notice] for notice in self.model.take_notices(number)}
             if self.silent:
                 wanted, found = (codes - {Asc.RESERVATIONS_RELEASED} for codes in (wanted, found))
             assert found == wanted, (
@@ -150,8 +137,9 @@ class ReservationSequence(Dealer):
                 f"{self.history()}"
             )
         keys = self.nexuses[looks].keys()
-        assert sorted(keys.keys) == sorted(self.keys.values()), (
-            f"READ KEYS returns {_hex(keys.keys)}; required: {_hex(self.keys.values())}, {self.history()}"
+        registered = self.model.keys.values()
+        assert sorted(keys.keys) == sorted(registered), (
+            f"READ KEYS returns {_hex(keys.keys)}; required: {_hex(registered)}, {self.history()}"
         )
         if self.generation is not None:
             assert keys.generation == self.generation, (
@@ -159,8 +147,8 @@ class ReservationSequence(Dealer):
             )
         self.generation = keys.generation
         held = self.nexuses[looks].reservation()
-        key = 0 if self.type is None or self.type.all_hold else self.keys[self.holder]
-        wanted_now = (self.type is not None, self.type or 0, key)
+        kind = self.model.type
+        wanted_now = (kind is not None, kind or 0, self.model.holder_key())
         assert (held.held, held.type, held.key) == wanted_now, (
             f"READ RESERVATION returns {held}; required: held, type and key {wanted_now}, {self.history()}"
         )
@@ -168,13 +156,13 @@ class ReservationSequence(Dealer):
 
     def _access(self) -> None:
         for number, nexus in enumerate(self.nexuses):
-            mine = self.type is None or self._holds(number) or (self.type.registrants and number in self.keys)
+            mine = self.model.may_write(number)
             block = self.random.randbytes(len(self.block))
             answer = nexus.write(self.lba, block)
             self._allowed(answer, number, allowed=mine)
             self.block = block if mine else self.block
             answer = nexus.read(self.lba)
-            reads = mine or (self.type is not None and not self.type.reads_too)
+            reads = self.model.may_read(number)
             self._allowed(answer, number, allowed=reads)
             if reads:
                 assert answer.data == self.block, (
@@ -191,24 +179,6 @@ class ReservationSequence(Dealer):
         """Return the last commands, for a message."""
         return f"after {'; '.join(self.log[-LAST:])}"
 
-    # The model
-
-    def _holds(self, nexus: int) -> bool:
-        if self.type is None or nexus not in self.keys:
-            return False
-        return self.type.all_hold or nexus == self.holder
-
-    def _released(self, *, but: int = -1) -> None:
-        """The reservation ends; the other registrants of a type for registrants are informed."""
-        assert self.type is not None
-        if self.type.registrants:
-            for other in self.keys.keys() - {but}:
-                self._event(other, Asc.RESERVATIONS_RELEASED)
-        self.type = None
-
-    def _event(self, nexus: int, code: Asc) -> None:
-        self.events.setdefault(nexus, set()).add(code)
-
     def _count(self) -> None:
         if self.generation is not None:
             self.generation = (self.generation + 1) % 2**32
@@ -218,8 +188,8 @@ class ReservationSequence(Dealer):
 
     def _registered(self, purpose: str) -> int | None:
         nexus = self._nexus(purpose)
-        known = sorted(self.keys)
-        return nexus if nexus in self.keys else known[0] if known else None
+        known = sorted(self.model.keys)
+        return nexus if nexus in known else known[0] if known else None
 
     def _send(self, nexus: int, text: str, action: PrOut, **fields: int) -> ScsiResult:
         self.log.append(f"{text} by nexus {nexus}")

@@ -133,6 +133,25 @@ class Rtype(IntEnum):
     WRITE_EXCLUSIVE_ALL_REGISTRANTS = 5
     EXCLUSIVE_ACCESS_ALL_REGISTRANTS = 6
 
+    @property
+    def registrants(self) -> bool:
+        """Whether every registrant has access, not only the holder."""
+        return self >= Rtype.WRITE_EXCLUSIVE_REGISTRANTS_ONLY
+
+    @property
+    def reads_too(self) -> bool:
+        """Whether others may not even read (exclusive access)."""
+        return self in (
+            Rtype.EXCLUSIVE_ACCESS,
+            Rtype.EXCLUSIVE_ACCESS_REGISTRANTS_ONLY,
+            Rtype.EXCLUSIVE_ACCESS_ALL_REGISTRANTS,
+        )
+
+    @property
+    def all_hold(self) -> bool:
+        """Whether every registrant is a holder."""
+        return self >= Rtype.WRITE_EXCLUSIVE_ALL_REGISTRANTS
+
 
 class StatusCode(IntEnum):
     """Status Code Type << 8 | Status Code (Base 4.2.3)."""
