@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import pytest
 
+from storagetest.suites.conformance.shared.two_client_names import NamesOfTwo
 from storagetest.suites.conformance.shared.two_client_sequence import LockedData, TwoClientLocks
 
 pytestmark = [pytest.mark.needs("filesystem", "shared", "two_clients")]
 
-DATA_STEPS, LOCK_STEPS = 60, 60
+DATA_STEPS, LOCK_STEPS, NAME_STEPS = 60, 60, 54
 """Steps of a sequence (chosen): each costs two round trips to a client and some requests to the target."""
 
 DATA_1_KILLS = (
@@ -25,6 +26,20 @@ LOCKS_1_KILLS = (
     "lock-upgrade-ignored", "unlock-part-unlocks-all", "lock-neighbours-grow", "large-lock-wraps",
 )  # fmt: skip
 LOCKS_2_KILLS = ("lock-lost-on-truncate", "lock-lost-on-unlink", "lock-32-bit", "lock-to-size-only")
+
+
+def has(session, make: str) -> bool:
+    """Whether the file system has hard links ("link"), or symbolic ones ("symlink")."""
+    session.write_file("one", b"")
+    try:
+        session.call(make, "one", "two")
+    except OSError:
+        return False
+    else:
+        session.unlink("two")
+        return True
+    finally:
+        session.unlink("one")
 
 
 @pytest.mark.parametrize(
@@ -61,3 +76,38 @@ def test_locks_are_those_that_both_clients_have_left(a, b, crossed_wire, seed, e
     sequence = TwoClientLocks((a, b), seed, exact=exact)
     with crossed_wire(a, "lock"), crossed_wire(b, "lock"):
         sequence.run(LOCK_STEPS)
+
+
+NAMES_KILLS = (
+    "stray-nfs-name", "rename-old-stays", "link-copies", "unlink-not-done", "names-never-expire",
+    "names-appear-late", "listings-never-expire", "two-other-link-gone", "two-moved-directory-stays",
+    "two-moved-in-absent",
+)  # fmt: skip
+NAMES_1_KILLS = ("writes-follow-the-name", "two-append-at-own-end", "two-old-name")
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(1, marks=pytest.mark.case("SHR-SEQUENCE-NAMES-1", kills=NAMES_KILLS + NAMES_1_KILLS)),
+        pytest.param(
+            2, marks=pytest.mark.case("SHR-SEQUENCE-NAMES-2", kills=(*NAMES_KILLS, "two-data-by-name"))
+        ),
+    ],
+)
+@pytest.mark.case(section="RFC 7530 10.3.1; POSIX.1-2024 rename(), link(), unlink(), mkdir()", level="MUST")
+def test_names_are_those_that_both_clients_have_left(a, b, eventually, seed):
+    """A new name leads the other client to its file at once; in the end both have the whole tree."""
+    sequence = NamesOfTwo((a, b), seed, eventually, links=has(a, "link"), symlinks=has(a, "symlink"))
+    sequence.run(NAME_STEPS)
+    for session in (a, b):
+        found: list[str] = []
+
+        def is_settled(session=session, found=found) -> bool:
+            found.append(sequence.differences(session))
+            return not found[-1]
+
+        try:
+            eventually(is_settled, "the whole tree")
+        except AssertionError as late:
+            raise AssertionError(f"{session.name}, in the end: {found[-1]} ({late})") from None
