@@ -10,6 +10,7 @@ for _area in (
     "again",
     "attribute",
     "alike",
+    "beside",
     "border",
     "counted",
     "data",

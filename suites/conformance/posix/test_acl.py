@@ -185,6 +185,63 @@ def test_default_acl_replaces_the_umask(client_dir):
     assert stat.S_IMODE(os.stat(client_dir / "d" / "f").st_mode) == 0o666
 
 
+def _unnamed_file(directory) -> int:
+    """Make a file without a name and return its mode."""
+    try:
+        descriptor = os.open(directory, os.O_TMPFILE | os.O_RDWR, 0o666)
+    except OSError as error:
+        skip(f"the file system has no O_TMPFILE: {error.strerror}")
+    try:
+        return stat.S_IMODE(os.fstat(descriptor).st_mode)
+    finally:
+        os.close(descriptor)
+
+
+def _mode_of_made(make):
+    """Return a call that makes an object ``new`` in a directory, and returns its mode."""
+
+    def call(directory) -> int:
+        make(directory / "new")
+        return stat.S_IMODE(os.stat(directory / "new").st_mode)
+
+    return call
+
+
+UMASK_CALLS = {
+    "MKDIR": (_mode_of_made(lambda path: os.mkdir(path, 0o777)), 0o766, "acl-default-umask-on-mkdir"),
+    "MKFIFO": (_mode_of_made(lambda path: fifo(path, 0o666)), 0o666, "acl-default-umask-on-mknod"),
+    "MKNOD": (
+        _mode_of_made(lambda path: os.mknod(path, stat.S_IFREG | 0o666)), 0o666, "acl-default-umask-on-mknod"
+    ),
+    "TMPFILE": (_unnamed_file, 0o666, "acl-default-umask-on-tmpfile"),
+}  # fmt: skip
+"""How an object is made → the call, its mode by the default ACL, and the mutant that uses the mask."""
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param(
+            how,
+            id=how.lower(),
+            marks=pytest.mark.case(f"PSX-ACL-DEFAULT-UMASK-{how}", kills=(UMASK_CALLS[how][2],)),
+        )
+        for how in UMASK_CALLS
+    ],
+)
+@pytest.mark.case(section=default, builds_on=("PSX-DATA-NEW-FILE", "PSX-ACL-DEFAULT-UMASK"))
+def test_default_acl_replaces_the_umask_for_each_kind_of_object(client_dir, how):
+    """If a default ACL exists, the file creation mask is ignored: for directories, FIFOs, unnamed files."""
+    make, wanted, _ = UMASK_CALLS[how]
+    (client_dir / "d").mkdir()
+    set_acl(client_dir / "d", ("u", 7, NO_ID), ("g", 6, NO_ID), ("o", 6, NO_ID), kind=DEFAULT)
+    os.umask(0o077)
+    found = make(client_dir / "d")
+    assert found == wanted, (
+        f"{how.lower()} below a default ACL, with the mask 077, makes the mode {found:o}, not {wanted:o}"
+    )
+
+
 @pytest.mark.case("PSX-ACL-DEFAULT-DIRECTORY", section=default, kills=("acl-not-inherited",))
 def test_new_directory_inherits_the_default_acl_as_both_acls(client_dir):
     """A new directory has its parent's default ACL as its own default ACL and as its access ACL."""
