@@ -200,3 +200,93 @@ class FlockMeetsRecordLocks(Locking):
     def conflict(self, asked: Held) -> Held | None:
         other = replace(asked, whole=not asked.whole)
         return super().conflict(asked) or super().conflict(other)
+
+
+class _FreesOther(_TwoSorts):
+    """A request to unlock frees locks of another sort, too."""
+
+    def setlk(
+        self,
+        call: Call,
+        node: int,
+        owner: int,
+        start: int,
+        end: int,
+        kind: int,
+        pid: int,
+        *,
+        waits: bool,
+        whole: bool,
+    ) -> None:
+        super().setlk(call, node, owner, start, end, kind, pid, waits=waits, whole=whole)
+        asked = Held(node, owner, start, end, kind, pid, whole)
+        if kind == FREE:
+            self.held = [one for one in self.held if one.node != node or not self.frees(asked, one)]
+
+    def ignores(self, asking: int, holding: int) -> bool:
+        return False
+
+    def frees(self, asked: Held, one: Held) -> bool:
+        raise NotImplementedError
+
+
+@mutant("record-unlock-frees-ofd | fcntl(2) F_OFD_SETLK | F_UNLCK of a process frees locks of descriptions")
+class RecordUnlockFreesOfd(_FreesOther):
+    def frees(self, asked: Held, one: Held) -> bool:
+        ofd = one.owner in self.descriptions and asked.owner not in self.descriptions
+        return ofd and not one.whole and not asked.whole
+
+
+@mutant("ofd-unlock-frees-record | fcntl(2) F_OFD_SETLK | F_UNLCK of a description frees locks of processes")
+class OfdUnlockFreesRecord(_FreesOther):
+    def frees(self, asked: Held, one: Held) -> bool:
+        record = asked.owner in self.descriptions and one.owner not in self.descriptions
+        return record and not one.whole and not asked.whole
+
+
+@mutant("flock-unlock-frees-fcntl | flock(2) NOTES | LOCK_UN frees the locks of fcntl()")
+class FlockUnlockFreesFcntl(_FreesOther):
+    def frees(self, asked: Held, one: Held) -> bool:
+        return asked.whole and not one.whole
+
+
+@mutant("unlock-wakes-own-sort | fcntl(2) F_OFD_SETLKW | who waits for a lock of the other sort is not woken")
+class UnlockWakesOwnSort(_TwoSorts):
+    def ignores(self, asking: int, holding: int) -> bool:
+        return False
+
+    def put(self, asked: Held) -> None:
+        asleep = [one for one in self.waiting if self.sleeps(one[1], asked)]
+        self.waiting = [one for one in self.waiting if one not in asleep]
+        super().put(asked)
+        self.waiting += asleep
+
+    def sleeps(self, one: Held, freed: Held) -> bool:
+        sorts_differ = (one.owner in self.descriptions) != (freed.owner in self.descriptions)
+        return one.node != freed.node or sorts_differ
+
+
+@mutant("unlock-frees-flock | flock(2) NOTES | F_UNLCK frees the locks of flock()")
+class UnlockFreesFlock(_FreesOther):
+    def frees(self, asked: Held, one: Held) -> bool:
+        return one.whole and not asked.whole
+
+
+@mutant(
+    "copied-within-marks-no-time | copy_file_range(2), inode(7) | a copy within one file leaves its mtime"
+)
+class CopiedWithinMarksNoTime(CopiedRangeMarksNoTime):
+    def copy_file_range(
+        self, call: Call, node: int, source: int, start: int, to_node: int, sink: int, to: int, length: int
+    ) -> int:
+        base = CopiedRangeMarksNoTime if node == to_node else PassThrough
+        return base.copy_file_range(self, call, node, source, start, to_node, sink, to, length)
+
+
+@mutant(
+    "acl-default-mkdir-mode-ignored | acl(5): OBJECT CREATION | mkdir() below a default ACL ignores its mode"
+)
+class AclDefaultMkdirModeIgnored(_UsesMask):
+    def mkdir(self, call: Call, parent: int, name: bytes, mode: int, umask: int) -> int:
+        ignored = self.limited(parent, 1, 1) == 0
+        return super().mkdir(call, parent, name, 0o777 if ignored else mode, umask)

@@ -185,10 +185,10 @@ def test_default_acl_replaces_the_umask(client_dir):
     assert stat.S_IMODE(os.stat(client_dir / "d" / "f").st_mode) == 0o666
 
 
-def _unnamed_file(directory) -> int:
-    """Make a file without a name and return its mode."""
+def _make_unnamed(path, mode) -> int:
+    """Make a file without a name next to ``path`` and return its mode."""
     try:
-        descriptor = os.open(directory, os.O_TMPFILE | os.O_RDWR, 0o666)
+        descriptor = os.open(path.parent, os.O_TMPFILE | os.O_RDWR, mode)
     except OSError as error:
         skip(f"the file system has no O_TMPFILE: {error.strerror}")
     try:
@@ -197,25 +197,26 @@ def _unnamed_file(directory) -> int:
         os.close(descriptor)
 
 
-def _mode_of_made(make):
-    """Return a call that makes an object ``new`` in a directory, and returns its mode."""
+def _making(call):
+    """Return a function that makes an object by ``call(path, mode)`` and returns the mode that it has."""
 
-    def call(directory) -> int:
-        make(directory / "new")
-        return stat.S_IMODE(os.stat(directory / "new").st_mode)
+    def make(path, mode) -> int:
+        call(path, mode)
+        return stat.S_IMODE(os.stat(path).st_mode)
 
-    return call
+    return make
 
 
 UMASK_CALLS = {
-    "MKDIR": (_mode_of_made(lambda path: os.mkdir(path, 0o777)), 0o766, "acl-default-umask-on-mkdir"),
-    "MKFIFO": (_mode_of_made(lambda path: fifo(path, 0o666)), 0o666, "acl-default-umask-on-mknod"),
+    "MKDIR": (_making(os.mkdir), ("acl-default-umask-on-mkdir", "acl-default-mkdir-mode-ignored")),
+    "MKFIFO": (_making(fifo), ("acl-default-umask-on-mknod",)),
     "MKNOD": (
-        _mode_of_made(lambda path: os.mknod(path, stat.S_IFREG | 0o666)), 0o666, "acl-default-umask-on-mknod"
+        _making(lambda path, mode: os.mknod(path, stat.S_IFREG | mode)),
+        ("acl-default-umask-on-mknod",),
     ),
-    "TMPFILE": (_unnamed_file, 0o666, "acl-default-umask-on-tmpfile"),
-}  # fmt: skip
-"""How an object is made → the call, its mode by the default ACL, and the mutant that uses the mask."""
+    "TMPFILE": (_make_unnamed, ("acl-default-umask-on-tmpfile",)),
+}
+"""How an object is made → the call that makes it and returns its mode, and the mutants."""
 
 
 @pytest.mark.parametrize(
@@ -224,22 +225,27 @@ UMASK_CALLS = {
         pytest.param(
             how,
             id=how.lower(),
-            marks=pytest.mark.case(f"PSX-ACL-DEFAULT-UMASK-{how}", kills=(UMASK_CALLS[how][2],)),
+            marks=pytest.mark.case(f"PSX-ACL-DEFAULT-UMASK-{how}", kills=UMASK_CALLS[how][1]),
         )
         for how in UMASK_CALLS
     ],
 )
 @pytest.mark.case(section=default, builds_on=("PSX-DATA-NEW-FILE", "PSX-ACL-DEFAULT-UMASK"))
 def test_default_acl_replaces_the_umask_for_each_kind_of_object(client_dir, how):
-    """If a default ACL exists, the file creation mask is ignored: for directories, FIFOs, unnamed files."""
-    make, wanted, _ = UMASK_CALLS[how]
+    """The permissions are those that both the mode of the call and the default ACL have; the mask is ignored.
+
+    For directories, FIFOs and unnamed files as for files; one after the other.
+    """
+    make, _ = UMASK_CALLS[how]
     (client_dir / "d").mkdir()
     set_acl(client_dir / "d", ("u", 7, NO_ID), ("g", 6, NO_ID), ("o", 6, NO_ID), kind=DEFAULT)
     os.umask(0o077)
-    found = make(client_dir / "d")
-    assert found == wanted, (
-        f"{how.lower()} below a default ACL, with the mask 077, makes the mode {found:o}, not {wanted:o}"
-    )
+    for number, mode in enumerate((0o777, 0o750, 0o604, 0o777)):
+        found, wanted = make(client_dir / "d" / f"{number}", mode), mode & 0o766
+        assert found == wanted, (
+            f"{how.lower()} with the mode {mode:o} below a default ACL of 766, with the mask 077, makes "
+            f"the mode {found:o}, not {wanted:o}"
+        )
 
 
 @pytest.mark.case("PSX-ACL-DEFAULT-DIRECTORY", section=default, kills=("acl-not-inherited",))

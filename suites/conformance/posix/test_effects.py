@@ -235,6 +235,14 @@ def copies_range(ground):
     copies(ground, "copy_file_range()", lambda source, target: os.copy_file_range(source, target, 5, 1, 7))
 
 
+def copies_within(ground):
+    changes_range(
+        ground,
+        "copy_file_range() within the file",
+        lambda descriptor: os.copy_file_range(descriptor, descriptor, 50, 0, 300),
+    )
+
+
 def copies_range_past_end(ground):
     """Copy to behind the end of the file, which that extends."""
     size = os.stat(ground.file).st_size
@@ -254,7 +262,7 @@ def sends(ground):
 @pytest.mark.case(
     "PSX-EFFECTS-COPIES",
     section="copy_file_range(2), sendfile(2): DESCRIPTION; inode(7): mtime, ctime",
-    kills=("copied-range-marks-no-time", "copied-range-marks-source"),
+    kills=("copied-range-marks-no-time", "copied-range-marks-source", "copied-within-marks-no-time"),
 )
 def test_copies_mark_the_target_and_not_the_source(client_dir):
     """What is copied into a file changes its data, and marks it; the source is read, and keeps its mtime."""
@@ -266,7 +274,7 @@ def test_copies_mark_the_target_and_not_the_source(client_dir):
         except (AttributeError, OSError) as error:
             record_observation(f"there is no copy_file_range(): {error}")
         else:
-            calls += [copies_range, copies_range_past_end]
+            calls += [copies_range, copies_within, copies_range_past_end]
     in_rounds(client_dir, calls)
 
 

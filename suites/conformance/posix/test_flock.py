@@ -5,11 +5,10 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from pathlib import Path
 
 import pytest
 
-from storagetest.agent.testlib import SubprocessCall, assert_errno, call_in_subprocess, skip
+from storagetest.agent.testlib import SubprocessCall, assert_errno, call_in_subprocess
 from storagetest.agent.testlib.tmpfiles import make_file, open_fd
 
 pytestmark = [
@@ -135,47 +134,3 @@ def test_waiting_shared_flock_is_granted_when_the_exclusive_one_is_converted(cli
         assert not waiting.ended(within=0.3)
         fcntl.flock(descriptor, fcntl.LOCK_SH)
         assert waiting.result(within=12) == "granted"
-
-
-def _is_emulated(path) -> bool:
-    """Whether flock() is a lock of fcntl() on this mount, as on NFS and SMB (flock(2), NOTES)."""
-    device = os.stat(path).st_dev
-    number = f"{os.major(device)}:{os.minor(device)}"
-    for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-        fields, _, rest = line.partition(" - ")
-        if fields.split()[2] == number:
-            return rest.startswith(("nfs", "cifs", "smb"))
-    return False
-
-
-@pytest.mark.case(
-    "PSX-FLOCK-RECORD", section="flock(2): NOTES", level="SHOULD", kills=("flock-meets-record-locks",)
-)
-def test_locks_of_flock_and_of_fcntl_do_not_interact(client_dir):
-    """There is no interaction between the types of lock placed by flock(2) and fcntl(2), in either order."""
-    if _is_emulated(client_dir):
-        skip("flock() is emulated by fcntl() locks on this mount (flock(2), NOTES)")
-    path = make_file(client_dir / "f", bytes(10))
-    sorts = {
-        "flock()": lambda file: fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB),
-        "fcntl()": lambda file: fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB),
-    }
-    for held, asked in (("flock()", "fcntl()"), ("fcntl()", "flock()")):
-        with open_fd(path) as descriptor:
-            sorts[held](descriptor)
-
-            def attempt(asked=asked):
-                with open_fd(path) as mine:
-                    try:
-                        sorts[asked](mine)
-                    except OSError as error:
-                        return error.strerror
-                return ""
-
-            refused = call_in_subprocess(attempt)
-            assert not refused, (
-                f"a lock of {asked} is refused while another process holds one of {held}: {refused}"
-            )
-            assert not can_flock(path, fcntl.LOCK_EX) or held != "flock()", (
-                f"{asked} releases a lock of {held}"
-            )
