@@ -291,3 +291,40 @@ def test_default_acl_is_inherited_at_each_depth(client_dir):
         file = make_file(path / "file")
         assert ACCESS in os.listxattr(file), f"a file {depth} levels below has no ACL"
         assert ("user", 4, READER) in decode_acl(os.getxattr(file, ACCESS)), f"a file {depth} levels below"
+
+
+def _truncated_by_open(path) -> None:
+    os.close(os.open(path, os.O_WRONLY | os.O_TRUNC))
+
+
+def _replacing(path) -> None:
+    """Let the file replace another one, and get its name back."""
+    make_file(path.parent / "other")
+    os.rename(path, path.parent / "other")
+    os.rename(path.parent / "other", path)
+
+
+@pytest.mark.case(
+    "PSX-ACL-KEPT-CHANGES",
+    section="acl(5): ACL TYPES",
+    kills=("acl-lost-at-rename", "acl-lost-at-open-trunc", "acl-lost-at-chown", "acl-lost-at-write"),
+)
+def test_acl_stays_with_the_file(client_dir):
+    """The access ACL is of the file: its data, times, owner and names change, and no entry of its ACL."""
+    path = make_file(client_dir / "f", b"data")
+    set_acl(path, *BASE)
+    calls = {
+        "a write": lambda: path.write_bytes(b"more data"),
+        "truncate()": lambda: os.truncate(path, 3),
+        "O_TRUNC": lambda: _truncated_by_open(path),
+        "utimensat()": lambda: os.utime(path, (1_000_000_000, 1_000_000_000)),
+        "chown() of the group": lambda: os.chown(path, -1, TEAM),
+        "chown()": lambda: os.chown(path, OTHER, OTHER),
+        "rename() over another file": lambda: _replacing(path),
+    }
+    for turn in (1, 2):
+        for text, call in calls.items():
+            call()
+            assert ACCESS in os.listxattr(path), f"the file has no ACL after {text}, time {turn}"
+            found = decode_acl(os.getxattr(path, ACCESS))
+            assert found == list(BASE), f"the ACL is {found} after {text}, time {turn}"

@@ -1,8 +1,9 @@
-"""Mutants of what stands beside the usual call: other objects, other locks, final holes (blind set).
+"""Mutants of other objects and locks than the usual ones, of copies and of final holes (blind set).
 
 The rules:
 
 - acl(5): a default ACL replaces the mask for directories, FIFOs and unnamed files as for files.
+- acl(5), link(): an ACL stays with its file, and a first name marks its directory.
 - lseek(): no data are found in the final hole of a file.
 - copy_file_range(2), inode(7): a copy marks its target, and leaves the times of its source.
 - fcntl(): locks of processes and of open file descriptions conflict with each other, and F_GETLK finds each
@@ -12,12 +13,14 @@ The rules:
 import contextlib
 import errno
 import os
+import stat
 from dataclasses import replace
 from pathlib import Path
 
 from fuse_locks import FREE, LAST, Held, Locking
 from fuse_passthrough import PassThrough
-from fuse_protocol import Call, Created
+from fuse_protocol import Call, Created, Opened
+from posix_pair_mutants import status
 from posix_rules import mutant, size_of
 
 _OFD_COMMANDS = (36, 37, 38)
@@ -290,3 +293,58 @@ class AclDefaultMkdirModeIgnored(_UsesMask):
     def mkdir(self, call: Call, parent: int, name: bytes, mode: int, umask: int) -> int:
         ignored = self.limited(parent, 1, 1) == 0
         return super().mkdir(call, parent, name, 0o777 if ignored else mode, umask)
+
+
+class _DropsAcl(PassThrough):
+    """Drops the access ACL of a file, and leaves its mode."""
+
+    def drop(self, node: int) -> None:
+        self.reset_ids()
+        mode = stat.S_IMODE(os.fstat(self.fd(node)).st_mode)
+        with contextlib.suppress(OSError):
+            os.removexattr(self.nodes[node].path, "system.posix_acl_access")
+            os.chmod(self.nodes[node].path, mode)
+
+
+@mutant("acl-lost-at-rename | acl(5), rename(3p) | a file that replaces another loses its ACL")
+class AclLostAtRename(_DropsAcl):
+    def rename(self, call: Call, parent: int, old: bytes, where: int, new: bytes, flags: int) -> None:
+        replaces = not flags and status(self, where, new) is not None
+        super().rename(call, parent, old, where, new, flags)
+        if replaces:
+            self.drop(self.node_at(self.fd(where), new))
+
+
+@mutant("acl-lost-at-open-trunc | acl(5), open(3p) O_TRUNC | O_TRUNC removes the ACL")
+class AclLostAtOpenTrunc(_DropsAcl):
+    def open(self, call: Call, node: int, flags: int) -> Opened:
+        opened = super().open(call, node, flags)
+        if flags & os.O_TRUNC:
+            self.drop(node)
+        return opened
+
+
+@mutant("acl-lost-at-chown | acl(5), chown(3p) | chown() removes the ACL")
+class AclLostAtChown(_DropsAcl):
+    def chown(self, call: Call, node: int, uid: int, gid: int) -> None:
+        super().chown(call, node, uid, gid)
+        self.drop(node)
+
+
+@mutant("acl-lost-at-write | acl(5), write(3p) | a write removes the ACL")
+class AclLostAtWrite(_DropsAcl):
+    def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
+        done = super().write(call, node, handle, offset, data)
+        self.drop(node)
+        return done
+
+
+@mutant("tmpfile-linked-leaves-parent-times | open(2) O_TMPFILE, link(3p) | its directory is not marked")
+class TmpfileLinkedLeavesParentTimes(PassThrough):
+    def link(self, call: Call, old: int, parent: int, name: bytes) -> int:
+        first, before = os.fstat(self.fd(old)).st_nlink == 0, os.fstat(self.fd(parent))
+        node = super().link(call, old, parent, name)
+        if first:
+            self.reset_ids()
+            os.utime(self.nodes[parent].path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        return node
