@@ -28,6 +28,7 @@ for _area in (
     "moved",
     "name",
     "open",
+    "other",
     "pair",
     "queue",
     "permission",

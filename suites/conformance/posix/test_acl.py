@@ -185,6 +185,69 @@ def test_default_acl_replaces_the_umask(client_dir):
     assert stat.S_IMODE(os.stat(client_dir / "d" / "f").st_mode) == 0o666
 
 
+def _make_unnamed(path, mode) -> int:
+    """Make a file without a name next to ``path`` and return its mode."""
+    try:
+        descriptor = os.open(path.parent, os.O_TMPFILE | os.O_RDWR, mode)
+    except OSError as error:
+        skip(f"the file system has no O_TMPFILE: {error.strerror}")
+    try:
+        return stat.S_IMODE(os.fstat(descriptor).st_mode)
+    finally:
+        os.close(descriptor)
+
+
+def _making(call):
+    """Return a function that makes an object by ``call(path, mode)`` and returns the mode that it has."""
+
+    def make(path, mode) -> int:
+        call(path, mode)
+        return stat.S_IMODE(os.stat(path).st_mode)
+
+    return make
+
+
+UMASK_CALLS = {
+    "MKDIR": (_making(os.mkdir), ("acl-default-umask-on-mkdir", "acl-default-mkdir-mode-ignored")),
+    "MKFIFO": (_making(fifo), ("acl-default-umask-on-mknod",)),
+    "MKNOD": (
+        _making(lambda path, mode: os.mknod(path, stat.S_IFREG | mode)),
+        ("acl-default-umask-on-mknod",),
+    ),
+    "TMPFILE": (_make_unnamed, ("acl-default-umask-on-tmpfile",)),
+}
+"""How an object is made → the call that makes it and returns its mode, and the mutants."""
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param(
+            how,
+            id=how.lower(),
+            marks=pytest.mark.case(f"PSX-ACL-DEFAULT-UMASK-{how}", kills=UMASK_CALLS[how][1]),
+        )
+        for how in UMASK_CALLS
+    ],
+)
+@pytest.mark.case(section=default, builds_on=("PSX-DATA-NEW-FILE", "PSX-ACL-DEFAULT-UMASK"))
+def test_default_acl_replaces_the_umask_for_each_kind_of_object(client_dir, how):
+    """The permissions are those that both the mode of the call and the default ACL have; the mask is ignored.
+
+    For directories, FIFOs and unnamed files as for files; one after the other.
+    """
+    make, _ = UMASK_CALLS[how]
+    (client_dir / "d").mkdir()
+    set_acl(client_dir / "d", ("u", 7, NO_ID), ("g", 6, NO_ID), ("o", 6, NO_ID), kind=DEFAULT)
+    os.umask(0o077)
+    for number, mode in enumerate((0o777, 0o750, 0o604, 0o777)):
+        found, wanted = make(client_dir / "d" / f"{number}", mode), mode & 0o766
+        assert found == wanted, (
+            f"{how.lower()} with the mode {mode:o} below a default ACL of 766, with the mask 077, makes "
+            f"the mode {found:o}, not {wanted:o}"
+        )
+
+
 @pytest.mark.case("PSX-ACL-DEFAULT-DIRECTORY", section=default, kills=("acl-not-inherited",))
 def test_new_directory_inherits_the_default_acl_as_both_acls(client_dir):
     """A new directory has its parent's default ACL as its own default ACL and as its access ACL."""
@@ -228,3 +291,40 @@ def test_default_acl_is_inherited_at_each_depth(client_dir):
         file = make_file(path / "file")
         assert ACCESS in os.listxattr(file), f"a file {depth} levels below has no ACL"
         assert ("user", 4, READER) in decode_acl(os.getxattr(file, ACCESS)), f"a file {depth} levels below"
+
+
+def _truncated_by_open(path) -> None:
+    os.close(os.open(path, os.O_WRONLY | os.O_TRUNC))
+
+
+def _replacing(path) -> None:
+    """Let the file replace another one, and get its name back."""
+    make_file(path.parent / "other")
+    os.rename(path, path.parent / "other")
+    os.rename(path.parent / "other", path)
+
+
+@pytest.mark.case(
+    "PSX-ACL-KEPT-CHANGES",
+    section="acl(5): ACL TYPES",
+    kills=("acl-lost-at-rename", "acl-lost-at-open-trunc", "acl-lost-at-chown", "acl-lost-at-write"),
+)
+def test_acl_stays_with_the_file(client_dir):
+    """The access ACL is of the file: its data, times, owner and names change, and no entry of its ACL."""
+    path = make_file(client_dir / "f", b"data")
+    set_acl(path, *BASE)
+    calls = {
+        "a write": lambda: path.write_bytes(b"more data"),
+        "truncate()": lambda: os.truncate(path, 3),
+        "O_TRUNC": lambda: _truncated_by_open(path),
+        "utimensat()": lambda: os.utime(path, (1_000_000_000, 1_000_000_000)),
+        "chown() of the group": lambda: os.chown(path, -1, TEAM),
+        "chown()": lambda: os.chown(path, OTHER, OTHER),
+        "rename() over another file": lambda: _replacing(path),
+    }
+    for turn in (1, 2):
+        for text, call in calls.items():
+            call()
+            assert ACCESS in os.listxattr(path), f"the file has no ACL after {text}, time {turn}"
+            found = decode_acl(os.getxattr(path, ACCESS))
+            assert found == list(BASE), f"the ACL is {found} after {text}, time {turn}"

@@ -199,6 +199,32 @@ def test_file_that_gets_its_first_name_has_its_attributes(client_dir):
 
 
 @pytest.mark.case(
+    "PSX-TMPFILE-PARENT",
+    section="open(2): O_TMPFILE; POSIX.1-2024 link(): DESCRIPTION",
+    builds_on=("PSX-TMPFILE-LINKED",),
+    kills=("tmpfile-linked-leaves-parent-times",),
+)
+def test_first_name_of_a_file_marks_its_directory(client_dir):
+    """link() marks mtime and ctime of the directory that gets the entry: of a first name, too, each time."""
+    for number in range(3):
+        descriptor = supported(
+            "O_TMPFILE", os.open, client_dir, os.O_TMPFILE | os.O_RDWR, 0o600,
+            lacking=(errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL),
+        )  # fmt: skip
+        (client_dir / f"d{number}").mkdir()
+        tick = wait_clock_tick(client_dir)
+        try:
+            os.link(f"/proc/self/fd/{descriptor}", client_dir / f"d{number}" / "f", src_dir_fd=descriptor)
+        except OSError as error:
+            skip(f"the file cannot be linked: {error.strerror} (PSX-OPEN-TMPFILE: is that legal)")
+        finally:
+            os.close(descriptor)
+        one = os.stat(client_dir / f"d{number}")
+        for name in ("st_mtime_ns", "st_ctime_ns"):
+            assert getattr(one, name) > tick, f"{name} of the directory of a first name, time {number + 1}"
+
+
+@pytest.mark.case(
     "PSX-EXCHANGE-TIMES",
     section="POSIX.1-2024 rename(): DESCRIPTION; rename(2): RENAME_EXCHANGE",
     builds_on=("PSX-DATA-NEW-FILE", "PSX-RENAME-EXCHANGE"),

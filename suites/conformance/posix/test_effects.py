@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from storagetest.agent.testlib import skip
+from storagetest.agent.testlib import record_observation, skip
 from storagetest.agent.testlib.libc import (
     FALLOC_KEEP_SIZE,
     FALLOC_PUNCH_HOLE,
@@ -218,6 +218,64 @@ def test_calls_on_data_mark_what_they_change_and_nothing_else(client_dir):
 def test_holes_and_zeroed_ranges_mark_the_times(client_dir):
     """A hole and a zeroed range are changes of the data: mtime is "changed by file modifications"."""
     in_rounds(client_dir, [punches, zeroes])
+
+
+def copies(ground, name, copy):
+    """Copy from another file into the file, by ``copy(source, target)``: the source is not marked."""
+
+    def call(descriptor):
+        with open_fd(ground.a / "bystander", os.O_RDONLY) as source:
+            if copy(source, descriptor) < 1:
+                raise CannotRun(f"{name} copies nothing")
+
+    changes_range(ground, name, call)
+
+
+def copies_range(ground):
+    copies(ground, "copy_file_range()", lambda source, target: os.copy_file_range(source, target, 5, 1, 7))
+
+
+def copies_within(ground):
+    changes_range(
+        ground,
+        "copy_file_range() within the file",
+        lambda descriptor: os.copy_file_range(descriptor, descriptor, 50, 0, 300),
+    )
+
+
+def copies_range_past_end(ground):
+    """Copy to behind the end of the file, which that extends."""
+    size = os.stat(ground.file).st_size
+
+    def call():
+        with open_fd(ground.a / "bystander", os.O_RDONLY) as source, open_fd(ground.file) as target:
+            os.copy_file_range(source, target, 5, 0, size + 10)
+
+    extended = Effect("marked", "marked", {"st_size": size + 15})
+    ground.check("copy_file_range() to behind the end", call, {"the file": extended})
+
+
+def sends(ground):
+    copies(ground, "sendfile()", lambda source, target: os.sendfile(target, source, 0, 5))
+
+
+@pytest.mark.case(
+    "PSX-EFFECTS-COPIES",
+    section="copy_file_range(2), sendfile(2): DESCRIPTION; inode(7): mtime, ctime",
+    kills=("copied-range-marks-no-time", "copied-range-marks-source", "copied-within-marks-no-time"),
+)
+def test_copies_mark_the_target_and_not_the_source(client_dir):
+    """What is copied into a file changes its data, and marks it; the source is read, and keeps its mtime."""
+    calls = [sends]
+    source, target = make_file(client_dir / "source", b"source"), make_file(client_dir / "target")
+    with open_fd(source, os.O_RDONLY) as one, open_fd(target) as two:
+        try:
+            os.copy_file_range(one, two, 5, 0, 0)
+        except (AttributeError, OSError) as error:
+            record_observation(f"there is no copy_file_range(): {error}")
+        else:
+            calls += [copies_range, copies_within, copies_range_past_end]
+    in_rounds(client_dir, calls)
 
 
 def creates(ground):

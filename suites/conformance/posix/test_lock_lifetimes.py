@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import itertools
 import os
 import struct
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
-from storagetest.agent.testlib import call_in_subprocess, skip
+from storagetest.agent.testlib import SubprocessCall, call_in_subprocess, skip
 from storagetest.agent.testlib.libc import RENAME_EXCHANGE, renameat2
 from storagetest.agent.testlib.outcomes import CannotRun
 from storagetest.agent.testlib.tmpfiles import hard_link, make_file, open_fd
@@ -190,3 +192,140 @@ def test_close_and_unlock_of_one_file_keep_the_locks_of_another(client_dir):
             assert is_locked(kept, "record"), "another file of the process was unlocked"
             os.unlink(paths[2])
         assert is_locked(kept, "record"), "another file of the process was removed"
+
+
+def flock_is_emulated(path) -> bool:
+    """Whether flock() is a lock of fcntl() on this mount, as on NFS and SMB (flock(2), NOTES)."""
+    device = os.stat(path).st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+        fields, _, rest = line.partition(" - ")
+        if fields.split()[2] == number:
+            return rest.startswith(("nfs", "cifs", "smb"))
+    return False
+
+
+@pytest.mark.case(
+    "PSX-FLOCK-RECORD",
+    section="flock(2): NOTES",
+    level="SHOULD",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-FLOCK-EX-EX"),
+    kills=("flock-meets-record-locks",),
+)
+def test_locks_of_flock_and_of_fcntl_do_not_interact(client_dir):
+    """There is no interaction between the types of lock placed by flock(2) and fcntl(2), in either order."""
+    if flock_is_emulated(client_dir):
+        skip("flock() is emulated by fcntl() locks on this mount (flock(2), NOTES)")
+    path = make_file(client_dir / "f", bytes(10))
+    sorts = {
+        "flock()": lambda file: fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB),
+        "fcntl()": lambda file: fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB),
+    }
+    for held, asked in (("flock()", "fcntl()"), ("fcntl()", "flock()")):
+        with open_fd(path) as descriptor:
+            sorts[held](descriptor)
+
+            def attempt(asked=asked):
+                with open_fd(path) as mine:
+                    try:
+                        sorts[asked](mine)
+                    except OSError as error:
+                        return error.strerror
+                return ""
+
+            refused = call_in_subprocess(attempt)
+            assert not refused, (
+                f"a lock of {asked} is refused while another process holds one of {held}: {refused}"
+            )
+            assert is_locked_at(path, "flock" if held == "flock()" else "record"), f"{asked} releases {held}"
+
+
+SORTS = ("record", "ofd", "flock")
+
+
+def request(descriptor: int, sort: str, kind: int, *, waits: bool = False) -> None:
+    """Take or release a lock of the whole file: ``kind`` is F_RDLCK, F_WRLCK or F_UNLCK."""
+    if sort == "flock":
+        operation = {fcntl.F_RDLCK: fcntl.LOCK_SH, fcntl.F_WRLCK: fcntl.LOCK_EX, fcntl.F_UNLCK: fcntl.LOCK_UN}
+        fcntl.flock(descriptor, operation[kind] | (0 if waits else fcntl.LOCK_NB))
+        return
+    command = F_OFD_SETLK if sort == "ofd" else fcntl.F_SETLK
+    fcntl.fcntl(descriptor, command + waits, _FLOCK.pack(kind, os.SEEK_SET, 0, 0, 0))
+
+
+SORT_KILLS = {
+    ("record", "ofd"): ("record-unlock-frees-ofd",),
+    ("ofd", "record"): ("ofd-unlock-frees-record",),
+    ("flock", "record"): ("flock-unlock-frees-fcntl",),
+    ("flock", "ofd"): ("flock-unlock-frees-fcntl",),
+    ("record", "flock"): ("unlock-frees-flock",),
+    ("ofd", "flock"): ("unlock-frees-flock",),
+}
+
+
+@pytest.mark.parametrize(
+    ("released", "kept"),
+    [
+        pytest.param(
+            released,
+            kept,
+            id=f"{released}-{kept}",
+            marks=pytest.mark.case(
+                f"PSX-LOCK-SORTS-{released.upper()}-{kept.upper()}",
+                level="SHOULD" if "flock" in (released, kept) else "MUST",
+                kills=SORT_KILLS[released, kept],
+            ),
+        )
+        for released, kept in itertools.permutations(SORTS, 2)
+    ],
+)
+@pytest.mark.case(section="fcntl(2): Open file description locks; flock(2): NOTES")
+def test_release_of_one_sort_of_lock_keeps_the_other(client_dir, released, kept):
+    """A process that holds shared locks of two sorts and releases one of them keeps the other."""
+    if "flock" in (released, kept) and flock_is_emulated(client_dir):
+        skip("flock() is emulated by fcntl() locks on this mount (flock(2), NOTES)")
+    path = make_file(client_dir / "f", bytes(10))
+    with open_fd(path) as one, open_fd(path) as two:
+        for turn in (1, 2):
+            request(one, released, fcntl.F_RDLCK)
+            request(two, kept, fcntl.F_RDLCK)
+            request(one, released, fcntl.F_UNLCK)
+            assert is_locked_at(path, kept), f"the release of {released} releases {kept}, time {turn}"
+            request(two, kept, fcntl.F_UNLCK)
+            assert not is_locked_at(path, kept), f"{kept} is locked after its release, time {turn}"
+
+
+@pytest.mark.parametrize(
+    ("held", "waiting"),
+    [
+        pytest.param(
+            held,
+            waiting,
+            id=f"{held}-{waiting}",
+            marks=pytest.mark.case(
+                f"PSX-LOCK-SORTS-WAIT-{waiting.upper()}",
+                kills=("unlock-wakes-own-sort",),
+            ),
+        )
+        for held, waiting in (("record", "ofd"), ("ofd", "record"))
+    ],
+)
+@pytest.mark.case(section="fcntl(2): Open file description locks, F_OFD_SETLKW")
+def test_waiting_lock_is_granted_when_one_of_the_other_sort_is_released(client_dir, held, waiting):
+    """A request that waits for a conflicting lock gets its own when that one is released, of either sort."""
+    path = make_file(client_dir / "f", bytes(10))
+
+    def wait() -> str:
+        with open_fd(path) as mine:
+            request(mine, waiting, fcntl.F_WRLCK, waits=True)
+        return "granted"
+
+    with open_fd(path) as descriptor:
+        for _ in range(2):
+            request(descriptor, held, fcntl.F_WRLCK)
+            other = SubprocessCall(wait, [])
+            command = (F_OFD_SETLK if waiting == "ofd" else fcntl.F_SETLK) + 1
+            assert other.is_blocked(command, client_dir), f"the request does not wait: {other.result()}"
+            assert not other.ended(within=0.3)
+            request(descriptor, held, fcntl.F_UNLCK)
+            assert other.result(within=12) == "granted"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import itertools
 import os
 import signal
 import struct
@@ -324,6 +325,84 @@ def test_open_file_description_lock_ends_at_its_last_close(client_dir):
         os.close(os.dup(descriptor))
         assert not can_lock(client_dir / "f", WRITE, 0, 1)
     assert can_lock(client_dir / "f", WRITE, 0, 1)
+
+
+@pytest.mark.case(
+    "PSX-LOCK-OFD-RECORD",
+    section="fcntl(2): Open file description locks",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-LOCK-OFD", "PSX-LOCK-WRITE-WRITE"),
+    kills=("ofd-admits-over-record", "record-admits-over-ofd"),
+)
+def test_locks_of_processes_and_of_descriptions_conflict(client_dir):
+    """A read and a write lock, or two write locks, of both sorts conflict, "even when they are acquired by
+    the same process"; locks of other bytes, and two read locks, do not. Each query finds the other sort.
+    """
+    sorts = {"a lock of the process": fcntl.F_SETLK, "a lock of the description": F_OFD_SETLK}
+    queries = {fcntl.F_SETLK: fcntl.F_GETLK, F_OFD_SETLK: F_OFD_GETLK}
+    make_file(client_dir / "f", bytes(100))
+    with open_fd(client_dir / "f") as one, open_fd(client_dir / "f") as two:
+        for (held, first), (asked, second) in itertools.permutations(sorts.items()):
+            for name, acquired, requested, granted in CONFLICTS:
+                lock(one, acquired, 10, 20, first)
+                free = conflicting_lock(two, requested, 15, 5, queries[second])[0] == FREE
+                assert free == granted, (
+                    f"{held} is held, {asked} is queried ({name}): "
+                    f"it is reported as {'free' if free else 'locked'}"
+                )
+                try:
+                    lock(two, requested, 15, 5, second)
+                except OSError as error:
+                    assert error.errno in (errno.EAGAIN, errno.EACCES), error
+                    got = False
+                else:
+                    got = True
+                assert got == granted, (
+                    f"{held} is held, {asked} is requested ({name}): it is {'granted' if got else 'refused'}"
+                )
+                lock(two, WRITE, 40, 10, second)
+                lock(two, FREE, 0, 0, second)
+                lock(one, FREE, 0, 0, first)
+
+
+@pytest.mark.case(
+    "PSX-LOCK-GETLK-PARTS",
+    section="POSIX.1-2024 fcntl(): F_GETLK",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-LOCK-GETLK"),
+    kills=("getlk-first-range-only", "getlk-misses-end"),
+)
+def test_getlk_finds_each_part_of_what_is_locked(client_dir):
+    """A lock is reported if one overlaps the range in any byte, and it is one that does."""
+    held = [(10, 13, WRITE), (16, 19, WRITE), (30, 39, READ), (50, 59, WRITE), (80, 1 << 62, WRITE)]
+    with open_fd(make_file(client_dir / "f", bytes(100))) as descriptor:
+        lock(descriptor, WRITE, 10, 10)
+        lock(descriptor, FREE, 14, 2)
+        for start, length, kind in ((30, 10, READ), (50, 10, WRITE), (80, 0, WRITE)):
+            lock(descriptor, kind, start, length)
+        edges = sorted(
+            {edge + step for first, last, _ in held for edge in (first, last) for step in (-1, 0, 1)}
+        )
+        ranges = [(start, end) for start in edges for end in edges if start <= end < 1 << 62][::2]
+        asked = [(kind, start, end) for kind in (READ, WRITE) for start, end in ranges]
+
+        def query():
+            with open_fd(client_dir / "f") as mine:
+                return [
+                    conflicting_lock(mine, kind, start, end - start + 1)[:3] for kind, start, end in asked
+                ]
+
+        for (kind, start, end), found in zip(asked, call_in_subprocess(query), strict=True):
+            wanted = [
+                [first, last]
+                for first, last, old in held
+                if first <= end and start <= last and WRITE in (kind, old)
+            ]
+            text = f"F_GETLK of type {kind} of the bytes {start} to {end}"
+            if not wanted:
+                assert found[0] == FREE, f"{text} finds {found}: those bytes are free"
+                continue
+            assert found[0] != FREE, f"{text} finds no lock: {wanted} are held"
+            last = found[1] + found[2] - 1 if found[2] else end
+            assert max(found[1], start) <= min(last, end), f"{text} finds the lock {found}, of other bytes"
 
 
 @pytest.mark.case("PSX-LOCK-MANY")

@@ -17,6 +17,7 @@ from storagetest.agent.testlib.libc import (
     FALLOC_ZERO_RANGE,
     fallocate,
 )
+from storagetest.agent.testlib.outcomes import CannotRun
 from storagetest.agent.testlib.tmpfiles import make_file, open_fd, pattern_bytes, read_at
 
 pytestmark = [
@@ -157,6 +158,54 @@ def test_positions_are_those_of_the_file_of_now(client_dir):
         for one in descriptors.values():
             assert_errno(errno.ENXIO, os.lseek, one, 2 * MIB, os.SEEK_DATA)
             assert os.lseek(one, 0, os.SEEK_HOLE) <= MIB
+
+
+@pytest.mark.case(
+    "PSX-SEEK-DATA-FINAL",
+    section="POSIX.1-2024 lseek(): ERRORS",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-SEEK-DATA-DATA"),
+    kills=("seek-data-final-hole-size", "seek-data-final-hole-zero"),
+)
+def test_no_data_are_found_in_the_final_hole(client_dir):
+    """[ENXIO] The offset falls within the final hole. What is no hole there is data, and found at the offset.
+
+    Files without any data, with data of one byte and more, one that was cut and extended, and a punched one.
+    """
+
+    def punched(descriptor):
+        os.pwrite(descriptor, pattern_bytes(2 * MIB), 0)
+        fallocate(descriptor, FALLOC_PUNCH_HOLE | FALLOC_KEEP_SIZE, MIB, MIB)
+
+    def cut(descriptor):
+        os.pwrite(descriptor, pattern_bytes(2 * MIB), 0)
+        os.ftruncate(descriptor, MIB)
+        os.ftruncate(descriptor, 2 * MIB)
+
+    def extended(length):
+        def make(descriptor):
+            os.pwrite(descriptor, pattern_bytes(length), 0)
+            os.ftruncate(descriptor, 2 * MIB)
+
+        return make
+
+    files = {"no data": extended(0), "1 byte": extended(1), "1 MiB of data": extended(MIB), "a cut": cut}
+    for name, make in {**files, "a punched end": punched}.items():
+        with open_fd(client_dir / name, os.O_CREAT | os.O_RDWR) as descriptor:
+            try:
+                make(descriptor)
+            except CannotRun:
+                continue  # PSX-PUNCH-* test whether that is legal
+            os.fsync(descriptor)
+            for offset in (MIB, MIB + 1, MIB + 70_000, 2 * MIB - PAGE, 2 * MIB - 1):
+                found = next_data(descriptor, offset)
+                assert found is None or offset <= found < 2 * MIB, (
+                    f"SEEK_DATA at {offset} finds {found} in a file of {2 * MIB} bytes, with {name} and a "
+                    "hole from 1 MiB on: it has to be ENXIO, or an offset from there to the end"
+                )
+                hole = os.lseek(descriptor, offset, os.SEEK_HOLE)
+                assert found is not None or hole in (offset, 2 * MIB), (
+                    f"SEEK_HOLE at {offset} finds {hole}, and SEEK_DATA no data, with {name}"
+                )
 
 
 def inside(start, end):
