@@ -100,6 +100,21 @@ def key_in_text(talk: ProxyConnection, pdu: Pdu) -> Out:
     return None
 
 
+@on_request(
+    "text-over-segment | RFC 7143 13.12, 6.2 | the response to a text with many keys is one PDU of any length"
+)
+def text_over_segment(talk: ProxyConnection, pdu: Pdu) -> Out:
+    private = (
+        [name for name, _ in _pairs(pdu) if name.startswith("X-")] if isinstance(pdu, TextRequest) else []
+    )
+    if len(private) < 16:
+        return pdu
+    last: Any = talk.last
+    data = format_text([(name, "NotUnderstood") for name in private])
+    talk.answer(pdu, TextResponse, stat_sn=(last.stat_sn + 1) % 2**32, data=data)
+    return None
+
+
 # Logins of several exchanges
 
 

@@ -108,7 +108,7 @@ VALUES = {
     "DefaultTime2Wait": ("1", "3", "3600"),
     "DefaultTime2Retain": ("0", "1", "21"),
     "MaxBurstLength": ("513", "8192", "16777215"),
-    "FirstBurstLength": ("513", "8192", "16777215"),
+    "FirstBurstLength": ("513", "8192", "262144"),
 }
 """Numbers at the limits of their keys, at the defaults and next to them (13)."""
 RECENT = ("13.23", "13.24")
