@@ -157,7 +157,8 @@ class Connection:
             if isinstance(event, ReceivedPdu):
                 self.waiting.append(event.pdu)
                 while (pdu := self.next_served()) is not None:
-                    if len(pdu.data) > self.own_recv or not self.handle(pdu):
+                    early = self.stat_sn == self.choices.stat_sn and not isinstance(pdu, LoginRequest)
+                    if early or len(pdu.data) > self.own_recv or not self.handle(pdu):  # 4.2.4, 13.12
                         return
             elif event is NEED_DATA:
                 data = self.sock.recv(65536)
@@ -243,7 +244,8 @@ class Connection:
             return
         offered, self.cut = parse_text(self.cut + pdu.data), b""
         own = OWN | {"MaxRecvDataSegmentLength": str(self.choices.segment)}
-        own |= {"MaxOutstandingR2T": str(self.choices.r2ts)}
+        most = numeric(dict(offered).get("MaxBurstLength", "")) or self.max_burst
+        own |= {"MaxOutstandingR2T": str(self.choices.r2ts), "FirstBurstLength": str(min(65536, most))}
         own |= {"InitialR2T": "No", "ImmediateData": "Yes"} if self.choices.unsolicited else {}
         own |= {"DataPDUInOrder": "No", "DataSequenceInOrder": "No"} if self.choices.disordered else {}
         replies = [

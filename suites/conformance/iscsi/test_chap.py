@@ -102,6 +102,22 @@ def test_an_unknown_name_is_refused_as_authentication_failure(known, connections
     assert refusal.status == FAILED, str(refusal)
 
 
+@pytest.mark.parametrize("change", [
+    pytest.param(lambda name: f"{name}x", id="longer", marks=pytest.mark.case("ISC-CHAP-NAME-LONGER")),
+    pytest.param(lambda name: name[:-1], id="shorter", marks=pytest.mark.case("ISC-CHAP-NAME-SHORTER")),
+    pytest.param(lambda name: f"x{name}", id="other", marks=pytest.mark.case("ISC-CHAP-NAME-OTHER")),
+])  # fmt: skip
+@pytest.mark.case(
+    section="RFC 7143 12.1.3, 11.13.5", kills=("chap-name-in-part",), builds_on=("ISC-CHAP-03",)
+)
+def test_the_right_secret_with_part_of_the_name_is_refused(known, connections, change):
+    """The name is compared whole: the right secret belongs to no other one."""
+    wrong = replace(known, name=change(known.name), target_secret=b"")
+    refusal = connections.refused(credentials=wrong)
+    assert isinstance(refusal, LoginRefused), str(refusal)
+    assert refusal.status == FAILED, f"the name {wrong.name} with the secret of {known.name}: {refusal}"
+
+
 @pytest.mark.case("ISC-CHAP-04", section="RFC 7143 6.3.2", kills=("chap-skipped",))
 def test_a_login_that_offers_no_authentication_is_refused(step):
     answer = step.names("None")

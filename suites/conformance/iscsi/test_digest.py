@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from storagetest.wire.iscsi.codes import RejectReason, TaskFunction
 from storagetest.wire.iscsi.errors import LoginRefused
 from storagetest.wire.iscsi.initiator import Initiator
-from storagetest.wire.iscsi.pdu import DataOut, NopIn, NopOut, ScsiCommand, ScsiResponse
+from storagetest.wire.iscsi.pdu import (
+    DataOut,
+    LogoutRequest,
+    NopIn,
+    NopOut,
+    ScsiCommand,
+    ScsiResponse,
+    TaskRequest,
+    TextRequest,
+)
 from storagetest.wire.scsi.cdb import READ_16, TEST_UNIT_READY, WRITE_10, cdb
 from storagetest.wire.scsi.logical_unit import LogicalUnit
 
@@ -208,4 +219,62 @@ def test_a_wrong_digest_within_a_sequence_of_data_out_is_found(connections, scra
     fresh = LogicalUnit(connections.login("b"), block_size=size)
     assert fresh.read(scratch.lba + 2).data == scratch.pattern(4)[2 * size : 3 * size], (
         "data with a wrong digest were written"
+    )
+
+
+HEADERS = {
+    "NOP": NopOut(immediate=True, data=b"ping"),
+    "TASK": TaskRequest(function=TaskFunction.ABORT_TASK, referenced_itt=0x7FFFFFFF),
+    "TEXT": TextRequest(immediate=True, data=b"SendTargets=All\0"),
+    "LOGOUT": LogoutRequest(),
+}
+"""Immediate requests, so that the CmdSN of the next one does not depend on them."""
+
+
+@pytest.mark.parametrize("kind", [
+    pytest.param(kind, marks=pytest.mark.case(
+        f"ISC-DIGEST-HEADER-{kind}", kills=(f"header-digest-of-{kind.lower()}",)))
+    for kind in HEADERS
+])  # fmt: skip
+@pytest.mark.case(builds_on=("ISC-DIGEST-05",))
+def test_no_request_with_a_wrong_header_digest_is_answered(connections, observe, kind):
+    """Its header is not to be believed, whatever it is: it is discarded, or the connection ends."""
+    session = with_digests(connections, header="yes", data="no")
+    session.ping()
+    session.send(replace(HEADERS[kind], itt=0x99), header_digest_xor=0x8000)
+    after = session.probe_alive()
+    observe(str(after))
+    answers = [pdu.summary() for pdu in after.pdus if pdu.itt == 0x99]
+    assert not answers, f"a request with a wrong header digest is answered: {answers[0]}"
+
+
+@pytest.mark.parametrize("immediate", [
+    pytest.param("Yes", marks=pytest.mark.case("ISC-DIGEST-HEADER-WRITE", kills=("header-digest-of-write",))),
+    pytest.param("No", marks=pytest.mark.case(
+        "ISC-DIGEST-HEADER-DATA-OUT", kills=("header-digest-of-data-out",))),
+])  # fmt: skip
+@pytest.mark.case(builds_on=("ISC-DIGEST-05",))
+def test_nothing_of_a_write_with_a_wrong_header_digest_is_written(connections, scratch, observe, immediate):
+    """The digest of the command with its immediate data is wrong, or that of the Data-Out."""
+    session = with_digests(connections, header="yes", data="no", ImmediateData=immediate, InitialR2T="Yes")
+    if session.parameters.immediate_data != (immediate == "Yes"):
+        pytest.skip(f"ImmediateData={immediate} is not agreed on")
+    unit = LogicalUnit(session, block_size=scratch.block_size)
+    assert unit.write(scratch.lba, scratch.pattern(2)).good
+    data, block = scratch.pattern(2, seed=7), cdb(WRITE_10, lba=scratch.lba, blocks=2).ljust(16, b"\0")
+    if immediate == "Yes":
+        wrong = session.send(
+            ScsiCommand(write=True, lun=session.lun, expected_length=len(data), data=data, cdb=block),
+            header_digest_xor=1,
+        )
+    else:
+        wrong, r2t = session.start_write(block, len(data))
+        session.send(DataOut(itt=wrong.itt, ttt=r2t.ttt, lun=r2t.lun, data=data), header_digest_xor=1)
+    after = session.probe_alive()
+    observe(str(after))
+    good = [pdu for pdu in after.pdus if isinstance(pdu, ScsiResponse) and not pdu.status]
+    assert not good, f"a write ends in GOOD, and a header digest of it was wrong: {after}"
+    fresh = LogicalUnit(connections.login("b"), block_size=scratch.block_size)
+    assert fresh.read(scratch.lba, 2).data == scratch.pattern(2), (
+        "data that came with a wrong header digest were written"
     )

@@ -6,11 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from storagetest.wire.iscsi.codes import LoginStatus, Stage
+from storagetest.wire.iscsi.codes import LoginStatus, Stage, TaskFunction
 from storagetest.wire.iscsi.errors import LoginRefused
 from storagetest.wire.iscsi.keys import format_text, parse_text
 from storagetest.wire.iscsi.login import DEFAULT_OFFER
-from storagetest.wire.iscsi.pdu import LoginRequest, LoginResponse, ScsiCommand
+from storagetest.wire.iscsi.pdu import (
+    DataOut,
+    LoginRequest,
+    LoginResponse,
+    LogoutRequest,
+    NopOut,
+    ScsiCommand,
+    TaskRequest,
+    TextRequest,
+)
+from storagetest.wire.tcp import PeerClosed
 
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 7143 6.3", level="MUST")]
 
@@ -168,6 +178,34 @@ def test_any_other_pdu_before_the_login_terminates_the_connection_at_once(connec
     connection.send(ScsiCommand(itt=1))
     pdu = connection.receive()
     assert pdu is None, f"the connection was not terminated; received {pdu.summary()}"
+
+
+EARLY = {
+    "NOP": NopOut(immediate=True, itt=1, data=b"early"),
+    "TASK": TaskRequest(function=TaskFunction.ABORT_TASK, itt=1, referenced_itt=2),
+    "TEXT": TextRequest(itt=1, data=b"SendTargets=All\0"),
+    "DATA-OUT": DataOut(itt=1, ttt=1, data=b"early"),
+    "LOGOUT": LogoutRequest(itt=1),
+}
+
+
+@pytest.mark.parametrize("kind", [
+    pytest.param(kind, marks=pytest.mark.case(f"ISC-LOGIN-EARLY-{kind}", kills=("answers-before-login",)))
+    for kind in EARLY
+])  # fmt: skip
+@pytest.mark.case(section="RFC 7143 4.2.4, 6.3", level="MUST")
+def test_no_request_is_served_before_the_login(connections, connection, observe, kind):
+    """A close or a refused login are met; that it is at once a close is the claim of ISC-LOGIN-19."""
+    connection.send(EARLY[kind])
+    try:
+        pdu = connection.receive()
+    except PeerClosed:
+        pdu = None
+    observe("closed" if pdu is None else pdu.summary())
+    assert pdu is None or (isinstance(pdu, LoginResponse) and pdu.status), (
+        f"before the login a request is met with {pdu.summary()}"
+    )
+    connections.login("b").ping()
 
 
 @pytest.mark.case("ISC-LOGIN-21", section="RFC 7143 6.3", no_mutant_reason=LIO_DEVIATES)

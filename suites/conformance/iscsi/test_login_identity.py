@@ -1,4 +1,7 @@
-"""ISID, TSIH and Version-max of every response of a login of any number of exchanges (RFC 7143 11.13)."""
+"""Every response of a login of any number of exchanges: ISID, TSIH, Version-max, task tag, portal group.
+
+RFC 7143 11.13, 11.12, 6.3.1.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from storagetest.wire.iscsi.codes import Stage
-from storagetest.wire.iscsi.keys import format_text
+from storagetest.wire.iscsi.keys import format_text, parse_text
 from storagetest.wire.iscsi.login import DEFAULT_OFFER
 from storagetest.wire.iscsi.pdu import LoginRequest, LoginResponse
 
@@ -18,6 +21,9 @@ pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 714
 
 ISIDS = {"NORMAL": b"\x80\xa1\xb2\xc3\xd4\xe5", "DISCOVERY": b"\x40\x00\x01\x37\xd4\xe5"}
 """An ISID for each type of session: of random format, and with an IANA enterprise number (11.12.5)."""
+
+ITT = 0x31
+"""The task tag of each request: one login is one task (11.12.5 to 11.12.8; chosen)."""
 
 ENDS = {"transit": True, "csg": Stage.OPERATIONAL, "nsg": Stage.FULL_FEATURE}
 
@@ -51,7 +57,7 @@ def logged_in(connections, portal, shape: str, kind: str) -> list[LoginResponse]
         identity = (*identity, ("TargetName", portal.iqn))
     received, requests = [], exchanges(shape, identity)
     for number, (fields, keys) in enumerate(requests, 1):
-        request = LoginRequest(itt=0x31, isid=isid, cid=1, data=format_text(keys), **fields)  # type: ignore[arg-type]
+        request = LoginRequest(itt=ITT, isid=isid, cid=1, data=format_text(keys), **fields)  # type: ignore[arg-type]
         response = initiator.send_login(request)
         received.append(response)
         if response.status and shape == "CONTINUED":
@@ -114,3 +120,25 @@ def test_a_new_session_gets_its_tsih_in_the_last_response(logged_in) -> None:
 def test_each_response_of_a_login_has_the_same_version_max(logged_in) -> None:
     found = [response.version_max for response in logged_in]
     assert len(set(found)) == 1, f"the Version-max of the responses of one login are {found}"
+
+
+@pytest.mark.case(section="RFC 7143 11.13, 11.2.1.8")
+@shapes("ITT", "MUST", "login-itt-later", one=False)
+def test_each_response_of_a_login_has_the_task_tag_of_its_request(logged_in) -> None:
+    found = [response.itt for response in logged_in]
+    assert found == [ITT] * len(found), f"the requests of a login have tag {ITT}; its responses have {found}"
+
+
+@pytest.mark.parametrize(("kind", "shape"), [
+    pytest.param("NORMAL", shape, marks=pytest.mark.case(
+        f"ISC-LOGIN-PORTAL-{shape}", kills=("portal-group-late",),
+        builds_on=(f"ISC-LOGIN-TSIH-NORMAL-{shape}", "ISC-LOGIN-35")))
+    for shape in ("STAGES", "STEPS")
+])  # fmt: skip
+@pytest.mark.case(section="RFC 7143 6.3.1, 13.9", level="MUST")
+def test_the_first_response_of_a_login_has_the_portal_group_tag(logged_in) -> None:
+    """Its request names the target, and is whole (C=0)."""
+    found = [name for name, _ in parse_text(logged_in[0].data)]
+    assert "TargetPortalGroupTag" in found, (
+        f"the first of the {len(logged_in)} responses of a login has the keys {found}"
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from storagetest.wire.iscsi.codes import NO_TAG, LogoutReason, LogoutResult, RejectReason, TaskFunction
-from storagetest.wire.iscsi.keys import NOT_UNDERSTOOD, REJECT, parse_text
+from storagetest.wire.iscsi.keys import NOT_UNDERSTOOD, REJECT, format_text, parse_text
 from storagetest.wire.iscsi.outcomes import ProbeOutcome
 from storagetest.wire.iscsi.pdu import (
     LogoutRequest,
@@ -212,3 +212,37 @@ def test_a_second_text_request_while_one_is_open_is_refused(session, observe):
     rejects = [pdu for pdu in after.pdus if getattr(pdu, "reason", None) is not None]
     assert rejects or after.closed, str(after)
     assert all(isinstance(pdu.reason, int) and pdu.reason in list(RejectReason) for pdu in rejects)
+
+
+SEGMENT = 512
+"""Our MaxRecvDataSegmentLength, the least that is legal (13.12)."""
+
+
+@pytest.mark.case(
+    "ISC-TEXT-SEGMENT",
+    section="RFC 7143 13.12, 6.2",
+    kills=("text-over-segment",),
+    builds_on=("ISC-DISC-01",),
+)
+def test_a_long_text_response_keeps_to_our_segment_length(connections, portal, observe):
+    """SendTargets with many private keys, each of which is answered: more than one PDU holds."""
+    session = connections.login(
+        "d", target=None, credentials=portal.credentials, offer={"MaxRecvDataSegmentLength": str(SEGMENT)}
+    )
+    asked = [("SendTargets", "All"), *((f"X-org.storagetest.{number:02}", "1") for number in range(30))]
+    sent = session.send(TextRequest(data=format_text(asked)))
+    lengths: list[int] = []
+    for pdu in session.responses("the end of a text response"):
+        if not isinstance(pdu, TextResponse):
+            observe("a close" if pdu is None else pdu.summary())
+            pytest.skip("a text with private keys is refused (ISC-TEXT-03)")
+        lengths.append(len(pdu.data))
+        if pdu.final:
+            break
+        session.send(TextRequest(itt=sent.itt, ttt=pdu.ttt))
+    observe(f"Text Responses of {lengths} bytes")
+    assert max(lengths) <= SEGMENT, (
+        f"a Text Response of {max(lengths)} bytes, over our MaxRecvDataSegmentLength of {SEGMENT}"
+    )
+    if sum(lengths) <= SEGMENT:
+        pytest.skip(f"the answer has {sum(lengths)} bytes, which one PDU holds")

@@ -1,0 +1,166 @@
+"""Keys by their order, their further values and their stage: what a login offers, and what comes too late.
+
+RFC 7143 6.2 (negotiation), 6.2.1 (lists), 13 (keys; "Use" is where a key may be negotiated).
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from storagetest.wire.iscsi.codes import Stage
+from storagetest.wire.iscsi.errors import LoginRefused
+from storagetest.wire.iscsi.initiator import Initiator
+from storagetest.wire.iscsi.keys import (
+    IRRELEVANT,
+    KEYS,
+    NOT_UNDERSTOOD,
+    REJECT,
+    Negotiation,
+    format_text,
+    is_legal_reply,
+    numeric,
+    parse_text,
+)
+from storagetest.wire.iscsi.pdu import LoginRequest, TextRequest, TextResponse
+from storagetest.wire.tcp import PeerClosed
+
+pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(level="MUST")]
+
+NO_DIGESTS = {"HeaderDigest": "None", "DataDigest": "None"}
+"""A login that offers little else."""
+
+
+def replies_to(connections, portal, offer: dict[str, str]) -> dict[str, str] | None:
+    """Offer these keys, in their order; return the replies, or None if the login is refused."""
+    initiator: Initiator = connections.open()
+    try:
+        initiator.login(
+            target=portal.iqn, base=NO_DIGESTS, offer=offer, credentials=portal.credentials
+        )  # fmt: skip
+    except (LoginRefused, PeerClosed):
+        return None
+    return dict(initiator.replied)
+
+
+# Order
+
+
+@pytest.mark.parametrize("steps", [
+    pytest.param(1, marks=pytest.mark.case("ISC-KEY-ORDER-ONE", kills=("first-burst-before-max",))),
+    pytest.param(2, marks=pytest.mark.case("ISC-KEY-ORDER-LATER", kills=("first-burst-later",))),
+])  # fmt: skip
+@pytest.mark.case(section="RFC 7143 13.14", builds_on=("ISC-KEY-45",))
+def test_first_burst_length_is_limited_wherever_it_stands(connections, portal, observe, steps):
+    """It stands before MaxBurstLength in one request, or alone in the request after that one."""
+    if portal.credentials is not None:
+        pytest.skip("the target requires authentication: it decides how many exchanges a login takes")
+    first, most = ("FirstBurstLength", "65536"), ("MaxBurstLength", "8192")
+    initiator: Initiator = connections.open()
+    identity = [("InitiatorName", initiator.name), ("SessionType", "Normal"), ("TargetName", portal.iqn)]
+    identity += NO_DIGESTS.items()
+    requests = [[*identity, first, most]] if steps == 1 else [[*identity, most], [first]]
+    replied: dict[str, str] = {}
+    for pairs in requests:
+        request = LoginRequest(
+            itt=0x51, isid=b"\x80order", data=format_text(pairs), transit=False, csg=Stage.OPERATIONAL, nsg=0
+        )
+        response = initiator.send_login(request)
+        if response.status:
+            observe(f"the login is refused: {response.status:04x}")
+            return
+        replied |= dict(parse_text(response.data))
+        if first[0] in replied and first not in pairs:
+            pytest.skip(
+                f"the target proposes {first[0]} itself: it is not for the initiator to offer it again"
+            )
+    found = {key: numeric(replied.get(key, "")) for key, _ in (first, most)}
+    assert None not in found.values(), f"not each key is answered with a number: {replied}"
+    assert (found["FirstBurstLength"] or 0) <= (found["MaxBurstLength"] or 0), (
+        f"FirstBurstLength is over MaxBurstLength: {found}, of {len(requests)} requests"
+    )
+
+
+# Preference (6.2.1)
+
+
+@pytest.mark.parametrize("key", [
+    pytest.param(key, marks=pytest.mark.case(
+        f"ISC-KEY-PREFER-{key.removesuffix('Digest').upper()}",
+        section=f"RFC 7143 6.2.1, {KEYS[key].section}", kills=("list-order-ignored",)))
+    for key in ("HeaderDigest", "DataDigest")
+])  # fmt: skip
+def test_the_first_value_that_the_target_takes_is_selected(connections, portal, key):
+    """Of "None,CRC32C" it selects None, if it takes None alone."""
+    alone = replies_to(connections, portal, {key: "None"})
+    if alone is None or alone.get(key) != "None":
+        pytest.skip(f"the target does not take {key}=None")
+    reply = (replies_to(connections, portal, {key: "None,CRC32C"}) or {}).get(key)
+    assert reply == "None", f"{key}=None,CRC32C is answered {reply}; {key}=None is answered None"
+
+
+# Further values
+
+VALUES = {
+    "iSCSIProtocolLevel": ("0", "1", "31"),
+    "ErrorRecoveryLevel": ("1",),
+    "MaxConnections": ("2", "3"),
+    "MaxOutstandingR2T": ("2", "16"),
+    "DefaultTime2Wait": ("1", "3", "3600"),
+    "DefaultTime2Retain": ("0", "1", "21"),
+    "MaxBurstLength": ("513", "8192", "16777215"),
+    "FirstBurstLength": ("513", "8192", "262144"),
+}
+"""Numbers at the limits of their keys, at the defaults and next to them (13)."""
+RECENT = ("13.23", "13.24")
+"""Keys that RFC 3720 does not have."""
+
+
+@pytest.mark.parametrize("key", [
+    pytest.param(key, marks=pytest.mark.case(
+        f"ISC-KEY-VALUES-{key.upper()}", section=f"RFC 7143 6.2.2, {KEYS[key].section}",
+        kills=(f"key-{key}", *(("protocol-level-two",) if key == "iSCSIProtocolLevel" else ()))))
+    for key in VALUES
+])  # fmt: skip
+def test_the_reply_to_each_number_follows_the_result_function(connections, portal, observe, key):
+    rule, found = KEYS[key], {}
+    for value in VALUES[key]:
+        replies = replies_to(connections, portal, {key: value})
+        assert replies is not None, f"{key}={value} ended in a refused login"
+        reply = found[value] = replies.get(key)
+        if rule.section in RECENT and reply == NOT_UNDERSTOOD:
+            continue
+        if reply is None:  # a target need not answer what decides nothing (6.2.2)
+            continue
+        assert is_legal_reply(rule, value, reply), f"{key}={value} was answered {reply}"
+    observe(str(found))
+
+
+# Too late
+
+ONLY_IN_LOGIN = {
+    name: key.default or ""
+    for name, key in KEYS.items()
+    if key.negotiation is not Negotiation.DECLARE and name not in ("MaxBurstLength", "AuthMethod")
+}
+"""Keys of use IO or LO with their defaults; MaxBurstLength is that of ISC-TEXT-06."""
+
+
+@pytest.mark.parametrize("key", [
+    pytest.param(key, marks=pytest.mark.case(
+        f"ISC-TEXT-LATE-{key.upper()}", section=f"RFC 7143 13, {KEYS[key].section}",
+        kills=("login-key-in-text",), builds_on=("ISC-TEXT-06",)))
+    for key in ONLY_IN_LOGIN
+])  # fmt: skip
+def test_a_key_of_the_login_is_not_negotiated_after_it(connections, observe, key):
+    """Its use is IO or LO: in full feature phase a target selects no value, whatever is in force."""
+    session = connections.login()
+    value = ONLY_IN_LOGIN[key]
+    session.send(TextRequest(data=format_text([(key, value)])))
+    after = session.probe_alive(reject_decides=True)
+    observe(str(after))
+    for pdu in after.pdus:
+        if isinstance(pdu, TextResponse):
+            reply = dict(parse_text(pdu.data)).get(key, REJECT)
+            assert reply in (REJECT, NOT_UNDERSTOOD, IRRELEVANT), (
+                f"{key}={value} in full feature phase is answered {reply}"
+            )
