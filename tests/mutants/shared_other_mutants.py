@@ -268,9 +268,14 @@ class _Absent(Kept):
         except FileNotFoundError:
             self.absent.add((parent, name))
             raise
-        if (parent, name) in self.absent and self.asked(call, node):
+        is_directory = stat.S_ISDIR(os.fstat(self.fd(node)).st_mode)  # of the path, and not the name itself
+        if (parent, name) in self.absent and not is_directory and self.asked(call, node):
             raise FileNotFoundError(2, "lookup")
         return node
+
+    def create(self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int) -> Created:
+        self.absent.discard((parent, name))
+        return super().create(call, parent, name, flags, mode, umask)
 
     def make_free(self, parent: int, name: bytes) -> None:
         """Remove what has a name that was absent."""
