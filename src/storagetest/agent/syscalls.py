@@ -7,6 +7,7 @@ all of them. A call returns a JSON value or bytes, and raises the OSError of the
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import mmap
@@ -22,6 +23,8 @@ _FLOCK = struct.Struct("@hhqqi0q")
 """struct flock of fcntl(2) where off_t has 64 bits: type, whence, start, length, process."""
 
 _OFD_SETLK, _OFD_SETLKW = 37, 38  # fcntl(2), open file description locks; not in Python 3.9
+
+_AT_FDCWD = -100  # <fcntl.h>
 
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 _PROGRAM_SECONDS = 15.0
@@ -144,6 +147,10 @@ class Syscalls:
             with memoryview(buffer) as view:
                 return os.pwritev(descriptor, [view], offset)
 
+    def fallocate_with(self, descriptor: int, mode: int, offset: int, length: int) -> None:
+        """fallocate(2); "fallocate" is posix_fallocate(3)."""
+        _call_libc("fallocate", descriptor, mode, ctypes.c_int64(offset), ctypes.c_int64(length))
+
     def ioctl(self, descriptor: int, request: int, data: bytes) -> list[Any]:
         """ioctl(2); returns the call's result and the changed ``data``."""
         buffer = bytearray(data)
@@ -167,6 +174,11 @@ class Syscalls:
     def rename(self, old: str, new: str) -> None:
         """rename(2)."""
         os.rename(self._path(old), self._path(new))
+
+    def rename_with(self, old: str, new: str, flags: int) -> None:
+        """renameat2(2)."""
+        names = _AT_FDCWD, os.fsencode(self._path(old)), _AT_FDCWD, os.fsencode(self._path(new))
+        _call_libc("renameat2", *names, ctypes.c_uint(flags))
 
     def link(self, old: str, new: str) -> None:
         """link(2)."""
@@ -291,3 +303,11 @@ def _type(entry: os.DirEntry[str]) -> str:
 def _stat_fields(result: os.stat_result) -> dict[str, int]:
     fields = ("ino", "mode", "nlink", "size", "blocks", "atime_ns", "mtime_ns", "ctime_ns")
     return {name: getattr(result, f"st_{name}") for name in fields}
+
+
+def _call_libc(name: str, *arguments: object) -> None:
+    """Call a function of the C library that Python does not have; raise its OSError, ENOSYS without it."""
+    call = getattr(ctypes.CDLL(None, use_errno=True), name, None)
+    number = errno.ENOSYS if call is None else ctypes.get_errno() if call(*arguments) == -1 else 0
+    if number:
+        raise OSError(number, os.strerror(number))
