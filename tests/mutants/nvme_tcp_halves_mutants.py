@@ -119,9 +119,11 @@ fused(
 
 
 def _unaborted(through: ProxyConnection, sent: Command | None, cqe: Cqe) -> Cqe | None:
-    if cqe.status == StatusCode.LBA_OUT_OF_RANGE and sent is not None and _fuse(sent) == FIRST:
-        through.memory["refused"] = True
-    elif cqe.status == StatusCode.ABORTED_FAILED_FUSED and through.memory.pop("refused", False):
+    if sent is None or not _fuse(sent):
+        return None
+    if _fuse(sent) == FIRST:
+        through.memory["refused"] = cqe.status == StatusCode.LBA_OUT_OF_RANGE
+    elif through.memory.pop("refused", False):
         return replace(cqe, status=0, dnr=False)
     return None
 

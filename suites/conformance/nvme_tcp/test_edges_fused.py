@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -22,6 +23,12 @@ pytestmark = [
 
 ACWU = slice(532, 534)
 """Bytes of Identify Controller: the blocks, zero's based, that a fused operation may have (5.2.13.2.1)."""
+
+ROUNDS = 8
+"""Operations of each queue in a case of two queues (chosen)."""
+
+PAUSE = 0.02
+"""Seconds between the first and the second halves there, in which the first ones come (chosen)."""
 
 AT_ONCE = 3
 """Commands that are outstanding at once in a case."""
@@ -142,25 +149,28 @@ def test_a_write_whose_compare_is_refused_is_aborted(fusing: Queue, scratch: Scr
 
 @pytest.mark.case("NVB-FUSED-QUEUES", kills=("fused-across-queues",), builds_on=("NVB-FUSED-OTHER",))
 def test_each_queue_has_halves_of_its_own(session: ControllerSession, scratch: Scratch) -> None:
-    """The halves of two queues come by turns; the Compare of one fails."""
-    queues = fusing_queue(session, scratch), None
+    """The halves of two queues come by turns; the Compare of one fails. In several rounds."""
+    left = fusing_queue(session, scratch)
     if session.io_queues_granted < 2:
         pytest.skip("one I/O queue is granted")
-    left, right = queues[0], session.io_queue()
-    size, before = scratch.block_size, write_blocks(queues[0], scratch, 2, 101)
-    new, at = block_data(2 * size, 102), scratch.lba + 1
-    equal = left.submit(first(scratch), data=before[:size])
-    other = right.submit(first(scratch, lba=at), data=new[size:])
-    written = left.submit(second(scratch), data=new[:size])
-    aborted = right.submit(second(scratch, lba=at), data=new[size:])
-    for name, queue, cid in (("Compare", left, equal), ("Write", left, written)):
-        done = queue.wait(cid)
-        assert done.ok, f"3.4.2: the {name} between halves of another queue: {status_name(done.status)}"
-    refused(right.wait(other), StatusCode.COMPARE_FAILURE)
-    refused(right.wait(aborted), StatusCode.ABORTED_FAILED_FUSED)
-    assert read_blocks(left, scratch, 2) == new[:size] + before[size:], (
-        "3.4.2: of two operations on two queues, the one whose Compare succeeded is carried out"
-    )
+    right, size, at = session.io_queue(), scratch.block_size, scratch.lba + 1
+    current = write_blocks(left, scratch, 2, 101)
+    for number in range(ROUNDS):
+        new = block_data(2 * size, 150 + number)
+        equal = left.submit(first(scratch), data=current[:size])
+        other = right.submit(first(scratch, lba=at), data=new[size:])
+        time.sleep(PAUSE)
+        written = left.submit(second(scratch), data=new[:size])
+        aborted = right.submit(second(scratch, lba=at), data=new[size:])
+        for name, queue, cid in (("Write", left, written), ("Compare", left, equal)):
+            done = queue.wait(cid)
+            assert done.ok, f"3.4.2: the {name} between halves of another queue: {status_name(done.status)}"
+        refused(right.wait(other), StatusCode.COMPARE_FAILURE)
+        refused(right.wait(aborted), StatusCode.ABORTED_FAILED_FUSED)
+        current = new[:size] + current[size:]
+        assert read_blocks(left, scratch, 2) == current, (
+            "3.4.2: of two operations on two queues, the one whose Compare succeeded is carried out"
+        )
 
 
 @pytest.mark.case("NVB-FUSED-WRAP", kills=("fused-wrap-lost",))
