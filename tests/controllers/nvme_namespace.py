@@ -131,6 +131,7 @@ class ControllerConfig:
     unknown_ttag: Fes = Fes.INVALID_HEADER_FIELD
     pads_term_data: bool = False  # the header in error has HLEN bytes, however few of them came
     fuses: bool = False  # Compare and Write
+    acwu: int = 3  # blocks of a fused operation, zero's based
     joins_any_host: bool = False  # not legal: an I/O queue of another host is accepted
     takes_digests: bool = True
     nn: int = 4  # NSIDs that are valid; those that are not in `nsids` are inactive

@@ -15,6 +15,7 @@ import sys
 import threading
 from dataclasses import dataclass, field, replace
 
+from nvme_fused import compare_and_write
 from nvme_namespace import Answer, CommandFailed, ControllerConfig, is_read, is_write
 from nvme_subsystem import Controller, Subsystem
 
@@ -287,7 +288,7 @@ class Connection:
         self.fused_data[command.flags & 3] = data
         if len(self.fused_data) < 2:
             return
-        statuses = self.controller.compare_and_write(self.fused, self.fused_data)
+        statuses = compare_and_write(self.controller, self.fused, self.fused_data)
         halves, self.fused, self.fused_data = self.fused, {}, {}
         for kind, status in statuses.items():
             self._complete(Cqe(halves[kind].cid, status))

@@ -10,6 +10,7 @@ import nvme_tcp_edge_mutants  # noqa: F401
 import nvme_tcp_event_mutants  # noqa: F401
 import nvme_tcp_family_mutants  # noqa: F401
 import nvme_tcp_fresh_mutants  # noqa: F401
+import nvme_tcp_halves_mutants  # noqa: F401
 import nvme_tcp_host_mutants  # noqa: F401
 import nvme_tcp_later_mutants  # noqa: F401
 import nvme_tcp_left_mutants  # noqa: F401
@@ -27,7 +28,9 @@ import nvme_tcp_reset_mutants  # noqa: F401
 import nvme_tcp_scope_mutants  # noqa: F401
 import nvme_tcp_selected_mutants  # noqa: F401
 import nvme_tcp_sequence_mutants  # noqa: F401
+import nvme_tcp_side_mutants  # noqa: F401
 import nvme_tcp_stated_mutants  # noqa: F401
+import nvme_tcp_stranger_mutants  # noqa: F401
 import nvme_tcp_timer_mutants  # noqa: F401
 import nvme_tcp_transport_mutants  # noqa: F401
 import nvme_tcp_value_mutants  # noqa: F401

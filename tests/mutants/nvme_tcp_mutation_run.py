@@ -25,8 +25,13 @@ def mutation_run() -> MutationRun:
     """Return the mutation run."""
     options = {"protocol": "nvme-tcp", "nqn": NQN, "erase": "uuid.22222222-2222-4222-8222-222222222201"}
     kinds = {
-        "second": TargetKind(options, serve, fresh=True),
+        "second": TargetKind(options, partial(serve, ControllerConfig(discovered=6)), fresh=True),
         "fused": TargetKind(options, partial(serve, ControllerConfig(fuses=True)), fresh=True),
+        "gaps": TargetKind(options, partial(serve, ControllerConfig(nsids=(1, 3))), fresh=True),
     }
-    modules = {"fused": "test_fused.py", "second": "test_*[!d].py"}  # all but test_fused.py
+    modules = {
+        "fused": "test_*fused.py",
+        "second": "test_*[!d].py",  # all but test_*fused.py
+        "gaps": "test_namespace_lists.py",
+    }
     return MutationRun("nvme_tcp", MUTANTS, kinds, splitter, modules, timeout=TIMEOUT)

@@ -48,7 +48,7 @@ CTRATT = slice(96, 100)
 TBKAS = 1 << 6
 
 
-def _expires(*, enabled: bool, restarts: tuple[int, ...]) -> Rule:
+def expires(*, enabled: bool, restarts: tuple[int, ...]) -> Rule:
     """End the connection of an admin queue at a command that comes after the timer has expired.
 
     ``enabled``: the timer starts with CC.EN, not with Connect. ``restarts`` are the opcodes that restart it.
@@ -74,15 +74,15 @@ def _expires(*, enabled: bool, restarts: tuple[int, ...]) -> Rule:
 
 add(
     "timer-while-disabled | Base 3.9.2 | the Keep Alive Timer runs from Connect on until CC.EN is set",
-    lambda: ProxyConnection(of_host=_expires(enabled=False, restarts=(Admin.KEEP_ALIVE,))),
+    lambda: ProxyConnection(of_host=expires(enabled=False, restarts=(Admin.KEEP_ALIVE,))),
 )
 add(
     "timer-not-set-again | Base 3.9.3.1 | Set Features of KATO does not start the Keep Alive Timer again",
-    lambda: ProxyConnection(of_host=_expires(enabled=True, restarts=(Admin.KEEP_ALIVE,))),
+    lambda: ProxyConnection(of_host=expires(enabled=True, restarts=(Admin.KEEP_ALIVE,))),
 )
 add(
     "traffic-not-counted | Base 3.9.4.1 | TBKAS is set, but only Keep Alive starts the timer again",
-    lambda: ProxyConnection(of_host=_expires(enabled=True, restarts=(Admin.KEEP_ALIVE, Admin.SET_FEATURES))),
+    lambda: ProxyConnection(of_host=expires(enabled=True, restarts=(Admin.KEEP_ALIVE, Admin.SET_FEATURES))),
 )
 target(
     "kato-least-refused | Base 3.9.1 | a Keep Alive Timeout below the least one is refused",

@@ -96,7 +96,7 @@ SOUND = {
 """Legal choices by name. The first has those of SPDK."""
 
 SKIPPED = {
-    "4-kib-blocks": {"NVB-COPY-08", "NVB-COPY-RANGES", "NVB-ZEROES-02", "NVT-SGL-06"},
+    "4-kib-blocks": {"NVB-COPY-08", "NVB-COPY-RANGES", "NVB-ZEROES-02", "NVT-PIECES-FIRST-R2T", "NVT-SGL-06"},
     "least-limits": {
         "NVB-COPY-08",
         "NVB-COPY-RANGES",
@@ -186,10 +186,12 @@ SKIPPED = {
         "NVT-HPDA-IO-15-H",
         "NVT-HPDA-IO-3-D",
         "NVT-HPDA-IO-31-HD",
+        "NVT-PIECES-DIGEST",
     },
     "other-namespaces": {
         "NVA-ID-ANA-GROUP",
         "NVA-KA-TRAFFIC",
+        "NVA-KA-TRAFFIC-IO",
         "NVA-LOG-ANA",
         "NVA-LOG-ANA-GROUPS",
         "NVT-SGL-06",

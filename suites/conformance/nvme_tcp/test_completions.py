@@ -103,17 +103,21 @@ def test_sqhd_moves_by_one_and_wraps_at_the_end_of_the_queue(
     assert steps == {1}, f"4.2.1: one command moves SQHD by one, but it was {heads}"
 
 
-@pytest.mark.case("NVT-CQE-SQHD-EACH", section="Base 4.2.1", kills=("second-queue-sqhd",))
+@pytest.mark.case(
+    "NVT-CQE-SQHD-EACH", section="Base 4.2.1", kills=("second-queue-sqhd", "sqhd-of-first-queue")
+)
 def test_each_queue_has_a_head_of_its_own(session: ControllerSession, scratch: Scratch) -> None:
-    """SQHD is the head of the command's own queue: it moves with each command of that queue, in turn, too."""
+    """SQHD is the head of the command's own queue. In each turn the queues have 1, 2 and 3 commands."""
     queues = [session.io_queue(sqsize=7)]
     queues += [session.io_queue(sqsize=7) for _ in range(1, min(3, session.io_queues_granted))]
     if len(queues) < 2:
         pytest.skip("the controller grants one I/O queue")
-    heads = [[queue.run(io.flush(scratch.nsid)).cqe.sqhd for queue in queues] for _ in range(6)]
-    for number, queue in enumerate(queues):
+    heads: list[list[int]] = [[] for _ in queues]
+    for _ in range(6):
+        for number, queue in enumerate(queues):
+            heads[number] += [queue.run(io.flush(scratch.nsid)).cqe.sqhd for _ in range(number + 1)]
+    for number, (queue, seen) in enumerate(zip(queues, heads, strict=True)):
         assert queue.sqsize is not None
-        seen = [turn[number] for turn in heads]
         steps = {(after - before) % (queue.sqsize + 1) for before, after in itertools.pairwise(seen)}
         assert steps == {1}, f"I/O queue {number + 1}: one command moves SQHD by one, but it was {seen}"
 
