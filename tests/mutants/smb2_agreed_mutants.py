@@ -97,6 +97,20 @@ def maximal_access_granted(talk: SmbProxyConnection, message: SmbMessage) -> byt
     return put(message.raw, at + 4, struct.pack("<I", granted))
 
 
+@mutant("charge-one | MS-SMB2 3.3.4.1 | CreditCharge of a response other than of a READ is 1")
+def charge_one(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    if message.command == SmbCommand.READ or message["credit_charge"] <= 1:
+        return message.raw
+    return message.encoded().override(credit_charge=1).data
+
+
+@mutant("stream-allocation-zero | MS-FSCC 2.4.49 | StreamAllocationSize of the first stream is 0")
+def stream_allocation_zero(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    if not _is_of(talk, message, InfoType.FILE, FileInfo.STREAM):
+        return message.raw
+    return put(message.raw, message["buffer_offset"] + 16, bytes(8))
+
+
 def _halved(row: str, number: FsInfo, at: int, size: int) -> None:
     """A mutant that halves a number of a class of the file system."""
 

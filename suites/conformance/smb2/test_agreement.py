@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import struct
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from storagetest.suites.conformance.smb2.handles import with_credits
 from storagetest.suites.conformance.smb2.support import (
     NO_FSCTL,
     case,
@@ -35,7 +37,7 @@ from storagetest.wire.smb2.codes import (
 from storagetest.wire.smb2.connection import CAPABILITIES
 from storagetest.wire.smb2.harness import SmbHarness, expect
 from storagetest.wire.smb2.information import directory_entries
-from storagetest.wire.smb2.message import request
+from storagetest.wire.smb2.message import SmbMessage, request
 
 pytestmark = [pytest.mark.needs("smb-wire"), pytest.mark.case(level="MUST", section="MS-SMB2 3.3.5.4")]
 
@@ -70,6 +72,52 @@ def test_the_system_time_goes_on(bench: SmbHarness) -> None:
     time.sleep(1.1)  # more than the granularity of the clock
     second = bench.connect().negotiate([Dialect.SMB_3_0_2]).message["system_time"]
     assert second > first, f"SystemTime is {second}, and was {first} a second before"
+
+
+# Headers
+
+CHARGE = 2
+"""The CreditCharge of the requests: more than they need, and another one than 1."""
+
+
+def _write(file: SmbFile, over: dict[str, int]) -> SmbMessage:
+    return file.write(b"data", over=over)
+
+
+def _query(file: SmbFile, over: dict[str, int]) -> SmbMessage:
+    return file.query(FileInfo.BASIC, over=over)
+
+
+def _set(file: SmbFile, over: dict[str, int]) -> SmbMessage:
+    return file.set(FileInfo.POSITION, bytes(8), over=over)
+
+
+def _list(file: SmbFile, over: dict[str, int]) -> SmbMessage:
+    return open_directory(file.tree, file.name.rpartition("\\")[0]).list(over=over)
+
+
+CHARGED: dict[str, Callable[[SmbFile, dict[str, int]], SmbMessage]] = {
+    "WRITE": _write,
+    "QUERY": _query,
+    "SET": _set,
+    "LIST": _list,
+}
+
+
+@pytest.mark.parametrize(
+    "send",
+    [case(f"SMB-CHARGE-RETURNED-{name}", one, kills=("charge-one",)) for name, one in CHARGED.items()],
+)
+@pytest.mark.case(section="MS-SMB2 3.3.4.1", level="SHOULD")
+def test_each_response_has_the_credit_charge_of_its_request(
+    tree: Tree, path: str, send: Callable[[SmbFile, dict[str, int]], SmbMessage]
+) -> None:
+    if not tree.session.connection.settled.capabilities & Capability.LARGE_MTU:
+        pytest.skip("the server has no multi-credit requests")
+    file = tree.open(path)
+    with_credits(tree, 2 * CHARGE)
+    message = expect(send(file, {"credit_charge": CHARGE}))
+    assert message["credit_charge"] == CHARGE, f"CreditCharge is {message['credit_charge']}"
 
 
 # What has ended
@@ -216,6 +264,27 @@ def test_physical_sectors_are_whole_numbers_of_logical_ones(tree: Tree, path: st
         assert size, "a physical sector has no bytes"
         assert not size % logical, f"a physical sector has {size} bytes, and a logical one {logical}"
         assert not size & (size - 1), f"a physical sector has {size} bytes"
+
+
+@pytest.mark.case(
+    "SMB-STREAM-ALLOCATION", section="MS-FSCC 2.4.49, MS-FSA 2.1.5.12", kills=("stream-allocation-zero",)
+)
+def test_the_allocation_of_a_stream_is_that_of_its_open(tree: Tree, path: str) -> None:
+    """StreamAllocationSize of the unnamed stream is AllocationSize of FileStandardInformation."""
+    made = tree.open(path)
+    expect(made.write(b"x" * 5000))
+    expect(made.close())
+    file, found = tree.open(path, disposition=Disposition.OPEN), []
+    for _ in range(5):  # the space in use may not be settled yet (delayed allocation)
+        message = file.query(FileInfo.STREAM)
+        if message.status in (*NO_FSCTL, SmbStatus.INVALID_INFO_CLASS):
+            pytest.skip("the server has no FileStreamInformation")
+        (stream,) = struct.unpack_from("<16xQ", expect(message).buffer)
+        (allocated,) = struct.unpack_from("<Q", expect(file.query(FileInfo.STANDARD)).buffer)
+        found.append((stream, allocated))
+        if stream == allocated:
+            return
+    pytest.fail(f"the allocation of the stream and that of the file never agree: {found}")
 
 
 LONGEST_TRIED = 255
