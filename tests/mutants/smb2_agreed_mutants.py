@@ -149,6 +149,8 @@ def stream_open_clears(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
         if b":\0" in asked.buffer:
             talk.shared["opened"] = True
         return message.raw
+    if _succeeded(message, SmbCommand.SET_INFO):
+        talk.shared.pop("opened", None)  # the attributes were set again
     if "opened" not in talk.shared or not _is_of(talk, message, InfoType.FILE, FileInfo.BASIC):
         return message.raw
     kept = message.buffer[32] & ~(SmbAttribute.HIDDEN | SmbAttribute.SYSTEM)
