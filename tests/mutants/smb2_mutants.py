@@ -235,12 +235,14 @@ def copy_count_other(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
 
 # They register theirs in the same table.
 import smb2_after_mutants  # noqa: E402
+import smb2_agreed_mutants  # noqa: E402
 import smb2_break_mutants  # noqa: E402
 import smb2_caching_mutants  # noqa: E402
 import smb2_data_mutants  # noqa: E402
 import smb2_far_mutants  # noqa: E402
 import smb2_fresh_mutants  # noqa: E402
 import smb2_kit_mutants  # noqa: E402
+import smb2_listed_mutants  # noqa: E402
 import smb2_model_mutants  # noqa: E402
 import smb2_neighbour_mutants  # noqa: E402
 import smb2_open_mutants  # noqa: E402
@@ -256,12 +258,14 @@ import smb2_unseen_mutants  # noqa: E402
 __all__ = [
     "MUTANTS",
     "smb2_after_mutants",
+    "smb2_agreed_mutants",
     "smb2_break_mutants",
     "smb2_caching_mutants",
     "smb2_data_mutants",
     "smb2_far_mutants",
     "smb2_fresh_mutants",
     "smb2_kit_mutants",
+    "smb2_listed_mutants",
     "smb2_model_mutants",
     "smb2_neighbour_mutants",
     "smb2_open_mutants",

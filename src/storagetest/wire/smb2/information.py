@@ -38,14 +38,27 @@ _NAME_AT: Mapping[FileInfo, tuple[int, int]] = {
 }
 """Offsets of FileNameLength and FileName by class (MS-FSCC 2.4)."""
 
+_FILE_ID_AT: Mapping[int, int] = {FileInfo.ID_BOTH_DIRECTORY: 96, FileInfo.ID_FULL_DIRECTORY: 72}
+"""Offset of FileId, by the classes that have one (MS-FSCC 2.4)."""
+
+_EA_SIZE_AT = 64
+"""Offset of EaSize; FileDirectoryInformation and FileNamesInformation have none (MS-FSCC 2.4)."""
+
 
 @dataclass(frozen=True, slots=True)
 class DirectoryEntry:
-    """One entry of a listing; ``size`` and ``attributes`` are 0 in a listing of names."""
+    """One entry of a listing; what its class does not have is 0: all but the name in a listing of names.
+
+    ``times`` are those of creation, last access, last write and change.
+    """
 
     name: str
     size: int
     attributes: int
+    times: tuple[int, ...] = (0, 0, 0, 0)
+    allocated: int = 0
+    ea_size: int = 0
+    file_id: int = 0
 
     @property
     def is_directory(self) -> bool:
@@ -72,12 +85,22 @@ def directory_entries(data: bytes, info_class: int = FileInfo.ID_BOTH_DIRECTORY)
                 f"(MS-FSCC 2.4): {hex_short(data)}"
             )
         name = data[name_at : name_at + length].decode("utf-16-le", "replace")
-        size = attributes = 0
-        if info_class != FileInfo.NAMES:
-            size, _, attributes = struct.unpack_from("<QQI", data, 40)
-        entries.append(DirectoryEntry(name, size, attributes))
+        entries.append(_entry(name, data, info_class))
         data = data[step:] if step else b""
     return entries
+
+
+def _entry(name: str, data: bytes, info_class: int) -> DirectoryEntry:
+    """Read the fixed part of an entry."""
+    if info_class == FileInfo.NAMES:
+        return DirectoryEntry(name, 0, 0)
+    *times, size, allocated, attributes = struct.unpack_from("<6QI", data, 8)
+    ea_size = file_id = 0
+    if info_class != FileInfo.DIRECTORY:
+        (ea_size,) = struct.unpack_from("<I", data, _EA_SIZE_AT)
+    if at := _FILE_ID_AT.get(info_class):
+        (file_id,) = struct.unpack_from("<Q", data, at)
+    return DirectoryEntry(name, size, attributes, tuple(times), allocated, ea_size, file_id)
 
 
 def notifications(data: bytes) -> list[tuple[int, str]]:
