@@ -163,6 +163,8 @@ def test_io_commands_keep_an_association_alive(bench: Harness) -> None:
 def test_a_timeout_between_two_units_is_rounded_up(bench: Harness) -> None:
     """By Connect, and by Set Features: the timeout in use is never shorter than that which was asked for."""
     unit = bench.session(name="a look").controller["kas"] * 100
+    if not unit:
+        pytest.skip("KAS: no Keep Alive (NVA-ID-* claim it)")
     asked = unit * -(-60_000 // unit) + 1
     session = bench.session(kato=asked)
 
