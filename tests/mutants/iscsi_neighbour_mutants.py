@@ -6,7 +6,7 @@ The rules, from the text, before any case (all MUST):
 - SPC-4 MODE SELECT, CLEAR, PREEMPT, RELEASE: the unit attention is for the other nexuses; the RELEASE of a write exclusive
   or exclusive access reservation establishes none; the end of the registration of the holder is reported to registrants.
 - SBC-3 READ, WRITE: an address past the end is an error also if no blocks follow it; VERIFY: BYTCHK of 10b is reserved.
-- SBC-3 UNMAP: a descriptor that the length cuts is ignored; COMPARE AND WRITE: no blocks are no error.
+- SBC-3 COMPARE AND WRITE: no blocks are no error.
 - SPC-4 REPORT LUNS: the length is not altered by the allocation length; LOG SENSE: SUBPAGE CODE counts.
 - SPC-4 REPORT SUPPORTED OPERATION CODES: options 1 and 2 are for commands without and with service actions.
 - SPC-4 MODE SENSE: page 3Fh is all pages; PERSISTENT RESERVE OUT: the basic list has 24 bytes.
@@ -21,13 +21,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from iscsi_proxy_connection import Out, ProxyConnection, mutant, on_request
+from iscsi_proxy_connection import Out, ProxyConnection, mutant
 from iscsi_reservation_mutants import enforces
 from iscsi_rules import attention, check, ended_in, ends, good
 from iscsi_scsi_mutants import refuses
 
 from storagetest.wire.iscsi.encoding import Pdu
-from storagetest.wire.iscsi.pdu import DataIn, ScsiCommand, ScsiResponse
+from storagetest.wire.iscsi.pdu import DataIn, ScsiResponse
 from storagetest.wire.scsi.codes import Asc, PrIn, PrOut, PrType
 from storagetest.wire.scsi.sense import decode_sense
 
@@ -89,19 +89,6 @@ passes("operations-any-form | SPC-4 REPORT SUPPORTED OPERATION CODES | options 1
        lambda block: block[0] == 0xA3 and block[2] & 7 in {1, 2}, Asc.INVALID_FIELD_IN_CDB, kind="full")  # fmt: skip
 passes("pr-list-long | SPC-4 PERSISTENT RESERVE OUT | a longer parameter list is taken",
        lambda block: service(block, *PrOut) and int.from_bytes(block[5:9], "big") > 24, Asc.PARAMETER_LIST_LENGTH_ERROR)  # fmt: skip
-
-
-@on_request("unmap-cut-done | SBC-3 UNMAP | a descriptor that the length cuts is executed")
-def unmap_cut(talk: ProxyConnection, pdu: Pdu) -> Out:
-    if not isinstance(pdu, ScsiCommand) or pdu.cdb[0] != 0x42 or len(pdu.data) != pdu.expected_length:
-        return pdu
-    more = -(len(pdu.data) - 8) % 16
-    if len(pdu.data) <= 8 or not more:
-        return pdu
-    size = len(pdu.data) + more
-    data = (size - 2).to_bytes(2, "big") + (size - 8).to_bytes(2, "big") + pdu.data[4:] + bytes(more)
-    block = pdu.cdb[:7] + size.to_bytes(2, "big") + pdu.cdb[9:]
-    return replace(pdu, cdb=block, data=data, expected_length=size)
 
 
 @mutant("luns-length-cut | SPC-4 REPORT LUNS | LUN LIST LENGTH is that of what is returned")

@@ -21,10 +21,7 @@ pytestmark = [
 COUNT = 129
 """Operations of one sequence (chosen): three rounds of all operations."""
 
-KILLS = (
-    "nexus-reads-cached", "third-nexus-write-lost", "nexus-data-mixed", "read-other-nexus-stale",
-    "reservation-other-writes", "reservation-write",
-)  # fmt: skip
+KILLS = ("nexus-reads-cached",)
 
 
 @pytest.mark.parametrize(
