@@ -195,7 +195,8 @@ class Commands:
         """Ping with data of any length."""
         data = sequence.random.randbytes(sequence.deal("ping", (0, 1, 3, 4, 101, 512)))
         sequence.say(f"a NOP-Out of {len(data)} bytes")
-        found = self.unit.runner.ping(data).data
+        initiator: Any = self.unit.runner
+        found = initiator.ping(data).data
         assert found == data, f"{len(found)} bytes or other ones are returned from {sequence.history()}"
         sequence.range("read", 1)
 
@@ -213,7 +214,8 @@ class Commands:
         """Read less than is expected: the residual is checked by the initiator."""
         first, blocks = sequence.range("short read", self.most, sizes=(1, 2, 8))
         sequence.say(f"a READ(16) of {blocks} blocks at block {first}, with {blocks + 1} expected")
-        done = self.unit.runner.command(
+        initiator: Any = self.unit.runner
+        done = initiator.command(
             c.cdb(c.READ_16, lba=self.lba + first, blocks=blocks), read=(blocks + 1) * self.size
         )
         residual = done.residual if done.underflow else 0

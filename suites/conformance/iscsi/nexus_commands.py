@@ -240,7 +240,7 @@ class NexusCommands(Commands):
         self.registered ^= {number}
         self._clear_attentions()
 
-    def _out(self, sequence: BlockSequence, number: int, action: PrOut, **fields: Any) -> None:  # noqa: ANN401
+    def _out(self, sequence: BlockSequence, number: int, action: PrOut, **fields: Any) -> None:
         sequence.say(f"{action.name} through nexus {number} with {fields}")
         succeeds(sequence, self.nexuses[number].reserve_out(action, key=KEYS[number], **fields))
 
