@@ -61,6 +61,8 @@ UNIT_CASES = (
     "test_scsi_data.py",
     "test_scsi_flags.py",
     "test_scsi_inquiry.py",
+    "test_scsi_neighbours.py",
+    "test_nexus_sequences.py",
     "test_scsi_seldom.py",
     "test_task.py",
     "test_task_sets.py",

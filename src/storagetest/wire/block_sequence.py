@@ -33,6 +33,7 @@ class BlockSequence(Dealer):
         self.blocks, self.size, self.read = blocks, size, read
         self.known: list[bytes | None] = [None] * blocks
         self.log: list[str] = []
+        self.via = ""  # appended to the operations of the log: how they reach the target
         self._used: list[tuple[int, int]] = []
         self._near: tuple[int, int] = (0, 0)
 
@@ -74,7 +75,7 @@ class BlockSequence(Dealer):
 
     def say(self, operation: str) -> None:
         """Note an operation for the messages."""
-        self.log.append(operation)
+        self.log.append(operation + self.via)
 
     def wrote(self, first: int, data: bytes) -> None:
         """Note that blocks have new data."""

@@ -204,7 +204,7 @@ class ReservationSequence(Dealer):
 
 
 def _names(codes: set[Asc]) -> str:
-    return ", ".join(sorted(code.name for code in codes)) or "none"
+    return ", ".join(sorted(Asc(code).name for code in codes)) or "none"
 
 
 def _hex(keys: object) -> list[str]:
