@@ -12,9 +12,9 @@ import iscsi_form_mutants  # noqa: F401
 import iscsi_identity_mutants  # noqa: F401
 import iscsi_login_mutants  # noqa: F401
 import iscsi_mode_mutants  # noqa: F401
-import iscsi_offer_mutants  # noqa: F401
 import iscsi_neighbour_mutants  # noqa: F401
 import iscsi_nexus_mutants  # noqa: F401
+import iscsi_offer_mutants  # noqa: F401
 import iscsi_optional_mutants  # noqa: F401
 import iscsi_pdu_mutants  # noqa: F401
 import iscsi_port_mutants  # noqa: F401
