@@ -65,9 +65,7 @@ LATER: dict[str, Callable[[Nfs3Client, nfs_fh3], Any]] = {
 @pytest.mark.parametrize(
     "change",
     [
-        case(
-            f"NF3-CREATE-EXCLUSIVE-LATER-{name}", change, section="RFC 1813 3.3.8", kills=("exclusive-later",)
-        )
+        case(f"NF3-CREATE-EXCLUSIVE-LATER-{name}", one, section="RFC 1813 3.3.8", kills=("exclusive-later",))
         for name, one in LATER.items()
     ],
 )
