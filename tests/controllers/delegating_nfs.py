@@ -1,8 +1,8 @@
-"""A small NFSv4.1 and 4.2 server that delegates at every OPEN, which keeps the rules of delegations, or breaks one.
+"""A small NFSv4.1 and 4.2 server that delegates at every OPEN, and keeps the rules of that, or breaks one.
 
 It is the server of layouts (:mod:`pnfs_nfs`) with delegations: an OPEN of a client with a back channel that
-nothing contradicts has one, for writing if it opens for writing. :class:`Fault` names the rule that it breaks:
-each rule of ``tests/mutants/nfs4_delegation_mutants.py`` is asked for where it applies. A callback is sent on
+nothing contradicts has one, for writing if it opens for writing. :class:`Fault` names the rule that it
+breaks: each rule of ``tests/mutants/nfs4_delegation_mutants.py`` is asked for where it applies. A callback is sent on
 the connection that CREATE_SESSION or BIND_CONN_TO_SESSION has chosen as the back channel, and on no other.
 """
 
@@ -266,8 +266,7 @@ class DelegatingNfs(PnfsNfs):
             raise Refused(nfsstat4.NFS4ERR_DELAY)
         name = next(iter(name for name, other in self._parent(node).entries.items() if other is node))
         call.current = self._parent(node)
-        found = super()._open(call, replace(asked, claim=open_claim4(open_claim_type4.CLAIM_NULL, name)))
-        return found
+        return super()._open(call, replace(asked, claim=open_claim4(open_claim_type4.CLAIM_NULL, name)))
 
     def _parent(self, node: Node) -> Node:
         return next(one for one in self._nodes.values() if node in one.entries.values())
@@ -297,7 +296,7 @@ class DelegatingNfs(PnfsNfs):
     # I/O and attributes
 
     def _usable(self, call: Call, stateid: stateid4, *, writes: bool) -> bool:
-        """Return whether ``stateid`` is that of a delegation; refuse it if that does not cover the operation."""
+        """Return whether ``stateid`` is that of a delegation; refuse one that does not cover the operation."""
         if self.returned.get(stateid.other) is call.node:
             return True
         if stateid.other in self.revoked:

@@ -1,7 +1,7 @@
-"""The cases of delegations, tested: each broken rule is noticed, and a server that always delegates is not accused.
+"""The cases of delegations, tested: each broken rule is noticed, and a server that always delegates is sound.
 
-The server is ours (``tests/controllers/delegating_nfs.py``): it delegates at every OPEN, for writing too, which
-no server at hand does. With ``--write-mutants`` the table of docs/ is written again.
+The server is ours (``tests/controllers/delegating_nfs.py``): it delegates at every OPEN, for writing too,
+which no server at hand does. With ``--write-mutants`` the table of docs/ is written again.
 """
 
 import mutation_run
@@ -26,8 +26,8 @@ KEPT = ("passed", "observed", "skipped")
 HEAD = """# Mutants: delegations of NFSv4.1
 
 A small server of NFSv4.1 and 4.2 that delegates at every OPEN violates one rule at a time
-(`tests/controllers/delegating_nfs.py`). Each line lists a mutant, the violated rule (sections of RFC 8881), and
-the cases that detect it. `tox -e mutants` runs all of them;
+(`tests/controllers/delegating_nfs.py`). Each line lists a mutant, the violated rule (sections of RFC 8881),
+and the cases that detect it. `tox -e mutants` runs all of them;
 `pytest tests/mutants/test_mutants_nfs4_delegations.py --write-mutants` writes this page.
 
 """

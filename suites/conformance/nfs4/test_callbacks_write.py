@@ -311,7 +311,7 @@ def test_what_the_holder_writes_before_it_returns_the_delegation_is_read_by_the_
 
 
 @rule("RECALL-WRITE-AGAIN", "", "10.4.4", kills=("recall-second-lost",))
-def test_the_next_delegation_of_a_file_is_recalled_too(bench, held, here, callbacks, version, refusals):
+def test_the_next_delegation_of_a_file_is_recalled_too(bench, held, here, callbacks, version):
     other = bench.client(version)
     for _ in range(2):
         callbacks.seen.clear()
@@ -365,7 +365,7 @@ def test_a_returned_delegation_claims_no_open(held, here, what):
 def seen_by(other: Nfs4Client, held: Delegation, size: int) -> dict[int, Any]:
     """Return size and change attribute as another client reads them.
 
-    If the server recalls the delegation instead of CB_GETATTR, the holder writes up to ``size`` and returns it.
+    If the server recalls the delegation instead of CB_GETATTR, the holder writes, and returns it.
     """
     before = len(held.received)
     waiting = conflict(other, putfh(held.handle), getattr_(FATTR4_SIZE, FATTR4_CHANGE))

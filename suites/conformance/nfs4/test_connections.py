@@ -1,4 +1,4 @@
-"""Several connections of one client (RFC 8881 2.10.3, 2.10.5, 2.10.6): they share its sessions, slots and state."""
+"""Several connections of one client share its sessions, slots and state (RFC 8881 2.10.3, 2.10.5, 2.10.6)."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def also_on(bench: Nfs4Harness, nfs: Nfs4Client) -> Nfs4Client:
 
 
 @rule("CONN-SLOT", "", "2.10.6.1", kills=("conn-slots",), over={"FIRST": 0, "SECOND": 1})
-def test_a_slot_goes_on_on_another_connection(bench, nfs, version, what):
+def test_a_slot_goes_on_on_another_connection(bench, nfs, what):
     session, other = with_slots(nfs, what + 1), also_on(bench, nfs)
     for one in (nfs, other, nfs, other, other, nfs):
         ok(send(one, session.sequence(what), PUTROOTFH))
 
 
 @rule("CONN-SLOT-ORDER", "", "2.10.6.1", kills=("conn-slots-anew",))
-def test_a_slot_does_not_begin_anew_on_another_connection(bench, nfs, here, version):
+def test_a_slot_does_not_begin_anew_on_another_connection(bench, nfs, here):
     """The sequence id 1 is one of the past, and is no first one there."""
     session = session_of(nfs)
     for _ in range(3):
@@ -43,7 +43,7 @@ def test_a_slot_does_not_begin_anew_on_another_connection(bench, nfs, here, vers
 
 
 @rule("CONN-SLOTS", "", "2.10.3.1", kills=("conn-second-slow",))
-def test_requests_on_two_connections_are_answered_each_on_its_own(bench, nfs, version):
+def test_requests_on_two_connections_are_answered_each_on_its_own(bench, nfs):
     """Both are sent before a reply is read, and the later one is read first."""
     session, other = with_slots(nfs, 2), also_on(bench, nfs)
     for one in (nfs, other):
@@ -59,7 +59,7 @@ def test_requests_on_two_connections_are_answered_each_on_its_own(bench, nfs, ve
 
 
 @rule("CONN-STATE", "9.1", "2.10.3", kills=("conn-state",))
-def test_the_state_of_a_client_is_used_on_another_connection(bench, nfs, here, version):
+def test_the_state_of_a_client_is_used_on_another_connection(bench, nfs, here):
     other = also_on(bench, nfs)
     file = StateOwner(nfs).open(here.handle, b"file", how=unchecked())
     ok(other.compound(putfh(file.handle), write(file.stateid, 0, b"data")))
@@ -70,7 +70,7 @@ def test_the_state_of_a_client_is_used_on_another_connection(bench, nfs, here, v
 
 
 @rule("CONN-CLOSED", "9.1", "2.10.5.1", kills=("conn-closed",))
-def test_a_connection_that_is_closed_ends_nothing_of_the_client(bench, nfs, here, version):
+def test_a_connection_that_is_closed_ends_nothing_of_the_client(bench, nfs, here):
     """The connection of CREATE_SESSION or SETCLIENTID is closed while another one is in use."""
     other = also_on(bench, nfs)
     file = StateOwner(nfs).open(here.handle, b"file", how=unchecked())
@@ -99,7 +99,7 @@ def test_sessions_of_two_clients_share_a_connection(bench, nfs, here, version):
 
 
 @rule("CONN-CREATE", "", "18.36.3", kills=("conn-create",))
-def test_a_session_is_created_on_another_connection_than_the_client_id(bench, here, version):
+def test_a_session_is_created_on_another_connection_than_the_client_id(bench, version):
     nfs = bench.new(version)
     nfs.exchange()
     nfs.rpc.link.close()
@@ -109,7 +109,7 @@ def test_a_session_is_created_on_another_connection_than_the_client_id(bench, he
 
 
 @rule("CONN-DESTROYED", "", "18.37.3", kills=("conn-destroy",))
-def test_a_session_that_is_destroyed_on_one_connection_ends_on_all(bench, nfs, version):
+def test_a_session_that_is_destroyed_on_one_connection_ends_on_all(bench, nfs):
     other, third = also_on(bench, nfs), also_on(bench, nfs)
     for one in (nfs, other, third):
         ok(send(one, session_of(nfs).sequence(), PUTROOTFH))
