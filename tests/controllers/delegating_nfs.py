@@ -2,8 +2,8 @@
 
 It is the server of layouts (:mod:`pnfs_nfs`) with delegations: an OPEN of a client with a back channel that
 nothing contradicts has one, for writing if it opens for writing. :class:`Fault` names the rule that it
-breaks: each rule of ``tests/mutants/nfs4_delegation_mutants.py`` is asked for where it applies. A callback is sent on
-the connection that CREATE_SESSION or BIND_CONN_TO_SESSION has chosen as the back channel, and on no other.
+breaks: each rule of ``tests/mutants/nfs4_delegation_mutants.py`` is asked for where it applies. A callback is
+sent on the connection that CREATE_SESSION or BIND_CONN_TO_SESSION has chosen as the back channel, and on no other.
 """
 
 from __future__ import annotations
@@ -296,7 +296,7 @@ class DelegatingNfs(PnfsNfs):
     # I/O and attributes
 
     def _usable(self, call: Call, stateid: stateid4, *, writes: bool) -> bool:
-        """Return whether ``stateid`` is that of a delegation; refuse one that does not cover the operation."""
+        """Return whether ``stateid`` is that of a delegation; refuse one that does not suffice."""
         if self.returned.get(stateid.other) is call.node:
             return True
         if stateid.other in self.revoked:

@@ -186,7 +186,7 @@ def symlink_one_fault(talk: ProxyConnection, call: Call, result: Any) -> Any:
 
 
 @mutant(
-    "exclusive-later | RFC 1813 3.3.8 | any verifier opens a file that was changed after its exclusive CREATE",
+    "exclusive-later | RFC 1813 3.3.8 | after a change, an exclusive CREATE opens its file by any verifier",
     "CREATE",
     "SETATTR",
     "WRITE",
