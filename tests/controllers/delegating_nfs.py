@@ -3,7 +3,7 @@
 It is the server of layouts (:mod:`pnfs_nfs`) with delegations: an OPEN of a client with a back channel that
 nothing contradicts has one, for writing if it opens for writing. :class:`Fault` names the rule that it
 breaks: each rule of ``tests/mutants/nfs4_delegation_mutants.py`` is asked for where it applies. A callback is
-sent on the connection that CREATE_SESSION or BIND_CONN_TO_SESSION has chosen as the back channel, and on no other.
+sent on the connection that CREATE_SESSION or BIND_CONN_TO_SESSION has made the back channel, and no other.
 """
 
 from __future__ import annotations
