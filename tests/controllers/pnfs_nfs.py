@@ -204,7 +204,7 @@ class PnfsNfs(Layouts):
         made: Any = nfs_resop4.ARMS[one.argop]
         if not call.session and name not in ("SEQUENCE", *_OUTSIDE):
             return _failed(made, nfsstat4.NFS4ERR_OP_NOT_IN_SESSION)
-        execute = LAYOUT_OPERATIONS.get(name) or _OPERATIONS.get(name)
+        execute = self.operation(name)
         if execute is None:
             return _failed(made, nfsstat4.NFS4ERR_NOTSUPP)
         try:
@@ -216,6 +216,10 @@ class PnfsNfs(Layouts):
         if not issubclass(made, Union):
             return made(OK) if found is None else made(OK, found)
         return made(OK, found)
+
+    def operation(self, name: str) -> Callable[[Any, Call, Any], Any] | None:
+        """Return what executes an operation, or None if the server does not have it."""
+        return LAYOUT_OPERATIONS.get(name) or _OPERATIONS.get(name)
 
     # Clients and sessions
 

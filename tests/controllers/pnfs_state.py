@@ -84,6 +84,7 @@ class Call:
     arranges: bool
     session: Session | None = None
     current: Node | None = None
+    saved: Node | None = None
     stateid: stateid4 | None = None
     later: list[Callable[[], None]] = field(default_factory=list)
 

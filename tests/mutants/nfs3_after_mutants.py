@@ -183,3 +183,24 @@ def nlm_cancel_any(talk: ProxyConnection, call: Call) -> Any:
 def symlink_one_fault(talk: ProxyConnection, call: Call, result: Any) -> Any:
     short = len(call.argument.symlink.symlink_data) == 1
     return with_status(result, nfsstat3.NFS3ERR_SERVERFAULT) if short else result
+
+
+@mutant(
+    "exclusive-later | RFC 1813 3.3.8 | after a change, an exclusive CREATE opens its file by any verifier",
+    "CREATE",
+    "SETATTR",
+    "WRITE",
+)
+def exclusive_later(talk: ProxyConnection, call: Call, result: Any) -> Any:
+    if call.name != "CREATE":
+        changed = getattr(call.argument, "object", None) or call.argument.file
+        talk.shared.setdefault("changed", set()).add(changed)
+        return result
+    if call.argument.how.mode != createmode3.EXCLUSIVE:
+        return result
+    key = call.argument.where.dir, call.argument.where.name
+    if result.status == nfsstat3.NFS3_OK:
+        talk.shared[key] = result
+        return result
+    made = talk.shared.get(key)
+    return made if made is not None and made.value.obj in talk.shared.get("changed", ()) else result

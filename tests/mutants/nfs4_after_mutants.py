@@ -272,3 +272,33 @@ def reclaim_one_fs_all(talk: Nfs4ProxyConnection, argument: Any, result: Any) ->
         talk.memory["one"] = True
         return result
     return failed(result, nfsstat4.NFS4ERR_COMPLETE_ALREADY) if "one" in talk.memory else result
+
+
+@mutant(
+    "open-exclusive-later | 18.16.3 | an exclusive OPEN of a file that was changed opens it by any verifier",
+    part="request",
+)
+def open_exclusive_later(talk: Nfs4ProxyConnection, arguments: COMPOUND4args) -> COMPOUND4args:
+    names = {opname(one) for one in arguments.argarray}
+    if names & {"SETATTR", "WRITE"}:
+        for key in talk.shared:
+            talk.shared[key] = True
+    directory, out = b"", []
+    for one in arguments.argarray:
+        value: Any = one.value
+        if opname(one) == "PUTFH":
+            directory = value.object
+        if opname(one) == "OPEN" and _is_exclusive(value):
+            key = directory, value.claim.value
+            if talk.shared.setdefault(key, False):
+                how = types.openflag4(opentype4.OPEN4_NOCREATE)
+                out.append(replace(one, value=replace(value, openhow=how)))
+                continue
+        out.append(one)
+    return replace(arguments, argarray=tuple(out))
+
+
+def _is_exclusive(argument: Any) -> bool:
+    how = argument.openhow
+    exclusive = (createmode4.EXCLUSIVE4, createmode4.EXCLUSIVE4_1)
+    return how.opentype == opentype4.OPEN4_CREATE and how.value.mode in exclusive

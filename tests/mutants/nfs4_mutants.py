@@ -4,6 +4,7 @@ import nfs4_after_mutants
 import nfs4_attribute_mutants
 import nfs4_callback_mutants
 import nfs4_confirm_mutants
+import nfs4_connection_mutants
 import nfs4_fresh_mutants
 import nfs4_io_mutants
 import nfs4_lease_mutants
@@ -44,6 +45,7 @@ __all__ = [
     "nfs4_attribute_mutants",
     "nfs4_callback_mutants",
     "nfs4_confirm_mutants",
+    "nfs4_connection_mutants",
     "nfs4_fresh_mutants",
     "nfs4_io_mutants",
     "nfs4_lease_mutants",

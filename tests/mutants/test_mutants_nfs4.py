@@ -6,6 +6,7 @@ The real target is NFS-Ganesha on loopback. With ``--write-mutants`` the table o
 import mutation_run
 import pytest
 from mutation_run import ROOT, Outcomes
+from nfs4_delegation_mutants import MUTANTS as DELEGATION_MUTANTS
 from nfs4_layout_mutants import MUTANTS as LAYOUT_MUTANTS
 from nfs4_mutants import KNFSD_MUTANTS, LEASE_MUTANTS, MUTANTS, RESTART_MUTANTS, SECURITY_MUTANTS
 from selection import NFS, depends_on, selected_mutants
@@ -49,10 +50,11 @@ def test_no_case_fails_because_of_the_proxy(outcomes: Outcomes) -> None:
 
 
 def test_every_claim_to_kill_names_a_mutant_and_every_mutant_is_claimed(outcomes: Outcomes) -> None:
-    """Other modules have the mutants of RPCSEC_GSS and of layouts, and some of their cases."""
+    """Other modules have the mutants of RPCSEC_GSS, layouts and delegations, and some of their cases."""
     claimed = {name for one in outcomes.honest for name in one["kills"]}
     here = set(MUTANTS) | set(KNFSD_MUTANTS) | set(LEASE_MUTANTS) | set(RESTART_MUTANTS)
-    assert here <= claimed <= here | set(SECURITY_MUTANTS) | set(LAYOUT_MUTANTS)
+    elsewhere = set(SECURITY_MUTANTS) | set(LAYOUT_MUTANTS) | set(DELEGATION_MUTANTS)
+    assert here <= claimed <= here | elsewhere
 
 
 def test_every_claim_to_kill_is_true(outcomes: Outcomes) -> None:

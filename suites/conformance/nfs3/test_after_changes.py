@@ -54,6 +54,36 @@ def test_each_byte_of_the_verifier_of_an_exclusive_create_counts(nfs: Nfs3Client
         refused(done, nfsstat3.NFS3ERR_EXIST)
 
 
+LATER: dict[str, Callable[[Nfs3Client, nfs_fh3], Any]] = {
+    "WRITE": lambda nfs, file: ok(nfs.write(file, 0, b"data")),
+    "MODE": lambda nfs, file: ok(nfs.setattr(file, attributes(mode=0o600))),
+    "SIZE": lambda nfs, file: ok(nfs.setattr(file, attributes(size=4))),
+}
+"""What becomes of a file that an exclusive CREATE has made."""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        case(f"NF3-CREATE-EXCLUSIVE-LATER-{name}", one, section="RFC 1813 3.3.8", kills=("exclusive-later",))
+        for name, one in LATER.items()
+    ],
+)
+def test_an_exclusive_create_of_a_file_that_was_changed_is_refused(
+    nfs: Nfs3Client, here: Arranged, change: Callable[[Nfs3Client, nfs_fh3], Any]
+) -> None:
+    """Servers keep the verifier in attributes of the file, which the change may overwrite."""
+    made = nfs.create(here.handle, b"new", mode=createmode3.EXCLUSIVE, verifier=FIRST)
+    if made.status == nfsstat3.NFS3ERR_NOTSUPP:
+        pytest.skip("the server has no exclusive create (NFS3ERR_NOTSUPP)")
+    file = ok(made).obj or ok(nfs.lookup(here.handle, b"new")).object
+    change(nfs, file)
+    size = here.nfs.attributes(file).size
+    done = nfs.create(here.handle, b"new", mode=createmode3.EXCLUSIVE, verifier=b"verifieR")
+    refused(done, nfsstat3.NFS3ERR_EXIST)
+    assert here.nfs.attributes(file).size == size, "an exclusive CREATE that is refused changes the size"
+
+
 @pytest.mark.case("NF3-RENAME-REPLACED", section="RFC 1813 3.3.14", kills=("replaced-lives",))
 def test_the_handle_of_a_file_that_was_replaced_is_stale(nfs: Nfs3Client, here: Arranged) -> None:
     here.file(b"file", b"data")

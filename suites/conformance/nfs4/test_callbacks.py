@@ -5,8 +5,6 @@ A server grants a delegation if it wants to: without one, the cases are skipped 
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -14,18 +12,23 @@ import pytest
 from storagetest.errors import DeadlineExceeded
 from storagetest.polling import wait_until
 from storagetest.suites.conformance.nfs4.conflicts import conflict
+from storagetest.suites.conformance.nfs4.delegations import (
+    DATA,
+    Delegation,
+    Refusals,
+    delegated,
+    holder,
+    open_to_write,
+)
 from storagetest.suites.conformance.nfs4.minors import rule
 from storagetest.suites.conformance.nfs4.slots import session_of, with_slots
 from storagetest.wire.nfs4.callbacks import CallbackListener, Callbacks
-from storagetest.wire.nfs4.client import BACK, Done, Nfs4Client, ok, refused
+from storagetest.wire.nfs4.client import ok, refused
 from storagetest.wire.nfs4.operations import (
     ANONYMOUS,
-    GETFH,
     INVALID,
-    NO_CREATE,
     SAVEFH,
     link,
-    op,
     putfh,
     read,
     remove,
@@ -33,121 +36,28 @@ from storagetest.wire.nfs4.operations import (
     setattr_,
     write,
 )
-from storagetest.wire.nfs4.state import OpenFile, StateOwner
+from storagetest.wire.nfs4.state import StateOwner
 from storagetest.wire.nfs4.types import (
-    CREATE_SESSION4_FLAG_CONN_BACK_CHAN,
     FATTR4_LEASE_TIME,
     FATTR4_SIZE,
-    OPEN4_RESULT_CONFIRM,
     OPEN4_SHARE_ACCESS_BOTH,
     OPEN4_SHARE_ACCESS_READ,
-    OPEN4_SHARE_ACCESS_WANT_READ_DELEG,
     SEQ4_STATUS_RECALLABLE_STATE_REVOKED,
     CB_COMPOUND4args,
-    CB_RECALL4args,
-    DELEGRETURN4args,
-    OPEN4args,
-    RECLAIM_COMPLETE4args,
     nfs_argop4,
     nfs_cb_opnum4,
     nfsstat4,
-    open_claim4,
-    open_claim_type4,
-    stateid4,
 )
 
 pytestmark = [pytest.mark.needs("nfs4-wire"), pytest.mark.case(level="MUST")]
 
-DATA = b"delegated"
 RECALL = nfs_cb_opnum4.OP_CB_RECALL
-
-
-@dataclass
-class Delegation:
-    """A read delegation of a file, its client, and the callbacks that the client answers."""
-
-    nfs: Nfs4Client
-    callbacks: Callbacks
-    handle: bytes
-    opened: stateid4
-    stateid: stateid4
-
-    @property
-    def recalls(self) -> list[CB_RECALL4args]:
-        """The CB_RECALLs that were received."""
-        found = [one.value for call in self.callbacks.seen for one in call.argarray]
-        return [one for one in found if isinstance(one, CB_RECALL4args)]
-
-    def wait_for_recall(self) -> CB_RECALL4args:
-        """Return the first CB_RECALL. Raises AssertionError if none arrives in time."""
-
-        def arrived() -> list[CB_RECALL4args]:
-            self.nfs.renew()  # callbacks are read while a reply is expected
-            return self.recalls
-
-        try:
-            return wait_until(arrived, self.nfs.rpc.deadline / 2, "CB_RECALL")[0]
-        except DeadlineExceeded as error:
-            raise AssertionError(f"10.4.4: {error}") from None
-
-    def give_back(self) -> Done:
-        """DELEGRETURN."""
-        argument = DELEGRETURN4args(self.stateid)
-        return self.nfs.compound(putfh(self.handle), op("DELEGRETURN", argument))
-
-
-TRIES = 6
-"""Files until one has a delegation: a server may refuse it to one that resembles that of a late conflict."""
-SETTLING = 0.3
-"""Seconds from the last change of a file to the next try, in which the server ends its own write (chosen)."""
-
-
-class Refusals:
-    """How often in succession a target has granted no delegation to a case; then cases try one file each."""
-
-    MOST = 2
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    @property
-    def tries(self) -> int:
-        """How many files the next case tries."""
-        return TRIES if self.count < self.MOST else 1
 
 
 @pytest.fixture(scope="session")
 def refusals(variant: object) -> Refusals:  # noqa: ARG001  # one for each target
     """Return the refusals of the target."""
     return Refusals()
-
-
-def delegated(nfs: Nfs4Client, here: Any, callbacks: Callbacks, refusals: Refusals) -> Delegation:
-    """Open ``file`` for READ with a delegation, and else new ones of its name; skip if none is granted."""
-    want = OPEN4_SHARE_ACCESS_WANT_READ_DELEG if nfs.minor else 0
-    owner = StateOwner(
-        nfs
-    )  # of minor version 0, the first OPEN of an owner has no delegation: it is confirmed
-    claim = open_claim4(open_claim_type4.CLAIM_NULL, b"file")
-    for left in reversed(range(refusals.tries)):
-        asked = OPEN4args(owner.seqid, OPEN4_SHARE_ACCESS_READ | want, 0, owner.wire, NO_CREATE, claim)
-        done = ok(nfs.compound(putfh(here.handle), op("OPEN", asked), GETFH))
-        owner.bump(done.status)
-        file = OpenFile(owner, done["GETFH"].object, done["OPEN"].stateid, done)
-        found = done["OPEN"].delegation
-        if done["OPEN"].rflags & OPEN4_RESULT_CONFIRM:
-            file.confirm()
-        stateid = getattr(found.value, "stateid", None)
-        if stateid is not None:
-            refusals.count = 0
-            return Delegation(nfs, callbacks, file.handle, file.stateid, stateid)
-        file.close()
-        ok(here.nfs.compound(putfh(here.handle), remove(b"file")))
-        if left:
-            here.file(data=DATA)
-            time.sleep(SETTLING)
-    refusals.count += 1
-    pytest.skip(f"the server grants no delegation: {found.delegation_type.name}, {found.value}")
 
 
 @pytest.fixture
@@ -160,19 +70,7 @@ def callbacks() -> Callbacks:
 def held(bench, here, callbacks, version, refusals) -> Delegation:
     """Return a read delegation of the file ``file``, of a client with a back channel."""
     here.file(data=DATA)
-    nfs = bench.new(version)
-    nfs.exchange()
-    nfs.rpc.on_call = callbacks
-    session = nfs.create_session(flags=CREATE_SESSION4_FLAG_CONN_BACK_CHAN, back=BACK)
-    if not session.flags & CREATE_SESSION4_FLAG_CONN_BACK_CHAN:
-        pytest.skip("the server does not use the connection of CREATE_SESSION as a back channel")
-    ok(nfs.compound(op("RECLAIM_COMPLETE", RECLAIM_COMPLETE4args(False))))
-    return delegated(nfs, here, callbacks, refusals)
-
-
-def open_to_write(nfs: Nfs4Client, directory: bytes) -> tuple[nfs_argop4, ...]:
-    """Return an OPEN that conflicts with a read delegation."""
-    return putfh(directory), StateOwner(nfs).open_op(b"file", access=OPEN4_SHARE_ACCESS_BOTH)
+    return delegated(holder(bench, version, callbacks), here, callbacks, refusals)
 
 
 # Without a conflict

@@ -20,7 +20,16 @@ from storagetest.suites.conformance.nfs4.opens import (
 from storagetest.suites.conformance.nfs4.slots import OTHER_USER
 from storagetest.wire.nfs4.attributes import numbers_of
 from storagetest.wire.nfs4.client import ok, refused
-from storagetest.wire.nfs4.operations import GETFH, exclusive, guarded, lookup, putfh, unchecked
+from storagetest.wire.nfs4.operations import (
+    GETFH,
+    exclusive,
+    guarded,
+    lookup,
+    putfh,
+    setattr_,
+    unchecked,
+    write,
+)
 from storagetest.wire.nfs4.state import StateOwner
 from storagetest.wire.nfs4.types import (
     EXCHGID4_FLAG_USE_PNFS_MDS,
@@ -140,6 +149,36 @@ def test_exclusive_with_another_verifier_is_refused(nfs, here):
     served(StateOwner(nfs).try_open(here.handle, b"file", how=exclusive(VERIFIER)))
     done = StateOwner(nfs).try_open(here.handle, b"file", how=exclusive(OTHER_VERIFIER))
     refused(done, nfsstat4.NFS4ERR_EXIST)
+
+
+LATER = {
+    "WRITE": lambda stateid: write(stateid, 0, DATA),
+    "MODE": lambda _: setattr_({FATTR4_MODE: 0o600}),
+    "SIZE": lambda stateid: setattr_({FATTR4_SIZE: 4}, stateid),
+}
+"""What becomes of a file that an exclusive OPEN has made."""
+
+
+def exclusive_later(nfs, here, change, first, second):
+    """Check that an exclusive OPEN with another verifier is refused after a change, and changes nothing."""
+    owner = StateOwner(nfs)
+    file = owner.opened(ok(served(owner.try_open(here.handle, b"file", how=first))))
+    ok(file.on(change(file.stateid)))
+    before = here.read(file.handle, FATTR4_SIZE)
+    done = StateOwner(nfs).try_open(here.handle, b"file", how=second)
+    refused(done, nfsstat4.NFS4ERR_EXIST)
+    assert here.read(file.handle, FATTR4_SIZE) == before, "an exclusive OPEN that is refused changes the size"
+
+
+@rule("OPEN-EXCLUSIVE-LATER", "16.16", kills=("open-exclusive-later",), over=LATER)
+def test_exclusive_with_another_verifier_is_refused_after_a_change(nfs, here, what):
+    exclusive_later(nfs, here, what, exclusive(VERIFIER), exclusive(OTHER_VERIFIER))
+
+
+@rule("OPEN-EXCL41-LATER", "", "18.16.4", kills=("open-exclusive-later",), over=LATER)
+def test_exclusive4_1_with_another_verifier_is_refused_after_a_change(nfs, here, what):
+    may_be_exclusive(nfs)
+    exclusive_later(nfs, here, what, exclusive4_1(VERIFIER), exclusive4_1(OTHER_VERIFIER))
 
 
 @rule("OPEN-EXCLUSIVE-EXISTS", "16.16", kills=("open-exist",))
