@@ -349,7 +349,8 @@ class DelegatingNfs(PnfsNfs):
     def _ask_holder(self, call: Call) -> None:
         """Get the size and the change attribute from the holder of a write delegation (10.4.3)."""
         held = [one for one in self.delegations.values() if one.node is call.node and one.writes]
-        others = [one for one in held if one.client is not call.client]
+        own = self.breaks("own-recalled")
+        others = [one for one in held if own or one.client is not call.client]
         if not others or self.breaks("getattr-unasked"):
             return
         one = others[0]
