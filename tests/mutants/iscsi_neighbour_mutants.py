@@ -75,11 +75,26 @@ attends("attention-own | SPC-4 unit attentions of reservations | a nexus gets th
         lambda block: service(block, PrOut.RELEASE, PrOut.CLEAR, PrOut.PREEMPT, PrOut.REGISTER), Asc.RESERVATIONS_PREEMPTED)  # fmt: skip
 attends("attention-own-select | SPC-4 MODE SELECT | MODE PARAMETERS CHANGED is for the nexus of the command, too",
         lambda block: block[0] in SELECTS, Asc.MODE_PARAMETERS_CHANGED, kind="full")  # fmt: skip
-passes("zero-blocks-past-good | SBC-3 READ, WRITE | no blocks past the end are no error",
-       lambda block: block[0] in {0x28, 0x2A, 0xA8, 0xAA, 0x88, 0x8A} and not any(block[6:10] if block[0] in {0xA8, 0xAA} else block[7:9] if block[0] < 0x80 else block[10:14]),
-       Asc.LBA_OUT_OF_RANGE)  # fmt: skip
-passes("verify-reserved-good | SBC-3 VERIFY | BYTCHK of 10b is no error",
-       lambda block: block[0] in {0x2F, 0xAF, 0x8F} and block[1] & 6 == 4, Asc.INVALID_FIELD_IN_CDB)  # fmt: skip
+
+
+def no_blocks(block: bytes) -> bool:
+    """Whether it is a READ or WRITE of 10, 12 or 16 bytes with a TRANSFER LENGTH of 0."""
+    at = {0x28: (7, 9), 0x2A: (7, 9), 0xA8: (6, 10), 0xAA: (6, 10), 0x88: (10, 14), 0x8A: (10, 14)}
+    first, end = at.get(block[0], (0, 1))
+    return block[0] in at and not any(block[first:end])
+
+
+passes(
+    "zero-blocks-past-good | SBC-3 READ, WRITE | no blocks past the end are no error",
+    no_blocks,
+    Asc.LBA_OUT_OF_RANGE,
+)
+passes(
+    "verify-reserved-good | SBC-3 VERIFY | BYTCHK of 10b is no error",
+    lambda block: block[0] in {0x2F, 0xAF, 0x8F} and block[1] & 6 == 4,
+    Asc.INVALID_FIELD_IN_CDB,
+    kind="full",
+)
 refuses(
     "caw-none-refused | SBC-3 COMPARE AND WRITE | no blocks are refused", 0x89, lambda block: not block[13]
 )
