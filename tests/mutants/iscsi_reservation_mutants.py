@@ -86,7 +86,7 @@ missing_attention("release-attention", 0x2A04, "a RELEASE sets no unit attention
 missing_attention("clear-attention", 0x2A03, "a CLEAR sets no unit attention")
 missing_attention("preempt-attention", 0x2A05, "a PREEMPT sets no unit attention")
 
-_REGISTER, _RESERVE, _RELEASE, _CLEAR = range(4)
+_REGISTER, _RESERVE, _RELEASE, _CLEAR, _PREEMPT = range(5)
 """Service actions of PERSISTENT RESERVE OUT (SPC-4)."""
 
 
@@ -211,6 +211,33 @@ def _unregisters(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     elif block[1] & 0x1F == _REGISTER and not any(pdu.data[8:16]):
         shared["gone"] = shared.get("gone") or shared.get("maker") == talk.name
     return pdu
+
+
+def _preempts(talk: ProxyConnection, pdu: Pdu) -> Pdu:
+    """Note the type of a PREEMPT that names a key, while all registrants hold the reservation."""
+    block, shared = talk.cdb(pdu), talk.shared
+    if not isinstance(pdu, (ScsiCommand, DataOut)) or block[0] != 0x5F or len(pdu.data) < 24:
+        return pdu
+    if block[1] & 0x1F == _RESERVE:
+        shared["kind"] = block[2] & 0xF
+        shared.pop("taken", None)
+    elif block[1] & 0x1F == _PREEMPT and any(pdu.data[8:16]) and shared.get("kind") in (7, 8):
+        shared["taken"] = block[2] & 0xF
+    return pdu
+
+
+@mutant(
+    "shared-preempt-takes | SPC-4 PREEMPT | "
+    "a PREEMPT of one key takes a reservation that all registrants hold",
+    request=_preempts,
+)
+def shared_preempt_takes(talk: ProxyConnection, pdu: Pdu) -> Pdu:
+    block = talk.cdb(pdu)
+    if not isinstance(pdu, DataIn) or block[0] != 0x5E or block[1] & 0x1F != 1 or len(pdu.data) < 22:
+        return pdu
+    if "taken" not in talk.shared:
+        return pdu
+    return replace(pdu, data=pdu.data[:21] + bytes((talk.shared["taken"],)) + pdu.data[22:])
 
 
 @mutant(

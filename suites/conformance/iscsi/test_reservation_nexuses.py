@@ -90,6 +90,36 @@ def test_a_reservation_of_all_registrants_ends_with_the_last_of_them(three, kind
     assert not a.reservation().held, "no registrant is left, and there is a reservation"
 
 
+SHARED = {
+    "PREEMPT": ((0, KEY_A), (1, KEY_B), {"kills": ("shared-preempt-takes",)}),
+    "MAKER": ((2, KEY_C), (0, KEY_A), {"no_mutant_reason": "LIO breaks this rule itself"}),
+}
+"""The nexus that preempts, and the one whose key it names: the first has made the reservation."""
+
+
+@pytest.mark.parametrize(("kind", "preempting", "victim"), [
+    pytest.param(
+        kind, preempting, victim, id=f"{name.lower()}-{kind:d}",
+        marks=pytest.mark.case(f"SCS-PR-SHARED-{name}-{kind:d}", **marks),
+    )
+    for name, (preempting, victim, marks) in SHARED.items()
+    for kind in (PrType.WRITE_EXCLUSIVE_ALL_REGISTRANTS, PrType.EXCLUSIVE_ACCESS_ALL_REGISTRANTS)
+])  # fmt: skip
+@pytest.mark.case(section="SPC-4 PREEMPT")
+def test_a_preempt_of_one_key_takes_no_reservation_that_all_registrants_hold(three, kind, preempting, victim):
+    """Only the key 0 names that reservation: another one names registrations, also that of its maker."""
+    registered(three, kind=kind)
+    for nexus in three:
+        nexus.clear_attentions()
+    (number, key), (_, gone) = preempting, victim
+    claim(three[number].preempt(PrType.WRITE_EXCLUSIVE, key, gone), allowed=True)
+    held, keys = three[2].reservation(), three[2].keys().keys
+    assert (held.held, held.type) == (True, kind), (
+        f"the reservation has type {held.type} after a PREEMPT of one key; all held one of {kind:d}"
+    )
+    assert sorted(keys) == sorted({KEY_A, KEY_B, KEY_C} - {gone}), f"READ KEYS: {[hex(one) for one in keys]}"
+
+
 @pytest.mark.case(
     "SCS-PR-KEY-BYTES", section="SPC-4 RESERVE", kills=("key-low-half",), builds_on=("SCS-PR-07",)
 )
