@@ -72,8 +72,8 @@ class Namespace:
         return self.rtype in (Rtype.WRITE_EXCLUSIVE_ALL_REGISTRANTS, Rtype.EXCLUSIVE_ACCESS_ALL_REGISTRANTS)
 
     def holds(self, host: bytes) -> bool:
-        return bool(self.rtype) and (
-            self.holder == host or (self.all_registrants() and host in self.registrants)
+        return (
+            bool(self.rtype) and host in self.registrants and (self.all_registrants() or self.holder == host)
         )
 
     def check_access(self, host: bytes, *, writes: bool) -> None:
