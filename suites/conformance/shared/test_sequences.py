@@ -6,6 +6,8 @@ is what the other finds, whatever both have done and cached before.
 
 from __future__ import annotations
 
+from errno import EACCES, EMLINK, ENOSYS, EOPNOTSUPP, EPERM
+
 import pytest
 
 from storagetest.suites.conformance.shared.two_client_names import NamesOfTwo
@@ -15,6 +17,9 @@ pytestmark = [pytest.mark.needs("filesystem", "shared", "two_clients")]
 
 DATA_STEPS, LOCK_STEPS, NAME_STEPS = 60, 60, 54
 """Steps of a sequence (chosen): each costs two round trips to a client and some requests to the target."""
+
+LACKING = (EACCES, EMLINK, ENOSYS, EOPNOTSUPP, EPERM)
+"""Errors of a file system or a protocol that has no links of a sort (link(2), symlink(2))."""
 
 DATA_1_KILLS = (
     "truncate-keeps-old-data", "hole-reads-garbage", "two-lock-keeps-old-end", "two-size-only-grows",
@@ -33,7 +38,9 @@ def has(session, make: str) -> bool:
     session.write_file("one", b"")
     try:
         session.call(make, "one", "two")
-    except OSError:
+    except OSError as error:
+        if error.errno not in LACKING:
+            raise
         return False
     else:
         session.unlink("two")
