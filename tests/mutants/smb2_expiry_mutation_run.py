@@ -11,8 +11,8 @@ from mutation_run import MutationRun, TargetKind
 from smb2_expiry_mutants import MUTANTS
 from smbd import PASSWORD, SHARE, account, smbd, version
 
-TICKET = 2
-"""Seconds of a ticket; chosen, because each case waits for its end."""
+TICKET = 5
+"""Seconds of a ticket: each case waits for its end, and even a loaded machine sets a session up before it."""
 
 
 @functools.cache

@@ -140,6 +140,13 @@ def setup_signature_spoiled(talk: SmbProxyConnection, message: SmbMessage) -> by
     return message.encoded().override(signature=b"\x66" * 16).data
 
 
+@mutant("setup-token-zeroed | MS-SMB2 2.2.6 | the first token of the server is zeros")
+def setup_token_zeroed(talk: SmbProxyConnection, message: SmbMessage) -> bytes:
+    if message.command != SmbCommand.SESSION_SETUP or not message.status or not message.buffer:
+        return message.raw
+    return message.raw.replace(message.buffer, bytes(len(message.buffer)))
+
+
 @mutant(
     "guest-flag-always | MS-SMB2 3.3.5.5.3 | every session is stated to be that of a guest", protected=True
 )

@@ -15,7 +15,7 @@ PAGE = ROOT / "docs" / "mutants-smb2-kerberos.md"
 HEAD = """# Mutants: SMB sessions that expire
 
 A proxy between the suite and Samba's smbd with Kerberos violates one rule at a time
-(`tests/mutants/smb2_expiry_mutants.py`). The tickets of its KDC are valid for two seconds. Each line lists a
+(`tests/mutants/smb2_expiry_mutants.py`). The tickets of its KDC are valid for five seconds. Each line lists a
 mutant, the violated rule, and the cases that detect it. `tox -e evidence` runs all of them; `pytest
 tests/mutants/test_mutants_smb2_expiry.py --write-mutants` writes this page.
 

@@ -67,6 +67,16 @@ def test_a_session_in_progress_executes_no_request(bench, endpoint, dialect):
         assert message.status, "a tree is connected in a session that is not authenticated"
 
 
+@pytest.mark.case("SMB-SES-TOKENS", section="MS-SMB2 3.3.5.5.3", kills=("setup-token-zeroed",))
+def test_the_tokens_of_a_setup_are_those_of_the_mechanism(bench):
+    """The client's mechanism reads each token, and an integrity code if there is one (RFC 4178 5)."""
+    connection = bench.connect()
+    connection.negotiate([Dialect.SMB_2_1])
+    final = bench.unauthenticated(connection).attempt()
+    expect(final)
+    assert final["session_id"], "a session that is set up has the id 0"
+
+
 @pytest.mark.case("SMB-SES-GARBAGE", section="MS-SMB2 3.3.5.5.3", kills=NOT_SET_UP)
 def test_a_token_of_no_mechanism_is_refused(bench):
     connection = bench.connect()

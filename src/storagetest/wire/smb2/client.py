@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import spnego
+from spnego.exceptions import ContextExpiredError, CredentialsExpiredError, SpnegoError
 
 from storagetest.errors import AttachError, RemoteProtocolError
 from storagetest.wire.smb2 import contexts as c
@@ -36,6 +37,9 @@ from storagetest.wire.smb2.layout import LEASE_ACK
 from storagetest.wire.smb2.message import SmbEncoded, SmbMessage, encode, request
 
 READ_WRITE = Access.GENERIC_READ | Access.GENERIC_WRITE | Access.DELETE
+
+UNREADABLE_TOKEN = (ValueError, LookupError, TypeError, AttributeError, struct.error)
+"""What pyspnego raises besides its own errors for a token that it cannot decode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,23 @@ def security_context(account: Account, server: str) -> spnego.ContextProxy:
         protocol="negotiate",
         options=spnego.NegotiateOptions.use_ntlm,
     )
+
+
+def next_token(context: spnego.ContextProxy, received: bytes) -> bytes | None:
+    """Return the client's answer to the server's token (MS-SMB2 3.2.5.3).
+
+    Raises AttachError if the client's own tickets have ended meanwhile, and RemoteProtocolError if the token
+    is none of the mechanism, or its integrity code is wrong (RFC 4178 5).
+    """
+    try:
+        return context.step(received)
+    except (ContextExpiredError, CredentialsExpiredError) as error:
+        raise AttachError(f"the account's tickets ended while the session was set up: {error}") from None
+    except (SpnegoError, *UNREADABLE_TOKEN) as error:
+        raise RemoteProtocolError(
+            f"SMB2: the token of a SESSION_SETUP response ({len(received)} B) is refused by the client's "
+            f"mechanism (MS-SMB2 3.2.5.3): {type(error).__name__}: {error}"
+        ) from error
 
 
 @dataclass
@@ -138,12 +159,12 @@ class SmbSession:
             self.channel.session_id = int(message["session_id"])
             if message.status == SmbStatus.MORE_PROCESSING_REQUIRED:
                 preauth = crypto.next_hash(preauth, message.raw)
-                token = context.step(message.buffer)
+                token = next_token(context, message.buffer)
                 continue
             if message.status:
                 return message
             if message.buffer and not context.complete:
-                context.step(message.buffer)
+                next_token(context, message.buffer)
             break
         self.final = message
         if not again:

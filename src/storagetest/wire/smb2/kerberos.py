@@ -1,4 +1,4 @@
-"""Kerberos for SMB sessions, by pyspnego and the library ``gssapi`` (MS-SMB2 3.2.4.2.3, RFC 4121).
+"""Kerberos for SMB sessions, by pyspnego, ``gssapi`` and ``krb5`` (MS-SMB2 3.2.4.2.3, RFC 4121).
 
 It needs the extra ``kerberos`` (``pip install 'storagetest[kerberos]'``) and the MIT Kerberos libraries. The
 realm is that of the environment (``KRB5_CONFIG``). Each context gets tickets of its own with the account's
@@ -13,12 +13,13 @@ from storagetest.errors import AttachError, ClientLacks
 
 
 def _library() -> None:
-    """Raise ClientLacks unless the library can be imported."""
+    """Raise ClientLacks unless the libraries can be imported."""
     try:
         import gssapi  # noqa: F401, PLC0415  # an extra
+        import krb5  # noqa: F401, PLC0415  # pyspnego needs it
     except ImportError as error:
         raise ClientLacks(
-            f"Kerberos needs the Python library gssapi: {error}. Install it with "
+            f"Kerberos needs the Python libraries gssapi and krb5: {error}. Install them with "
             "`pip install 'storagetest[kerberos]'`; it needs the Kerberos libraries (libkrb5-dev)"
         ) from None
 
