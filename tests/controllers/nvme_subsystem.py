@@ -45,6 +45,7 @@ class Subsystem:
         size = self.personality.block_size
         self.namespaces = {nsid: Namespace(nsid, block_size=size) for nsid in self.personality.nsids}
         self.controllers: dict[int, Controller] = {}
+        self.masks: dict[int, int] = {}  # of ``namespace_masks``
         self._next = self.personality.first_cntlid - 1
 
     def admit(self, data: ConnectData, kato: int, hangup: Callable[[], None]) -> Controller:
@@ -53,6 +54,8 @@ class Subsystem:
             self._next = self._next % 0xFFEF + 1
             discovery, kato = data.subnqn == DISCOVERY_NQN, self.personality.rounded_timeout(kato)
             controller = Controller(self, self._next, str(data.hostnqn), data.hostid, kato, discovery, hangup)
+            if self.personality.namespace_masks:
+                controller.masks = self.masks
             self.controllers[controller.cntlid] = controller
             return controller
 
@@ -150,7 +153,8 @@ class Controller:
         elif was & 1 and not self.cc & 1:
             self.csts = 0
             self.features.clear()  # none is saveable, so each has its default value again (4.4)
-            self.masks.clear()
+            if not self.traits.namespace_masks:
+                self.masks.clear()
             self.kato = _CHANGEABLE[Feature.KATO]
             self.reported.clear()
             self.end_io_queues()

@@ -325,3 +325,11 @@ def test_a_connect_that_was_not_refused_is_reported_once(tmp_path: Path) -> None
     """A controller that lets another host in is accused by the cases of that rule, not by CONNECT-17."""
     cases = run(ControllerConfig(joins_any_host=True), tmp_path, "-k", "test_fabrics")
     assert with_outcome("failed", cases) == {"NVF-CONNECT-13", "NVF-CONNECT-14"}
+
+
+def test_a_case_leaves_no_mask_on_a_namespace(tmp_path: Path) -> None:
+    """A mask that outlives resets, and is every host's, is a SHOULD; later cases have their notifications."""
+    these = "mask_ends_with_a_reset or when_the_holder_unregisters"
+    cases = run(ControllerConfig(namespace_masks=True), tmp_path, "-k", these)
+    assert with_outcome("warned", cases) == {"NVR-MASK-RESET"}
+    assert not with_outcome("failed", cases)

@@ -101,6 +101,24 @@ def test_every_request_ends_and_names_the_peer(behave: Behave, ask: Callable[[In
             ask(made)
 
 
+@pytest.mark.parametrize("left", [0, 1], ids=["closed", "open"])
+def test_the_rest_of_a_text_is_asked_for_within_the_command_window(left: int) -> None:
+    """RFC 7143 4.2.2.1: the request is immediate if its CmdSN would be over MaxCmdSN."""
+    requests: list[bytes] = []
+
+    def behave(sock: socket.socket) -> None:
+        part = TextResponse(itt=1, ttt=9, final=False, data=b"A=1\0", exp_cmd_sn=2, max_cmd_sn=1 + left)
+        sock.sendall(part.encode())
+        requests.append(sock.recv(4096))
+        rest = TextResponse(itt=1, stat_sn=1, data=b"B=2\0", exp_cmd_sn=2 + left, max_cmd_sn=64)
+        sock.sendall(rest.encode())
+
+    with target(behave, deadline=5) as made:
+        made.numbers.cmd_sn = 1
+        assert made.text(("A", "?")) == (("A", "1"), ("B", "2"))
+    assert [bool(request[0] & 0x40) for request in requests] == [not left]
+
+
 def test_an_endless_response_to_a_command_raises() -> None:
     with target(floods(DATA), deadline=0.1) as made:
         command = made.start(bytes(16), read=512, itt=0)

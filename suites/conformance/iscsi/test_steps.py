@@ -188,7 +188,7 @@ def rest_of_text(session: Initiator, itt: int, ttt: int, data: bytes = b"") -> b
         found += response.data
         if response.final:
             break
-        session.send(TextRequest(itt=itt, ttt=response.ttt))
+        session.ask_for_more(itt, response.ttt)
     return found
 
 

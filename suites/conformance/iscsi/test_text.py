@@ -239,7 +239,7 @@ def test_a_long_text_response_keeps_to_our_segment_length(connections, portal, o
         lengths.append(len(pdu.data))
         if pdu.final:
             break
-        session.send(TextRequest(itt=sent.itt, ttt=pdu.ttt))
+        session.ask_for_more(sent.itt, pdu.ttt)
     observe(f"Text Responses of {lengths} bytes")
     assert max(lengths) <= SEGMENT, (
         f"a Text Response of {max(lengths)} bytes, over our MaxRecvDataSegmentLength of {SEGMENT}"

@@ -9,12 +9,21 @@ from dataclasses import replace
 import pytest
 
 from storagetest.wire.nvme import admin, io
-from storagetest.wire.nvme.codes import ONCS_BITS, Cns, Feature, Io, LogPage, Rtype, StatusCode, status_name
+from storagetest.wire.nvme.codes import ONCS_BITS, Cns, Io, LogPage, Rtype, StatusCode, status_name
 from storagetest.wire.nvme.command import Command
 from storagetest.wire.nvme.structures import descriptors
 from storagetest.wire.nvme_tcp import ControllerSession, Queue
 from storagetest.wire.nvme_tcp.harness import Harness, Scratch, read_blocks, refused, write_blocks
-from storagetest.wire.nvme_tcp.reservation_harness import CLEAR, HOLDING, ReservingHost, allowed, hold
+from storagetest.wire.nvme_tcp.reservation_harness import (
+    CLEAR,
+    HOLDING,
+    ReservingHost,
+    allowed,
+    hold,
+    kept_masks,
+    mask_of,
+    set_mask,
+)
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="NVM 3.1")]
 
@@ -129,15 +138,11 @@ def test_the_log_page_counts_its_notifications(hosts: tuple[ReservingHost, Reser
 @pytest.mark.case("NVR-MASK-READ", section="Base 5.2.26.1.33", kills=("notice-mask-lost",))
 def test_the_notification_mask_is_read_back(hosts: tuple[ReservingHost, ReservingHost]) -> None:
     first, _ = hosts
-    get = admin.get_features(Feature.RESERVATION_NOTIFICATION_MASK, nsid=first.nsid)
-    for mask in (0b1110, 0b0100, 0):
-        done = first.session.admin.run(
-            admin.set_features(Feature.RESERVATION_NOTIFICATION_MASK, mask, nsid=first.nsid)
-        )
-        allowed(done)
-        found = first.session.admin.run(get)
-        allowed(found)
-        assert found.cqe.dw0 == mask, f"5.2.26.1.33: the mask was set to {mask:#x}, and is {found.cqe.dw0:#x}"
+    with kept_masks(first.session, first.nsid):
+        for mask in (0b1110, 0b0100, 0):
+            allowed(set_mask(first.session, first.nsid, mask))
+            found = mask_of(first.session, first.nsid)
+            assert found == mask, f"5.2.26.1.33: the mask was set to {mask:#x}, and is {found:#x}"
 
 
 # Namespaces, and command sets

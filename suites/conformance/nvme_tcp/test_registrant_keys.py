@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from storagetest.wire.nvme import admin, io
-from storagetest.wire.nvme.codes import Feature, LogPage, Rtype, StatusCode, status_name
+from storagetest.wire.nvme.codes import LogPage, Rtype, StatusCode, status_name
 from storagetest.wire.nvme.structures import ReservationStatus
 from storagetest.wire.nvme_tcp import CommandResult
 from storagetest.wire.nvme_tcp.harness import refused, request_event
@@ -23,6 +23,9 @@ from storagetest.wire.nvme_tcp.reservation_harness import (
     ReservingHost,
     allowed,
     hold,
+    kept_masks,
+    mask_of,
+    set_mask,
 )
 from storagetest.wire.tcp import ResponseTimeout
 
@@ -200,21 +203,15 @@ def test_an_event_waits_for_a_request(hosts: Hosts) -> None:
 def test_the_notification_mask_ends_with_a_reset(hosts: Hosts) -> None:
     """It was set without Save, twice."""
     first, _ = hosts
-    fid = Feature.RESERVATION_NOTIFICATION_MASK
-
-    def read() -> int:
-        done = first.session.admin.run(admin.get_features(fid, nsid=first.nsid))
-        assert done.ok, f"5.2.26.1.33: the mask is not {status_name(done.status)}"
-        return done.cqe.dw0
-
-    before = read()
-    for number in (1, 2):
-        done = first.session.admin.run(admin.set_features(fid, before ^ 0b110, nsid=first.nsid))
-        assert done.ok, f"5.2.26.1.33: the mask is not set: {status_name(done.status)}"
-        first.session.disable()
-        first.session.enable()
-        found = read()
-        assert found == before, (
-            f"4.4: the mask is {found:#x} after reset {number}; it was {before:#x} before it was set to "
-            f"{before ^ 0b110:#x} without Save"
-        )
+    before = mask_of(first.session, first.nsid)
+    with kept_masks(first.session, first.nsid):
+        for number in (1, 2):
+            done = set_mask(first.session, first.nsid, before ^ 0b110)
+            assert done.ok, f"5.2.26.1.33: the mask is not set: {status_name(done.status)}"
+            first.session.disable()
+            first.session.enable()
+            found = mask_of(first.session, first.nsid)
+            assert found == before, (
+                f"4.4: the mask is {found:#x} after reset {number}; it was {before:#x} before it was set to "
+                f"{before ^ 0b110:#x} without Save"
+            )

@@ -9,7 +9,6 @@ import pytest
 
 from storagetest.wire.nvme import admin, io
 from storagetest.wire.nvme.codes import Feature, LogPage, Rtype, StatusCode, status_name
-from storagetest.wire.nvme_tcp import CommandResult
 from storagetest.wire.nvme_tcp.harness import Harness, refused, request_event
 from storagetest.wire.nvme_tcp.reservation_harness import (
     CLEAR,
@@ -21,6 +20,7 @@ from storagetest.wire.nvme_tcp.reservation_harness import (
     ReservingHost,
     allowed,
     hold,
+    set_mask,
 )
 
 pytestmark = [
@@ -291,21 +291,15 @@ def test_a_notification_is_read_once(hosts: tuple[ReservingHost, ReservingHost])
     assert kind == 0, f"5.2.12.1.35: the one notification was read, but the log page has type {kind}h again"
 
 
-def _set_mask(host: ReservingHost, nsid: int, mask: int) -> CommandResult:
-    """Set the mask: for this controller, or for all, because the mask can be the namespace's."""
-    command = admin.set_features(Feature.RESERVATION_NOTIFICATION_MASK, mask, nsid=nsid)
-    return host.session.admin.run(command)
-
-
 @contextmanager
 def _masked(host: ReservingHost, nsid: int) -> Iterator[None]:
     """Mask every notification of a namespace; afterwards none."""
-    done = _set_mask(host, nsid, MASK_ALL)
+    done = set_mask(host.session, nsid, MASK_ALL)
     assert done.ok, f"5.2.26.1.33: the mask is not set: {status_name(done.status)}"
     try:
         yield
     finally:
-        done = _set_mask(host, nsid, 0)
+        done = set_mask(host.session, nsid, 0)
         assert done.ok, f"5.2.26.1.33: the mask is not cleared: {status_name(done.status)}"
 
 
@@ -337,7 +331,7 @@ def test_the_mask_of_a_namespace_masks_no_other(hosts: tuple[ReservingHost, Rese
     if not others:
         pytest.skip("the host has one namespace")
     for nsid in others:
-        done = _set_mask(second, nsid, 0)
+        done = set_mask(second.session, nsid, 0)
         if not done.ok:
             pytest.skip(f"namespace {nsid} has no mask: {status_name(done.status)}")
     with ExitStack() as masks:

@@ -11,7 +11,7 @@ from storagetest.wire.nvme.codes import Feature, LogPage, StatusCode, status_nam
 from storagetest.wire.nvme.structures import ana_groups
 from storagetest.wire.nvme_tcp import ControllerSession
 from storagetest.wire.nvme_tcp.harness import refused
-from storagetest.wire.nvme_tcp.reservation_harness import ReservingHost
+from storagetest.wire.nvme_tcp.reservation_harness import ReservingHost, kept_masks, mask_of, set_mask
 
 from .test_feature_values import set_feature
 
@@ -105,12 +105,6 @@ def test_a_timeout_that_is_refused_changes_nothing(session: ControllerSession) -
 # Reservation Notification Mask (5.2.26.1.33)
 
 
-def _mask_of(session: ControllerSession, nsid: int) -> int:
-    done = session.admin.run(admin.get_features(MASK, nsid=nsid))
-    assert done.ok, f"5.2.26.1.33: the mask of namespace {nsid:#x} is not {status_name(done.status)}"
-    return done.cqe.dw0
-
-
 @pytest.mark.case("NVR-MASK-GET-ALL", section="Base 5.2.26.1.33", kills=("mask-read-of-all",))
 def test_the_mask_of_all_namespaces_is_not_read(hosts: tuple[ReservingHost, ReservingHost]) -> None:
     session = hosts[0].session
@@ -122,13 +116,14 @@ def test_the_mask_of_all_namespaces_is_set(hosts: tuple[ReservingHost, Reserving
     """Set Features with FFFFFFFFh modifies the mask of each attached namespace that can be reserved."""
     session = hosts[0].session
     nsids = [nsid for nsid in session.namespaces() if session.namespace(nsid)["rescap"]]
-    for mask in (MASKED, 0):
-        done = session.admin.run(admin.set_features(MASK, mask, nsid=ALL_NAMESPACES))
-        assert done.ok, f"5.2.26.1.33: the mask of all is not {status_name(done.status)}"
-        found = {nsid: _mask_of(session, nsid) for nsid in nsids}
-        assert found == dict.fromkeys(nsids, mask), (
-            f"5.2.26.1.33: the mask of every namespace was set to {mask:#x}; they are {found}, by NSID"
-        )
+    with kept_masks(session, *nsids):
+        for mask in (MASKED, 0):
+            done = set_mask(session, ALL_NAMESPACES, mask)
+            assert done.ok, f"5.2.26.1.33: the mask of all is not {status_name(done.status)}"
+            found = {nsid: mask_of(session, nsid) for nsid in nsids}
+            assert found == dict.fromkeys(nsids, mask), (
+                f"5.2.26.1.33: the mask of every namespace was set to {mask:#x}; they are {found}, by NSID"
+            )
 
 
 # Log pages

@@ -376,8 +376,12 @@ class Initiator:
             data += response.data
             if response.final:
                 return parse_text(data)
-            self.send(TextRequest(itt=sent.itt, ttt=response.ttt))
+            self.ask_for_more(sent.itt, response.ttt)
         raise AssertionError  # responses() does not end
+
+    def ask_for_more(self, itt: int, ttt: int) -> TextRequest:
+        """Send the request for the rest of a text, as immediate if the command window is closed (4.2.2.1)."""
+        return self.send(TextRequest(immediate=not self.window, itt=itt, ttt=ttt))
 
     def task(self, function: TaskFunction | int, **fields: Any) -> TaskResponse:  # noqa: ANN401  # TaskRequest's
         """Send a task management request and return its response; other PDUs before it are dropped."""

@@ -4,10 +4,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from storagetest.wire.nvme import io
-from storagetest.wire.nvme.codes import status_name
+from storagetest.errors import RemoteProtocolError
+from storagetest.wire.nvme import admin, io
+from storagetest.wire.nvme.codes import Feature, status_name
 from storagetest.wire.nvme.structures import ReservationStatus, reservation_status
 from storagetest.wire.nvme_tcp.harness import Scratch
 from storagetest.wire.nvme_tcp.queue import CommandResult, Queue
@@ -78,3 +81,30 @@ def hold(host: ReservingHost, rtype: int) -> None:
     """Register and acquire."""
     allowed(host.register())
     allowed(host.acquire(rtype))
+
+
+def mask_of(session: ControllerSession, nsid: int) -> int:
+    """Return the Reservation Notification Mask of a namespace (5.2.26.1.33)."""
+    done = session.admin.run(admin.get_features(Feature.RESERVATION_NOTIFICATION_MASK, nsid=nsid))
+    assert done.ok, f"5.2.26.1.33: the mask of namespace {nsid:#x} is not {status_name(done.status)}"
+    return done.cqe.dw0
+
+
+def set_mask(session: ControllerSession, nsid: int, mask: int) -> CommandResult:
+    """Set the Reservation Notification Mask of a namespace, or of all (5.2.26.1.33)."""
+    return session.admin.run(admin.set_features(Feature.RESERVATION_NOTIFICATION_MASK, mask, nsid=nsid))
+
+
+@contextmanager
+def kept_masks(session: ControllerSession, *nsids: int) -> Iterator[None]:
+    """Set the masks of some namespaces at the end to what they were.
+
+    A mask may be the namespace's, for all controllers: one that is left would silence other cases.
+    """
+    before = {nsid: mask_of(session, nsid) for nsid in nsids}
+    try:
+        yield
+    finally:
+        for nsid, mask in before.items():
+            with suppress(RemoteProtocolError):  # what the case found is reported
+                set_mask(session, nsid, mask)
