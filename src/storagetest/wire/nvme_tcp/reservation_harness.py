@@ -107,4 +107,5 @@ def kept_masks(session: ControllerSession, *nsids: int) -> Iterator[None]:
     finally:
         for nsid, mask in before.items():
             with suppress(RemoteProtocolError):  # what the case found is reported
-                set_mask(session, nsid, mask)
+                done = set_mask(session, nsid, mask)
+                assert done.ok, f"the mask of namespace {nsid:#x} is not restored: {status_name(done.status)}"
