@@ -18,8 +18,8 @@ from .test_scsi_inquiry import mode_pages, mode_sense
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="SPC-4, SBC-3", level="MUST")]
 
 Fields = dict[str, Any]
-WHOLE = 4096
-"""Allocation length for the whole data (chosen)."""
+WHOLE = 4095
+"""Allocation length for the whole data; its low byte is not zero (chosen)."""
 RETURNING: dict[str, tuple[CommandFormat, Fields]] = {
     "INQUIRY": (c.INQUIRY, {}),
     "VPD": (c.INQUIRY, {"evpd": 1, "page": 0x83}),
