@@ -53,7 +53,7 @@ def test_no_r2t_asks_for_more_than_max_burst_length(connections, scratch):
     assert scratch.read_back(session, 32) == scratch.pattern(32, seed=1)
 
 
-@pytest.mark.case("ISC-R2T-02", section="RFC 7143 4.2.2.4, 11.8.2", kills=("r2t-sn",))
+@pytest.mark.case("ISC-R2T-02", section="RFC 7143 4.2.2.4, 11.8.2", kills=("r2t-sn", "r2t-other-lun"))
 def test_r2t_sn_counts_from_zero_in_each_command(connections, scratch):
     session = connections.prepared(scratch, ImmediateData="No", MaxBurstLength="1024", FirstBurstLength="512")
     for _ in range(2):

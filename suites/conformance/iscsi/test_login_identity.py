@@ -106,7 +106,15 @@ def test_each_response_of_a_login_has_the_isid_of_its_request(logged_in, kind) -
 
 
 @pytest.mark.case(section="RFC 7143 11.13.3")
-@shapes("TSIH", "MUST", "login-tsih-early", "login-tsih-changes", "tsih-zero-later", "tsih-zero-discovery")
+@shapes(
+    "TSIH",
+    "MUST",
+    "login-nsg-without-t",
+    "login-tsih-early",
+    "login-tsih-changes",
+    "tsih-zero-later",
+    "tsih-zero-discovery",
+)
 def test_a_new_session_gets_its_tsih_in_the_last_response(logged_in) -> None:
     found = [response.tsih for response in logged_in]
     assert found[-1], f"the final response of a new session has TSIH 0: {found}"

@@ -8,8 +8,8 @@ from storagetest.wire.iscsi.codes import LogoutReason, LogoutResult, SnackType
 from storagetest.wire.iscsi.initiator import Initiator
 from storagetest.wire.iscsi.pdu import DataIn, LogoutRequest, LogoutResponse, ScsiResponse, SnackRequest
 from storagetest.wire.iscsi.validator import plus
-from storagetest.wire.scsi.cdb import READ_10, cdb
-from storagetest.wire.tcp import ResponseTimeout
+from storagetest.wire.scsi.cdb import READ_10, TEST_UNIT_READY, cdb
+from storagetest.wire.tcp import PeerClosed, ResponseTimeout
 
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 7143 11.15", level="MUST")]
 
@@ -57,13 +57,32 @@ def test_close_the_connection_succeeds_and_the_target_closes(session, observe):
     closes_after(session, observe, LogoutReason.CLOSE_CONNECTION)
 
 
-@pytest.mark.case("ISC-LOGOUT-03", section="RFC 7143 11.15.1", kills=("logout-cid",))
+@pytest.mark.case("ISC-LOGOUT-03", section="RFC 7143 11.15.1", kills=("logout-cid", "logout-response-code"))
 def test_close_of_a_connection_that_is_not_there_is_not_found(session, observe):
     session.send(LogoutRequest(reason=LogoutReason.CLOSE_CONNECTION, cid=0x4242))
     answer = session.receive()
     observe(words(answer))
     assert not (isinstance(answer, LogoutResponse) and answer.response == LogoutResult.SUCCESS)
     session.logged_in = answer is not None
+
+
+@pytest.mark.case(
+    "ISC-LOGOUT-AFTER", section="RFC 7143 11.15", kills=("logout-still-served",), builds_on=("ISC-LOGOUT-01",)
+)
+def test_no_command_is_served_after_the_logout_response(session, observe):
+    """The session has ended: the command may be ignored or rejected, or meet a closed connection."""
+    answer = session.logout()
+    assert answer.response == LogoutResult.SUCCESS, f"{words(answer)}; 11.15.1: 0 is success"
+    try:
+        session.start(cdb(TEST_UNIT_READY))
+        after = session.receive(deadline=FIRST)
+    except ResponseTimeout:
+        observe("ignored")
+    except (PeerClosed, OSError):
+        observe("closed")
+    else:
+        observe(words(after))
+        assert not isinstance(after, ScsiResponse), f"{words(after)}: the session ended by a logout"
 
 
 @pytest.mark.case(
@@ -155,7 +174,8 @@ SNACK = ("ISC-SNACK-01",)
     "kind",
     [
         pytest.param(
-            SnackType.DATA_OR_R2T, marks=pytest.mark.case("ISC-SNACK-01", kills=("snack-answered",))
+            SnackType.DATA_OR_R2T,
+            marks=pytest.mark.case("ISC-SNACK-01", kills=("snack-answered", "reject-reason-none")),
         ),
         pytest.param(
             SnackType.STATUS,

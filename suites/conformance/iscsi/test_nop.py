@@ -11,7 +11,7 @@ from storagetest.wire.iscsi.pdu import NopIn, NopOut
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 7143 11.19", level="MUST")]
 
 
-@pytest.mark.case("ISC-NOP-01", kills=("nop-echo",))
+@pytest.mark.case("ISC-NOP-01", kills=("nop-echo", "ping-lun"))
 def test_ping_data_come_back_whole(session):
     for size in (0, 1, 3, 4, 100, min(1024, session.parameters.max_send)):
         data = bytes(at % 251 for at in range(size))

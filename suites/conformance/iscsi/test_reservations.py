@@ -202,9 +202,7 @@ def test_a_reserved_type_or_scope_is_an_invalid_field(unreserved, observe):
         assert answer.check(SenseKey.ILLEGAL_REQUEST, Asc.INVALID_FIELD_IN_CDB), answer
 
 
-@pytest.mark.case(
-    "SCS-PR-10", section="SPC-4 RELEASE", no_mutant_reason="LIO breaks this rule itself", builds_on=RESERVING
-)
+@pytest.mark.case("SCS-PR-10", section="SPC-4 RELEASE", kills=("sense-key-other",), builds_on=RESERVING)
 def test_a_release_with_the_wrong_type_is_an_invalid_release(unreserved):
     a, _ = unreserved
     reserved(a, PrType.WRITE_EXCLUSIVE)
@@ -474,7 +472,10 @@ def test_every_type_in_the_mask_can_be_reserved(unreserved):
 
 
 @pytest.mark.case(
-    "SCS-PR-28", section="SPC-4 READ FULL STATUS", kills=("full-status-holder",), builds_on=RESERVING
+    "SCS-PR-28",
+    section="SPC-4 READ FULL STATUS",
+    kills=("full-status-holder", "full-status-short"),
+    builds_on=RESERVING,
 )
 def test_full_status_names_holder_and_registrants_with_their_transport_ids(unreserved):
     a, b = unreserved

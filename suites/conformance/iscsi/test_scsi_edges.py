@@ -320,7 +320,9 @@ def test_mode_select_without_a_parameter_list_is_no_error(unit):
 
 
 @pytest.mark.case(
-    "SCS-MSEL-03", section="SPC-4 MODE SELECT(6), changeable values", kills=("mode-select-any",)
+    "SCS-MSEL-03",
+    section="SPC-4 MODE SELECT(6), changeable values",
+    kills=("mode-select-any", "sense-list-short"),
 )
 @pytest.mark.usefixtures("scratch")
 def test_mode_select_of_a_value_that_is_not_changeable_is_refused(unit):

@@ -143,6 +143,58 @@ def test_descriptor_sense_data_have_their_stated_length(changeable):
 
 
 @pytest.mark.case(
+    "SCS-DSENSE-EACH",
+    section="SPC-4 Control mode page, D_SENSE",
+    kills=("d-sense-range-fixed", "d-sense-information-short"),
+    builds_on=("SCS-DSENSE-01",),
+)
+def test_each_failure_has_the_format_that_d_sense_selects(changeable, scratch, facts):
+    """Errors of the CDB, of its range, of the parameter list and of a comparison, in both formats."""
+    unit, _, page = changeable
+    data = scratch.pattern(1, seed=235)
+    assert unit.write(scratch.lba, data).good
+    other = scratch.pattern(1, seed=236)
+    for descriptor in (True, False):
+        answer = set_d_sense(unit, page, descriptor=descriptor)
+        assert answer.good, answer
+        for failed in (
+            unit.inquiry(0xAB),
+            unit.read(facts.capacity.blocks),
+            unit.write(facts.capacity.blocks, data),
+            unit.run(c.VERIFY_10, lba=facts.capacity.last_lba, blocks=2),
+            unit.run(c.MODE_SELECT_6, data=bytes(2), pf=1, allocation=2),
+            unit.run(c.VERIFY_10, data=other, lba=scratch.lba, blocks=1, bytchk=1),
+            unit.compare_and_write(scratch.lba, other, other),
+        ):
+            if failed.sense is not None:
+                assert failed.sense.descriptor == descriptor, (
+                    f"{failed}: in {shown(descriptor=failed.sense.descriptor)}; D_SENSE is {descriptor:d}"
+                )
+    assert unit.read(scratch.lba).data == data, "a command that failed has changed the block"
+
+
+@pytest.mark.case(
+    "SCS-DSENSE-THIRD",
+    section="SPC-4 MODE SELECT(6), unit attention",
+    kills=("mode-change-third-unreported",),
+    builds_on=("SCS-DSENSE-02",),
+)
+def test_a_mode_page_that_changed_is_reported_to_each_other_nexus(changeable, connections):
+    """Not to one of them only, if they share the page: each that has the new value had a unit attention."""
+    unit, _, page = changeable
+    others = [LogicalUnit(connections.login(name)) for name in "cde"]
+    before = bool(page[2] & D_SENSE)
+    answer = set_d_sense(unit, page, descriptor=not before)
+    assert answer.good, answer
+    for name, other in zip("cde", others, strict=True):
+        attentions = other.clear_attentions()
+        reported = any(one.asc == Asc.MODE_PARAMETERS_CHANGED for one in attentions)
+        assert reported or bool(control_page(other)[2] & D_SENSE) == before, (
+            f"nexus {name} has the new D_SENSE, and no unit attention MODE PARAMETERS CHANGED"
+        )
+
+
+@pytest.mark.case(
     "SCS-DSENSE-04",
     section="SPC-4 MODE SELECT(6), SP; MODE SENSE, PC",
     kills=("mode-default-changed",),

@@ -197,7 +197,7 @@ def port_designators(unit: LogicalUnit, kind: int) -> list[int]:
     ]
 
 
-@pytest.mark.case("SCS-GROUPS-TPGS", section="SPC-4 TPGS", kills=("groups-refused",))
+@pytest.mark.case("SCS-GROUPS-TPGS", section="SPC-4 TPGS", kills=("groups-refused", "port-groups-short"))
 def test_a_unit_with_tpgs_reports_its_target_port_groups(unit):
     standard = unit.inquiry()
     assert standard.good, standard

@@ -128,6 +128,8 @@ class Initiator:
         """Send ``pdu`` and return it without the ``overrides``, which change header fields last."""
         pdu = self.assign_numbers(pdu) if number else pdu
         self.validator.sent(pdu)
+        if overrides or not number or header_digest_xor or data_digest_xor:
+            self.validator.sent_invalid()
         parts = pdu.parts().override_fields(**(overrides or {}))
         wire = parts.wire(
             header_digest=self.parameters.header_digest,
@@ -136,7 +138,7 @@ class Initiator:
             data_digest_xor=data_digest_xor,
             padding=padding,
         )
-        self.send_raw(wire)
+        self.link.send(wire, deadline=self.deadline)
         return pdu
 
     def send_parts(self, parts: EncodedPdu) -> None:
@@ -145,7 +147,8 @@ class Initiator:
         self.send_raw(parts.wire(header_digest=digests.header_digest, data_digest=digests.data_digest))
 
     def send_raw(self, data: bytes) -> None:
-        """Send bytes as they are."""
+        """Send bytes as they are; the validator does not record them."""
+        self.validator.sent_invalid()
         self.link.send(data, deadline=self.deadline)
 
     # Receiving

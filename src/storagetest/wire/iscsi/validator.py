@@ -15,13 +15,21 @@ Rules by name:
 - ``data-order``, ``data-length``, ``data-burst``, ``data-status``: Data-In (11.7, 13.12, 13.13, 13.18, 13.19)
 - ``data-final``: the last Data-In of a command that ends in GOOD has F (11.7.1)
 - ``ttt``: the answer to a ping and a final Text response have the reserved transfer tag (11.19.3, 11.11.3)
-- ``r2t-order``, ``r2t-length``, ``r2t-outstanding``: R2T (11.8, 13.13, 13.17, 13.19)
+- ``r2t-order``, ``r2t-length``, ``r2t-lun``, ``r2t-outstanding``: R2T (11.8, 13.13, 13.17, 13.19)
 - ``exp-data-sn``: a response counts the Data-In of its command (11.4.8; RFC 3720 also counted the R2Ts)
 - ``residual``: not O and U together; after GOOD, data and residual make up the expected length (11.4.5)
 - ``response-code``: not a reserved one (11.4.3); ``fixed-bit``: bit 0 of byte 1 is 1 (11.4, 11.6, 11.8, …)
 - ``itt``: a response is to a task that is outstanding (11.2.1.8); ``reserved``: undefined bits are zero (11),
   and ``reserved-reject``: those of a Reject (11.17)
 - ``phase``: a PDU that may be sent in this phase (4.2.4, 8.1.1)
+- ``codes``, ``flags``, ``tags``, ``data-segment``, ``reject-header``, ``sense-length``: one PDU
+  (:mod:`storagetest.wire.iscsi.single_pdu`)
+- ``sense``, ``parameter-data``: the sense data of each CHECK CONDITION, and the data of any command
+  (:func:`~storagetest.wire.scsi.sense.sense_faults`,
+  :func:`~storagetest.wire.scsi.parameter_data.parameter_faults`)
+
+Some of these need what the initiator has sent (:data:`IF_VALID`). If a case sends what no initiator sends,
+with fields overridden or as raw bytes (:meth:`SessionValidator.sent_invalid`), only :data:`ALWAYS` is judged.
 """
 
 from __future__ import annotations
@@ -57,8 +65,15 @@ from storagetest.wire.iscsi.pdu import (
     TextResponse,
     set_reserved_bits,
 )
+from storagetest.wire.iscsi.single_pdu import findings
+from storagetest.wire.scsi.cdb import describe
+from storagetest.wire.scsi.codes import ScsiStatus
+from storagetest.wire.scsi.parameter_data import command_of, parameter_faults
+from storagetest.wire.scsi.sense import sense_faults
 
 _WRAP = 2**32
+_MOST_KEPT = 1 << 20
+"""Bytes of parameter data that are kept until their command ends (chosen)."""
 _VENDOR_RESPONSE = 0x80
 """The first response code that is a vendor's own (RFC 7143 11.4.3)."""
 _FIXED_BIT = (AsyncMessage, LogoutResponse, NopIn, ReadyToTransfer, Reject, ScsiResponse, TaskResponse)
@@ -85,8 +100,31 @@ ALWAYS: Mapping[str, str] = {
     "data-sn": "DataSN does not count the Data-In PDUs of its command from 0 (RFC 7143 4.2.2.4)",
     "data-final": "the last Data-In of a command lacks F (RFC 7143 11.7.1)",
     "ttt": "a PDU that asks for nothing has a Target Transfer Tag (RFC 7143 11.11.3, 11.19.3)",
+    "codes": "a PDU of the target has a code that is not defined (RFC 7143 11.4 to 11.17)",
+    "flags": "a PDU of the target has flags that exclude each other (RFC 7143 11.4 to 11.13)",
+    "tags": "a tag or a LUN is in a PDU of the target, or lacks, against the rule (RFC 7143 11.7 to 11.19)",
+    "data-segment": "a PDU that has no data segment came with one (RFC 7143 11.6, 11.8, 11.15)",
+    "reject-header": "a Reject lacks the header of the PDU that was rejected (RFC 7143 11.17)",
+    "sense-length": "SenseLength goes past the data segment (RFC 7143 11.4.7)",
+    "sense": "sense data have a form, or a key, that the standard excludes (SPC-4, sense data)",
 }
 """Rules that hold whatever the initiator sends, each as a sentence without values."""
+IF_VALID: Mapping[str, str] = {
+    "exp-cmd-sn": "ExpCmdSN goes back, or is beyond what was sent (RFC 7143 4.2.2.1)",
+    "data-order": "Data-In PDUs are out of order (RFC 7143 13.18)",
+    "data-length": "Data-In is longer than agreed or expected (RFC 7143 11.7.6, 13.12)",
+    "data-burst": "a sequence of Data-In is longer than MaxBurstLength (RFC 7143 13.13)",
+    "data-status": "a Data-In has a status that needs a SCSI Response (RFC 7143 11.7.3)",
+    "residual": "data and residual of a read do not make up the expected length (RFC 7143 11.4.5.1)",
+    "exp-data-sn": "ExpDataSN does not count the PDUs of its command (RFC 7143 11.4.8)",
+    "r2t-sn": "R2TSN does not count the R2Ts of its command from 0 (RFC 7143 4.2.2.4)",
+    "r2t-length": "an R2T is for no data, too many, or those past the expected length (RFC 7143 11.8.4)",
+    "r2t-order": "an R2T leaves data out, or has them sent again (RFC 7143 13.19)",
+    "r2t-lun": "an R2T has another LUN than its command (RFC 7143 11.8.5)",
+    "r2t-outstanding": "more R2Ts are outstanding than MaxOutstandingR2T (RFC 7143 13.17)",
+    "parameter-data": "the data of a command are not as long as they state (SPC-4, SBC-3)",
+}
+"""Rules that hold if the initiator sent what an initiator may send, as :data:`ALWAYS`."""
 
 
 class ConnectionPhase(Enum):
@@ -202,6 +240,21 @@ class _Task:
     burst: int = 0
     r2t_offset: int | None = None
     outstanding: dict[int, int] = field(default_factory=dict)
+    lun: int = 0
+    cdb: bytes = bytes(16)
+    data: bytearray = field(default_factory=bytearray)
+
+    @property
+    def keeps_data(self) -> bool:
+        """Whether the data of this command are judged, and are few."""
+        return self.read <= _MOST_KEPT and command_of(self.cdb) is not None
+
+    def keep(self, pdu: DataIn) -> None:
+        """Keep the data of a Data-In, if they are judged."""
+        end = pdu.buffer_offset + len(pdu.data)
+        if self.keeps_data and end <= _MOST_KEPT:
+            self.data.extend(bytes(max(0, end - len(self.data))))
+            self.data[pdu.buffer_offset : end] = pdu.data
 
 
 class SessionValidator:
@@ -215,6 +268,7 @@ class SessionValidator:
         self._tasks: dict[int, _Task] = {}
         self._forgotten: set[int] = set()
         self._sent_snack = False
+        self._sent_invalid = False
         self._started = False
         self._exp_cmd_sn: int | None = None
 
@@ -230,7 +284,12 @@ class SessionValidator:
         broken = {violation.rule for violation in self.violations}
         if self._sent_snack:
             broken -= {"stat-sn", "data-sn", "data-final"}
-        return [sentence for rule, sentence in ALWAYS.items() if rule in broken]
+        rules = ALWAYS if self._sent_invalid or self._sent_snack else {**ALWAYS, **IF_VALID}
+        return [sentence for rule, sentence in rules.items() if rule in broken]
+
+    def sent_invalid(self) -> None:
+        """Record that the initiator sent something that :meth:`sent` does not know as it was sent."""
+        self._sent_invalid = True
 
     @property
     def has_outstanding_tasks(self) -> bool:
@@ -249,7 +308,11 @@ class SessionValidator:
             case ScsiCommand():
                 size = pdu.expected_length
                 self._tasks[pdu.itt] = _Task(
-                    read=size if pdu.read else 0, write=size if pdu.write else 0, unsolicited=len(pdu.data)
+                    read=size if pdu.read else 0,
+                    write=size if pdu.write else 0,
+                    unsolicited=len(pdu.data),
+                    lun=pdu.lun,
+                    cdb=pdu.cdb,
                 )
             case TaskRequest() | TextRequest() | LoginRequest():
                 self._tasks[pdu.itt] = _Task()
@@ -293,6 +356,8 @@ class SessionValidator:
             self._note("ttt", "11.11.3", f"a final TextResponse has the Target Transfer Tag {pdu.ttt:#x}")
         if isinstance(pdu, NopIn) and NO_TAG not in (pdu.itt, pdu.ttt):
             self._note("ttt", "11.19.3", f"the answer to a ping has the Target Transfer Tag {pdu.ttt:#x}")
+        for finding in findings(pdu):
+            self._note(*finding)
         self._stat_sn(pdu)
         self._window(pdu)
         if isinstance(pdu, DataIn):
@@ -352,6 +417,7 @@ class SessionValidator:
             self._note("response-code", "11.4.3", f"the response {pdu.response:#04x} is reserved")
         elif isinstance(pdu, ScsiResponse) and pdu.response == 0:
             self._residual(pdu, task)
+            self._scsi(pdu, task)
             if task.burst and pdu.status == 0:
                 self._note("data-final", "11.7.1", "the last Data-In of a command that ended in GOOD lacks F")
             count = task.next_data_sn + task.next_r2t_sn
@@ -375,6 +441,16 @@ class SessionValidator:
                     "11.4.5.1",
                     f"{task.received} of {task.read} bytes came, and the residual is {stated}",
                 )
+
+    def _scsi(self, pdu: ScsiResponse | DataIn, task: _Task) -> None:
+        """Check the sense data, or the data, of a command that has its status."""
+        sense = pdu.sense if isinstance(pdu, ScsiResponse) else b""
+        if pdu.status == ScsiStatus.CHECK_CONDITION and sense:
+            for fault in sense_faults(sense):
+                self._note("sense", "11.4.7.2", f"the sense data of {describe(task.cdb)}: {fault}")
+        elif pdu.status == ScsiStatus.GOOD and task.keeps_data:
+            for fault in parameter_faults(task.cdb, bytes(task.data), task.read):
+                self._note("parameter-data", "11.7", f"the data of {fault}")
 
     def _data_in(self, pdu: DataIn) -> None:
         task = self._tasks.get(pdu.itt)
@@ -406,8 +482,10 @@ class SessionValidator:
         task.burst = 0 if pdu.final else task.burst
         task.received += len(pdu.data)
         task.next_data_sn, task.next_offset = pdu.data_sn + 1, pdu.buffer_offset + len(pdu.data)
+        task.keep(pdu)
         if pdu.has_status:
             self._residual(pdu, task)
+            self._scsi(pdu, task)
             del self._tasks[pdu.itt]
 
     def _r2t(self, pdu: ReadyToTransfer) -> None:
@@ -429,6 +507,8 @@ class SessionValidator:
             self._note("r2t-order", "13.19", f"an R2T at offset {pdu.buffer_offset}, not {due}")
         if pdu.ttt == NO_TAG:
             self._note("r2t-length", "11.8.5", "an R2T with the reserved Target Transfer Tag")
+        if pdu.lun != task.lun:
+            self._note("r2t-lun", "11.8.5", f"an R2T has the LUN {pdu.lun:#x}; its command has {task.lun:#x}")
         task.outstanding[pdu.ttt] = pdu.desired_length
         if len(task.outstanding) > self.parameters.max_outstanding_r2t:
             allowed = self.parameters.max_outstanding_r2t

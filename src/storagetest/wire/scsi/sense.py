@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from storagetest.errors import RemoteProtocolError
@@ -10,6 +11,8 @@ from storagetest.wire.scsi.codes import Asc, SenseKey
 
 _FIXED, _DESCRIPTOR = (0x70, 0x71), (0x72, 0x73)
 _INFORMATION, _SPECIFIC = 0x00, 0x02
+_LONGEST_CDB = 260
+"""Bytes of the longest CDB (SPC-4 4.2.3)."""
 _KEYS = {int(key): key.name for key in SenseKey}
 _CODES = {int(code): code.name for code in Asc}
 
@@ -101,6 +104,64 @@ def layout_faults(data: bytes) -> list[str]:
         faults.append(f"the last descriptor ends past the data: {rest.hex()}")
     if len(set(kinds)) != len(kinds):
         faults.append(f"descriptor types {kinds}: one is there twice")
+    return faults
+
+
+_KEYS_OF: Mapping[int, frozenset[int]] = {
+    **dict.fromkeys(
+        (
+            Asc.INVALID_COMMAND_OPERATION_CODE,
+            Asc.LBA_OUT_OF_RANGE,
+            Asc.INVALID_FIELD_IN_CDB,
+            Asc.LOGICAL_UNIT_NOT_SUPPORTED,
+            Asc.INVALID_FIELD_IN_PARAMETER_LIST,
+            Asc.INVALID_RELEASE_OF_PERSISTENT_RESERVATION,
+            Asc.PARAMETER_LIST_LENGTH_ERROR,
+            Asc.SAVING_PARAMETERS_NOT_SUPPORTED,
+            Asc.INSUFFICIENT_REGISTRATION_RESOURCES,
+        ),
+        frozenset({SenseKey.ILLEGAL_REQUEST}),
+    ),
+    **dict.fromkeys(
+        (
+            Asc.POWER_ON_OR_RESET,
+            Asc.RESET_BY_LU_OR_TMF,
+            Asc.I_T_NEXUS_LOSS,
+            Asc.MODE_PARAMETERS_CHANGED,
+            Asc.RESERVATIONS_PREEMPTED,
+            Asc.RESERVATIONS_RELEASED,
+            Asc.REGISTRATIONS_PREEMPTED,
+            Asc.COMMANDS_CLEARED_BY_ANOTHER_INITIATOR,
+        ),
+        frozenset({SenseKey.UNIT_ATTENTION}),
+    ),
+    Asc.MISCOMPARE_DURING_VERIFY: frozenset({SenseKey.MISCOMPARE}),
+}
+"""Sense keys of the codes that the standards name with one key only (SPC-4, SAM-5 5.14, SBC-3)."""
+_RESERVED_KEY = 0x0C
+"""The sense key that SPC-4 does not define."""
+_NOT_DEFERRED = (SenseKey.ILLEGAL_REQUEST, SenseKey.UNIT_ATTENTION, SenseKey.MISCOMPARE)
+"""Keys of errors of the command itself, which are current (SPC-4, deferred errors)."""
+
+
+def sense_faults(data: bytes) -> list[str]:
+    """Return a sentence for each rule that the sense data of a command that ended in CHECK CONDITION break.
+
+    The form is that of :func:`layout_faults`; the key is defined, fits the code, and is deferred only if an
+    earlier command can have caused it; a field pointer into the CDB is within the longest one.
+    """
+    faults = layout_faults(data)
+    if len(data) < 8 or data[0] & 0x7F not in _FIXED + _DESCRIPTOR:
+        return faults
+    found = decode_sense(data)
+    if found.key == _RESERVED_KEY:
+        faults.append(f"the sense key is {found.key:X}h, which is reserved")
+    if found.key not in _KEYS_OF.get(found.asc, {found.key}):
+        faults.append(f"this code does not belong to this key: {found}")
+    if found.deferred and found.key in _NOT_DEFERRED:
+        faults.append(f"a deferred error with {found}")
+    if found.field_in_cdb and (found.field_pointer or 0) >= _LONGEST_CDB:
+        faults.append(f"FIELD POINTER is {found.field_pointer}, past the CDB")
     return faults
 
 
