@@ -30,6 +30,16 @@ def _replace(session, name: str, data: bytes, mode: int = 0o644) -> None:
     session.rename("new", name)
 
 
+def _skip_without_modes(a, b) -> None:
+    a.write_file("probe", b"")
+    a.chmod("probe", 0o444)
+    mode = S_IMODE(b.stat("probe").mode)
+    a.chmod("probe", 0o644)
+    a.unlink("probe")
+    if mode & 0o222:
+        pytest.skip(f"modes are not kept here: 444 is {mode:o} for the other client (SHR-CTO-11)")
+
+
 @pytest.mark.case("SHR-KNOWN-13", section="POSIX.1-2024 truncate()", kills=("two-truncate-of-the-former",))
 def test_truncate_cuts_the_file_that_has_the_name_now(a, b, crossed_wire):
     """The client knows the name as the file that had it before."""
@@ -43,6 +53,7 @@ def test_truncate_cuts_the_file_that_has_the_name_now(a, b, crossed_wire):
 
 @pytest.mark.case("SHR-KNOWN-14", section="POSIX.1-2024 chmod()", kills=("two-chmod-of-the-former",))
 def test_chmod_sets_the_mode_of_the_file_that_has_the_name_now(a, b, crossed_wire):
+    _skip_without_modes(a, b)
     for turn in range(TURNS):
         _replace(a, "f", b"%d of the name" % turn)
         with crossed_wire(b, "change"):
@@ -65,10 +76,11 @@ def test_unlink_removes_a_file_that_has_taken_a_known_name(a, b, crossed_wire):
         assert a.listdir() == [], "the name is still there after the other client's unlink()"
 
 
+@pytest.mark.slow
 @pytest.mark.case(
     "SHR-UNLINK-12", section="POSIX.1-2024 rename(), read()", kills=("two-first-replaced-is-second",)
 )
-def test_each_of_several_replaced_files_is_read_by_its_own_descriptor(a, b, crossed_wire):
+def test_each_of_several_replaced_files_is_read_by_its_own_descriptor(a, b, crossed_wire, eventually):
     """A client keeps open each file that the other replaces by the next one."""
     a.write_file("f", b"file 0")
     fds = [b.open("f")]
@@ -80,6 +92,8 @@ def test_each_of_several_replaced_files_is_read_by_its_own_descriptor(a, b, cros
             if error.errno not in IN_USE:
                 raise
             pytest.skip(f"an open file cannot be replaced here: {error}")
+        # A client may know a name until its attribute cache expires (nfs(5), lookupcache).
+        eventually(lambda data=b"file %d" % turn: b.read_file("f") == data, "the file that has the name now")
         fds.append(b.open("f"))
     try:
         found = [b.pread(fd, 20) for fd in fds]
@@ -94,6 +108,7 @@ def test_each_of_several_replaced_files_is_read_by_its_own_descriptor(a, b, cros
 @pytest.mark.case("SHR-ATTR-21", section="RFC 7530 10.3.1, 10.6", kills=("two-made-again-old-mode",))
 def test_file_made_again_has_its_own_attributes(a, b, crossed_wire):
     """A file of a removed one's name, and perhaps inode number, has mode, size and links of its own."""
+    _skip_without_modes(a, b)
     for turn in range(2 * TURNS):
         fd = a.open("f", O_CREAT | O_EXCL | O_RDWR)
         a.pwrite(fd, bytes(10 + turn))
