@@ -27,6 +27,7 @@ CASES = {
         "NF3-BEFORE-RENAME",
         "NF3-BEFORE-SETATTR",
         "NF3-SETATTR-GUARD-AGAIN",
+        "NF3-SETATTR-GUARD-NSEC",
     ),
     "no-readdirplus": ("NF3-READDIRPLUS-REMOVED-PAGE", "NF3-SEQUENCE-NAMES"),
     "create-plain": (

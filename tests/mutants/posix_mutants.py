@@ -25,6 +25,7 @@ for _area in (
     "lifetime",
     "lock",
     "marked",
+    "missed",
     "moved",
     "name",
     "open",

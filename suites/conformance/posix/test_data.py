@@ -291,6 +291,34 @@ def test_synchronised_write_stores_its_data(client_dir, flag):
     assert (client_dir / "f").read_bytes() == data
 
 
+@pytest.mark.parametrize(
+    "flag",
+    [
+        pytest.param(
+            int(flag),
+            id=name.lower(),
+            marks=pytest.mark.case(f"PSX-{name}-LARGE", builds_on=(f"PSX-{name}",), kills=kills),
+        )
+        for name, flag, kills in (
+            ("O-SYNC", os.O_SYNC, ("sync-write-64-kib",)),
+            ("O-DSYNC", os.O_DSYNC, ("sync-write-64-kib",)),
+        )
+    ],
+)
+@pytest.mark.case(section="POSIX.1-2024 open(): O_SYNC; write(): DESCRIPTION")
+def test_large_synchronised_writes_store_all_their_data(client_dir, flag):
+    """All bytes that write() counts are stored: of a page to some MiB, at odd offsets, and a second time."""
+    path, wanted = client_dir / "f", bytearray()
+    with open_fd(path, os.O_CREAT | os.O_RDWR | flag) as descriptor:
+        for offset, size in ((0, 65_537), (4095, 131_072), (100_001, (1 << 20) + 1), (7, (2 << 20) + 511)):
+            data = pattern_bytes(size)
+            done = os.pwrite(descriptor, data, offset)
+            wanted[offset : offset + done] = data[:done]
+            found = path.read_bytes()
+            assert len(found) == len(wanted), f"{len(found)} bytes after {done} were written at {offset}"
+            assert found == wanted, f"the data differ after a write of {done} bytes at {offset}"
+
+
 @pytest.mark.case(
     "PSX-FSYNC",
     section="POSIX.1-2024 fsync(): DESCRIPTION",

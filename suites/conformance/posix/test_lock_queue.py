@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import select
 import struct
 from contextlib import contextmanager
 
@@ -132,6 +133,50 @@ def test_waiter_is_granted_its_lock_when_the_last_conflicting_one_is_gone(client
                 lock(holder, FREE, 0)
                 assert not writer.ended(within=0.3), "granted, and another process has a lock in its range"
             assert writer.result(within=12) == "granted"
+
+
+@pytest.mark.parametrize(
+    ("kind", "starts"),
+    [
+        pytest.param(READ, (0, 0, 0), id="shared", marks=pytest.mark.case("PSX-LOCK-QUEUE-SHARED")),
+        pytest.param(WRITE, (0, 30, 60), id="apart", marks=pytest.mark.case("PSX-LOCK-QUEUE-APART")),
+    ],
+)
+@pytest.mark.case(
+    section="POSIX.1-2024 fcntl(): F_SETLKW",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-LOCK-QUEUE-TWO"),
+    kills=("lock-wakes-first-waiter",),
+)
+def test_one_unlock_grants_all_that_wait_for_it(client_dir, kind, starts):
+    """F_SETLKW waits until the request can be satisfied: of three, each is while the others keep theirs."""
+    path = make_file(client_dir / "f", bytes(100))
+    is_granted, granted = os.pipe()
+    is_over, over = os.pipe()
+
+    def wait_and_hold(start: int) -> None:
+        os.close(over)
+        with open_fd(path) as descriptor:
+            lock(descriptor, kind, start, waits=True)
+            os.write(granted, b"1")
+            os.read(is_over, 1)  # its end: the case closes the pipe
+
+    waiting, count = [], 0
+    try:
+        with open_fd(path) as holder:
+            lock(holder, WRITE, 0, 100)
+            for start in starts:
+                waiting.append(SubprocessCall(wait_and_hold, [start]))
+                waiting[-1].is_blocked(fcntl.F_SETLKW, path)
+            assert not select.select([is_granted], [], [], 0)[0], "granted while another holds the range"
+            lock(holder, FREE, 0, 100)
+            while count < len(starts) and select.select([is_granted], [], [], 10)[0]:
+                count += len(os.read(is_granted, len(starts)))
+    finally:
+        for pipe in (is_granted, granted, is_over, over):
+            os.close(pipe)
+        for one in waiting:
+            one.kill()
+    assert count == len(starts), f"{count} of {len(starts)} waiting requests are granted by one unlock"
 
 
 @pytest.mark.case(

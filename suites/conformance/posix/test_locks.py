@@ -153,6 +153,25 @@ def test_getlk_describes_the_conflicting_lock(client_dir):
 
 
 @pytest.mark.case(
+    "PSX-LOCK-GETLK-INSIDE",
+    section="POSIX.1-2024 fcntl(): F_GETLK",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-LOCK-GETLK"),
+    kills=("getlk-cut-to-request",),
+)
+def test_getlk_of_a_part_describes_the_whole_lock(client_dir):
+    """The lock that is found is described, with its own start and length, and not the part that was asked."""
+    with open_fd(make_file(client_dir / "f", bytes(100))) as descriptor:
+        lock(descriptor, WRITE, 10, 20)
+
+        def query():
+            with open_fd(client_dir / "f") as mine:
+                return [conflicting_lock(mine, READ, *part)[:3] for part in ((15, 5), (5, 10), (25, 50))]
+
+        for part, found in zip(("inside", "its start", "its end"), call_in_subprocess(query)):
+            assert tuple(found) == (WRITE, 10, 20), f"F_GETLK of a range with {part}: {found}"
+
+
+@pytest.mark.case(
     "PSX-LOCK-GETLK-FREE", section="POSIX.1-2024 fcntl(): F_GETLK", kills=("lock-range-ignored",)
 )
 def test_getlk_of_an_unlocked_range(client_dir):

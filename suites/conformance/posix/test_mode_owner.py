@@ -311,6 +311,25 @@ def test_unprivileged_chown_clears_set_id_bits(client_dir):
     assert mode_of(client_dir / "f") & 0o6000 == 0
 
 
+@pytest.mark.case(
+    "PSX-CHOWN-CLEARS-SUID-SAME",
+    builds_on=("PSX-CHOWN-CLEARS-SUID",),
+    section=chown,
+    kills=("setuid-kept-on-same-owner",),
+)
+def test_unprivileged_chown_to_the_same_owner_clears_set_id_bits(client_dir):
+    """The bits are cleared upon successful return, whether or not an ID changes: owner, group, both."""
+    client_dir.chmod(0o777)
+    found = {}
+    with run_as_user(USER, USER):
+        for name, ids in {"owner": (USER, -1), "group": (-1, USER), "both": (USER, USER)}.items():
+            make_file(client_dir / name, mode=0o755)
+            os.chmod(client_dir / name, 0o6755)
+            os.chown(client_dir / name, *ids)
+            found[name] = mode_of(client_dir / name) & 0o6000
+    assert not any(found.values()), f"set-ID bits that stay after chown() to the same: {found}"
+
+
 @pytest.mark.case("PSX-CHOWN-CLEARS-SUID-ROOT", section=chown, level="MAY", kills=("chown-ignored",))
 def test_privileged_chown_may_clear_set_id_bits(client_dir):
     """Whether a privileged chown() clears the bits is implementation-defined; Linux clears them."""

@@ -110,8 +110,8 @@ GROWTHS = {
     "COPY": _by_copy,
 }
 GROWTH_KILLS = {
-    "TRUNCATE": ("cut-mebibyte-returns",),
-    "FTRUNCATE": ("cut-mebibyte-returns",),
+    "TRUNCATE": ("cut-mebibyte-returns", "cut-at-sector-returns"),
+    "FTRUNCATE": ("cut-mebibyte-returns", "cut-at-sector-returns"),
     "WRITE": ("cut-by-path-returns", "gap-has-cut-data"),
     "ALLOCATE": ("allocated-has-cut-data", "allocation-beyond-end-keeps-size"),
     "ZERO": ("zero-range-not-extended",),
@@ -134,9 +134,11 @@ GROWTH_KILLS = {
 def test_what_was_cut_reads_as_zeroes_however_the_file_grows(client_dir, how):
     """The extended area appears as if it were zero-filled: of a page, of many and of MiB, and again.
 
-    The first cut is made by ftruncate(), the second by truncate().
+    The first cut is made by ftruncate(), the second by truncate(). Small files are cut at a border of
+    sectors or blocks, too.
     """
-    for size, cut in ((3000, 1000), (10_000, 4096), (200_000, 4097), (2 * MIB + 17, 5000)):
+    small = ((9000, cut) for cut in (511, 512, 1024, 2048, 4608))
+    for size, cut in (*small, (3000, 1000), (10_000, 4096), (200_000, 4097), (2 * MIB + 17, 5000)):
         path = client_dir / f"f{size}"
         with open_fd(path, os.O_CREAT | os.O_RDWR) as descriptor:
             for turn in (1, 2):
