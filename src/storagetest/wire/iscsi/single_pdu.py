@@ -101,6 +101,10 @@ def _tags(pdu: Pdu) -> Iterator[Finding]:
         case TextResponse() if not pdu.final and pdu.ttt == NO_TAG:
             yield "tags", "11.11.3", "a Text Response without F has the reserved Target Transfer Tag"
         case NopIn() if pdu.ttt == NO_TAG and pdu.lun:
-            yield "tags", "11.19", f"a NOP-In without a Target Transfer Tag has the LUN {pdu.lun:#x}"
+            yield "reserved-lun", "11.19", f"a NOP-In without a Target Transfer Tag has the LUN {pdu.lun:#x}"
         case DataIn() if not pdu.acknowledge and pdu.ttt == NO_TAG and pdu.lun:
-            yield "tags", "11.7.4", f"a Data-In without a Target Transfer Tag has the LUN {pdu.lun:#x}"
+            yield (
+                "reserved-lun",
+                "11.7.4",
+                f"a Data-In without a Target Transfer Tag has the LUN {pdu.lun:#x}",
+            )

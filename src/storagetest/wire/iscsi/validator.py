@@ -22,7 +22,8 @@ Rules by name:
 - ``itt``: a response is to a task that is outstanding (11.2.1.8); ``reserved``: undefined bits are zero (11),
   and ``reserved-reject``: those of a Reject (11.17)
 - ``phase``: a PDU that may be sent in this phase (4.2.4, 8.1.1)
-- ``codes``, ``flags``, ``tags``, ``data-segment``, ``reject-header``, ``sense-length``: one PDU
+- ``codes``, ``flags``, ``tags``, ``reserved-lun``, ``data-segment``, ``reject-header``, ``sense-length``:
+  one PDU
   (:mod:`storagetest.wire.iscsi.single_pdu`)
 - ``sense``, ``parameter-data``: the sense data of each CHECK CONDITION, and the data of any command
   (:func:`~storagetest.wire.scsi.sense.sense_faults`,
@@ -102,7 +103,8 @@ ALWAYS: Mapping[str, str] = {
     "ttt": "a PDU that asks for nothing has a Target Transfer Tag (RFC 7143 11.11.3, 11.19.3)",
     "codes": "a PDU of the target has a code that is not defined (RFC 7143 11.4 to 11.17)",
     "flags": "a PDU of the target has flags that exclude each other (RFC 7143 11.4 to 11.13)",
-    "tags": "a tag or a LUN is in a PDU of the target, or lacks, against the rule (RFC 7143 11.7 to 11.19)",
+    "tags": "a tag is in a PDU of the target, or lacks, against the rule (RFC 7143 11.8 to 11.17)",
+    "reserved-lun": "a Data-In or NOP-In without a Target Transfer Tag has a LUN (RFC 7143 11.7.4, 11.19)",
     "data-segment": "a PDU that has no data segment came with one (RFC 7143 11.6, 11.8, 11.15)",
     "reject-header": "a Reject lacks the header of the PDU that was rejected (RFC 7143 11.17)",
     "sense-length": "SenseLength goes past the data segment (RFC 7143 11.4.7)",
@@ -275,6 +277,10 @@ class SessionValidator:
     def violations_of(self, *rules: str) -> list[str]:
         """Return the violations of ``rules``, or all violations without arguments."""
         return [str(violation) for violation in self.violations if not rules or violation.rule in rules]
+
+    def violations_but(self, *rules: str) -> list[str]:
+        """Return the violations of all rules but ``rules``, as texts."""
+        return [str(violation) for violation in self.violations if violation.rule not in rules]
 
     def faults(self) -> list[str]:
         """Return a sentence for each rule of :data:`ALWAYS` that the target broke.

@@ -6,6 +6,8 @@ table (SPC-4, SBC-3). It knows nothing of the unit: each rule holds whatever the
 - Data-in is never longer than the allocation length of the CDB (SPC-4 4.2.5.6).
 - It has all bytes that its own length field states, unless the allocation length or the initiator cuts it.
 - A list has whole descriptors.
+
+The sense data of REQUEST SENSE have cases of their own: some targets fill them up to the allocation length.
 """
 
 from __future__ import annotations
@@ -17,7 +19,6 @@ from storagetest.wire.bitfields import get
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.cdb import COMMANDS, CommandFormat
 from storagetest.wire.scsi.codes import PrIn
-from storagetest.wire.scsi.sense import layout_faults
 
 Stated = Callable[[bytes, bytes], int | None]
 """Returns the whole length of parameter data, from the CDB and the first bytes; None if it is not there."""
@@ -63,7 +64,6 @@ def _port_groups(block: bytes, data: bytes) -> int | None:
 
 _STATED: Mapping[CommandFormat, Stated] = {
     c.INQUIRY: _inquiry,
-    c.REQUEST_SENSE: _Length(7, 1, 8),
     c.MODE_SENSE_6: _Length(0, 1, 1),
     c.MODE_SENSE_10: _Length(0, 2, 2),
     c.LOG_SENSE: _Length(2, 2, 4),
@@ -115,8 +115,6 @@ def parameter_faults(block: bytes, data: bytes, expected: int) -> list[str]:
 def _contents(command: CommandFormat, block: bytes, data: bytes) -> Iterator[str]:
     """Yield the faults of whole data: the descriptors fill them."""
     match command:
-        case c.REQUEST_SENSE:
-            yield from layout_faults(data)
         case c.REPORT_LUNS:
             yield from _multiple("LUN LIST LENGTH", len(data) - 8, 8)
         case c.GET_LBA_STATUS:

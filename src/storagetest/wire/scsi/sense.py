@@ -147,10 +147,12 @@ _NOT_DEFERRED = (SenseKey.ILLEGAL_REQUEST, SenseKey.UNIT_ATTENTION, SenseKey.MIS
 def sense_faults(data: bytes) -> list[str]:
     """Return a sentence for each rule that the sense data of a command that ended in CHECK CONDITION break.
 
-    The form is that of :func:`layout_faults`; the key is defined, fits the code, and is deferred only if an
-    earlier command can have caused it; a field pointer into the CDB is within the longest one.
+    The form is that of :func:`layout_faults`, but zeros may follow: some targets send their whole buffer. The
+    key is defined, fits the code, and is deferred only if an earlier command can have caused it; a field
+    pointer into the CDB is within the longest one.
     """
-    faults = layout_faults(data)
+    end = 8 + data[7] if len(data) >= 8 else len(data)
+    faults = layout_faults(data if any(data[end:]) else data[:end])
     if len(data) < 8 or data[0] & 0x7F not in _FIXED + _DESCRIPTOR:
         return faults
     found = decode_sense(data)
