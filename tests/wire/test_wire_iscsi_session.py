@@ -183,8 +183,9 @@ def test_the_last_half_of_the_data_may_come_first_if_that_was_agreed_on(
     [
         ("ttt", True, 1),
         ("data-final", False, 1),
-        ("data-burst", True, 1),
-        ("data-burst", False, 0),
+        ("data-length", True, 1),
+        ("data-length", False, 0),
+        ("data-burst", True, 0),
         ("phase", True, 0),
     ],
 )

@@ -40,7 +40,7 @@ SENSE = fixed_sense(SenseKey.ILLEGAL_REQUEST, Asc.INVALID_FIELD_IN_CDB)
         ("codes", ScsiResponse(status=1), ScsiResponse(status=1, response=0x80)),
         ("flags", TextResponse(continues=True, ttt=1), TextResponse(continues=True, final=False, ttt=1)),
         ("flags", LoginResponse(continues=True, transit=True), LoginResponse(continues=True)),
-        ("flags", LoginResponse(nsg=3), LoginResponse(nsg=3, transit=True)),
+        ("reserved-nsg", LoginResponse(nsg=3), LoginResponse(nsg=3, transit=True)),
         ("flags", LoginResponse(version_active=1), LoginResponse(version_active=1, status=0x0205)),
         ("flags", ScsiResponse(overflow=True, underflow=True), ScsiResponse(underflow=True)),
         ("flags", DataIn(has_status=True, final=False), DataIn(has_status=True)),

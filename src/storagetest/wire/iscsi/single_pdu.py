@@ -80,7 +80,11 @@ def _flags(pdu: Pdu) -> Iterator[Finding]:
         case LoginResponse() if pdu.continues and pdu.transit:
             yield "flags", "11.13.2", "a Login Response has C and T"
         case LoginResponse() if not pdu.status and not pdu.transit and pdu.nsg:
-            yield "flags", "11.12.3", f"a Login Response without T has NSG {pdu.nsg}, which is reserved then"
+            yield (
+                "reserved-nsg",
+                "11.12.3",
+                f"a Login Response without T has NSG {pdu.nsg}, which is reserved then",
+            )
         case LoginResponse() if not pdu.status and pdu.version_active:
             yield "flags", "11.13.1", f"Version-active is {pdu.version_active}, of a login from 0 to 0"
         case ScsiResponse() | DataIn() if pdu.overflow and pdu.underflow:

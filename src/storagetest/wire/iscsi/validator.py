@@ -22,8 +22,8 @@ Rules by name:
 - ``itt``: a response is to a task that is outstanding (11.2.1.8); ``reserved``: undefined bits are zero (11),
   and ``reserved-reject``: those of a Reject (11.17)
 - ``phase``: a PDU that may be sent in this phase (4.2.4, 8.1.1)
-- ``codes``, ``flags``, ``tags``, ``reserved-lun``, ``data-segment``, ``reject-header``, ``sense-length``:
-  one PDU
+- ``codes``, ``flags``, ``tags``, ``reserved-lun``, ``reserved-nsg``, ``data-segment``, ``reject-header``,
+  ``sense-length``: one PDU
   (:mod:`storagetest.wire.iscsi.single_pdu`)
 - ``sense``, ``parameter-data``: the sense data of each CHECK CONDITION, and the data of any command
   (:func:`~storagetest.wire.scsi.sense.sense_faults`,
@@ -103,6 +103,7 @@ ALWAYS: Mapping[str, str] = {
     "ttt": "a PDU that asks for nothing has a Target Transfer Tag (RFC 7143 11.11.3, 11.19.3)",
     "codes": "a PDU of the target has a code that is not defined (RFC 7143 11.4 to 11.17)",
     "flags": "a PDU of the target has flags that exclude each other (RFC 7143 11.4 to 11.13)",
+    "reserved-nsg": "a Login Response without T has a next stage, which is reserved then (RFC 7143 11.12.3)",
     "tags": "a tag is in a PDU of the target, or lacks, against the rule (RFC 7143 11.8 to 11.17)",
     "reserved-lun": "a Data-In or NOP-In without a Target Transfer Tag has a LUN (RFC 7143 11.7.4, 11.19)",
     "data-segment": "a PDU that has no data segment came with one (RFC 7143 11.6, 11.8, 11.15)",
@@ -115,18 +116,19 @@ IF_VALID: Mapping[str, str] = {
     "exp-cmd-sn": "ExpCmdSN goes back, or is beyond what was sent (RFC 7143 4.2.2.1)",
     "data-order": "Data-In PDUs are out of order (RFC 7143 13.18)",
     "data-length": "Data-In is longer than agreed or expected (RFC 7143 11.7.6, 13.12)",
-    "data-burst": "a sequence of Data-In is longer than MaxBurstLength (RFC 7143 13.13)",
     "data-status": "a Data-In has a status that needs a SCSI Response (RFC 7143 11.7.3)",
     "residual": "data and residual of a read do not make up the expected length (RFC 7143 11.4.5.1)",
     "exp-data-sn": "ExpDataSN does not count the PDUs of its command (RFC 7143 11.4.8)",
     "r2t-sn": "R2TSN does not count the R2Ts of its command from 0 (RFC 7143 4.2.2.4)",
     "r2t-length": "an R2T is for no data, too many, or those past the expected length (RFC 7143 11.8.4)",
-    "r2t-order": "an R2T leaves data out, or has them sent again (RFC 7143 13.19)",
     "r2t-lun": "an R2T has another LUN than its command (RFC 7143 11.8.5)",
-    "r2t-outstanding": "more R2Ts are outstanding than MaxOutstandingR2T (RFC 7143 13.17)",
     "parameter-data": "the data of a command are not as long as they state (SPC-4, SBC-3)",
 }
-"""Rules that hold if the initiator sent what an initiator may send, as :data:`ALWAYS`."""
+"""Rules that hold if the initiator sent what an initiator may send, as :data:`ALWAYS`.
+
+A SHOULD (``data-burst``) is not among them, nor what depends on the data that a case chose to send for an R2T
+(``r2t-order``, ``r2t-outstanding``): these have cases of their own.
+"""
 
 
 class ConnectionPhase(Enum):
@@ -312,6 +314,8 @@ class SessionValidator:
         self._sent_snack = self._sent_snack or isinstance(pdu, SnackRequest)
         match pdu:
             case ScsiCommand():
+                if pdu.read and pdu.write:
+                    self.sent_invalid()  # its length of data-in is in an additional segment
                 size = pdu.expected_length
                 self._tasks[pdu.itt] = _Task(
                     read=size if pdu.read else 0,
