@@ -506,7 +506,7 @@ def _most(command: CommandFormat, name: str) -> int:
     return 1
 
 
-@dataclass
+@dataclass(eq=False)
 class FullConnection(Connection):
     """A connection to a :class:`FullUnit`."""
 

@@ -119,7 +119,7 @@ class Write:
     outstanding: int = 0  # sequences of Data-Out that are to come
 
 
-@dataclass
+@dataclass(eq=False)  # so that one is removed from the list of all while others are
 class Connection:
     """One session with one connection."""
 
