@@ -102,10 +102,16 @@ def kept_masks(session: ControllerSession, *nsids: int) -> Iterator[None]:
     A mask may be the namespace's, for all controllers: one that is left would silence other cases.
     """
     before = {nsid: mask_of(session, nsid) for nsid in nsids}
+
+    def restore() -> None:
+        for nsid, mask in before.items():
+            done = set_mask(session, nsid, mask)
+            assert done.ok, f"the mask of namespace {nsid:#x} is not restored: {status_name(done.status)}"
+
     try:
         yield
-    finally:
-        for nsid, mask in before.items():
-            with suppress(RemoteProtocolError):  # what the case found is reported
-                done = set_mask(session, nsid, mask)
-                assert done.ok, f"the mask of namespace {nsid:#x} is not restored: {status_name(done.status)}"
+    except BaseException:
+        with suppress(AssertionError, RemoteProtocolError):  # what the case found is reported
+            restore()
+        raise
+    restore()
