@@ -312,8 +312,14 @@ class Connections:
     def login(
         self, letter: str = "a", *, offer: Mapping[str, str] | None = None, clear: bool = True, **more: Any
     ) -> Initiator:
-        """Connect and log in; with ``clear``, clear the pending unit attentions."""
+        """Connect and log in; with ``clear``, clear the pending unit attentions.
+
+        With the ``tsih`` of a session of this case, the login has that session's next CmdSN (RFC 7143 11.12.9).
+        """
         made = self.open(letter)
+        for session in self._initiators:
+            if session.tsih and session.tsih == more.get("tsih"):
+                made.numbers.cmd_sn = session.numbers.cmd_sn
         more.setdefault("target", self.portal.iqn)
         more.setdefault("credentials", self.portal.credentials)
         made.login(offer=offer, **more)

@@ -150,17 +150,11 @@ def test_a_registration_outlives_the_reinstatement_of_its_session(unreserved, co
 
 def reinstate(connections, old: Initiator) -> Initiator | LoginRefused | PeerClosed:
     """Log in with ISID, TSIH, CID and next CmdSN of a connection; return the connection or a refusal."""
-    new = connections.open("a")
-    new.numbers.cmd_sn = old.numbers.cmd_sn
-    portal = connections.portal
+    offer = {"ImmediateData": "No", "InitialR2T": "Yes"}
     try:
-        new.login(
-            target=portal.iqn, credentials=portal.credentials, isid=old.isid, tsih=old.tsih, cid=0,
-            offer={"ImmediateData": "No", "InitialR2T": "Yes"},
-        )  # fmt: skip
+        return connections.login("a", offer=offer, clear=False, isid=old.isid, tsih=old.tsih, cid=0)
     except (LoginRefused, PeerClosed) as refusal:
         return refusal
-    return new
 
 
 @pytest.mark.case(
