@@ -170,7 +170,9 @@ def test_what_lio_leaves_in_a_reject_is_known_of_its_versions(
     send = Connection.send
 
     def stale(self: Connection, pdu: Any, *, uses: bool = True) -> None:
-        send(self, _StaleReject(reason=pdu.reason, data=pdu.data) if isinstance(pdu, Reject) else pdu, uses=uses)
+        if isinstance(pdu, Reject):
+            pdu = _StaleReject(reason=pdu.reason, data=pdu.data)
+        send(self, pdu, uses=uses)
 
     monkeypatch.setattr(Connection, "send", stale)
     suite = Path(__file__).parents[2] / "suites" / "conformance" / "iscsi" / "test_numbering.py"
