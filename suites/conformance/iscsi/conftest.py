@@ -314,7 +314,8 @@ class Connections:
     ) -> Initiator:
         """Connect and log in; with ``clear``, clear the pending unit attentions.
 
-        With the ``tsih`` of a session of this case, the login has that session's next CmdSN (RFC 7143 11.12.9).
+        With the ``tsih`` of a session of this case, the login has that session's next CmdSN
+        (RFC 7143 11.12.9).
         """
         made = self.open(letter)
         for session in self._initiators:
