@@ -336,9 +336,17 @@ class Connections:
             return refusal
         raise AssertionError("the login was accepted")
 
-    def discovery(self, letter: str = "a") -> Initiator:
-        """Connect and log in to a discovery session."""
-        return self.login(letter, target=None, credentials=None)
+    def discovery(self, letter: str = "d", *, offer: Mapping[str, str] | None = None) -> Initiator:
+        """Connect and log in to a discovery session: without authentication, or with it if that is refused.
+
+        A target may authenticate its discovery sessions otherwise than its others (RFC 7143 12.1).
+        """
+        try:
+            return self.login(letter, target=None, credentials=None, offer=offer)
+        except LoginRefused:
+            if self.portal.credentials is None:
+                raise
+            return self.login(letter, target=None, offer=offer)
 
     def nexuses(self, block_size: int) -> list[LogicalUnit]:
         """Return the logical unit through each I_T nexus of this case: its name and ISID (RFC 7143 4.4.3.1).
@@ -447,14 +455,9 @@ def session(connections: Connections) -> Initiator:
 
 
 @pytest.fixture
-def discovery(connections: Connections, portal: Portal) -> Initiator:
+def discovery(connections: Connections) -> Initiator:
     """Return a discovery session."""
-    try:
-        return connections.discovery()
-    except LoginRefused:
-        if portal.credentials is None:
-            raise
-        return connections.login("b", target=None)
+    return connections.discovery()
 
 
 @pytest.fixture

@@ -225,8 +225,8 @@ def test_a_list_with_unknown_words_is_answered_with_the_first_that_is_known(nego
 
 
 @pytest.mark.case("ISC-KEY-49", section="RFC 7143 6.2", level="SHOULD", kills=("discovery-key",))
-def test_a_key_that_means_nothing_in_a_discovery_session_is_harmless(connections, portal):
-    made = connections.login("d", target=None, credentials=portal.credentials, offer={"InitialR2T": "No"})
+def test_a_key_that_means_nothing_in_a_discovery_session_is_harmless(connections):
+    made = connections.discovery(offer={"InitialR2T": "No"})
     assert dict(made.replied).get("InitialR2T", IRRELEVANT) in {IRRELEVANT, "Yes", "No"}
     assert made.text(("SendTargets", "All"))
 

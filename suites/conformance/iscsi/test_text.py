@@ -224,11 +224,9 @@ SEGMENT = 512
     kills=("text-over-segment",),
     builds_on=("ISC-DISC-01",),
 )
-def test_a_long_text_response_keeps_to_our_segment_length(connections, portal, observe):
+def test_a_long_text_response_keeps_to_our_segment_length(connections, observe):
     """SendTargets with many private keys, each of which is answered: more than one PDU holds."""
-    session = connections.login(
-        "d", target=None, credentials=portal.credentials, offer={"MaxRecvDataSegmentLength": str(SEGMENT)}
-    )
+    session = connections.discovery(offer={"MaxRecvDataSegmentLength": str(SEGMENT)})
     asked = [("SendTargets", "All"), *((f"X-org.storagetest.{number:02}", "1") for number in range(30))]
     sent = session.send(TextRequest(data=format_text(asked)))
     lengths: list[int] = []
