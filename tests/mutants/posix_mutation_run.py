@@ -21,7 +21,7 @@ from mutation_run import Attempt
 from posix_mutants import MUTANTS
 
 from storagetest.hosts.local import LocalHost
-from storagetest.runner.client_cases import ClientCaseResult, run_cases
+from storagetest.runner.client_cases import ClientCaseResult, ClientCaseStatus, run_cases
 
 HONEST = ("fuse_passthrough:PassThrough", "fuse_locks:Locking")
 """The kernel keeps the locks of the first, the second keeps them itself."""
@@ -40,7 +40,14 @@ def run_on(files: str, cases: Sequence[BodyCase]) -> dict[str, ClientCaseResult]
         Path(place).chmod(0o755)
         with mounted(files, below, at), LocalHost("here") as here:
             answers = run_cases(here, [case.call for case in cases], path=str(at), timeout=EACH)
-    return {answer.id: answer for answer in answers}
+    return {answer.id: _judged(answer) for answer in answers}
+
+
+def _judged(answer: ClientCaseResult) -> ClientCaseResult:
+    """Return the answer as the plugin reports it: a case that left files which break a rule has failed."""
+    if answer.status is not ClientCaseStatus.PASSED or not answer.faults:
+        return answer
+    return replace(answer, status=ClientCaseStatus.FAILED, message=str(answer.faults))
 
 
 def run_all(cases: Sequence[BodyCase], mutants: Iterable[str]) -> dict[str, list[Attempt]]:

@@ -22,12 +22,13 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
 from storagetest.agent import fsutil
+from storagetest.agent.testlib.consistency import FAULTS
 from storagetest.agent.testlib.outcomes import OBSERVED, CannotRun, name_of
 from storagetest.agent.worker_pool import fork_worker, receive, send
 
@@ -180,13 +181,15 @@ def _serve(requests: int, results: int, modules: dict[str, ModuleType], path: st
         except EOFError:
             return
         OBSERVED.clear()
+        FAULTS.clear()
         os.lseek(1, 0, os.SEEK_SET)
         os.ftruncate(1, 0)
         fixtures = importlib.import_module(f"storagetest.agent.testlib.fixtures.{case['fixture']}")
-        outcome = _outcome(case, modules[case["module"]], fixtures.fixture(path, case))
+        check = getattr(fixtures, "check", None)
+        outcome = _outcome(case, modules[case["module"]], fixtures.fixture(path, case), check)
         spent = outcome["ended"] not in {"passed", "skipped"} or _process_state() != before
         sys.stdout.flush()
-        result = {"of": case["name"], **outcome, "observed": OBSERVED, "spent": spent}
+        result = {"of": case["name"], **outcome, "observed": OBSERVED, "faults": FAULTS, "spent": spent}
         fsutil.write_all(results, json.dumps(result).encode() + b"\n")
 
 
@@ -208,15 +211,24 @@ def _process_state() -> object:
     return status, limits, descriptors, children, signal.getitimer(signal.ITIMER_REAL)
 
 
-def _outcome(case: dict[str, Any], module: ModuleType, fixture: Fixture) -> dict[str, Any]:
-    """Run the body; return ``ended``, and ``message``, ``lines`` and ``errno`` if it did not pass."""
+def _outcome(
+    case: dict[str, Any], module: ModuleType, fixture: Fixture, check: Callable[[Any], None] | None
+) -> dict[str, Any]:
+    """Run the body; return ``ended``, and ``message``, ``lines`` and ``errno`` if it did not pass.
+
+    If it returned, ``check`` looks at what it has left of the fixture's value.
+    """
     step = "setup of its fixture failed"
     try:
         value = fixture.__enter__()
         step = "the body"
         getattr(module, case["function"])(**case["arguments"], **{case["argument"]: value})
+        if check is not None:
+            step = "the look at what the case has left failed"
+            check(value)
         step = "teardown of its fixture failed"
-        fixture.__exit__(None, None, None)
+        with suppress(*([OSError] if FAULTS else [])):  # what is wrong was found, and may be in the way
+            fixture.__exit__(None, None, None)
     except BaseException as error:  # a body can raise anything
         outcome = _failure(error, module, step)
         if step == "the body":

@@ -32,9 +32,15 @@ class RandomDataPool:
 
 
 @contextmanager
-def open_fd(path: str | bytes | os.PathLike[str], flags: int = os.O_RDWR, mode: int = 0o644) -> Iterator[int]:
+def open_fd(
+    path: str | bytes | os.PathLike[str],
+    flags: int = os.O_RDWR,
+    mode: int = 0o644,
+    *,
+    dir_fd: int | None = None,
+) -> Iterator[int]:
     """Open a file for the with-block, and close it."""
-    descriptor = os.open(path, flags, mode)
+    descriptor = os.open(path, flags, mode, dir_fd=dir_fd)
     try:
         yield descriptor
     finally:

@@ -71,7 +71,8 @@ class ClientCaseResult:
     """Result of one case. ``lines`` are those of its module in the traceback, the outermost first.
 
     ``errno`` is the name of the system call's error that ended it, ``observed`` the recorded legal
-    alternatives, ``printed`` the output of the body, ``seconds`` the duration.
+    alternatives, ``printed`` the output of the body, ``seconds`` the duration. ``faults`` are the rules that
+    the directory broke after the case, with what was found (:mod:`storagetest.agent.testlib.consistency`).
     """
 
     id: str
@@ -82,6 +83,7 @@ class ClientCaseResult:
     observed: tuple[str, ...] = ()
     printed: str = ""
     seconds: float = 0.0
+    faults: Mapping[str, str] = field(default_factory=dict)
 
 
 class ClientCaseBatch:
@@ -244,6 +246,7 @@ def _parse_result(line: str) -> ClientCaseResult | None:
             observed=tuple(map(str, report.get("observed", ()))),
             printed=str(report.get("printed", "")),
             seconds=float(report.get("seconds", 0.0)),
+            faults={str(rule): str(found) for rule, found in report.get("faults", {}).items()},
         )
     except (ValueError, KeyError, TypeError):
         return None  # another line of progress, or of another program

@@ -15,7 +15,9 @@ Rules:
    exclusively, and a batch has either only such cases or none.
 5. A false claim, or an unexpected error of a system call, is a failure. A case that hangs, dies or cannot be
    imported is an error; the plugin then checks whether the target is dead.
-6. A case marked ``server_inodes`` that fails is skipped if the client's mount has inode numbers of its own by
+6. A case that passed and left files that do not agree with each other fails, the first of its target
+   (:mod:`storagetest.agent.testlib.consistency`).
+7. A case marked ``server_inodes`` that fails is skipped if the client's mount has inode numbers of its own by
    then: SMB's client may drop ``serverino`` at any time (mount.cifs(8)).
 """
 
@@ -31,6 +33,7 @@ import pytest
 from storagetest.agent.testlib.fixtures.client_dir import CONCURRENCY
 from storagetest.errors import TargetDead, WorkloadError
 from storagetest.plugin.conformance import cases, findings
+from storagetest.plugin.conformance.repeated_faults import ONCE, new_faults
 from storagetest.plugin.fixtures import core, deprecated
 from storagetest.plugin.items import item_variant, once_for_marks, parameters_of
 from storagetest.plugin.run_state import KEY
@@ -255,6 +258,10 @@ def _report_result(item: pytest.Function, result: ClientCaseResult, attachment: 
         # As pytest's marks do: the skip is reported at the test, not at this line.
         raise pytest.skip.Exception(result.message, _use_item_location=True)
     if result.status is ClientCaseStatus.PASSED:
+        new = new_faults(item, result.faults)
+        if new:
+            found = "\n".join(f"{rule}: {result.faults[rule]}" for rule in new)
+            pytest.fail(f"{'; '.join(new)}. {ONCE}\nleft by the case: {found}\n{where}", pytrace=False)
         return
     failed = result.status is ClientCaseStatus.FAILED
     if failed and _compares_own_inodes(item, result.message, attachment):

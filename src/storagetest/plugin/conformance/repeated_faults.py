@@ -17,6 +17,8 @@ from storagetest.plugin.items import item_variant
 
 _NAME = "storagetest-repeated-faults"
 
+ONCE = "Later cases of this run do not report it again"
+
 
 def register(config: pytest.Config) -> None:
     """Register the hook that notes which faults were reported."""
@@ -24,14 +26,19 @@ def register(config: pytest.Config) -> None:
 
 
 def fail_on_faults(item: pytest.Item, kinds: Iterable[str]) -> None:
-    """Raise AssertionError with those of ``kinds`` that no red case on the item's variant has reported.
+    """Raise AssertionError with the new ones of ``kinds`` (:func:`new_faults`)."""
+    new = new_faults(item, kinds)
+    assert not new, f"{'; '.join(new)}. {ONCE}"
 
-    Those that are known of the target's implementation are noted and not raised.
+
+def new_faults(item: pytest.Item, kinds: Iterable[str]) -> list[str]:
+    """Return those of ``kinds`` that no red case on the item's variant has reported: the case fails by them.
+
+    Those that are known of the target's implementation are noted and left out.
     """
     kinds = excuse_faults(item, kinds)
     reported: _Reported | None = item.config.pluginmanager.get_plugin(_NAME)
-    new = kinds if reported is None else reported.note(item, kinds)
-    assert not new, f"{'; '.join(new)}. Later cases of this run do not report it again"
+    return kinds if reported is None else reported.note(item, kinds)
 
 
 class _Reported:

@@ -1,0 +1,220 @@
+"""What holds of a directory after any case: its names, its files and their data agree with each other.
+
+A case looks at what it is about. A file system that keeps something of a removed name, forgets one of two
+names, or holds data in a cache only, may be right there and wrong beside it. So what a case that passed has
+left is looked at, whatever the case is about:
+
+- a name is listed once, can be looked up, and is listed as what it is (POSIX.1-2024 readdir(); readdir(3),
+  ``d_type``)
+- a file has as many names as its link count, and is the same by each of them (POSIX.1-2024 link(),
+  <sys/stat.h>)
+- a file that is opened has the status that its name has (POSIX.1-2024 open(), fstat())
+- the bytes that can be read are as many as the size (POSIX.1-2024 read())
+- the data are the same after fsync() and after the client's cache was dropped (POSIX.1-2024 fsync();
+  posix_fadvise(2), ``POSIX_FADV_DONTNEED``)
+- the size of a symbolic link is the length of its text (POSIX.1-2024 lstat())
+- an extended attribute that is listed has a value (listxattr(2))
+
+Times are not judged: data that are stored late may mark them. What the case's user may not look at is left
+out, and so is what a case holds a lease of.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+
+from storagetest.agent.fsutil import open_fd
+from storagetest.agent.testlib.outcomes import name_of
+
+FAULTS: dict[str, str] = {}
+"""Each rule that the running case's directory breaks, as a sentence without values → what was found."""
+
+TWICE = "a directory lists a name twice (POSIX.1-2024 readdir())"
+LOST = "a name that a directory lists cannot be looked up (POSIX.1-2024 readdir(), lstat())"
+KIND = "a directory lists a file as of another type (readdir(3), d_type)"
+LINKS = "the link count of a file is not the number of its names (POSIX.1-2024 link(), <sys/stat.h>)"
+NAMES = "a file is not the same by each of its names (POSIX.1-2024 link())"
+STATUS = "a file that is opened has another status than its name (POSIX.1-2024 open(), fstat())"
+SIZE = "a file has more, or fewer, bytes than its size (POSIX.1-2024 read())"
+STORED = "the data of a file are others after fsync() and without the client's cache (POSIX.1-2024 fsync())"
+TEXT = "the size of a symbolic link is not the length of its text (POSIX.1-2024 lstat())"
+VALUE = "an extended attribute is listed and has no value (listxattr(2))"
+UNREADABLE = "what a case has left cannot be looked at (POSIX.1-2024 open(), read())"
+
+MOST = 48
+"""Entries of a case's directory that are looked at (chosen)."""
+SECONDS = 1.0
+"""Seconds after which no further entry is looked at (chosen): a case has a deadline of 30 s."""
+WHOLE = 256 << 10
+"""Bytes of the largest file that is read as a whole (chosen); of larger ones, the end."""
+_LAST = (1 << 63) - 1
+"""The largest offset of a file (off_t)."""
+_PRIVATE = {errno.EACCES, errno.EPERM, errno.EAGAIN, errno.EBUSY, errno.ETXTBSY}
+_HIDDEN = (".nfs", ".fuse_hidden", ".smb")
+"""How the names begin that a client gives to files that were unlinked while they were open."""
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+_KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "symlink"}
+
+
+@dataclass(slots=True)
+class _File:
+    """One file by its names: the first one's status and data, and all names."""
+
+    status: os.stat_result
+    data: bytes | None
+    names: list[str]
+
+
+@dataclass(slots=True)
+class _Look:
+    """A look at a tree; ``whole`` as long as nothing was left out."""
+
+    until: float
+    left: int = MOST
+    whole: bool = True
+    files: dict[tuple[int, int], _File] = field(default_factory=dict)
+    found: dict[str, str] = field(default_factory=dict)
+    """Sentence → what was found."""
+
+    def note(self, sentence: str, what: str) -> None:
+        self.found.setdefault(sentence, what)
+
+
+def check(directory: str | os.PathLike[str]) -> None:
+    """Add the rules that ``directory`` breaks to :data:`FAULTS`."""
+    look = _Look(time.monotonic() + SECONDS)
+    try:
+        with open_fd(directory, _DIRECTORY) as descriptor:
+            _tree(look, descriptor, "")
+    except OSError as error:
+        _refused(look, error, ".")
+    if look.whole:
+        for file in look.files.values():
+            if file.status.st_nlink != len(file.names):
+                look.note(LINKS, f"{_listed(file.names)}: st_nlink is {file.status.st_nlink}")
+    FAULTS.update(look.found)
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(repr(name) for name in names)
+
+
+def _refused(look: _Look, error: OSError, name: str) -> None:
+    look.whole = False
+    if error.errno not in _PRIVATE:
+        look.note(UNREADABLE, f"{name!r}: {name_of(error.errno or 0)}")
+
+
+def _tree(look: _Look, directory: int, path: str) -> None:
+    """Look at the entries of ``directory``, and below it."""
+    with os.scandir(directory) as entries:
+        listed = [(entry.name, _listed_kind(entry)) for entry in entries]
+    again = [name for name, times in Counter(name for name, _ in listed).items() if times > 1]
+    if again:
+        look.note(TWICE, _listed(again))
+    for name, kind in dict(listed).items():
+        if not look.left or time.monotonic() >= look.until:
+            look.whole = False
+            return
+        look.left -= 1
+        if name.startswith(_HIDDEN):
+            look.whole = False
+            continue
+        try:
+            _entry(look, directory, name, f"{path}{name}", kind)
+        except OSError as error:
+            _refused(look, error, f"{path}{name}")
+
+
+def _listed_kind(entry: os.DirEntry[str]) -> str:
+    """Return the type in the listing; "" if the listing has none, so that the file is asked."""
+    if entry.is_symlink():
+        return "symlink"
+    if entry.is_dir(follow_symlinks=False):
+        return "directory"
+    return "file" if entry.is_file(follow_symlinks=False) else ""
+
+
+def _entry(look: _Look, directory: int, name: str, path: str, kind: str) -> None:
+    try:
+        status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        look.whole = False
+        if name in os.listdir(directory):
+            look.note(LOST, repr(path))
+        return
+    if kind and kind != _KINDS.get(stat.S_IFMT(status.st_mode), kind):
+        look.note(KIND, f"{path!r}: {kind}, and its mode is {status.st_mode:#o}")
+    if stat.S_ISDIR(status.st_mode):
+        with open_fd(name, _DIRECTORY, dir_fd=directory) as below:
+            _tree(look, below, f"{path}/")
+        return
+    data = None
+    if stat.S_ISLNK(status.st_mode):
+        data = os.fsencode(os.readlink(name, dir_fd=directory))
+        if len(data) != status.st_size:
+            look.note(TEXT, f"{path!r}: {status.st_size}, and the text has {len(data)} bytes")
+    elif stat.S_ISREG(status.st_mode):
+        with open_fd(name, _READ, dir_fd=directory) as file:
+            data = _file(look, file, path, status)
+    known = look.files.setdefault((status.st_dev, status.st_ino), _File(status, data, []))
+    known.names.append(path)
+    if _described(known.status) != _described(status) or known.data != data:
+        look.note(NAMES, _listed(known.names))
+
+
+def _described(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_mode, status.st_uid, status.st_gid, status.st_nlink, status.st_size
+
+
+def _file(look: _Look, file: int, path: str, status: os.stat_result) -> bytes | None:
+    """Look at an open file; return its data, or None if they are too many."""
+    opened = os.fstat(file)
+    if _described(opened) != _described(status):
+        look.note(STATUS, f"{path!r}: {_described(opened)}, and {_described(status)} by its name")
+    _attributes(look, file, path)
+    size, whole = opened.st_size, opened.st_size <= WHOLE
+    start, asked = (0, WHOLE + 1) if whole else (size - 1, min(2, _LAST - size + 1))
+    data = _read(file, start, asked)
+    if start + len(data) != size:
+        look.note(SIZE, f"{path!r}: size {size}; {len(data)} bytes from {start} on")
+    os.fsync(file)
+    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+    stored = _read(file, start, asked)
+    if stored != data:
+        first = next((at for at, (a, b) in enumerate(zip(data, stored, strict=False)) if a != b), None)
+        differs = min(len(data), len(stored)) if first is None else first
+        look.note(STORED, f"{path!r}: {len(data)} and {len(stored)} bytes, others from {start + differs} on")
+    return data if whole else None
+
+
+def _read(file: int, start: int, size: int) -> bytes:
+    """Read ``size`` bytes, or to the end: one read may have fewer."""
+    parts = [os.pread(file, size, start)]
+    while parts[-1] and sum(map(len, parts)) < size:
+        read = sum(map(len, parts))
+        parts.append(os.pread(file, size - read, start + read))
+    return b"".join(parts)
+
+
+def _attributes(look: _Look, file: int, path: str) -> None:
+    """Look at the user's extended attributes; others may be kept from this user, or be made up."""
+    try:
+        names = [name for name in os.listxattr(file) if name.startswith("user.")]
+    except OSError as error:
+        if error.errno in {errno.EOPNOTSUPP, errno.ENOSYS}:
+            return
+        raise
+    for name in names:
+        try:
+            os.getxattr(file, name)
+        except OSError as error:
+            if error.errno != errno.ENODATA:
+                raise
+            look.note(VALUE, f"{path!r}: {name}")

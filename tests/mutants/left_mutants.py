@@ -1,0 +1,88 @@
+"""File systems that break one rule of a directory each, unseen by a case that makes files and returns."""
+
+import errno
+import stat
+from pathlib import Path
+
+from fuse_passthrough import Attributes, Bending, Call, Entries, PassThrough
+from fuse_protocol import Opened
+
+
+class ListedTwice(PassThrough):
+    def readdir(self, call: Call, node: int, handle: int, offset: int, size: int) -> Entries:
+        return [entry for entry in super().readdir(call, node, handle, offset, size) for _ in range(2)]
+
+
+class GhostListed(PassThrough):
+    def readdir(self, call: Call, node: int, handle: int, offset: int, size: int) -> Entries:
+        found = super().readdir(call, node, handle, offset, size)
+        if found and not offset:
+            found = [*found, (found[-1][0], found[-1][1], stat.S_IFREG >> 12, b"removed")]
+        return found
+
+
+class FilesListedAsLinks(PassThrough):
+    def readdir(self, call: Call, node: int, handle: int, offset: int, size: int) -> Entries:
+        found = super().readdir(call, node, handle, offset, size)
+        return [(ino, cookie, 10 if kind == 8 else kind, name) for ino, cookie, kind, name in found]
+
+
+class NameNotCounted(Bending):
+    def bend(self, found: Attributes) -> None:
+        if stat.S_ISREG(found.mode):
+            found.nlink = 1
+
+
+class OpenedOtherwise(PassThrough):
+    opened = 0
+
+    def open(self, call: Call, node: int, flags: int) -> Opened:
+        self.opened += 1
+        return super().open(call, node, flags)
+
+    def release(self, call: Call, node: int, handle: int, owner: int, *, flock: bool) -> None:
+        self.opened = 0
+        super().release(call, node, handle, owner, flock=flock)
+
+    def getattr(self, call: Call, node: int, handle: int | None) -> Attributes:
+        found = super().getattr(call, node, handle)
+        if stat.S_ISREG(found.mode) and self.opened:
+            found.uid += 1
+        return found
+
+
+class LastByteUnread(PassThrough):
+    def read(self, call: Call, node: int, handle: int, offset: int, size: int) -> bytes:
+        return super().read(call, node, handle, offset, size)[:-1]
+
+
+class OtherWhenReadAgain(PassThrough):
+    def __init__(self, below: Path) -> None:
+        super().__init__(below)
+        self.was_read: set[int] = set()
+
+    def open(self, call: Call, node: int, flags: int) -> Opened:
+        self.was_read.clear()
+        return super().open(call, node, flags)
+
+    def read(self, call: Call, node: int, handle: int, offset: int, size: int) -> bytes:
+        data = super().read(call, node, handle, offset, size)
+        again = bool(data) and handle in self.was_read
+        self.was_read.add(handle)
+        return bytes(len(data)) if again else data
+
+
+class TextWithoutASize(Bending):
+    def bend(self, found: Attributes) -> None:
+        if stat.S_ISLNK(found.mode):
+            found.size = 0
+
+
+class RemovedAttributeListed(PassThrough):
+    def listxattr(self, call: Call, node: int) -> list[bytes]:
+        return [*super().listxattr(call, node), b"user.removed"]
+
+
+class UnreadableAgain(PassThrough):
+    def open(self, call: Call, node: int, flags: int) -> Opened:
+        raise OSError(errno.EIO, "open")
