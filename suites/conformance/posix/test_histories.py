@@ -156,7 +156,11 @@ def assert_apart(first, second, after):
             assert found[field] == wanted, (
                 f"{call} on {which} of a name, {after}: {field} is {found[field]!r}, not {wanted!r}"
             )
-            assert look(other) == bystander, f"{call} on {which} of a name, {after}, changes the other one"
+            now = look(other)
+            touched = [name for name in now if now[name] != bystander[name]]
+            assert not touched, (
+                f"{call} on {which} of a name, {after}, changes {' and '.join(touched)} of the other one"
+            )
 
 
 @pytest.mark.parametrize(
