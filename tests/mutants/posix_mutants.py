@@ -19,6 +19,7 @@ for _area in (
     "fresh",
     "full",
     "held",
+    "historic",
     "idle",
     "kept",
     "later",

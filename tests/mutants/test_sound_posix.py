@@ -22,6 +22,7 @@ SOUND = {
         "test_refused",
         "test_lock_lifetimes",
         "test_placed",
+        "test_histories",
     ),
     "NoLinksByPermission": ("test_link", "test_remove", "test_rename", "test_create", "test_path_errors"),
     "OnlyFiles": (
@@ -30,6 +31,7 @@ SOUND = {
         "test_described",
         "test_directories",
         "test_exchanged",
+        "test_histories",
         "test_kinds",
         "test_link",
         "test_mode_owner",
@@ -48,10 +50,10 @@ SOUND = {
     "Small": ("test_data", "test_sparse"),
     "SmallFiles": ("test_data", "test_sparse", "PSX-LARGE-READ", "PSX-LARGE-CUT", "PSX-LARGE-BORDERS"),
     "SmallAttributes": ("test_xattr", "PSX-XATTR-ALIKE"),
-    "CoarseTimes": ("test_times",),
+    "CoarseTimes": ("test_times", "test_histories"),
     "FirstListing": ("PSX-NAME-DEPTH",),
     "DirectRefused": ("test_direct",),
-    "SillyRename": ("test_sequences", "test_lock_lifetimes", "test_placed"),
+    "SillyRename": ("test_sequences", "test_lock_lifetimes", "test_placed", "test_histories"),
 }
 """Class of :mod:`fuse_sound` → the modules or cases of the suite that its choice concerns."""
 

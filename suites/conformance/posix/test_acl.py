@@ -328,3 +328,32 @@ def test_acl_stays_with_the_file(client_dir):
             assert ACCESS in os.listxattr(path), f"the file has no ACL after {text}, time {turn}"
             found = decode_acl(os.getxattr(path, ACCESS))
             assert found == list(BASE), f"the ACL is {found} after {text}, time {turn}"
+
+
+@pytest.mark.case("PSX-ACL-APART", section="acl(5): ACL TYPES", kills=("second-default-acl-is-access-acl",))
+def test_access_and_default_acl_of_a_directory_are_set_apart(client_dir):
+    """Each of the two is set, replaced and removed without a change of the other: each time."""
+    directory = client_dir / "d"
+    directory.mkdir()
+
+    def entries(bits):
+        return (("u", 7, NO_ID), ("user", bits, READER), ("g", 0, NO_ID), ("mask", 7, NO_ID), ("o", 0, NO_ID))
+
+    wanted = {ACCESS: entries(5), DEFAULT: entries(1)}
+    for kind in (ACCESS, DEFAULT):
+        set_acl(directory, *wanted[kind], kind=kind)
+    for turn, (kind, bits) in enumerate((
+        (DEFAULT, 2), (DEFAULT, 3), (ACCESS, 4), (DEFAULT, None), (DEFAULT, 6), (ACCESS, 7), (DEFAULT, 1),
+    )):  # fmt: skip
+        if bits is None:
+            os.removexattr(directory, kind)
+            wanted.pop(kind)
+        else:
+            wanted[kind] = entries(bits)
+            set_acl(directory, *wanted[kind], kind=kind)
+        found = {one: decode_acl(os.getxattr(directory, one)) for one in wanted}
+        assert found == {one: list(acl) for one, acl in wanted.items()}, (
+            f"the access and the default ACL after change {turn + 1}, of {kind}"
+        )
+        listed = {one for one in os.listxattr(directory) if one in (ACCESS, DEFAULT)}
+        assert listed == set(wanted), f"the ACLs that are listed after change {turn + 1}, of {kind}"

@@ -319,10 +319,16 @@ def test_range_is_copied_past_the_end_of_the_target(client_dir):
 @pytest.mark.case(
     "PSX-KEPT-DIRECTORY-1100",
     section=readdir,
-    kills=("entry-1000-twice", "entry-after-1024-lost", "unlinked-listed-in-large", "readdir-removed-skips"),
+    kills=(
+        "entry-1000-twice",
+        "entry-after-1024-lost",
+        "unlinked-listed-in-large",
+        "readdir-removed-skips",
+        "renamed-directory-keeps-1000",
+    ),
 )
 def test_directory_of_1100_entries(client_dir):
-    """Each entry is returned once, after removals, too: in a directory larger than a server's reply.
+    """Each entry is returned once, after a rename and removals, too: in a directory larger than a reply.
 
     Entries that are removed after they were read take no other entry from the listing.
     """
@@ -335,6 +341,9 @@ def test_directory_of_1100_entries(client_dir):
                 skip(f"the target made {made} of {len(names)} entries in {MAKING:g} s")
             os.mknod(name, dir_fd=directory)
     assert sorted(os.listdir(client_dir / "d")) == names
+    os.rename(client_dir / "d", client_dir / "renamed")
+    os.rename(client_dir / "renamed", client_dir / "d")
+    assert sorted(os.listdir(client_dir / "d")) == names, "after a rename of the directory, and back"
     for place in (550, 0, -1):
         name = names.pop(place)
         os.unlink(client_dir / "d" / name)

@@ -329,3 +329,36 @@ def test_waiting_lock_is_granted_when_one_of_the_other_sort_is_released(client_d
             assert not other.ended(within=0.3)
             request(descriptor, held, fcntl.F_UNLCK)
             assert other.result(within=12) == "granted"
+
+
+@each_kind(
+    "NO-NAME",
+    "POSIX.1-2024 unlink(), rename(): DESCRIPTION",
+    record=("lock-of-removed-file-refused",),
+    ofd=("lock-of-removed-file-refused",),
+    flock=("lock-of-removed-file-refused",),
+)
+def test_open_file_without_a_name_is_locked(client_dir, kind):
+    """A lock is of the file: one that was removed or replaced while it is open is locked and unlocked."""
+    for how in ("removed", "replaced"):
+        path = make_file(client_dir / how)
+        with open_fd(path) as descriptor, open_fd(path) as other:
+            if how == "removed":
+                os.unlink(path)
+            else:
+                os.rename(make_file(client_dir / "new"), path)
+            for turn in range(2):
+                lock(descriptor, kind)
+                assert is_locked(other, kind), f"the lock of a file that was {how} is not there, turn {turn}"
+                unlock(descriptor, kind)
+                assert not is_locked(other, kind), f"the lock of a file that was {how} stays, turn {turn}"
+                unlock(other, kind)  # is_locked() has made it
+
+
+def unlock(descriptor: int, kind: str) -> None:
+    """Unlock the whole file."""
+    if kind == "flock":
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        return
+    request = _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0)
+    fcntl.fcntl(descriptor, F_OFD_SETLK if kind == "ofd" else fcntl.F_SETLK, request)

@@ -12,6 +12,7 @@ import pytest
 
 from storagetest.agent.testlib import assert_errno, skip
 from storagetest.agent.testlib.byte_model import first_difference
+from storagetest.agent.testlib.large_files import put
 from storagetest.agent.testlib.libc import (
     FALLOC_KEEP_SIZE,
     FALLOC_PUNCH_HOLE,
@@ -410,3 +411,52 @@ def test_data_stay_over_close_and_open(client_dir):
                 os.pwrite(descriptor, b"after it", len(wanted))
                 wanted += b"after it"
             assert_contents(path, wanted, f"writes around {getattr(flush, '__name__', 'no')}() and close()")
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        pytest.param(
+            mode,
+            id=name.lower(),
+            marks=pytest.mark.case(f"PSX-ALLOCATE-{name}", kills=("allocation-zeroes-behind-hole",)),
+        )
+        for name, mode in (("PARTS", 0), ("PARTS-KEEP-SIZE", FALLOC_KEEP_SIZE))
+    ],
+)
+@pytest.mark.case(section="fallocate(2): Allocating disk space")
+def test_allocation_over_data_and_holes_keeps_the_data(client_dir, mode):
+    """Any subregion that contained data is left unchanged: before, between and behind holes, each time."""
+    path, size = client_dir / "f", 200_000
+    wanted = bytearray(size)
+    with open_fd(path, os.O_CREAT | os.O_RDWR) as descriptor:
+        os.ftruncate(descriptor, size)
+        for start, length in ((0, 5000), (70_000, 9000), (120_001, 1), (190_000, 10_000)):
+            wanted[start : start + length] = b"d" * length
+            os.pwrite(descriptor, wanted[start : start + length], start)
+        os.fsync(descriptor)
+        for start, length in ((100, 75_000), (4096, 150_000), (75_000, 10), (0, size)):
+            fallocate(descriptor, mode, start, length)
+            assert_contents(path, bytes(wanted), f"an allocation of {length} bytes at {start}")
+
+
+@pytest.mark.case(
+    "PSX-CUT-GROWN-BORDERS",
+    section="POSIX.1-2024 ftruncate(): DESCRIPTION",
+    kills=("cut-at-4-mib-returns",),
+)
+def test_what_was_cut_at_a_border_of_storage_does_not_come_back(client_dir):
+    """A cut where objects, chunks and extents begin is as any other: at powers of two, 64 KiB to 64 MiB."""
+    for border in (MIB >> 4, MIB >> 2, MIB, 2 * MIB, 4 * MIB, 8 * MIB, 16 * MIB, 64 * MIB):
+        path = client_dir / str(border)
+        for turn in range(2):
+            with open_fd(path, os.O_CREAT | os.O_RDWR) as descriptor:
+                put(descriptor, b"x" * 12_000, border - 4000)
+                os.ftruncate(descriptor, border)
+                os.ftruncate(descriptor, border + 9000)
+                found = os.pread(descriptor, 20_000, border - 4000)
+            wrong = first_difference(found, b"x" * 4000 + bytes(9000))
+            assert not wrong, (
+                f"a file that was cut to {border} bytes and grown has {wrong} (from 4000 before, turn {turn})"
+            )
+        os.unlink(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import itertools
 import os
 
 import pytest
@@ -99,6 +100,29 @@ def test_xattr_create_of_an_existing_attribute_is_refused(client_dir):
     assert_errno(errno.EEXIST, os.setxattr, client_dir / "f", "user.x", b"2", os.XATTR_CREATE)
     assert os.getxattr(client_dir / "f", "user.x") == b"1"
     os.setxattr(client_dir / "f", "user.y", b"2", os.XATTR_CREATE)
+
+
+@pytest.mark.case("PSX-XATTR-FLAGS", section="setxattr(2): ERRORS", kills=("xattr-replace-of-empty-refused",))
+def test_flags_are_about_whether_the_attribute_exists(client_dir):
+    """XATTR_CREATE needs an absent attribute, XATTR_REPLACE one that exists: whatever its value is or was."""
+    path = make_file_with_xattrs(client_dir / "f")
+    present, removed = (b"", b"1", b"v" * 300), (b"", b"1")
+    states = [*((value, True) for value in present), *((value, False) for value in removed)]
+    for (old, exists), flag, new in itertools.product(
+        states, (os.XATTR_CREATE, os.XATTR_REPLACE), (b"", b"2", b"w" * 300)
+    ):
+        os.setxattr(path, "user.flags", old)
+        if not exists:
+            os.removexattr(path, "user.flags")
+        refused = errno.EEXIST if exists else errno.ENODATA
+        if exists == (flag == os.XATTR_REPLACE):
+            os.setxattr(path, "user.flags", new, flag)
+            assert os.getxattr(path, "user.flags") == new
+        else:
+            assert_errno(refused, os.setxattr, path, "user.flags", new, flag)
+            assert ("user.flags" in os.listxattr(path)) == exists
+            if exists:
+                assert os.getxattr(path, "user.flags") == old
 
 
 @pytest.mark.case(
