@@ -15,7 +15,7 @@ from typing import Any
 from fuse_passthrough import ROOT, Attributes, PassThrough
 from fuse_protocol import Call
 from posix_rules import mutant as enter
-from shared_second_mutants import MUTANTS as SHARED
+from shared_queue_mutants import MUTANTS as SHARED
 
 MUTANTS = dict(SHARED)
 mutant = partial(enter, table=MUTANTS, apart=True)

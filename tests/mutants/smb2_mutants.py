@@ -255,6 +255,7 @@ import smb2_neighbour_mutants  # noqa: E402
 import smb2_open_mutants  # noqa: E402
 import smb2_pipe_mutants  # noqa: E402
 import smb2_posix_mutants  # noqa: E402
+import smb2_reported_mutants  # noqa: E402
 import smb2_second_mutants  # noqa: E402
 import smb2_sequence_mutants  # noqa: E402
 import smb2_share_mutants  # noqa: E402
@@ -278,6 +279,7 @@ __all__ = [
     "smb2_open_mutants",
     "smb2_pipe_mutants",
     "smb2_posix_mutants",
+    "smb2_reported_mutants",
     "smb2_second_mutants",
     "smb2_sequence_mutants",
     "smb2_share_mutants",

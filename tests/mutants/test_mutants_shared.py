@@ -9,7 +9,7 @@ import mutation_run
 import pytest
 from mutation_run import ROOT, Outcomes
 from shared_mutation_run import run
-from shared_second_mutants import MUTANTS
+from shared_queue_mutants import MUTANTS
 
 NOT_HERE = fuse_mount.why_not()
 pytestmark = pytest.mark.skipif(NOT_HERE is not None, reason=str(NOT_HERE))

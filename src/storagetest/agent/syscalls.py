@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from storagetest.agent import fsutil
+from storagetest.agent.locker import Locker
 
 _FLOCK = struct.Struct("@hhqqi0q")
 """struct flock of fcntl(2) where off_t has 64 bits: type, whence, start, length, process."""
@@ -71,6 +72,7 @@ class Syscalls:
         self._open: set[int] = set()
         self._maps: dict[int, mmap.mmap] = {}
         self._programs: dict[int, Any] = {}
+        self._lockers: dict[int, Locker] = {}
 
     def perform(self, name: str, arguments: list[Any]) -> Any:  # noqa: ANN401  # any call's result
         """Make the call ``name``; ENOSYS if there is none."""
@@ -87,7 +89,9 @@ class Syscalls:
         self._root = root
 
     def close_all(self) -> None:
-        """Close all descriptors and maps, and end all programs: one call for each."""
+        """Close all descriptors and maps, and end all programs and lockers: one call for each."""
+        for number in list(self._lockers):
+            self.end_locker(number)
         for number in list(self._programs):
             self.end_program(number)
         for number in list(self._maps):
@@ -221,6 +225,24 @@ class Syscalls:
         request = _FLOCK.pack(kind, os.SEEK_SET, start, length, 0)
         conflict = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, request))
         return [conflict[0], conflict[2], conflict[3]]
+
+    def start_locker(self, name: str, requests: list[list[Any]]) -> int:
+        """Start a process that requests locks of a file (:class:`Locker`); returns a number for it."""
+        number = max(self._lockers, default=0) + 1
+        self._lockers[number] = Locker(self._path(name), requests)
+        return number
+
+    def interrupt_locker(self, number: int) -> int:
+        """Interrupt the request that the process waits in; returns its errno (:meth:`Locker.interrupt`)."""
+        return self._lockers[number].interrupt()
+
+    def has_locked(self, number: int, seconds: float) -> bool:
+        """Return whether the process is granted all requests within ``seconds``."""
+        return self._lockers[number].has_locked(seconds)
+
+    def end_locker(self, number: int) -> bool:
+        """Kill the process; returns whether it has ended."""
+        return self._lockers.pop(number).end()
 
     # Memory.
 

@@ -233,3 +233,16 @@ def test_attribute_cached_as_absent_is_not_created_twice(a, b, crossed_wire):
     else:
         raise AssertionError("XATTR_CREATE replaces the attribute that the other client has made")
     assert bytes(a.call("getxattr", "f", "user.elected")) == b"a"
+
+
+@pytest.mark.case("SHR-ELECT-17", section="POSIX.1-2024 open(): O_CREAT", kills=("two-creat-loses-the-race",))
+def test_file_that_both_clients_create_is_opened_by_both(b, race, crossed_wire):
+    """O_CREAT without O_EXCL opens the file if the other client is the first to make it: none is refused."""
+    for turn in range(ROUNDS):
+        calls = [("write_file", name, b"x", O_CREAT) for name in _names(turn)]
+        with crossed_wire(b, "write"):  # a client that is too late creates nothing
+            results = race(calls, calls)
+        refused = [result for side in results for result in side if isinstance(result, OSError)]
+        assert not refused, f"O_CREAT without O_EXCL fails for {len(refused)} names: {refused[0]}"
+        made = [name for name in b.listdir() if name.startswith(f"{turn}-")]
+        assert sorted(made) == sorted(_names(turn)), "not each name is listed once"

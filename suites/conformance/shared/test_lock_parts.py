@@ -112,6 +112,24 @@ def test_downgrade_makes_the_holders_data_visible(a, b, fds, crossed_wire):
         a.lock(fds[0], F_UNLCK, 0, 100)
 
 
+@pytest.mark.case("SHR-LOCK-58", section="RFC 7530 10.3.2; msync(2)", kills=("two-locked-msync-keeps-data",))
+def test_lock_makes_data_visible_that_msync_has_written(a, b, fds, crossed_wire):
+    """What is stored through a mapping under a lock, and synchronized, is read under the next lock."""
+    mapping = a.call("map", fds[0], 100)
+    assert b.pread(fds[1], 6, 50) == bytes(6)
+    for turn in range(3):
+        with crossed_wire(a, "lock"):
+            a.lock(fds[0], F_WRLCK)
+        a.call("poke", mapping, 50, b"turn %d" % turn)
+        a.call("msync", mapping)
+        a.lock(fds[0], F_UNLCK)
+        with crossed_wire(b, "lock"):
+            b.lock(fds[1], F_RDLCK)
+        found = b.pread(fds[1], 6, 50)
+        assert found == b"turn %d" % turn, f"{found!r} in turn {turn}, after msync() under the lock"
+        b.lock(fds[1], F_UNLCK)
+
+
 @pytest.mark.case(
     "SHR-FLOCK-10", section="flock(2): LOCK_EX; LOCK_NB", kills=("flock-shared-becomes-exclusive",)
 )

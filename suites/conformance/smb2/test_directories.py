@@ -29,6 +29,15 @@ CLASSES = {
     "ID-FULL": FileInfo.ID_FULL_DIRECTORY,
     "NAMES": FileInfo.NAMES,
 }
+FIXED = {
+    FileInfo.DIRECTORY: 64,
+    FileInfo.FULL_DIRECTORY: 68,
+    FileInfo.BOTH_DIRECTORY: 94,
+    FileInfo.ID_BOTH_DIRECTORY: 104,
+    FileInfo.ID_FULL_DIRECTORY: 80,
+    FileInfo.NAMES: 12,
+}
+"""Where FileName begins in an entry of the class (MS-FSCC 2.4)."""
 SIZED = {name: number for name, number in CLASSES.items() if name != "NAMES"}
 """The classes whose entries have sizes and attributes."""
 
@@ -254,6 +263,26 @@ def test_a_buffer_that_is_too_short_for_an_entry_is_refused(opened, info_class):
     # MS-FSA names the first for the buffer, MS-SMB2 the second for the request.
     message = opened.list(info_class, "alpha.txt", length=8)
     expect(message, SmbStatus.INFO_LENGTH_MISMATCH, SmbStatus.INVALID_PARAMETER)
+
+
+LONG = "a-name-that-is-longer-than-those-of-the-other-files.txt"
+
+
+@pytest.mark.parametrize(
+    "info_class",
+    [
+        case(f"SMB-LIST-NAME-SHORT-{name}", number, kills=("short-buffer-ends-listing",))
+        for name, number in CLASSES.items()
+    ],
+)
+@pytest.mark.case(section="MS-FSA 2.1.5.6.3")
+def test_a_name_that_does_not_fit_is_not_the_end_of_the_listing(tree, opened, info_class):
+    """A buffer for the fixed part of an entry is too small for it; a query of more has the entry."""
+    expect(tree.open(f"{opened.name}\\{LONG}").close())
+    message = opened.list(info_class, LONG, length=FIXED[info_class] + 16)
+    expect(message, SmbStatus.BUFFER_OVERFLOW, SmbStatus.INFO_LENGTH_MISMATCH, SmbStatus.BUFFER_TOO_SMALL)
+    if message.status != SmbStatus.BUFFER_OVERFLOW:  # that has returned the entry, with a part of its name
+        assert names(listing(opened, info_class, LONG)) == [LONG]
 
 
 @pytest.mark.parametrize(

@@ -223,6 +223,14 @@ def test_all_information_is_that_of_its_parts(file):
     assert whole[64:72] == expect(file.query(FileInfo.INTERNAL)).buffer
 
 
+@pytest.mark.case("SMB-INFO-ALL-LENGTH", section="MS-FSCC 2.4.2", kills=("all-information-too-long",))
+def test_all_information_ends_with_its_name(file):
+    """Nothing follows FileName, the last field, but what aligns the structure."""
+    whole = expect(file.query(FileInfo.ALL)).buffer
+    end = 100 + struct.unpack_from("<I", whole, 96)[0]
+    assert end <= len(whole) < end + 8, f"FileAllInformation has {len(whole)} bytes, its name ends at {end}"
+
+
 @pytest.mark.case("SMB-INFO-TAG", section="MS-FSCC 2.4.6", kills=("info-value-other",))
 def test_the_attribute_tag_has_the_attributes(file):
     attributes, tag = info(file, FileInfo.ATTRIBUTE_TAG, "II")

@@ -13,6 +13,7 @@ from storagetest.wire.smb2.caching import granted, has_break, is_held, next_brea
 from storagetest.wire.smb2.client import acknowledge_lease
 from storagetest.wire.smb2.codes import (
     BREAK_ACK_REQUIRED,
+    LEASE_BREAK_IN_PROGRESS,
     LEASE_PARENT_KEY_SET,
     Capability,
     Dialect,
@@ -401,3 +402,35 @@ def test_an_open_for_attributes_breaks_nothing(leasing, path, key, dialect, vers
     leased(first, path, key, RWH, version=version)
     second.open(path, access=0x80 | 0x100000, disposition=Disposition.OPEN)  # READ_ATTRIBUTES, SYNCHRONIZE
     assert not has_break(first)
+
+
+@each_form("RENAME-OWN", "lease-broken-by-own-rename")
+def test_a_rename_by_the_open_of_a_lease_does_not_break_it(leasing, path, key, dialect, version):
+    """An operation of an open with the lease's key breaks nothing: caching goes on under the new name."""
+    tree = leasing(dialect)
+    file = leased(tree, path, key, RWH, version=version)
+    expect(file.rename(f"{path}-renamed"))
+    broken = has_break(tree)
+    expect(file.set(FileInfo.DISPOSITION, b"\1"))
+    assert not broken, "a rename by the lease's own open broke it"
+
+
+@each_form("FLAGS", "lease-break-flag-always")
+def test_a_lease_that_is_not_broken_has_no_flag_of_a_break(leasing, path, key, dialect, version):
+    """SMB2_LEASE_FLAG_BREAK_IN_PROGRESS: a break is in progress, and not so of the first and second open."""
+    tree = leasing(dialect)
+    first = granted(leased(tree, path, key, RWH, version=version))
+    again = granted(open_leased(tree, path, key, RWH, version=version))
+    assert again is not None
+    for grant in (first, again):
+        assert not grant.flags & LEASE_BREAK_IN_PROGRESS, "BREAK_IN_PROGRESS of a lease that is not broken"
+
+
+@each_break("FLAGS-BROKEN", "lease-break-flag-never", section="MS-SMB2 2.2.14.2.10, 2.2.14.2.11")
+def test_an_open_with_the_key_of_a_lease_in_a_break_states_it(broken, path, key, dialect, version):
+    first, second, mid, message = broken(dialect, version)
+    grant = granted(open_leased(first, path, key, R, version=version))
+    expect(acknowledge_lease(first, key, message["new_state"]))
+    expect(second.receive(mid))
+    assert grant is not None, "no lease for an open with its key"
+    assert grant.flags & LEASE_BREAK_IN_PROGRESS, "a break is in progress, and the flags do not state it"

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from storagetest.suites.conformance.smb2.support import READ, chunks, resume_key
+from storagetest.suites.conformance.smb2.support import READ, case, chunks, open_directory, resume_key
 from storagetest.wire.smb2.caching import is_held
 from storagetest.wire.smb2.codes import Fsctl, Lock, SmbStatus
 from storagetest.wire.smb2.harness import expect
@@ -240,3 +240,17 @@ def test_a_part_of_a_range_is_not_unlocked(tree, written):
     file = tree.open(written())
     expect(file.lock((0, 5, NOW)))
     expect(file.lock((0, 2, Lock.UNLOCK)), SmbStatus.RANGE_NOT_LOCKED)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        case("SMB-LOCK-DIRECTORY", NOW, kills=("directory-locked",), section="MS-FSA 2.1.5.8"),
+        case("SMB-UNLOCK-DIRECTORY", Lock.UNLOCK, kills=("directory-locked",), section="MS-FSA 2.1.5.9"),
+    ],
+)
+def test_no_range_of_a_directory_is_locked(tree, directory, flags):
+    """Byte-range locks are those of data: a lock and an unlock of a directory are refused."""
+    message = open_directory(tree, directory).lock((0, 1, flags))
+    # MS-FSA names the first; a server that asks no object store for it returns the second.
+    expect(message, SmbStatus.INVALID_PARAMETER, SmbStatus.INVALID_DEVICE_REQUEST)

@@ -311,6 +311,20 @@ def test_a_credit_charge_of_zero_is_for_64_kib(tree, path):
     expect(file.read(131072, over={"credit_charge": 0}), SmbStatus.INVALID_PARAMETER)
 
 
+@pytest.mark.case("SMB-CRED-LATER", section="MS-SMB2 3.3.5.2.5", kills=("charge-of-later-ignored",))
+def test_the_credit_charge_of_each_request_of_a_compound_counts(tree, path):
+    """A later request with a charge below its size is an invalid parameter; the first one is executed."""
+    with_credits(charged(tree), 8)
+    ids = tree.send(
+        create_request(path),
+        request(SmbCommand.READ, length=131072, file_id=NO_FILE, padding=80),
+        related=True,
+        over=[{}, {"credit_charge": 1}],
+    )
+    expect(tree.receive(ids[0]))
+    expect(tree.receive(ids[1]), SmbStatus.INVALID_PARAMETER)
+
+
 COMPOUND = pytest.mark.case(section="MS-SMB2 3.3.5.2.7.2")
 
 

@@ -237,6 +237,38 @@ def test_a_change_that_is_not_of_the_filter_is_not_reported(opened, other):
     assert "file" not in [name for _, name in found]
 
 
+def _rename_and_remove(opened_again):
+    """Rename what is open, then delete it."""
+    expect(opened_again.rename(f"{opened_again.name}-renamed"))
+    expect(opened_again.delete_on_close())
+    expect(opened_again.close())
+
+
+@pytest.mark.parametrize(
+    ("kinds", "of_files"),
+    [
+        case("SMB-NOTIFY-FILES-ALONE", SmbNotify.FILE_NAME, True, kills=("notify-directories-as-files",)),
+        case("SMB-NOTIFY-DIRECTORIES-ALONE", SmbNotify.DIR_NAME, False, kills=("notify-filter-ignored",)),
+    ],
+)
+@pytest.mark.case(section="MS-SMB2 2.2.35")
+def test_names_of_the_other_kind_are_not_reported(opened, other, kinds, of_files):
+    """A watch of files reports no directory that is made, renamed and removed; one of directories no file."""
+    mid = ready(opened, other, kinds)
+    mine, end = f"{opened.name}\\other", f"{opened.name}\\end"
+    access = Access.GENERIC_READ | Access.DELETE
+    if of_files:
+        make_directory(other, mine)
+        _rename_and_remove(open_directory(other, mine, access=access))
+        other.open(end)
+    else:
+        _rename_and_remove(other.open(mine))
+        make_directory(other, end)
+    found = changes_up_to(opened, mid, "end", kinds)
+    wrong = [(action, name) for action, name in found if name.startswith("other")]
+    assert not wrong, f"a change of a name of the other kind is reported: {wrong}"
+
+
 @pytest.mark.case("SMB-NOTIFY-BELOW", section="MS-SMB2 2.2.35", kills=("notify-watches-tree",))
 def test_a_change_below_is_not_reported_without_the_flag(tree, opened, other):
     make_directory(tree, f"{opened.name}\\sub")

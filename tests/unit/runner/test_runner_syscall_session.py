@@ -337,6 +337,43 @@ def test_close_all_ends_programs(hand: SyscallSession, tmp_path: Path) -> None:
     hand.close(hand.open("prog", os.O_WRONLY))
 
 
+WAITS = [("lock", fcntl.F_WRLCK, 0, 0, True)]
+
+
+def test_a_locker_that_waits_is_interrupted(hands: Pair, fds: list[int]) -> None:
+    a, b = hands
+    a.lock(fds[0], fcntl.F_WRLCK)
+    locker = b.call("start_locker", "l", WAITS)
+    b.call("wait", 0.2)
+    assert b.call("interrupt_locker", locker) == errno.EINTR
+    a.lock(fds[0], fcntl.F_UNLCK)
+    assert a.try_lock(fds[0], fcntl.F_WRLCK)
+    assert b.call("end_locker", locker)
+
+
+def test_a_locker_holds_its_lock_until_it_ends(hands: Pair, fds: list[int]) -> None:
+    a, b = hands
+    locker = a.call("start_locker", "l", WAITS)
+    assert a.call("has_locked", locker, 60.0)
+    assert not a.try_lock(fds[0], fcntl.F_WRLCK)  # another process than the session's worker
+    assert a.call("end_locker", locker)
+    assert b.try_lock(fds[1], fcntl.F_WRLCK)
+
+
+def test_a_locker_ends_with_its_worker(hands: Pair, fds: list[int]) -> None:
+    a, b = hands
+    assert a.call("has_locked", a.call("start_locker", "l", WAITS), 60.0)
+    a.kill_worker()
+    wait_until(lambda: b.try_lock(fds[1], fcntl.F_WRLCK), 60, "the locker to end")
+
+
+def test_close_all_ends_lockers(hand: SyscallSession, fds: list[int]) -> None:
+    lockers = [hand.call("start_locker", "l", [("flock", fcntl.LOCK_SH)]) for _ in range(2)]
+    assert all(hand.call("has_locked", locker, 60.0) for locker in lockers)
+    hand.close_all()
+    assert hand.try_flock(hand.open("l"), fcntl.LOCK_EX)
+
+
 def test_an_ioctl_with_a_number(hand: SyscallSession) -> None:
     fd = hand.open("f", os.O_CREAT | os.O_RDWR)
     with pytest.raises(OSError) as refused:
