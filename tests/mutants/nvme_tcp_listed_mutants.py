@@ -1,0 +1,158 @@
+"""Broken rules from the histories of targets: lists, discovery, Abort, and namespaces beside the first one.
+
+Each of these faults, or its neighbour, was mended in a target. The rules (NVM Express Base 2.3, NVM Command
+Set 1.2):
+
+- 4.6.2: unused entries of a list of namespaces are zero (MUST).
+- 5.2.13.2.3, 3.2.1.5: there are no descriptors of an NSID that is not active (MUST).
+- 3.1.3.4: a discovery controller that supports explicit persistent connections has Keep Alive (MUST).
+- 5.2.1: Abort is of the command that it names (MUST).
+- 3.2.1: a command is of the namespace that it names (MUST).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from nvme_tcp_proxy_connection import Item, ProxyConnection
+from nvme_tcp_rules import (
+    commands,
+    fabrics,
+    host,
+    identify,
+    on_io,
+    patch,
+    put,
+    shared,
+    target,
+)
+
+from storagetest.wire.nvme.codes import Admin, Cns, Fctype, Io, StatusCode
+from storagetest.wire.nvme.command import Command, Cqe
+from storagetest.wire.nvme.fabrics import DISCOVERY_NQN
+from storagetest.wire.nvme_tcp.pdu import C2HData, CapsuleCmd, CapsuleResp, DecodedPdu
+
+CONNECT = fabrics(Fctype.CONNECT)
+INACTIVE = (3, 4)
+"""NSIDs of the controller that are valid, and not active."""
+
+
+target(
+    "namespace-list-rest | Base 4.6.2 | the list of namespaces has old data after its last entry",
+    patch(put(2048, b"SECOND"), when=identify(Cns.ACTIVE_NAMESPACES)),
+)
+
+
+def _empty_list(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+    if not isinstance(got.pdu, CapsuleCmd):
+        return None
+    asked = Command.decode(got.pdu.sqe)
+    if not identify(Cns.DESCRIPTORS)(through, asked) or asked.nsid not in INACTIVE:
+        return None
+    through.send_to_host(through.encode(C2HData(asked.cid, 0, bytes(4096)), through.icreq.hpda))
+    through.reply(Cqe(asked.cid, sqhd=1))
+    return []
+
+
+host(
+    "descriptors-of-inactive | Base 5.2.13.2.3 | an inactive namespace has an empty list of descriptors",
+    _empty_list,
+)
+
+
+def _no_keep_alive(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+    if not isinstance(got.pdu, CapsuleCmd):
+        return None
+    asked = Command.decode(got.pdu.sqe)
+    if CONNECT(through, asked):
+        through.memory["discovery"] = DISCOVERY_NQN.encode() in got.pdu.data
+    elif asked.opcode == Admin.KEEP_ALIVE and through.memory.get("discovery"):
+        through.reply(Cqe(asked.cid, StatusCode.INVALID_OPCODE, sqhd=1))
+        return []
+    return None
+
+
+host(
+    "discovery-keep-alive-refused | Base 3.1.3.4 | a discovery controller has no Keep Alive",
+    _no_keep_alive,
+)
+
+
+# Abort (5.2.1)
+
+
+def _takes_event(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+    asked = through.command_of(got)
+    if not isinstance(got.pdu, CapsuleResp) or asked is None or asked.opcode != Admin.ABORT or through.qid:
+        return None
+    if Cqe.decode(got.pdu.cqe).dw0 & 1:
+        waiting = [
+            cid for cid, one in through.commands.items() if one.opcode == Admin.ASYNCHRONOUS_EVENT_REQUEST
+        ]
+        for cid in waiting[-1:]:
+            through.reply(Cqe(cid, StatusCode.ABORTED_BY_REQUEST, sqhd=1))
+    return None
+
+
+target(
+    "abort-none-takes-event | Base 5.2.1 | an Abort that finds no command ends the last event request",
+    _takes_event,
+)
+
+
+def _takes_write(notes: set[object]) -> ProxyConnection:
+    """``notes``: whether an Abort of a command in an I/O queue has found none."""
+
+    def of_host(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+        if isinstance(got.pdu, CapsuleCmd):
+            asked = Command.decode(got.pdu.sqe)
+            if asked.opcode == Admin.ABORT and not through.qid and asked.cdw10 & 0xFFFF:
+                through.memory["abort"] = asked.cid
+        return None
+
+    def of_target(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+        if not isinstance(got.pdu, CapsuleResp):
+            return None
+        cqe, asked = Cqe.decode(got.pdu.cqe), through.command_of(got)
+        if not through.qid and cqe.cid == through.memory.get("abort") and cqe.dw0 & 1:
+            notes.add("aborted")
+        if asked is not None and on_io(Io.WRITE)(through, asked) and notes:
+            return [CapsuleResp(replace(cqe, status=StatusCode.ABORTED_BY_REQUEST).encode())]
+        return None
+
+    return ProxyConnection(of_host=of_host, of_target=of_target)
+
+
+shared(
+    "abort-none-takes-write | Base 5.2.1 | an Abort that finds no command ends the write that waits",
+    _takes_write,
+)
+
+
+# Namespaces beside the first one (3.2.1)
+
+
+def _reads_past_end(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+    asked = through.command_of(got)
+    if not isinstance(got.pdu, CapsuleResp) or asked is None or not on_io(Io.READ)(through, asked):
+        return None
+    cqe = Cqe.decode(got.pdu.cqe)
+    if asked.nsid == 1 or cqe.status != StatusCode.LBA_OUT_OF_RANGE:
+        return None
+    length = int.from_bytes(asked.dptr[8:12], "little")
+    done = replace(cqe, status=StatusCode.SUCCESS, dnr=False)
+    return [C2HData(asked.cid, 0, bytes(length)), CapsuleResp(done.encode())]
+
+
+target(
+    "end-of-first-namespace | NVM 3.3.4 | reads past the end of any namespace but the first are done",
+    _reads_past_end,
+)
+host(
+    "namespace-of-busy-queue | Base 3.2.1 | a read is of the first namespace if another command is in flight",
+    commands(
+        lambda capsule, asked: CapsuleCmd(replace(asked, nsid=1).encode(), capsule.data),
+        when=lambda t, c: on_io(Io.READ)(t, c) and c.nsid != 1 and len(t.commands) > 1,
+    ),
+)
