@@ -8,6 +8,9 @@ Set 1.2):
 - 3.1.3.4: a discovery controller that supports explicit persistent connections has Keep Alive (MUST).
 - 5.2.1: Abort is of the command that it names (MUST).
 - 3.2.1: a command is of the namespace that it names (MUST).
+- 5.2.13.2.1: VWC announces the feature Volatile Write Cache; without it, the feature is refused (MUST).
+- NVM 3.3.3.1: all limits of Dataset Management are zero, or none is (MUST).
+- 4.3.2: a command that needs more data than its SGL has is aborted (MUST).
 """
 
 from __future__ import annotations
@@ -17,8 +20,11 @@ from dataclasses import replace
 
 from nvme_tcp_proxy_connection import Item, ProxyConnection
 from nvme_tcp_rules import (
+    accepts,
     commands,
+    drops_command,
     fabrics,
+    feature,
     host,
     identify,
     on_io,
@@ -28,7 +34,7 @@ from nvme_tcp_rules import (
     target,
 )
 
-from storagetest.wire.nvme.codes import Admin, Cns, Fctype, Io, StatusCode
+from storagetest.wire.nvme.codes import Admin, Cns, Fctype, Feature, Io, StatusCode
 from storagetest.wire.nvme.command import Command, Cqe
 from storagetest.wire.nvme.fabrics import DISCOVERY_NQN
 from storagetest.wire.nvme_tcp.pdu import C2HData, CapsuleCmd, CapsuleResp, DecodedPdu
@@ -155,4 +161,25 @@ host(
         lambda capsule, asked: CapsuleCmd(replace(asked, nsid=1).encode(), capsule.data),
         when=lambda t, c: on_io(Io.READ)(t, c) and c.nsid != 1 and len(t.commands) > 1,
     ),
+)
+
+
+# What Identify announces, and what an SGL has
+
+
+host(
+    "write-cache-refused | Base 5.2.26.1.4 | Get Features of the write cache that VWC announces is refused",
+    drops_command(feature(Admin.GET_FEATURES, Feature.VOLATILE_WRITE_CACHE), status=StatusCode.INVALID_FIELD),
+)
+target(
+    "write-cache-unannounced | Base 5.2.13.2.1 | VWC announces no write cache, and its feature is taken",
+    patch(put(525, b"\0"), when=identify(Cns.CONTROLLER)),
+)
+target(
+    "dsm-limits-one | NVM 3.3.3.1 | DMRL is 1, DMRSL and DMSL are 0",
+    patch(put(3, b"\1"), when=identify(Cns.CSI_CONTROLLER)),
+)
+target(
+    "ranges-beyond-sgl | Base 4.3.2 | Copy and Dataset Management of more ranges than their SGL has succeed",
+    accepts(StatusCode.DATA_SGL_LENGTH_INVALID, when=on_io(Io.COPY, Io.DATASET_MANAGEMENT)),
 )
