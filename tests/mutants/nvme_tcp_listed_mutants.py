@@ -10,6 +10,7 @@ Set 1.2):
 - 3.2.1: a command is of the namespace that it names (MUST).
 - 5.2.13.2.1: VWC announces the feature Volatile Write Cache; without it, the feature is refused (MUST).
 - NVM 3.3.3.1: all limits of Dataset Management are zero, or none is (MUST).
+- 7.8: the report has registrants without a controller, too; their CNTLID is FFFFh (MUST).
 - 4.3.2: a command that needs more data than its SGL has is aborted (MUST).
 """
 
@@ -182,4 +183,32 @@ target(
 target(
     "ranges-beyond-sgl | Base 4.3.2 | Copy and Dataset Management of more ranges than their SGL has succeed",
     accepts(StatusCode.DATA_SGL_LENGTH_INVALID, when=on_io(Io.COPY, Io.DATASET_MANAGEMENT)),
+)
+
+
+# Registrants without a controller (7.8)
+
+HEAD, ENTRY = 64, 64
+"""Bytes of a Reservation Report before its entries, and of an entry (extended)."""
+NO_CONTROLLER = b"\xff\xff"
+
+
+def _connected_only(raw: bytes) -> bytes:
+    count = int.from_bytes(raw[5:7], "little")
+    entries = [raw[at : at + ENTRY] for at in range(HEAD, HEAD + count * ENTRY, ENTRY)]
+    kept = [one for one in entries if one[:2] != NO_CONTROLLER]
+    head = raw[:5] + len(kept).to_bytes(2, "little") + raw[7:HEAD]
+    return (head + b"".join(kept)).ljust(len(raw), b"\0")
+
+
+target(
+    "report-of-connected | Base 7.8 | the report leaves out registrants that have no controller",
+    patch(_connected_only, when=on_io(Io.RESERVATION_REPORT)),
+)
+target(
+    "report-cntlid-of-gone | Base 7.8 | CNTLID of a registrant without a controller is FFFDh",
+    patch(
+        lambda raw: raw[:HEAD] + raw[HEAD:].replace(NO_CONTROLLER, b"\xfd\xff"),
+        when=on_io(Io.RESERVATION_REPORT),
+    ),
 )
