@@ -11,6 +11,7 @@ Set 1.2):
 - 5.2.13.2.1: VWC announces the feature Volatile Write Cache; without it, the feature is refused (MUST).
 - NVM 3.3.3.1: all limits of Dataset Management are zero, or none is (MUST).
 - 7.8: the report has registrants without a controller, too; their CNTLID is FFFFh (MUST).
+- 5.2.11, 4.2.3.1: a feature that is not there has no value, default or capability (MUST).
 - 4.3.2: a command that needs more data than its SGL has is aborted (MUST).
 """
 
@@ -175,6 +176,13 @@ host(
 target(
     "write-cache-unannounced | Base 5.2.13.2.1 | VWC announces no write cache, and its feature is taken",
     patch(put(525, b"\0"), when=identify(Cns.CONTROLLER)),
+)
+target(
+    "unknown-selected | Base 4.2.3.1 | defaults and capabilities of any feature are read",
+    accepts(
+        StatusCode.INVALID_FIELD,
+        when=lambda t, c: feature(Admin.GET_FEATURES)(t, c) and bool(c.cdw10 >> 8 & 3),
+    ),
 )
 target(
     "dsm-limits-one | NVM 3.3.3.1 | DMRL is 1, DMRSL and DMSL are 0",

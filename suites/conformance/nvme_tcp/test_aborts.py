@@ -10,6 +10,7 @@ from storagetest.wire.nvme_tcp import ControllerSession, Queue
 from storagetest.wire.nvme_tcp.harness import Scratch, block_data, read_blocks, request_event
 
 from .test_pending_writes import complete, pending
+from .test_transfers import bulk
 
 pytestmark = [
     pytest.mark.needs("nvme-tcp-wire"),
@@ -46,9 +47,10 @@ def test_an_abort_that_finds_no_command_ends_no_write(
     session: ControllerSession, queue: Queue, scratch: Scratch
 ) -> None:
     """A write whose data come after the Aborts is done."""
-    new = block_data(scratch.block_size, 921)
+    new = block_data(bulk(queue, scratch), 921)
     r2t = pending(queue, scratch, new)
     _abort(session, queue.qid)
     done = complete(queue, r2t, new)
     assert done.ok, f"5.2.1: Aborts of other commands ended a write: {status_name(done.status)}"
-    assert read_blocks(queue, scratch, 1) == new, "NVM 3.3.6: the block after its write"
+    found = read_blocks(queue, scratch, len(new) // scratch.block_size)
+    assert found == new, "NVM 3.3.6: the blocks after their write"
