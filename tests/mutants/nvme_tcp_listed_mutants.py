@@ -1,4 +1,4 @@
-"""Broken rules from the histories of targets: lists, discovery, Abort, and namespaces beside the first one.
+"""Broken rules from the histories of targets: lists, discovery, Abort, and namespaces other than the first.
 
 Each of these faults, or its neighbour, was mended in a target. The rules (NVM Express Base 2.3, NVM Command
 Set 1.2):
@@ -138,7 +138,7 @@ shared(
 )
 
 
-# Namespaces beside the first one (3.2.1)
+# Namespaces other than the first (3.2.1)
 
 
 def _reads_past_end(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:

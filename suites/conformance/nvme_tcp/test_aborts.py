@@ -26,7 +26,7 @@ def _abort(session: ControllerSession, qid: int) -> None:
     for cid in ABSENT:
         done = session.admin.run(admin.abort(sqid=qid, cid=cid))
         assert not done.ok or done.cqe.dw0 & 1, (
-            f"5.2.1.2: no command {cid:#x} is outstanding in queue {qid}, but it is said to be aborted"
+            f"5.2.1.2: no command {cid:#x} is outstanding in queue {qid}, but it is reported as aborted"
         )
 
 
