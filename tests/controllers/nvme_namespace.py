@@ -164,6 +164,13 @@ class ControllerConfig:
         """RESCAP: what reservations can do, if ONCS announces them."""
         return RESCAP if self.oncs >> 5 & 1 else 0
 
+    @property
+    def discard_limits(self) -> bytes:
+        """DMRL, DMRSL and DMSL: all are 0, or an unused one has its largest value (NVM 3.3.3.1)."""
+        if not self.dmrl and not self.dmrsl:
+            return bytes(13)
+        return struct.pack("<BIQ", self.dmrl or 0xFF, self.dmrsl or 0xFFFFFFFF, (1 << 64) - 1)
+
     def rounded_timeout(self, kato: int) -> int:
         """Return a Keep Alive Timeout in ms: the least one, rounded up to the units of KAS (3.9.1)."""
         unit = self.kas * 100

@@ -155,6 +155,6 @@ def _report(namespace: Namespace, controller: Controller, command: Command) -> b
     out = out.ljust(64, b"\0")
     for host, key in registered:
         ids = [one.cntlid for one in controller.subsystem.controllers.values() if one.hostid == host]
-        out += struct.pack("<HB5xQ", ids[0] if ids else 0xFFFD, namespace.holds(host), key) + host + bytes(32)
+        out += struct.pack("<HB5xQ", ids[0] if ids else 0xFFFF, namespace.holds(host), key) + host + bytes(32)
     length = (command.cdw10 + 1) * 4
     return out[:length].ljust(length, b"\0")

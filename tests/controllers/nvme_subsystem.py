@@ -235,7 +235,7 @@ class Controller:
             return Answer((raw + b"\4\1\0\0\0").ljust(4096, b"\0"))
         if cns == Cns.CSI_CONTROLLER and csi == 0:
             traits = self.traits
-            limits = struct.pack("<BBxBI", traits.vsl, traits.wzsl, traits.dmrl, traits.dmrsl)
+            limits = struct.pack("<BBx", traits.vsl, traits.wzsl) + traits.discard_limits
             return Answer(limits.ljust(4096, b"\0"))
         raise CommandFailed(StatusCode.INVALID_FIELD)
 

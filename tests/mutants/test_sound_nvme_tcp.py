@@ -96,11 +96,21 @@ SOUND = {
 """Legal choices by name. The first has those of SPDK."""
 
 SKIPPED = {
-    "4-kib-blocks": {"NVB-COPY-08", "NVB-COPY-RANGES", "NVB-ZEROES-02", "NVT-PIECES-FIRST-R2T", "NVT-SGL-06"},
+    "4-kib-blocks": {
+        "NVB-COPY-08",
+        "NVB-COPY-RANGES",
+        "NVB-COPY-SGL",
+        "NVB-ZEROES-02",
+        "NVT-PIECES-FIRST-R2T",
+        "NVT-SGL-06",
+    },
     "least-limits": {
         "NVB-COPY-08",
         "NVB-COPY-RANGES",
+        "NVB-COPY-SGL",
+        "NVB-DSM-SGL",
         "NVB-FAILED-ALONE",
+        "NVB-NS-TOGETHER",
         "NVB-PENDING-QUEUE",
         "NVB-SEEN-QUEUE",
         "NVB-UNC-AMONG-COPY",
@@ -144,6 +154,7 @@ SKIPPED = {
         "NVA-ID-DESC-02",
         "NVB-NS-ALTERNATE",
         "NVB-NS-OWN",
+        "NVB-NS-TOGETHER",
         "NVB-WRAP-COMPARE",
         "NVB-WRAP-UNC",
         "NVB-WRAP-VERIFY",
@@ -227,6 +238,7 @@ SKIPPED = {
         "NVB-NS-ALTERNATE",
         "NVB-NS-COMPARE",
         "NVB-NS-OWN",
+        "NVB-NS-TOGETHER",
         "NVB-NSID-COMPARE",
         "NVB-NSID-DSM",
         "NVB-NSID-FFFFFFFE",
@@ -237,6 +249,7 @@ SKIPPED = {
         "NVR-NOTICE-MASK-OTHER",
         "NVR-OWN-READ",
         "NVR-OWN-REPORT",
+        "NVR-REPORT-GONE",
         "NVT-SGL-06",
     },
     "static-model": {
@@ -269,6 +282,7 @@ OPTIONAL = (
     "NVA-FEAT-SAVE",
     "NVA-FEAT-SELECT-",
     "NVA-FEAT-STAYS",
+    "NVA-FEAT-UNKNOWN-SELECT-",
     "NVA-ID-NS-LIMITS",
     "NVB-COMPARE-",
     "NVB-COPY-",

@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from storagetest.wire.nvme import admin, io
-from storagetest.wire.nvme.codes import ONCS_BITS, Admin, Cns, Io, LogPage, StatusCode, status_name
+from storagetest.wire.nvme.codes import ONCS_BITS, Admin, Cns, Feature, Io, LogPage, StatusCode, status_name
 from storagetest.wire.nvme.command import Command
 from storagetest.wire.nvme.structures import descriptors
 from storagetest.wire.nvme_tcp import ControllerSession, Queue
@@ -73,6 +73,34 @@ def test_a_command_that_oacs_does_not_announce_is_an_invalid_opcode(
     done = session.admin.run(Command(opcode, nsid=ALL_NAMESPACES))
     assert done.status == StatusCode.INVALID_OPCODE, (
         f"5.2.13.2.1: OACS bit {bit} is 0, but opcode {opcode:02x}h ended with {status_name(done.status)}"
+    )
+
+
+@pytest.mark.case("NVA-FEAT-VWC", kills=("write-cache-refused", "write-cache-unannounced"))
+def test_the_feature_of_the_write_cache_is_there_if_vwc_announces_one(session: ControllerSession) -> None:
+    """Without a volatile write cache, Get Features and Set Features of it end with Invalid Field."""
+    if session.controller["vwc"] & 1:
+        done = session.admin.run(admin.get_features(Feature.VOLATILE_WRITE_CACHE))
+        assert done.ok, (
+            f"5.2.26.1.4: VWC announces a write cache, but Get Features is {status_name(done.status)}"
+        )
+        return
+    fid = Feature.VOLATILE_WRITE_CACHE
+    for name, command in (("Get", admin.get_features(fid)), ("Set", admin.set_features(fid, 0))):
+        done = session.admin.run(command)
+        assert done.status == StatusCode.INVALID_FIELD, (
+            f"5.2.13.2.1: VWC is 0, but {name} Features of it ended with {status_name(done.status)}"
+        )
+
+
+@pytest.mark.case("NVA-ID-DSM-LIMITS", section="NVM 3.3.3.1", kills=("dsm-limits-one",))
+def test_all_limits_of_dataset_management_are_zero_or_none(session: ControllerSession) -> None:
+    done = session.admin.run(admin.identify(Cns.CSI_CONTROLLER), reads=4096)
+    if not done.ok:
+        pytest.skip(f"Identify CNS 06h ends with {status_name(done.status)}")
+    dmrl, dmrsl, dmsl = struct.unpack_from("<3xBIQ", done.data)
+    assert len({bool(dmrl), bool(dmrsl), bool(dmsl)}) == 1, (
+        f"3.3.3.1: DMRL is {dmrl}, DMRSL {dmrsl}, DMSL {dmsl}; all are 0, or none is"
     )
 
 

@@ -241,6 +241,28 @@ def test_a_copy_keeps_its_source_and_its_neighbours(
     )
 
 
+@pytest.mark.parametrize("name", [
+    pytest.param("COPY", marks=pytest.mark.case("NVB-COPY-SGL")),
+    pytest.param("DATASET_MANAGEMENT", marks=pytest.mark.case("NVB-DSM-SGL")),
+])  # fmt: skip
+@pytest.mark.case(section="Base 4.3.2", kills=("ranges-beyond-sgl",))
+def test_ranges_beyond_the_sgl_are_refused(
+    supports: Supports, queue: Queue, scratch: Scratch, name: str
+) -> None:
+    """A command of two ranges whose SGL has the bytes of one is aborted."""
+    supports(Io[name])
+    one = [(scratch.lba, 1)]
+    command, data = io.copy(scratch.nsid, scratch.lba + 8, 2), io.copy_ranges(one)
+    most = len(scratch.limits.copied([(0, 1), (0, 1)]))
+    if name == "DATASET_MANAGEMENT":
+        command, data = io.dataset_management(scratch.nsid, 2, deallocate=False), io.dsm_ranges(one)
+        most = scratch.limits.discard_ranges
+    if most < 2:
+        pytest.skip("the limits of the command allow one range")
+    done = queue.run(command, data=data)
+    assert not done.ok, f"4.3.2: {name} of two ranges, with an SGL of {len(data)} bytes, succeeds"
+
+
 # Fields that are hints (3.3.4, 3.3.6)
 
 

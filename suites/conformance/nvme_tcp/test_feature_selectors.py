@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from storagetest.wire.nvme import admin
-from storagetest.wire.nvme.codes import Feature, status_name
+from storagetest.wire.nvme.codes import Feature, StatusCode, status_name
 from storagetest.wire.nvme_tcp import ControllerSession
+from storagetest.wire.nvme_tcp.harness import refused
 
+from .test_admin import RESERVED_FEATURE
 from .test_feature_values import FEATURES, SAVE_AND_SELECT, set_feature
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 5.2.26")]
@@ -41,6 +43,22 @@ def test_a_reserved_select_is_an_error(session: ControllerSession, select: int) 
         f"5.2.11: Get Features with the reserved SEL {select} returns {done.cqe.dw0:#x}; "
         "1.4.1.6: a reserved value is reported as an error"
     )
+
+
+@pytest.mark.parametrize("select", [
+    pytest.param(
+        select, marks=pytest.mark.case(f"NVA-FEAT-UNKNOWN-SELECT-{select}", kills=("unknown-selected",))
+    )
+    for select in (1, 2, CAPABILITIES)
+])  # fmt: skip
+@pytest.mark.case(section="Base 4.2.3.1", builds_on=("NVA-FEAT-UNKNOWN",))
+def test_no_value_of_a_reserved_feature_is_read(session: ControllerSession, select: int) -> None:
+    """Its default and saved value and its capabilities end with Invalid Field, as its current value does."""
+    if not session.controller["oncs"] & SAVE_AND_SELECT:
+        pytest.skip("ONCS bit 4: Select of Get Features is not supported")
+    done = session.admin.run(admin.get_features(RESERVED_FEATURE, select=select))
+    assert not done.ok, f"5.2.11: SEL {select} of the reserved feature 60h returns {done.cqe.dw0:#x}"
+    refused(done, StatusCode.INVALID_FIELD)
 
 
 @pytest.mark.parametrize("fid", [

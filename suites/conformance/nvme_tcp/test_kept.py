@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from storagetest.errors import DeadlineExceeded
+from storagetest.polling import wait_until
 from storagetest.wire.nvme import io
 from storagetest.wire.nvme.codes import status_name
 from storagetest.wire.nvme_tcp import ControllerSession
@@ -84,3 +86,43 @@ def test_the_report_has_the_controller_of_each_registrant(hosts: tuple[Reserving
     found = {one.key: one.cntlid for one in hosts[0].report().registrants}
     wanted = {host.key: host.session.cntlid for host in hosts}
     assert found == wanted, f"7.8: the registered controllers are {found}, by key; they have to be {wanted}"
+
+
+NO_CONTROLLER = 0xFFFF
+"""CNTLID of a registrant that has no controller (7.8)."""
+REPORTED_SINCE = 0x00020100
+"""Controllers of earlier versions may leave such a registrant out of the report (7.8)."""
+
+
+@pytest.mark.case(
+    "NVR-REPORT-GONE",
+    section="Base 7.8",
+    kills=("report-of-connected", "report-cntlid-of-gone"),
+    builds_on=("NVR-REPORT-CNTLID",),
+)
+def test_the_report_has_a_registrant_without_a_controller(
+    bench: Harness, hosts: tuple[ReservingHost, ReservingHost]
+) -> None:
+    """It is there while its host has no association, and its CNTLID is FFFFh."""
+    here, gone = hosts
+    if here.session.controller["ver"] < REPORTED_SINCE:
+        pytest.skip("VER is under 2.1: a registrant without a controller need not be reported")
+    for host in hosts:
+        allowed(host.register())
+    gone.session.close()
+
+    def cntlid() -> int:
+        found = {one.hostid: one.cntlid for one in here.report().registrants}
+        assert gone.session.identity.hostid in found, (
+            "7.8: the report does not have a registrant whose host has no association"
+        )
+        return found[gone.session.identity.hostid]
+
+    seconds = bench.endpoint.deadline
+    try:
+        wait_until(lambda: cntlid() == NO_CONTROLLER, seconds, "the end of the controller")
+    except DeadlineExceeded:
+        pytest.fail(f"7.8: {seconds:g} s after the association's end its registrant has CNTLID {cntlid():#x}")
+    gone.session = bench.session(identity=gone.session.identity)
+    gone.queue = gone.session.io_queue()
+    assert cntlid() == gone.session.cntlid, "7.8: the registrant's CNTLID once its host is connected again"

@@ -1,13 +1,14 @@
-"""The list of active namespaces after each NSID (Base 5.2.13.2.2)."""
+"""Lists of namespaces and of their descriptors (Base 5.2.13.2.2, 5.2.13.2.3): where they begin and end."""
 
 from __future__ import annotations
 
 import pytest
 
 from storagetest.wire.nvme import admin
-from storagetest.wire.nvme.codes import Cns, status_name
+from storagetest.wire.nvme.codes import Cns, StatusCode, status_name
 from storagetest.wire.nvme.structures import active_namespaces
 from storagetest.wire.nvme_tcp import ControllerSession
+from storagetest.wire.nvme_tcp.harness import refused
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 5.2.13.2.2")]
 
@@ -30,3 +31,32 @@ def test_a_list_begins_after_any_nsid(session: ControllerSession) -> None:
             f"5.2.13.2.2: the list after NSID {nsid} has {found[:8]}; active are {active[:8]}, and those "
             "whose NSIDs are greater are required"
         )
+
+
+@pytest.mark.case(
+    "NVA-ID-LIST-REST", section="Base 4.6.2", kills=("namespace-list-rest",), builds_on=("NVA-ID-LIST-01",)
+)
+def test_unused_entries_of_a_list_are_zero(session: ControllerSession) -> None:
+    """They are so after a structure of as many bytes was read, which a buffer may still have."""
+    for nsid in (0, session.namespaces()[-1]):
+        session.identify(Cns.CONTROLLER)
+        raw = session.identify(Cns.ACTIVE_NAMESPACES, nsid=nsid)
+        used = 4 * len(active_namespaces(raw))
+        at = next((at for at in range(used, len(raw)) if raw[at]), None)
+        assert at is None, (
+            f"4.6.2: the list after NSID {nsid} has {used // 4} entries, but byte {at} is "
+            f"{raw[at or 0]:02x}h; unused entries are zero"
+        )
+
+
+@pytest.mark.case("NVA-ID-DESC-INACTIVE", section="Base 5.2.13.2.3", kills=("descriptors-of-inactive",))
+def test_descriptors_of_an_inactive_nsid_are_refused(session: ControllerSession) -> None:
+    """The status is Invalid Field (3.2.1.5), or Invalid Namespace, which refuses the command as well."""
+    active = session.namespaces()
+    inactive = next(
+        (one for one in range(1, min(session.controller["nn"], 4096) + 1) if one not in active), None
+    )
+    if inactive is None:
+        pytest.skip("every NSID up to NN is active")
+    done = session.admin.run(admin.identify(Cns.DESCRIPTORS, nsid=inactive), reads=4096)
+    refused(done, StatusCode.INVALID_FIELD, StatusCode.INVALID_NAMESPACE)

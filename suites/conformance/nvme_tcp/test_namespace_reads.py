@@ -1,0 +1,74 @@
+"""Reads of every namespace: past its own end, and in flight together with those of others (Base 3.2.1)."""
+
+from __future__ import annotations
+
+import pytest
+
+from storagetest.wire.nvme import io
+from storagetest.wire.nvme.codes import status_name
+from storagetest.wire.nvme_tcp import ControllerSession, Queue
+from storagetest.wire.nvme_tcp.harness import Scratch, write_blocks
+
+from .test_namespaces import MOST
+
+pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 3.2.1")]
+
+IN_FLIGHT = 16
+"""Reads that are sent at once (chosen)."""
+
+
+@pytest.mark.parametrize(("before", "blocks"), [
+    pytest.param(0, 1, marks=pytest.mark.case("NVB-NS-AT-END")),
+    pytest.param(1, 2, marks=pytest.mark.case("NVB-NS-ACROSS-END")),
+])  # fmt: skip
+@pytest.mark.case(
+    section="NVM 3.3.4", kills=("end-of-first-namespace",), builds_on=("NVB-NS-READ", "NVB-READ-AT-END")
+)
+def test_a_read_past_the_end_of_each_namespace_is_refused(
+    session: ControllerSession, queue: Queue, before: int, blocks: int
+) -> None:
+    """The end is that of the namespace which the read names. Which status that has is NVB-READ-AT-END's."""
+    for nsid in session.namespaces()[:MOST]:
+        data = session.namespace(nsid)
+        size, end = data.block_size, data["nsze"]
+        if end < 2 or not queue.run(io.read(nsid, end - 1, 1), reads=size).ok:
+            continue
+        done = queue.run(io.read(nsid, end - before, blocks), reads=blocks * size)
+        assert not done.ok, (
+            f"NVM 3.3.4: NSID {nsid} has {end} blocks, but a read of {blocks} from {end - before} succeeds"
+        )
+
+
+@pytest.mark.case(
+    "NVB-NS-TOGETHER", kills=("namespace-of-busy-queue",), builds_on=("NVB-NS-READ", "NVB-RW-01")
+)
+def test_reads_of_several_namespaces_in_flight_have_each_its_own_data(
+    session: ControllerSession, queue: Queue, scratch: Scratch
+) -> None:
+    """Each read, sent together with the others in both orders, returns what it returns alone."""
+    nsids = session.namespaces()[: min(MOST, scratch.limits.outstanding)]
+    others = [nsid for nsid in nsids if nsid != scratch.nsid][: scratch.limits.outstanding - 1]
+    if not others:
+        pytest.skip("the subsystem has one namespace, or the queue takes one command")
+    write_blocks(queue, scratch, 1, 911)
+    places = {scratch.nsid: (scratch.lba, scratch.block_size)}
+    for nsid in others:
+        data = session.namespace(nsid)
+        places[nsid] = (min(scratch.lba, data["nsze"] - 1), data.block_size)
+
+    def submit(nsid: int) -> int:
+        lba, size = places[nsid]
+        return queue.submit(io.read(nsid, lba, 1), reads=size)
+
+    alone = {nsid: {queue.wait(submit(nsid)).data} for nsid in places}
+    for turn in (list(places), list(places)[::-1]):
+        order = (turn * IN_FLIGHT)[: min(IN_FLIGHT, scratch.limits.outstanding)]
+        done = [(nsid, queue.wait(cid)) for nsid, cid in [(nsid, submit(nsid)) for nsid in order]]
+        for nsid in places:
+            alone[nsid].add(queue.wait(submit(nsid)).data)
+        for number, (nsid, one) in enumerate(done, start=1):
+            assert one.ok, f"3.2.1: a read of NSID {nsid} ended with {status_name(one.status)}"
+            assert one.data in alone[nsid], (
+                f"3.2.1: read {number} of {len(order)} that were sent at once is of NSID {nsid}, but returns "
+                f"{one.data[:16].hex()}, which no read of it returns alone"
+            )
