@@ -23,6 +23,7 @@ import iscsi_portal_mutants  # noqa: F401
 import iscsi_provisioning_mutants  # noqa: F401
 import iscsi_rare_mutants  # noqa: F401
 import iscsi_reinstatement_mutants  # noqa: F401
+import iscsi_reported_mutants  # noqa: F401
 import iscsi_reservation_mutants  # noqa: F401
 import iscsi_scsi_mutants  # noqa: F401
 import iscsi_seldom_mutants  # noqa: F401

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "controllers"))
+from iscsi_full_unit import FullServer, FullUnit
 from iscsi_target import IQN, NAA, Connection, Server, fixed_sense
 
 from storagetest.wire.iscsi.pdu import LoginRequest, LoginResponse, ScsiCommand, ScsiResponse
+from storagetest.wire.scsi.codes import PrType
 
 SUITE = Path(__file__).parents[2] / "suites" / "conformance" / "iscsi"
 CASES = "what_is_written_is_read or last_block_can_be_written"
@@ -200,6 +202,34 @@ def test_sense_data_that_never_come_are_one_red_line(
     )
     assert len(red(outcomes)) == 1
     result.stdout.fnmatch_lines(["*CHECK CONDITION comes without sense data*"])
+
+
+STRANGER = ("iqn.2024-01.org.example:stranger", b"\x80\0\0\0\0\1")
+
+
+def reserved(kind: PrType | None) -> FullUnit:
+    """Return a unit that another initiator has reserved: ``kind`` is None for RESERVE(6)."""
+    unit = FullUnit()
+    if kind is None:
+        unit.reserved6 = STRANGER
+    else:
+        unit.registered, unit.holder, unit.type = {STRANGER: 0xA5}, STRANGER, kind
+    return unit
+
+
+@pytest.mark.parametrize("kind", [None, PrType.WRITE_EXCLUSIVE, PrType.EXCLUSIVE_ACCESS_ALL_REGISTRANTS])
+def test_a_unit_that_another_initiator_has_reserved_ends_the_run(run_on_target, kind: PrType | None):
+    unit = reserved(kind)
+    with FullServer(unit) as server:
+        disk = {"protocol": "iscsi", "port": server.port, "iqn": IQN, "erase": f"naa.{NAA.hex()}"}
+        modules = [str(SUITE / name) for name in ("test_scsi_neighbours.py", "test_reservations.py")]
+        result, outcomes = run_on_target(disk, *modules)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert list(outcomes.values()) == ["error"], "the target or another case was blamed"
+    what = "RESERVATION CONFLICT" if kind is None else f"type {kind:d} and the key *"
+    result.stdout.fnmatch_lines([f"! {IQN} LUN 0 is reserved (*{what}) by another initiator, *run again !"])
+    assert STRANGER in (unit.reserved6, unit.holder)
+    assert not unit.written
 
 
 class ClosedDoor:

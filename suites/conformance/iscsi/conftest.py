@@ -16,7 +16,7 @@ import pytest
 
 from storagetest.config import Variant
 from storagetest.config.implementations import Implementation
-from storagetest.errors import AttachError, RemoteProtocolError, StoragetestError
+from storagetest.errors import AttachError, DataAtRisk, RemoteProtocolError, StoragetestError
 from storagetest.plugin.conformance import entry
 from storagetest.plugin.conformance.cases import WireLog, case_of
 from storagetest.plugin.conformance.first_look import Look
@@ -47,7 +47,7 @@ from storagetest.wire.scsi.data import (
     wwids,
 )
 from storagetest.wire.scsi.logical_unit import LogicalUnit, NoSenseData, ScsiResult
-from storagetest.wire.scsi.undo import undo_reservations
+from storagetest.wire.scsi.undo import reservation_of_another, undo_reservations
 from storagetest.wire.tcp import PeerClosed, RecordedConnection
 
 DEADLINE = 10.0
@@ -88,11 +88,13 @@ class Facts:
     """Properties that the logical unit reports, each read once.
 
     The first case that needs a property which could not be read fails; the others are skipped because of it.
+    ``reserved`` states how another initiator has reserved the unit, and is empty if none has.
     """
 
     def __init__(self, portal: Portal) -> None:
         self._portal = portal
-        login = self._look("the login", lambda unit: _use(portal, unit))
+        login = self._look("the login", lambda unit: _reserved(portal, unit))
+        self.reserved = login.result or ""
         self._implementation = self._look("standard INQUIRY data", _implementation, after=login)
         self._capacity = self._look(
             "READ CAPACITY(16)", lambda unit: decode_capacity16(good_data(unit.capacity16())), after=login
@@ -222,6 +224,12 @@ def _use(portal: Portal, unit: LogicalUnit) -> ScsiResult:
             f"{portal.iqn} has no LUN {portal.lun}: {answer}. Correct `lun` in the targets file"
         )
     return answer
+
+
+def _reserved(portal: Portal, unit: LogicalUnit) -> str:
+    """Complete a command, and return how another initiator has reserved the unit."""
+    _use(portal, unit)
+    return reservation_of_another(unit)
 
 
 def _implementation(unit: LogicalUnit) -> str:
@@ -477,9 +485,17 @@ def two(connections: Connections, facts: Facts) -> tuple[LogicalUnit, LogicalUni
 
 
 @pytest.fixture(scope="session")
-def facts(portal: Portal) -> Facts:
-    """Read the properties of the logical unit, once."""
-    return Facts(portal)
+def facts(portal: Portal, pytestconfig: pytest.Config) -> Facts:
+    """Read the properties of the logical unit, once; end the run if another initiator has reserved it."""
+    read = Facts(portal)
+    if read.reserved:
+        stop_run(
+            pytestconfig,
+            f"{portal.iqn} LUN {portal.lun} is reserved ({read.reserved}) by another initiator, or by a run "
+            "that was killed: release the reservation, or restart the target if none needs it, and run again",
+            DataAtRisk,
+        )
+    return read
 
 
 @pytest.fixture

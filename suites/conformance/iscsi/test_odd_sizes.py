@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from storagetest.wire.iscsi.outcomes import ScsiCompletion
-from storagetest.wire.scsi.cdb import READ_10, WRITE_10, WRITE_16, cdb
+from storagetest.wire.scsi.cdb import INQUIRY, MODE_SENSE_6, READ_10, READ_16, WRITE_10, WRITE_16, cdb
 from storagetest.wire.scsi.codes import ScsiStatus
 
 pytestmark = [
@@ -38,6 +38,24 @@ def stated(done: ScsiCompletion) -> int:
 
 
 # Residuals
+
+
+@pytest.mark.parametrize("command", [
+    pytest.param(command, marks=pytest.mark.case(f"ISC-RESIDUAL-NONE-{name}"))
+    for name, command in {
+        "READ-10": READ_10, "READ-16": READ_16, "INQUIRY": INQUIRY, "MODE": MODE_SENSE_6,
+    }.items()
+])  # fmt: skip
+@pytest.mark.case(kills=("residual-of-nothing",), builds_on=("ISC-DATAIN-08",))
+def test_a_command_that_returns_no_data_states_all_that_was_expected(connections, command):
+    """No blocks, or an allocation length of zero: all that was expected is the residual."""
+    session = connections.login()
+    fields = {"page": 0x3F} if command is MODE_SENSE_6 else {}
+    done = ended(session.command(cdb(command, **fields), read=SEGMENT))
+    assert not done.data, f"{len(done.data)} bytes came of a command that returns none"
+    assert stated(done) == -SEGMENT, (
+        f"the residual is {stated(done):+}, of {SEGMENT} bytes that were expected and did not come"
+    )
 
 
 @pytest.mark.parametrize("more", [

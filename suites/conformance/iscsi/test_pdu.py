@@ -306,6 +306,19 @@ def test_inquiry_of_an_absent_logical_unit_reports_its_absence(session):
     assert done.data[0] in (0x7F, 0x3F), f"the peripheral qualifier and type are {done.data[0]:#04x}"
 
 
+@pytest.mark.parametrize("page", [
+    pytest.param(page, marks=pytest.mark.case(f"ISC-PDU-LUN-VPD-{page:02X}")) for page in (0x00, 0x83)
+])  # fmt: skip
+@pytest.mark.case(section="SPC-4 INQUIRY, SAM-5 5.11", kills=("vpd-of-absent-unit",))
+def test_a_vpd_page_of_an_absent_logical_unit_is_of_none_that_is_there(session, page):
+    """It states that the unit is absent, or the command is refused (SAM-5, incorrect logical unit)."""
+    block = cdb(INQUIRY, evpd=1, page=page, allocation=252)
+    done = session.command(block, read=252, lun=flat_lun(0x2FF))
+    assert done.status or done.data[0] in (0x7F, 0x3F), (
+        f"page {page:02x}h of a logical unit that is not there: {done.data[:24].hex()}"
+    )
+
+
 @pytest.mark.case("ISC-PDU-23", section="RFC 7143 11.3.1", no_mutant_reason=NO_CRASH)
 def test_a_bidirectional_command_is_answered_or_rejected(session, observe):
     size = (512).to_bytes(4, "big")

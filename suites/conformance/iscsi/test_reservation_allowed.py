@@ -14,7 +14,7 @@ from storagetest.suites.conformance.iscsi.optional_commands import reserve_6
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.codes import Asc, PrIn, PrType, SenseKey
 from storagetest.wire.scsi.logical_unit import LogicalUnit, ScsiResult
-from storagetest.wire.scsi.reservation_harness import KEY_B, RESERVING, claim, reserved
+from storagetest.wire.scsi.reservation_harness import KEY_A, KEY_B, RESERVING, claim, reserved
 
 pytestmark = [
     pytest.mark.needs("iscsi-wire"),
@@ -116,3 +116,25 @@ def test_inquiry_report_luns_and_request_sense_are_allowed_under_reserve_6(not_r
             assert not answer.conflict, f"{answer}; RESERVE(6) of another nexus allows it"
     finally:
         a.run(c.RELEASE_6)
+
+
+@pytest.mark.parametrize("kind", [
+    pytest.param(kind, marks=pytest.mark.case(f"SCS-PR-RELEASE-6-{kind:d}"))
+    for kind in (PrType.WRITE_EXCLUSIVE, PrType.EXCLUSIVE_ACCESS_ALL_REGISTRANTS)
+])  # fmt: skip
+@pytest.mark.case(
+    section="SPC-4 exceptions to RESERVE(6) and RELEASE(6)", kills=("release6-ends-persistent",)
+)
+def test_release_6_ends_no_persistent_reservation(unreserved, scratch, kind):
+    """Of the holder, or of a nexus without a registration: it is a conflict, or GOOD without an effect."""
+    a, b = unreserved
+    reserved(a, kind)
+    for nexus in (a, b):
+        answer = nexus.run(c.RELEASE_6)
+        if answer.unsupported:
+            pytest.skip("RELEASE(6) is not supported")
+        assert answer.good or answer.conflict, answer
+        held = b.reservation()
+        assert (held.held, held.type) == (True, kind), f"{answer}, and then {held}"
+        assert b.keys().keys == (KEY_A,), f"{answer}, and then the keys are {b.keys().keys}"
+        claim(b.write(scratch.lba, scratch.pattern(1)), allowed=False)

@@ -121,6 +121,21 @@ def commands(unit: LogicalUnit, **fields: int) -> bytes:
 
 
 @pytest.mark.case(
+    "SCS-OPS-TIMEOUTS-LENGTH",
+    section="SPC-4 REPORT SUPPORTED OPERATION CODES, COMMAND DATA LENGTH",
+    kills=("timeouts-not-counted",),
+)
+def test_the_length_of_the_list_counts_its_timeouts(unit):
+    """COMMAND DATA LENGTH is that of all descriptors, also those of the timeouts that CTDP announces."""
+    entries = commands(unit, rctd=1)
+    answer = unit.run(c.REPORT_SUPPORTED_OPERATION_CODES, read=4, allocation=4, rctd=1)
+    length, at = int.from_bytes(answer.good_data()[:4], "big"), 0
+    while at + 8 <= len(entries):
+        at += 8 + TIMEOUTS * (entries[at + 5] >> 1 & 1)
+    assert length == at, f"COMMAND DATA LENGTH is {length}; the descriptors have {at} bytes"
+
+
+@pytest.mark.case(
     "SCS-OPS-TIMEOUTS",
     section="SPC-4 REPORT SUPPORTED OPERATION CODES, RCTD",
     level="SHOULD",

@@ -180,6 +180,21 @@ def test_no_blocks_past_the_end_are_out_of_range(unit, facts, command):
 
 
 @pytest.mark.case(
+    "SCS-UNMAP-SHORT", section="SBC-3 UNMAP", kills=("unmap-short-sense",), builds_on=("SCS-UNMAP-05",)
+)
+@pytest.mark.usefixtures("scratch")
+def test_a_list_without_its_header_is_a_parameter_list_length_error(unit, facts):
+    """A length of 1 to 7 bytes, which is less than the header of the list."""
+    if facts.provisioning is None or not facts.provisioning.unmap:
+        pytest.skip("UNMAP is not supported (LBPU is 0)")
+    for length in (1, 4, 7):
+        answer = unit.run(c.UNMAP, data=bytes(length), allocation=length)
+        assert answer.check(SenseKey.ILLEGAL_REQUEST, Asc.PARAMETER_LIST_LENGTH_ERROR), (
+            f"{answer}; PARAMETER LIST LENGTH ERROR is required of a list of {length} bytes"
+        )
+
+
+@pytest.mark.case(
     "SCS-UNMAP-COUNT", section="SBC-3 UNMAP, Block Limits",
     no_mutant_reason="LIO takes one descriptor", builds_on=("SCS-UNMAP-04",),
 )  # fmt: skip

@@ -135,6 +135,16 @@ def test_send_targets_without_a_value_lists_this_target_in_a_normal_session(sess
     assert {value for name, value in found if name == "TargetName"} == {portal.iqn}
 
 
+@pytest.mark.case("ISC-TEXT-EMPTY", section="RFC 7143 11.10, 11.11", kills=("text-empty-unanswered",))
+def test_a_text_request_without_text_is_answered(session, observe):
+    """Its response has no text; a Reject is an answer, too."""
+    session.send(TextRequest())
+    answer = session.receive(expected="the Text Response, or a Reject")
+    observe(answer.summary() if answer else "a close")
+    if isinstance(answer, TextResponse):
+        assert not answer.data, f"{answer.data!r} in response to a Text Request without text"
+
+
 @pytest.mark.case("ISC-TEXT-03", section="RFC 7143 6.2", no_mutant_reason=LIO_DEVIATES)
 def test_a_key_that_is_not_known_is_answered_not_understood(session):
     assert dict(session.text(("X-org.storagetest.key", "1"))) == {"X-org.storagetest.key": NOT_UNDERSTOOD}

@@ -16,7 +16,7 @@ from storagetest.errors import RemoteProtocolError
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.codes import PrIn, PrOut
 from storagetest.wire.scsi.logical_unit import LogicalUnit, ScsiResult
-from storagetest.wire.scsi.reservations import decode_keys
+from storagetest.wire.scsi.reservations import decode_keys, decode_reservation
 
 UNDO_KEY = 0xC1EA
 """The reservation key that the undo registers (chosen)."""
@@ -63,6 +63,25 @@ def reservations_left(nexuses: Sequence[LogicalUnit]) -> str:
                 return f"a persistent reservation of type {held.type} is held"
     except RemoteProtocolError as error:
         return f"the logical unit does not report its reservations: {error}"
+    return ""
+
+
+def reservation_of_another(nexus: LogicalUnit) -> str:
+    """Return how another nexus has reserved the unit, "" if the unit does not state that one has.
+
+    ``nexus`` has no reservation. A RESERVE(6) excludes TEST UNIT READY (SPC-2); a persistent reservation does
+    not, and is what READ RESERVATION returns (SPC-4).
+    """
+    ready = nexus.test_unit_ready()
+    if ready.conflict:
+        return str(ready)
+    with suppress(RemoteProtocolError):  # the cases of reservations test the response
+        listed = nexus.reserve_in(PrIn.READ_RESERVATION)
+        if listed.conflict:
+            return str(listed)
+        held = decode_reservation(listed.good_data())
+        if held.held:
+            return f"READ RESERVATION returns type {held.type} and the key {held.key:#x}"
     return ""
 
 
