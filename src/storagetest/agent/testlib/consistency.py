@@ -1,7 +1,7 @@
 """What holds of a directory after any case: its names, its files and their data agree with each other.
 
 A case looks at what it is about. A file system that keeps something of a removed name, forgets one of two
-names, or holds data in a cache only, may be right there and wrong beside it. So what a case that passed has
+names, or holds data in a cache only, may be right there and wrong elsewhere. So what a case that passed has
 left is looked at, whatever the case is about:
 
 - a name is listed once, can be looked up, and is listed as what it is (POSIX.1-2024 readdir(); readdir(3),
