@@ -70,17 +70,15 @@ def reservation_of_another(nexus: LogicalUnit) -> str:
     """Return how another nexus has reserved the unit, "" if the unit does not state that one has.
 
     ``nexus`` has no reservation. A RESERVE(6) excludes TEST UNIT READY (SPC-2); a persistent reservation does
-    not, and is what READ RESERVATION returns (SPC-4).
+    not, and is what READ RESERVATION returns (SPC-4). It needs a registered key: without one, the response is
+    a fault, which the cases find.
     """
     ready = nexus.test_unit_ready()
     if ready.conflict:
         return str(ready)
     with suppress(RemoteProtocolError):  # the cases of reservations test the response
-        listed = nexus.reserve_in(PrIn.READ_RESERVATION)
-        if listed.conflict:
-            return str(listed)
-        held = decode_reservation(listed.good_data())
-        if held.held:
+        held = decode_reservation(nexus.reserve_in(PrIn.READ_RESERVATION).good_data())
+        if held.held and decode_keys(nexus.reserve_in(PrIn.READ_KEYS).good_data()).keys:
             return f"READ RESERVATION returns type {held.type} and the key {held.key:#x}"
     return ""
 
