@@ -165,12 +165,12 @@ def _entry(look: _Look, directory: int, name: str, path: str, kind: str) -> None
             data = _file(look, file, path, status)
     known = look.files.setdefault((status.st_dev, status.st_ino), _File(status, data, []))
     known.names.append(path)
-    if _described(known.status) != _described(status) or known.data != data:
+    if _described(known.status)[:-1] != _described(status)[:-1] or known.data != data:
         look.note(NAMES, _listed(known.names))
 
 
 def _described(status: os.stat_result) -> tuple[int, ...]:
-    return status.st_mode, status.st_uid, status.st_gid, status.st_nlink, status.st_size
+    return status.st_mode, status.st_uid, status.st_gid, status.st_size, status.st_nlink
 
 
 def _file(look: _Look, file: int, path: str, status: os.stat_result) -> bytes | None:
