@@ -28,7 +28,7 @@ ABSENT = flat_lun(0x2FF)
 """The logical unit that no target of the mutants has."""
 
 
-@mutant("residual-of-nothing | RFC 7143 11.4.5.1 | a read that returns no data has no residual")
+@mutant("residual-of-nothing | RFC 7143 11.4.5.1 | a read that returns no data has no residual", kind=KIND)
 def residual_of_nothing(talk: ProxyConnection, pdu: Any) -> Pdu:
     asked = talk.commands.get(pdu.itt)
     nothing = ends(pdu) and asked is not None and asked.read and pdu.residual == asked.expected_length
@@ -44,6 +44,7 @@ def _notes_text(talk: ProxyConnection, pdu: Pdu) -> Pdu:
 @mutant(
     "text-empty-unanswered | RFC 7143 11.10 | a Text Request without text has no response",
     request=_notes_text,
+    kind=KIND,
 )
 def text_empty_unanswered(talk: ProxyConnection, pdu: Pdu) -> Out:
     return None if isinstance(pdu, TextResponse) and talk.memory.get("empty") else pdu
