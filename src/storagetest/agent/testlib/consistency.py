@@ -27,6 +27,7 @@ import stat
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import islice
 
 from storagetest.agent.fsutil import open_fd
 from storagetest.agent.testlib.outcomes import name_of
@@ -48,6 +49,8 @@ UNREADABLE = "what a case has left cannot be looked at (POSIX.1-2024 open(), rea
 
 MOST = 48
 """Entries of a case's directory that are looked at (chosen)."""
+LISTED = 512
+"""Entries of a directory that are read at most (chosen): thousands take seconds on a slow client."""
 SECONDS = 1.0
 """Seconds after which no further entry is looked at (chosen): a case has a deadline of 30 s."""
 WHOLE = 256 << 10
@@ -114,7 +117,7 @@ def _refused(look: _Look, error: OSError, name: str) -> None:
 def _tree(look: _Look, directory: int, path: str) -> None:
     """Look at the entries of ``directory``, and below it."""
     with os.scandir(directory) as entries:
-        listed = [(entry.name, _listed_kind(entry)) for entry in entries]
+        listed = [(entry.name, _listed_kind(entry)) for entry in islice(entries, LISTED)]
     again = [name for name, times in Counter(name for name, _ in listed).items() if times > 1]
     if again:
         look.note(TWICE, _listed(again))
