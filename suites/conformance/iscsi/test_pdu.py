@@ -309,7 +309,7 @@ def test_inquiry_of_an_absent_logical_unit_reports_its_absence(session):
 @pytest.mark.parametrize("page", [
     pytest.param(page, marks=pytest.mark.case(f"ISC-PDU-LUN-VPD-{page:02X}")) for page in (0x00, 0x83)
 ])  # fmt: skip
-@pytest.mark.case(section="SPC-4 INQUIRY, SAM-5 5.11", kills=("vpd-of-absent-unit",))
+@pytest.mark.case(section="SPC-4 INQUIRY", kills=("vpd-of-absent-unit",))
 def test_a_vpd_page_of_an_absent_logical_unit_is_of_none_that_is_there(session, page):
     """It states that the unit is absent, or the command is refused (SAM-5, incorrect logical unit)."""
     block = cdb(INQUIRY, evpd=1, page=page, allocation=252)
