@@ -81,7 +81,7 @@ def mutation_run() -> MutationRun:
             "unsolicited": "test_sessions.py test_steps.py test_agreed.py",
             "full": "test_reservations.py test_reservation_ports.py test_reservation_losses.py "
             "test_reservation_allowed.py test_scsi_data.py test_scsi_flags.py test_scsi_forms.py "
-            "test_scsi_neighbours.py test_scsi_other_forms.py",
+            "test_scsi_neighbours.py test_scsi_other_forms.py test_odd_sizes.py test_reservation_nexuses.py",
             "thin": "test_scsi_optional.py test_sense_formats.py test_scsi_mode_masks.py "
             "test_scsi_provisioning.py test_scsi_seldom.py",
         },

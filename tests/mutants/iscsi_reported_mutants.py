@@ -7,6 +7,7 @@ The rules, each with the fix or the report that it is from:
 - SPC-4 INQUIRY: no unit that is there answers for one that is absent, nor for its VPD pages (SCST 0b00e0af).
 - SPC-4 REPORT SUPPORTED OPERATION CODES: COMMAND DATA LENGTH counts the timeouts, too (SCST 5e40f251).
 - SPC-4: RELEASE(6) ends no persistent reservation (the exceptions of CRH: Linux 00fdc6bb).
+- SPC-4 RELEASE: it is reported to each of the other registrants (SCST 92db6a9f).
 - SBC-3 UNMAP: a list that is shorter than its header is a PARAMETER LIST LENGTH ERROR (Linux bb992e72).
 """
 
@@ -15,10 +16,10 @@ from typing import Any
 
 from iscsi_port_mutants import KIND
 from iscsi_proxy_connection import Out, ProxyConnection, mutant, on_request
-from iscsi_rules import check, ends, good
+from iscsi_rules import attention, check, ends, good
 
 from storagetest.wire.iscsi.encoding import Pdu, flat_lun
-from storagetest.wire.iscsi.pdu import DataIn, ScsiCommand, TextRequest, TextResponse
+from storagetest.wire.iscsi.pdu import DataIn, Reject, ScsiCommand, TextRequest, TextResponse
 from storagetest.wire.scsi.codes import Asc, SenseKey
 from storagetest.wire.scsi.sense import decode_sense
 
@@ -47,7 +48,8 @@ def _notes_text(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     kind=KIND,
 )
 def text_empty_unanswered(talk: ProxyConnection, pdu: Pdu) -> Out:
-    return None if isinstance(pdu, TextResponse) and talk.memory.get("empty") else pdu
+    answered = isinstance(pdu, (Reject, TextResponse)) and talk.memory.get("empty")
+    return None if answered else pdu
 
 
 @on_request("vpd-of-absent-unit | SPC-4 INQUIRY | a unit that is there answers for one that is absent")
@@ -100,3 +102,12 @@ def unmap_short_sense(talk: ProxyConnection, pdu: Any) -> Pdu:
     if not failed or decode_sense(pdu.sense).asc != Asc.PARAMETER_LIST_LENGTH_ERROR:
         return pdu  # type: ignore[no-any-return]
     return check(pdu, SenseKey.ILLEGAL_REQUEST, Asc.INVALID_FIELD_IN_CDB)
+
+
+@mutant(
+    "release-attention-for-one | SPC-4 RELEASE, unit attention | a RELEASE notifies one nexus only", kind=KIND
+)
+def release_attention_for_one(talk: ProxyConnection, pdu: Any) -> Pdu:
+    if not attention(pdu) or decode_sense(pdu.sense).asc != Asc.RESERVATIONS_RELEASED:
+        return pdu  # type: ignore[no-any-return]
+    return pdu if talk.shared.setdefault("notified", talk.name) == talk.name else good(pdu)  # type: ignore[no-any-return]

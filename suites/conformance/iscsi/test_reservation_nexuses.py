@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from storagetest.suites.conformance.iscsi.optional_commands import reports_no_release
 from storagetest.wire.scsi.codes import Asc, PrOut, PrType, SenseKey
 from storagetest.wire.scsi.logical_unit import LogicalUnit
 from storagetest.wire.scsi.reservation_harness import KEY_A, KEY_B, RESERVING, claim, reserved
@@ -70,6 +71,27 @@ def test_clear_notifies_each_of_two_other_registrants(three):
         answer = nexus.test_unit_ready()
         assert answer.check(SenseKey.UNIT_ATTENTION, Asc.RESERVATIONS_PREEMPTED), (
             f"{answer}: CLEAR of another nexus has removed a registration"
+        )
+
+
+@pytest.mark.case(
+    "SCS-PR-THREE-RELEASE",
+    section="SPC-4 RELEASE, unit attention",
+    kills=("release-attention-for-one",),
+    builds_on=("SCS-PR-12",),
+)
+def test_a_release_notifies_each_of_two_other_registrants(three):
+    if reports_no_release(three[0]):
+        pytest.skip("NUAR of the Control mode page is 1: a release is not reported")
+    kind = PrType.WRITE_EXCLUSIVE_REGISTRANTS_ONLY
+    registered(three, kind=kind)
+    for nexus in three:
+        nexus.clear_attentions()
+    assert three[0].release(kind, KEY_A).good
+    for nexus in three[1:]:
+        answer = nexus.test_unit_ready()
+        assert answer.check(SenseKey.UNIT_ATTENTION, Asc.RESERVATIONS_RELEASED), (
+            f"{answer}: another nexus has released a reservation of the registrants"
         )
 
 
