@@ -58,6 +58,11 @@ WHOLE = 256 << 10
 _LAST = (1 << 63) - 1
 """The largest offset of a file (off_t)."""
 _PRIVATE = {errno.EACCES, errno.EPERM, errno.EAGAIN, errno.EBUSY, errno.ETXTBSY}
+_GONE = {
+    errno.ENOTCONN, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ETIMEDOUT, errno.ECONNABORTED,
+    errno.ECONNRESET,
+}  # fmt: skip
+"""Errors of a target that may have died: an error of the case, after which the target is asked."""
 _HIDDEN = (".nfs", ".fuse_hidden", ".smb")
 """How the names begin that a client gives to files that were unlinked while they were open."""
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -109,6 +114,8 @@ def _listed(names: list[str]) -> str:
 
 
 def _refused(look: _Look, error: OSError, name: str) -> None:
+    if error.errno in _GONE:
+        raise error
     look.whole = False
     if error.errno not in _PRIVATE:
         look.note(UNREADABLE, f"{name!r}: {name_of(error.errno or 0)}")
@@ -136,7 +143,7 @@ def _tree(look: _Look, directory: int, path: str) -> None:
 
 
 def _listed_kind(entry: os.DirEntry[str]) -> str:
-    """Return the type in the listing; "" if the listing has none, so that the file is asked."""
+    """Return the type in the listing, "" for one of others; where the listing has none, the file is asked."""
     if entry.is_symlink():
         return "symlink"
     if entry.is_dir(follow_symlinks=False):
@@ -152,8 +159,8 @@ def _entry(look: _Look, directory: int, name: str, path: str, kind: str) -> None
         if name in os.listdir(directory):
             look.note(LOST, repr(path))
         return
-    if kind and kind != _KINDS.get(stat.S_IFMT(status.st_mode), kind):
-        look.note(KIND, f"{path!r}: {kind}, and its mode is {status.st_mode:#o}")
+    if kind != _KINDS.get(stat.S_IFMT(status.st_mode), kind):
+        look.note(KIND, f"{path!r}: {kind or 'another type'}, and its mode is {status.st_mode:#o}")
     if stat.S_ISDIR(status.st_mode):
         with open_fd(name, _DIRECTORY, dir_fd=directory) as below:
             _tree(look, below, f"{path}/")
