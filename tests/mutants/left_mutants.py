@@ -78,6 +78,11 @@ class TextWithoutASize(Bending):
             found.size = 0
 
 
+class LinkWithoutAText(PassThrough):
+    def readlink(self, call: Call, node: int) -> bytes:
+        raise OSError(errno.EINVAL, "readlink")
+
+
 class RemovedAttributeListed(PassThrough):
     def listxattr(self, call: Call, node: int) -> list[bytes]:
         return [*super().listxattr(call, node), b"user.removed"]

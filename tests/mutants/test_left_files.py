@@ -26,6 +26,7 @@ BROKEN = {
     "LastByteUnread": consistency.SIZE,
     "OtherWhenReadAgain": consistency.STORED,
     "TextWithoutASize": consistency.TEXT,
+    "LinkWithoutAText": consistency.NO_TEXT,
     "RemovedAttributeListed": consistency.VALUE,
     "UnreadableAgain": consistency.UNREADABLE,
 }

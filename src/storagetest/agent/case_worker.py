@@ -23,7 +23,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
@@ -227,7 +227,7 @@ def _outcome(
             step = "the look at what the case has left failed"
             check(value)
         step = "teardown of its fixture failed"
-        with suppress(*([OSError] if FAULTS else [])):  # what is wrong was found, and may be in the way
+        with suppress(OSError) if FAULTS else nullcontext():  # what is wrong was found, and may be in the way
             fixture.__exit__(None, None, None)
     except BaseException as error:  # a body can raise anything
         outcome = _failure(error, module, step)

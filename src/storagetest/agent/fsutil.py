@@ -47,6 +47,15 @@ def open_fd(
         os.close(descriptor)
 
 
+def entry_type(entry: os.DirEntry[str]) -> str:
+    """Return the type that a listing has: symbolic link, directory, file, or other; it may ask the file."""
+    if entry.is_symlink():
+        return "symbolic link"
+    if entry.is_dir(follow_symlinks=False):
+        return "directory"
+    return "file" if entry.is_file(follow_symlinks=False) else "other"
+
+
 def read_text(path: str) -> str | None:
     """Return the text of a small file, such as those in /proc and /sys; None if it cannot be read."""
     try:

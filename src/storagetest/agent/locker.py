@@ -18,7 +18,7 @@ from typing import Any
 
 from storagetest.agent.worker_pool import fork_worker, kill, reap, receive, send
 
-_FLOCK = struct.Struct("@hhqqi0q")
+FLOCK = struct.Struct("@hhqqi0q")
 """struct flock of fcntl(2) where off_t has 64 bits: type, whence, start, length, process."""
 _SECONDS = 5.0
 """Timeout in seconds for the end of a request that was interrupted, and of a process (chosen)."""
@@ -78,7 +78,7 @@ def _perform(descriptor: int, name: str, arguments: Sequence[Any]) -> None:
         fcntl.flock(descriptor, *arguments)
         return
     kind, start, length, wait = arguments
-    request = _FLOCK.pack(kind, os.SEEK_SET, start, length, 0)
+    request = FLOCK.pack(kind, os.SEEK_SET, start, length, 0)
     fcntl.fcntl(descriptor, fcntl.F_SETLKW if wait else fcntl.F_SETLK, request)
 
 

@@ -12,16 +12,12 @@ import errno
 import fcntl
 import mmap
 import os
-import struct
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from storagetest.agent import fsutil
-from storagetest.agent.locker import Locker
-
-_FLOCK = struct.Struct("@hhqqi0q")
-"""struct flock of fcntl(2) where off_t has 64 bits: type, whence, start, length, process."""
+from storagetest.agent.locker import FLOCK, Locker
 
 _OFD_SETLK, _OFD_SETLKW = 37, 38  # fcntl(2), open file description locks; not in Python 3.9
 
@@ -202,7 +198,7 @@ class Syscalls:
         Where d_type is DT_UNKNOWN (readdir(3)), the type is that of lstat(2).
         """
         with os.scandir(self._path(name)) as entries:
-            return sorted([entry.name, entry.inode(), _type(entry)] for entry in entries)
+            return sorted([entry.name, entry.inode(), fsutil.entry_type(entry)] for entry in entries)
 
     def utime(self, name: str, access: int, modification: int) -> None:
         """utimensat(2), in nanoseconds since the epoch."""
@@ -212,18 +208,18 @@ class Syscalls:
 
     def lock(self, descriptor: int, kind: int, start: int, length: int, wait: bool) -> None:
         """fcntl(2), F_SETLK, or F_SETLKW to ``wait``; ``kind`` is F_RDLCK, F_WRLCK or F_UNLCK."""
-        request = _FLOCK.pack(kind, os.SEEK_SET, start, length, 0)
+        request = FLOCK.pack(kind, os.SEEK_SET, start, length, 0)
         fcntl.fcntl(descriptor, fcntl.F_SETLKW if wait else fcntl.F_SETLK, request)
 
     def ofd_lock(self, descriptor: int, kind: int, start: int, length: int, wait: bool) -> None:
         """fcntl(2), F_OFD_SETLK or F_OFD_SETLKW."""
-        request = _FLOCK.pack(kind, os.SEEK_SET, start, length, 0)
+        request = FLOCK.pack(kind, os.SEEK_SET, start, length, 0)
         fcntl.fcntl(descriptor, _OFD_SETLKW if wait else _OFD_SETLK, request)
 
     def getlk(self, descriptor: int, kind: int, start: int, length: int) -> list[int]:
         """fcntl(2), F_GETLK; returns type, start and length of a conflicting lock (type F_UNLCK: none)."""
-        request = _FLOCK.pack(kind, os.SEEK_SET, start, length, 0)
-        conflict = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, request))
+        request = FLOCK.pack(kind, os.SEEK_SET, start, length, 0)
+        conflict = FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, request))
         return [conflict[0], conflict[2], conflict[3]]
 
     def start_locker(self, name: str, requests: list[list[Any]]) -> int:
@@ -312,14 +308,6 @@ class Syscalls:
         """Note a new descriptor for :meth:`close_all`, and return it."""
         self._open.add(descriptor)
         return descriptor
-
-
-def _type(entry: os.DirEntry[str]) -> str:
-    if entry.is_symlink():
-        return "symbolic link"
-    if entry.is_dir(follow_symlinks=False):
-        return "directory"
-    return "file" if entry.is_file(follow_symlinks=False) else "other"
 
 
 def _stat_fields(result: os.stat_result) -> dict[str, int]:

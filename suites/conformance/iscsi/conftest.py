@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
@@ -24,13 +24,14 @@ from storagetest.plugin.conformance.known_issues import apply_identified
 from storagetest.plugin.conformance.leftovers import stop_run
 from storagetest.plugin.conformance.odd_data import UNREADABLE
 from storagetest.plugin.conformance.repeated_faults import fail_on_faults
+from storagetest.suites.conformance.iscsi.portal import Portal
 from storagetest.suites.conformance.iscsi.scratch import Scratch
 from storagetest.wire.iscsi.codes import TaskFunction
 from storagetest.wire.iscsi.errors import AnnouncedClose, LoginRefused
 from storagetest.wire.iscsi.initiator import Initiator
 from storagetest.wire.iscsi.keys import format_text, portal_of
 from storagetest.wire.iscsi.ladder import PORT, make_decoder
-from storagetest.wire.iscsi.login import DEFAULT_OFFER, Credentials
+from storagetest.wire.iscsi.login import DEFAULT_OFFER
 from storagetest.wire.iscsi.look import data_signature, good_data, is_write_protected, vpd_page
 from storagetest.wire.iscsi.pdu import LoginRequest, LoginResponse
 from storagetest.wire.scsi.codes import Asc, PrIn, SenseKey
@@ -50,9 +51,6 @@ from storagetest.wire.scsi.logical_unit import LogicalUnit, NoSenseData, ScsiRes
 from storagetest.wire.scsi.undo import reservation_of_another, undo_reservations
 from storagetest.wire.tcp import PeerClosed, RecordedConnection
 
-DEADLINE = 10.0
-"""Timeout of one response in seconds, or the target's `deadline` if that is less (chosen)."""
-
 BRIEF = 1.0
 """Timeout in seconds of a login on a target that completed none before: each skipped case waits so long
 (chosen)."""
@@ -69,19 +67,6 @@ NO_SENSE = "CHECK CONDITION comes without sense data (SAM-5 5.13, RFC 7143 11.4.
 T = TypeVar("T")
 
 _NAME = "iqn.2024-01.org.storagetest:"
-
-
-@dataclass(frozen=True, slots=True)
-class Portal:
-    """Address, name and credentials of the target."""
-
-    address: str
-    port: int
-    iqn: str
-    lun: int
-    deadline: float
-    credentials: Credentials | None
-    erase: str | None
 
 
 class Facts:
@@ -228,8 +213,8 @@ def _use(portal: Portal, unit: LogicalUnit) -> ScsiResult:
 
 def _reserved(portal: Portal, unit: LogicalUnit) -> str:
     """Complete a command, and return how another initiator has reserved the unit."""
-    _use(portal, unit)
-    return reservation_of_another(unit)
+    ready = _use(portal, unit)
+    return str(ready) if ready.conflict else reservation_of_another(unit)
 
 
 def _implementation(unit: LogicalUnit) -> str:
@@ -238,22 +223,6 @@ def _implementation(unit: LogicalUnit) -> str:
 
 def _names(unit: LogicalUnit) -> tuple[str, ...]:
     return wwids(decode_designators(vpd_page(unit, 0x83)))
-
-
-def _portal(options: Any) -> Portal:
-    chap = options.chap
-    credentials = None
-    if chap is not None:
-        mutual = chap.mutual
-        credentials = Credentials(
-            chap.username,
-            chap.password.reveal().encode(),
-            mutual.username if mutual else "",
-            mutual.password.reveal().encode() if mutual else b"",
-        )
-    address, port = options.wire_endpoint(options.address, options.port)
-    deadline = min(DEADLINE, options.deadline)
-    return Portal(address, port, options.iqn, options.lun, deadline, credentials, options.erase)
 
 
 def _moved(portal: Portal) -> Portal:
@@ -277,7 +246,7 @@ def _moved(portal: Portal) -> Portal:
 @pytest.fixture(scope="session")
 def portal(variant: Variant) -> Portal:
     """Return the target's portal, as this machine connects to it, after redirections."""
-    return _moved(_portal(variant.options))
+    return _moved(Portal.of(variant.options))
 
 
 class Connections:

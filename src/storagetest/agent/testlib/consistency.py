@@ -12,7 +12,7 @@ left is looked at, whatever the case is about:
 - the bytes that can be read are as many as the size (POSIX.1-2024 read())
 - the data are the same after fsync() and after the client's cache was dropped (POSIX.1-2024 fsync();
   posix_fadvise(2), ``POSIX_FADV_DONTNEED``)
-- the size of a symbolic link is the length of its text (POSIX.1-2024 lstat())
+- a symbolic link has a text, and its size is the length of it (POSIX.1-2024 readlink(), lstat())
 - an extended attribute that is listed has a value (listxattr(2))
 
 Times are not judged: data that are stored late may mark them. What the case's user may not look at is left
@@ -29,7 +29,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from itertools import islice
 
-from storagetest.agent.fsutil import open_fd
+from storagetest.agent.fsutil import entry_type, open_fd
 from storagetest.agent.testlib.outcomes import name_of
 
 FAULTS: dict[str, str] = {}
@@ -44,6 +44,7 @@ STATUS = "a file that is opened has another status than its name (POSIX.1-2024 o
 SIZE = "a file has more, or fewer, bytes than its size (POSIX.1-2024 read())"
 STORED = "the data of a file are others after fsync() and without the client's cache (POSIX.1-2024 fsync())"
 TEXT = "the size of a symbolic link is not the length of its text (POSIX.1-2024 lstat())"
+NO_TEXT = "a symbolic link has no text (POSIX.1-2024 readlink())"
 VALUE = "an extended attribute is listed and has no value (listxattr(2))"
 UNREADABLE = "what a case has left cannot be looked at (POSIX.1-2024 open(), read())"
 
@@ -55,8 +56,8 @@ SECONDS = 1.0
 """Seconds after which no further entry is looked at (chosen): a case has a deadline of 30 s."""
 WHOLE = 256 << 10
 """Bytes of the largest file that is read as a whole (chosen); of larger ones, the end."""
-_LAST = (1 << 63) - 1
-"""The largest offset of a file (off_t)."""
+HUGE = 1 << 62
+"""Bytes of a file whose end is not read (chosen): near the largest offset clients refuse to read a page."""
 _PRIVATE = {errno.EACCES, errno.EPERM, errno.EAGAIN, errno.EBUSY, errno.ETXTBSY}
 _GONE = {
     errno.ENOTCONN, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ETIMEDOUT, errno.ECONNABORTED,
@@ -67,7 +68,7 @@ _HIDDEN = (".nfs", ".fuse_hidden", ".smb")
 """How the names begin that a client gives to files that were unlinked while they were open."""
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-_KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "symlink"}
+_KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "symbolic link"}
 
 
 @dataclass(slots=True)
@@ -124,7 +125,7 @@ def _refused(look: _Look, error: OSError, name: str) -> None:
 def _tree(look: _Look, directory: int, path: str) -> None:
     """Look at the entries of ``directory``, and below it."""
     with os.scandir(directory) as entries:
-        listed = [(entry.name, _listed_kind(entry)) for entry in islice(entries, LISTED)]
+        listed = [(entry.name, entry_type(entry)) for entry in islice(entries, LISTED)]
     again = [name for name, times in Counter(name for name, _ in listed).items() if times > 1]
     if again:
         look.note(TWICE, _listed(again))
@@ -142,15 +143,6 @@ def _tree(look: _Look, directory: int, path: str) -> None:
             _refused(look, error, f"{path}{name}")
 
 
-def _listed_kind(entry: os.DirEntry[str]) -> str:
-    """Return the type in the listing, "" for one of others; where the listing has none, the file is asked."""
-    if entry.is_symlink():
-        return "symlink"
-    if entry.is_dir(follow_symlinks=False):
-        return "directory"
-    return "file" if entry.is_file(follow_symlinks=False) else ""
-
-
 def _entry(look: _Look, directory: int, name: str, path: str, kind: str) -> None:
     try:
         status = os.stat(name, dir_fd=directory, follow_symlinks=False)
@@ -160,16 +152,14 @@ def _entry(look: _Look, directory: int, name: str, path: str, kind: str) -> None
             look.note(LOST, repr(path))
         return
     if kind != _KINDS.get(stat.S_IFMT(status.st_mode), kind):
-        look.note(KIND, f"{path!r}: {kind or 'another type'}, and its mode is {status.st_mode:#o}")
+        look.note(KIND, f"{path!r}: {kind}, and its mode is {status.st_mode:#o}")
     if stat.S_ISDIR(status.st_mode):
         with open_fd(name, _DIRECTORY, dir_fd=directory) as below:
             _tree(look, below, f"{path}/")
         return
     data = None
     if stat.S_ISLNK(status.st_mode):
-        data = os.fsencode(os.readlink(name, dir_fd=directory))
-        if len(data) != status.st_size:
-            look.note(TEXT, f"{path!r}: {status.st_size}, and the text has {len(data)} bytes")
+        data = _text(look, directory, name, path, status.st_size)
     elif stat.S_ISREG(status.st_mode):
         with open_fd(name, _READ, dir_fd=directory) as file:
             data = _file(look, file, path, status)
@@ -177,6 +167,20 @@ def _entry(look: _Look, directory: int, name: str, path: str, kind: str) -> None
     known.names.append(path)
     if _described(known.status)[:-1] != _described(status)[:-1] or known.data != data:
         look.note(NAMES, _listed(known.names))
+
+
+def _text(look: _Look, directory: int, name: str, path: str, size: int) -> bytes | None:
+    """Look at a symbolic link; return its text, or None if it has none."""
+    try:
+        text = os.fsencode(os.readlink(name, dir_fd=directory))
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        look.note(NO_TEXT, repr(path))
+        return None
+    if len(text) != size:
+        look.note(TEXT, f"{path!r}: {size}, and the text has {len(text)} bytes")
+    return text
 
 
 def _described(status: os.stat_result) -> tuple[int, ...]:
@@ -190,7 +194,9 @@ def _file(look: _Look, file: int, path: str, status: os.stat_result) -> bytes | 
         look.note(STATUS, f"{path!r}: {_described(opened)}, and {_described(status)} by its name")
     _attributes(look, file, path)
     size, whole = opened.st_size, opened.st_size <= WHOLE
-    start, asked = (0, WHOLE + 1) if whole else (size - 1, min(2, _LAST - size + 1))
+    if size > HUGE:
+        return None
+    start, asked = (0, WHOLE + 1) if whole else (size - 1, 2)
     data = _read(file, start, asked)
     if start + len(data) != size:
         look.note(SIZE, f"{path!r}: size {size}; {len(data)} bytes from {start} on")

@@ -67,15 +67,11 @@ def reservations_left(nexuses: Sequence[LogicalUnit]) -> str:
 
 
 def reservation_of_another(nexus: LogicalUnit) -> str:
-    """Return how another nexus has reserved the unit, "" if the unit does not state that one has.
+    """Return which persistent reservation another nexus has, "" if the unit does not state that one has.
 
-    ``nexus`` has no reservation. A RESERVE(6) excludes TEST UNIT READY (SPC-2); a persistent reservation does
-    not, and is what READ RESERVATION returns (SPC-4). It needs a registered key: without one, the response is
-    a fault, which the cases find.
+    ``nexus`` has none. A reservation needs a registered key (SPC-4): without one, the response to READ
+    RESERVATION is a fault, which the cases find. A RESERVE(6) is seen by any command: it is a conflict.
     """
-    ready = nexus.test_unit_ready()
-    if ready.conflict:
-        return str(ready)
     with suppress(RemoteProtocolError):  # the cases of reservations test the response
         held = decode_reservation(nexus.reserve_in(PrIn.READ_RESERVATION).good_data())
         if held.held and decode_keys(nexus.reserve_in(PrIn.READ_KEYS).good_data()).keys:
