@@ -1,6 +1,7 @@
 """File systems that break one rule of a directory each, unseen by a case that makes files and returns."""
 
 import errno
+import os
 import stat
 from pathlib import Path
 
@@ -11,6 +12,18 @@ from fuse_protocol import Opened
 class ListedTwice(PassThrough):
     def readdir(self, call: Call, node: int, handle: int, offset: int, size: int) -> Entries:
         return [entry for entry in super().readdir(call, node, handle, offset, size) for _ in range(2)]
+
+
+class ListedOnce(PassThrough):
+    def __init__(self, below: Path) -> None:
+        super().__init__(below)
+        self.were_listed: set[bytes] = set()
+
+    def readdir(self, call: Call, node: int, handle: int, offset: int, size: int) -> Entries:
+        found = super().readdir(call, node, handle, offset, size)
+        again = [entry for entry in found if entry[3] not in self.were_listed]
+        self.were_listed |= {name for *_, name in found if name == b"fifo"}
+        return again
 
 
 class GhostListed(PassThrough):
@@ -25,6 +38,12 @@ class FilesListedAsLinks(PassThrough):
     def readdir(self, call: Call, node: int, handle: int, offset: int, size: int) -> Entries:
         found = super().readdir(call, node, handle, offset, size)
         return [(ino, cookie, 10 if kind == 8 else kind, name) for ino, cookie, kind, name in found]
+
+
+class FifosListedAsFiles(PassThrough):
+    def readdir(self, call: Call, node: int, handle: int, offset: int, size: int) -> Entries:
+        found = super().readdir(call, node, handle, offset, size)
+        return [(ino, cookie, 8 if kind == 1 else kind, name) for ino, cookie, kind, name in found]
 
 
 class NameNotCounted(Bending):
@@ -54,6 +73,16 @@ class OpenedOtherwise(PassThrough):
 class LastByteUnread(PassThrough):
     def read(self, call: Call, node: int, handle: int, offset: int, size: int) -> bytes:
         return super().read(call, node, handle, offset, size)[:-1]
+
+
+class DataInAHole(PassThrough):
+    def lseek(self, call: Call, node: int, handle: int, offset: int, whence: int) -> int:
+        size = os.fstat(handle).st_size
+        if size > 100 or offset >= size:
+            return super().lseek(call, node, handle, offset, whence)
+        if whence == os.SEEK_DATA and offset < size - 1:
+            return size - 1
+        return offset if whence == os.SEEK_DATA else size
 
 
 class OtherWhenReadAgain(PassThrough):

@@ -19,11 +19,14 @@ pytestmark = pytest.mark.skipif(NOT_HERE is not None, reason=str(NOT_HERE))
 CASES = Path(__file__).with_name("left_cases.py")
 BROKEN = {
     "ListedTwice": consistency.TWICE,
+    "ListedOnce": consistency.AGAIN,
     "GhostListed": consistency.LOST,
     "FilesListedAsLinks": consistency.KIND,
+    "FifosListedAsFiles": consistency.KIND,
     "NameNotCounted": consistency.LINKS,
     "OpenedOtherwise": consistency.STATUS,
     "LastByteUnread": consistency.SIZE,
+    "DataInAHole": consistency.HOLE,
     "OtherWhenReadAgain": consistency.STORED,
     "TextWithoutASize": consistency.TEXT,
     "LinkWithoutAText": consistency.NO_TEXT,

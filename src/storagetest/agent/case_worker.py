@@ -8,8 +8,10 @@ and limits. After any other end a new process is started.
 Rules:
 
 1. A case that fails, dies, hangs or changes the process is the last one of its process.
-2. A process has its own session: the processes that its cases started are killed with it.
-3. A result names its case. Anything else in the pipe was written by the body by accident, and is an error.
+2. Slow is not hung: a case that still makes calls at its timeout gets more time (:data:`LONGEST`). A process
+   that waits for the target gives up the CPU at each call, so its voluntary context switches are counted.
+3. A process has its own session: the processes that its cases started are killed with it.
+4. A result names its case. Anything else in the pipe was written by the body by accident, and is an error.
 """
 
 from __future__ import annotations
@@ -37,6 +39,12 @@ Fixture = AbstractContextManager[Any]  # its value is the body's argument
 GRACE = 2.0
 """Seconds to wait for the end of a killed process (chosen)."""
 
+LONGEST = 4.0
+"""The longest time of a case that still makes calls, as a multiple of its timeout (chosen)."""
+
+_STEP = 1 / 6
+"""Part of the timeout in which a late case has to make a call (chosen): 5 s of 30."""
+
 _MAX_PRINTED = 16 << 10
 """Bytes of a body's output that are reported."""
 
@@ -60,6 +68,7 @@ class CaseWorker:
         self._printed = os.memfd_create("printed")
         self.case: dict[str, Any] | None = None
         self.until = self._began = self._seconds = 0.0
+        self._calls: int | None = None
         self._received = b""
 
         def serve(requests: int, results: int) -> None:
@@ -75,8 +84,8 @@ class CaseWorker:
         self._pid, self._requests, self.results = fork_worker(serve)
 
     def submit(self, case: dict[str, Any], seconds: float) -> None:
-        """Start a case, which may take ``seconds``."""
-        self.case, self._seconds, self._received = case, seconds, b""
+        """Start a case, which may take ``seconds``, or :data:`LONGEST` times as long if it is only slow."""
+        self.case, self._seconds, self._received, self._calls = case, seconds, b"", None
         self._began = time.monotonic()
         self.until = self._began + seconds
         with suppress(BrokenPipeError):  # the process has died; poll_result reports it
@@ -92,9 +101,8 @@ class CaseWorker:
             return None
         if select.select([self.results], [], [], 0)[0]:
             self._received += os.read(self.results, 1 << 16)
-        late = time.monotonic() >= self.until
         # A process that the case has started may keep the pipe open, so the end is checked separately.
-        if not (self._received.endswith(b"\n") or late or self._dead()):
+        if not (self._received.endswith(b"\n") or self._dead() or self._late()):
             return None
         self.case = None
         result = _read(self._received, case) if self._received else None
@@ -133,6 +141,25 @@ class CaseWorker:
                 os.close(descriptor)
             self.results = -1
 
+    def _late(self) -> bool:
+        """Return whether the time of the case has passed; a case that still makes calls gets another step."""
+        now = time.monotonic()
+        if now < self.until:
+            return False
+        before, self._calls = self._calls, self._waits()
+        if now >= self._began + LONGEST * self._seconds or (before is not None and self._calls <= before):
+            return True
+        self.until = now + _STEP * self._seconds
+        return False
+
+    def _waits(self) -> int:
+        """Return how often the process has waited, for the target or another process (proc(5))."""
+        status = fsutil.read_text(f"/proc/{self._pid}/status") or ""
+        found = [
+            line.split()[1] for line in status.splitlines() if line.startswith("voluntary_ctxt_switches:")
+        ]
+        return int(found[0]) if found else 0
+
     def _dead(self) -> bool:
         return os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
 
@@ -147,7 +174,10 @@ class CaseWorker:
     def _no_result(self, status: int | None) -> dict[str, Any]:
         if status is None or (os.WIFSIGNALED(status) and time.monotonic() >= self.until):
             stuck = "; it is stuck in the kernel" if status is None else ""
-            return {"ended": "hung", "message": f"it did not end within {self._seconds:g} s{stuck}"}
+            return {
+                "ended": "hung",
+                "message": f"it did not end within {self.until - self._began:.3g} s{stuck}",
+            }
         if os.WIFSIGNALED(status):
             return {"ended": "error", "message": f"it died: {signal.Signals(os.WTERMSIG(status)).name}"}
         code = os.WEXITSTATUS(status)

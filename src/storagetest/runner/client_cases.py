@@ -20,6 +20,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from storagetest.agent.case_worker import LONGEST
 from storagetest.agent.testlib.assert_rewrite import pack_code
 from storagetest.errors import CommandEnded, DeadlineExceeded, NotInstalled, StoragetestError, WorkloadError
 from storagetest.hosts import Host, InteractiveProcess
@@ -28,7 +29,7 @@ from storagetest.workloads._agent.result import read_result
 from storagetest.workloads._agent.run import NO_PYTHON, open_agent_session
 
 CASE_TIMEOUT = 30.0
-"""Timeout in seconds of one case; an emulated client on a busy machine is slow."""
+"""Timeout in seconds of one case that makes no call; one that is slow may take ``LONGEST`` times as long."""
 
 _MARGIN = 60.0
 """Seconds beyond a case's timeout after which the agent is taken to hang; it reports at the end of each case.
@@ -153,7 +154,7 @@ class ClientCaseBatch:
     def _read_line(self, process: InteractiveProcess) -> None:
         """Read one line of the agent's output."""
         try:
-            line = process.read_line(self._timeout + _MARGIN)
+            line = process.read_line(LONGEST * self._timeout + _MARGIN)
         except StoragetestError as error:
             self._reason = self._explain_error(error)
             self.close()

@@ -16,7 +16,7 @@ call's error ended the case), ``observed``, ``printed`` and ``seconds``.
 passed  the body returned
 failed  an assertion failed, or a system call that has to succeed raised an error
 skipped the case cannot run here
-hung    the case did not end within its timeout
+hung    the case did not end within its timeout, or :data:`~storagetest.agent.case_worker.LONGEST` times it
 error   anything else: the process died, another exception, or the module cannot be imported here
 ======= ===========================================================================================
 

@@ -4,12 +4,13 @@ A case looks at what it is about. A file system that keeps something of a remove
 names, or holds data in a cache only, may be right there and wrong elsewhere. So what a case that passed has
 left is looked at, whatever the case is about:
 
-- a name is listed once, can be looked up, and is listed as what it is (POSIX.1-2024 readdir(); readdir(3),
-  ``d_type``)
+- a name is listed once, and again when the directory is read again, can be looked up, and is listed as what
+  it is (POSIX.1-2024 readdir(), rewinddir(); readdir(3), ``d_type``)
 - a file has as many names as its link count, and is the same by each of them (POSIX.1-2024 link(),
   <sys/stat.h>)
 - a file that is opened has the status that its name has (POSIX.1-2024 open(), fstat())
 - the bytes that can be read are as many as the size (POSIX.1-2024 read())
+- what is stated as a hole has no other bytes than zeros (POSIX.1-2024 lseek(), ``SEEK_HOLE``)
 - the data are the same after fsync() and after the client's cache was dropped (POSIX.1-2024 fsync();
   posix_fadvise(2), ``POSIX_FADV_DONTNEED``)
 - a symbolic link has a text, and its size is the length of it (POSIX.1-2024 readlink(), lstat())
@@ -36,12 +37,14 @@ FAULTS: dict[str, str] = {}
 """Each rule that the running case's directory breaks, as a sentence without values → what was found."""
 
 TWICE = "a directory lists a name twice (POSIX.1-2024 readdir())"
+AGAIN = "a directory that is read again lists other names (POSIX.1-2024 rewinddir())"
 LOST = "a name that a directory lists cannot be looked up (POSIX.1-2024 readdir(), lstat())"
 KIND = "a directory lists a file as of another type (readdir(3), d_type)"
 LINKS = "the link count of a file is not the number of its names (POSIX.1-2024 link(), <sys/stat.h>)"
 NAMES = "a file is not the same by each of its names (POSIX.1-2024 link())"
 STATUS = "a file that is opened has another status than its name (POSIX.1-2024 open(), fstat())"
 SIZE = "a file has more, or fewer, bytes than its size (POSIX.1-2024 read())"
+HOLE = "a file has data where it states a hole (POSIX.1-2024 lseek(): SEEK_HOLE)"
 STORED = "the data of a file are others after fsync() and without the client's cache (POSIX.1-2024 fsync())"
 TEXT = "the size of a symbolic link is not the length of its text (POSIX.1-2024 lstat())"
 NO_TEXT = "a symbolic link has no text (POSIX.1-2024 readlink())"
@@ -124,11 +127,15 @@ def _refused(look: _Look, error: OSError, name: str) -> None:
 
 def _tree(look: _Look, directory: int, path: str) -> None:
     """Look at the entries of ``directory``, and below it."""
-    with os.scandir(directory) as entries:
-        listed = [(entry.name, entry_type(entry)) for entry in islice(entries, LISTED)]
-    again = [name for name, times in Counter(name for name, _ in listed).items() if times > 1]
-    if again:
-        look.note(TWICE, _listed(again))
+    listed = _listing(directory)
+    twice = [name for name, times in Counter(name for name, _ in listed).items() if times > 1]
+    if twice:
+        look.note(TWICE, _listed(twice))
+    if len(listed) < MOST:
+        others = dict(listed).keys() ^ dict(_listing(directory)).keys()
+        changed = sorted(name for name in others if not name.startswith(_HIDDEN))
+        if changed:
+            look.note(AGAIN, f"{_listed(changed)} in {path or '.'!r}")
     for name, kind in dict(listed).items():
         if not look.left or time.monotonic() >= look.until:
             look.whole = False
@@ -143,6 +150,11 @@ def _tree(look: _Look, directory: int, path: str) -> None:
             _refused(look, error, f"{path}{name}")
 
 
+def _listing(directory: int) -> list[tuple[str, str]]:
+    with os.scandir(directory) as entries:
+        return [(entry.name, entry_type(entry)) for entry in islice(entries, LISTED)]
+
+
 def _entry(look: _Look, directory: int, name: str, path: str, kind: str) -> None:
     try:
         status = os.stat(name, dir_fd=directory, follow_symlinks=False)
@@ -151,7 +163,7 @@ def _entry(look: _Look, directory: int, name: str, path: str, kind: str) -> None
         if name in os.listdir(directory):
             look.note(LOST, repr(path))
         return
-    if kind != _KINDS.get(stat.S_IFMT(status.st_mode), kind):
+    if kind != _KINDS.get(stat.S_IFMT(status.st_mode), "other"):
         look.note(KIND, f"{path!r}: {kind}, and its mode is {status.st_mode:#o}")
     if stat.S_ISDIR(status.st_mode):
         with open_fd(name, _DIRECTORY, dir_fd=directory) as below:
@@ -201,6 +213,8 @@ def _file(look: _Look, file: int, path: str, status: os.stat_result) -> bytes | 
     if start + len(data) != size:
         look.note(SIZE, f"{path!r}: size {size}; {len(data)} bytes from {start} on")
     os.fsync(file)
+    if whole and size:
+        _holes(look, file, path, data)
     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
     stored = _read(file, start, asked)
     if stored != data:
@@ -208,6 +222,25 @@ def _file(look: _Look, file: int, path: str, status: os.stat_result) -> bytes | 
         differs = min(len(data), len(stored)) if first is None else first
         look.note(STORED, f"{path!r}: {len(data)} and {len(stored)} bytes, others from {start + differs} on")
     return data if whole else None
+
+
+def _holes(look: _Look, file: int, path: str, data: bytes) -> None:
+    """Look at what lies between what the file states as data; a file system may state no hole."""
+    hole = 0
+    while hole < len(data):
+        try:
+            start = min(os.lseek(file, hole, os.SEEK_DATA), len(data))
+            end = os.lseek(file, start, os.SEEK_HOLE) if start < len(data) else start
+        except OSError as error:
+            if error.errno in {errno.EINVAL, errno.EOPNOTSUPP}:
+                return  # the client or the file system has no SEEK_DATA
+            if error.errno != errno.ENXIO:
+                raise
+            start = end = len(data)  # a hole to the end
+        if any(data[hole:start]):
+            look.note(HOLE, f"{path!r}: from {hole} to {start}")
+            return
+        hole = max(end, start + 1)
 
 
 def _read(file: int, start: int, size: int) -> bytes:
