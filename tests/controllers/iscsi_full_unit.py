@@ -62,7 +62,7 @@ class UnitChoices:
     blocks: int = 131072
     block_size: int = 512
     without: tuple[CommandFormat, ...] = ()  # commands that it does not have
-    pages: tuple[int, ...] = (0x00, 0x80, 0x83, 0xB0, 0xB2)
+    pages: tuple[int, ...] = (0x00, 0x80, 0x83, 0x86, 0xB0, 0xB1, 0xB2)
     read_only: bool = False
     thin: bool = True
     max_transfer: int = 0  # blocks; 0: it announces no limit
@@ -183,8 +183,12 @@ class FullUnit(Reservations):
                 return b"57057E57"
             case 0x83:
                 return b"\1\3\0\x10" + NAA + PORT_DESIGNATORS
+            case 0x86:
+                return bytes((0, 0x07)) + bytes(58)  # HEADSUP, ORDSUP, SIMPSUP
             case 0xB0:
                 return self.limits()
+            case 0xB1:
+                return b"\0\1" + bytes(58)  # it does not rotate
         return self.provisioning()
 
     def provisioning(self) -> bytes:

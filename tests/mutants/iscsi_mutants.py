@@ -4,6 +4,7 @@ import iscsi_agreed_mutants  # noqa: F401
 import iscsi_agreement_mutants  # noqa: F401
 import iscsi_block_mutants  # noqa: F401
 import iscsi_data_mutants  # noqa: F401
+import iscsi_each_form_mutants  # noqa: F401
 import iscsi_edge_mutants  # noqa: F401
 import iscsi_event_mutants  # noqa: F401
 import iscsi_family_mutants  # noqa: F401
@@ -23,6 +24,7 @@ import iscsi_portal_mutants  # noqa: F401
 import iscsi_provisioning_mutants  # noqa: F401
 import iscsi_rare_mutants  # noqa: F401
 import iscsi_reinstatement_mutants  # noqa: F401
+import iscsi_reported_length_mutants  # noqa: F401
 import iscsi_reported_mutants  # noqa: F401
 import iscsi_reservation_mutants  # noqa: F401
 import iscsi_scsi_mutants  # noqa: F401

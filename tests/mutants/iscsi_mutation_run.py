@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from iscsi_choices import Choices
-from iscsi_full_unit import FullServer, FullUnit
+from iscsi_each_form_mutants import MOST
+from iscsi_full_unit import FullServer, FullUnit, UnitChoices
 from iscsi_mutants import MUTANTS
 from iscsi_target import IQN, NAA, Server
 from mutation_run import MutationRun, TargetKind
@@ -52,6 +53,20 @@ def serve_full() -> Iterator[tuple[str, int]]:
         yield "127.0.0.1", server.port
 
 
+@contextlib.contextmanager
+def serve_limited() -> Iterator[tuple[str, int]]:
+    """Start that unit with a MAXIMUM TRANSFER LENGTH, to which LIO does not keep."""
+    with FullServer(FullUnit(UnitChoices(max_transfer=MOST))) as server:
+        yield "127.0.0.1", server.port
+
+
+@contextlib.contextmanager
+def serve_protected() -> Iterator[tuple[str, int]]:
+    """Start that unit write-protected, which LIO's is not."""
+    with FullServer(FullUnit(UnitChoices(read_only=True))) as server:
+        yield "127.0.0.1", server.port
+
+
 def mutation_run() -> MutationRun:
     """Return the mutation run of the lab that is up."""
     lab = Lab.find(os.environ.get("STORAGETEST_LAB", "default"))
@@ -74,6 +89,8 @@ def mutation_run() -> MutationRun:
             "unsolicited": TargetKind(UNSOLICITED, serve_unsolicited),
             "thin": TargetKind(UNSOLICITED, serve_thin),
             "full": TargetKind(UNSOLICITED, serve_full),
+            "limited": TargetKind(UNSOLICITED, serve_limited),
+            "protected": TargetKind(UNSOLICITED, serve_protected),
         },
         lambda _from_target: lambda data: [data],  # a talk cuts the stream itself: digests begin late
         modules={
@@ -81,7 +98,10 @@ def mutation_run() -> MutationRun:
             "unsolicited": "test_sessions.py test_steps.py test_agreed.py",
             "full": "test_reservations.py test_reservation_ports.py test_reservation_losses.py "
             "test_reservation_allowed.py test_scsi_data.py test_scsi_flags.py test_scsi_forms.py "
-            "test_scsi_neighbours.py test_scsi_other_forms.py test_odd_sizes.py test_reservation_nexuses.py",
+            "test_scsi_neighbours.py test_scsi_other_forms.py test_odd_sizes.py test_reservation_nexuses.py "
+            "test_scsi_each_form.py test_scsi_reported_lengths.py test_reservation_events.py",
+            "limited": "test_scsi_each_form.py",
+            "protected": "test_scsi_each_form.py",
             "thin": "test_scsi_optional.py test_sense_formats.py test_scsi_mode_masks.py "
             "test_scsi_provisioning.py test_scsi_seldom.py",
         },

@@ -94,6 +94,8 @@ INQUIRY = bytes((0, 0, 6, 2, 31)) + bytes(31)
 LUNS = b"\0\0\0\x08" + bytes(12)
 MODE = bytes((13 + 2, 0, 0, 0, 0x0A, 0x0A)) + bytes(10)
 OPCODES = b"\0\0\0\x08\x00\0\0\0\0\0\0\x06"
+ACTION = b"\0\0\0\x08\x9e\0\0\x10\0\x01\0\x10"
+READ_10 = {"options": 1, "requested_opcode": 0x28}
 KEYS = bytes(7) + b"\x10" + bytes(16)
 
 
@@ -112,7 +114,13 @@ KEYS = bytes(7) + b"\x10" + bytes(16)
         (c.MODE_SENSE_6, {}, bytes((9, 0, 0, 8)) + MODE[4:10], False),
         (c.REPORT_SUPPORTED_OPERATION_CODES, {}, OPCODES, True),
         (c.REPORT_SUPPORTED_OPERATION_CODES, {}, b"\0\0\0\x04" + OPCODES[4:8], False),
+        (c.REPORT_SUPPORTED_OPERATION_CODES, {}, OPCODES[:11] + b"\x0a", False),
+        (c.REPORT_SUPPORTED_OPERATION_CODES, {}, ACTION, True),
+        (c.REPORT_SUPPORTED_OPERATION_CODES, {}, ACTION[:9] + b"\0\0\x10", False),
+        (c.REPORT_SUPPORTED_OPERATION_CODES, {}, b"\0\0\0\x08\x7f\0\0\x09\0\x01\0\x20", True),
         (c.REPORT_SUPPORTED_OPERATION_CODES, {"options": 1}, b"\0\x01\0\0", True),
+        (c.REPORT_SUPPORTED_OPERATION_CODES, READ_10, b"\0\x03\0\x0a" + bytes(10), True),
+        (c.REPORT_SUPPORTED_OPERATION_CODES, READ_10, b"\0\x03\0\x10" + bytes(16), False),
         (c.REPORT_SUPPORTED_OPERATION_CODES, {"options": 1}, b"\0\x83\0\x06" + bytes(6), False),
         (c.PERSISTENT_RESERVE_IN, {}, KEYS, True),
         (c.PERSISTENT_RESERVE_IN, {}, bytes(7) + b"\x0c" + bytes(12), False),

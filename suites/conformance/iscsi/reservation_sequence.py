@@ -39,6 +39,9 @@ class ReservationSequence(Dealer):
         self.generation: int | None = nexuses[0].keys().generation
         self.block = bytes(nexuses[0].block_size)
         self.log: list[str] = []
+        asked = nexuses[0].preempt(PrType.WRITE_EXCLUSIVE, KEYS[0], KEYS[1], abort=True)
+        actions = (PrOut.PREEMPT, PrOut.PREEMPT_AND_ABORT)
+        self.preempting = actions if asked.conflict else actions[:1]  # a unit need not have the second
 
     def run(self, count: int) -> None:
         """Send ``count`` commands, and compare after each."""
@@ -108,8 +111,9 @@ class ReservationSequence(Dealer):
         key = self.model.keys[nexus]
         if victim == key:
             return  # its own key: what becomes of its own registration depends on the reservation
-        text = f"PREEMPT of {victim:#x} with {kind.name}"
-        self._good(nexus, text, PrOut.PREEMPT, key=key, action_key=victim, type=kind)
+        action = self.deal("way to preempt", self.preempting)
+        text = f"{action.name} of {victim:#x} with {kind.name}"
+        self._good(nexus, text, action, key=key, action_key=victim, type=kind)
         self.model.preempt(nexus, victim, kind)
         self._count()
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from storagetest.wire.scsi.codes import PrIn, PrOut, PrType, SenseKey
+from storagetest.wire.scsi.codes import Asc, PrIn, PrOut, PrType, SenseKey
 from storagetest.wire.scsi.logical_unit import LogicalUnit, ScsiResult
 from storagetest.wire.scsi.reservation_harness import KEY_A, KEY_B, RESERVING
 from storagetest.wire.scsi.reservations import decode_capabilities
@@ -142,3 +142,40 @@ def prepare(a: LogicalUnit, b: LogicalUnit, kind: PrType) -> None:
         assert answer.good, answer
     held = a.reservation()
     assert (held.held, held.type) == (True, kind), f"type {kind:d} was reserved: {held}"
+
+
+@pytest.mark.case(
+    "SCS-PR-ABORT-ATTENTION",
+    section="SPC-4 PREEMPT AND ABORT, unit attention",
+    kills=("abort-other-attention",),
+    builds_on=(*RESERVING, "SCS-PR-16", "SCS-PR-19"),
+)
+def test_preempt_and_abort_is_reported_as_preempt_is(unreserved):
+    """The preempted nexus gets REGISTRATIONS PREEMPTED, maybe after a unit attention for aborted commands."""
+    a, b = unreserved
+    prepare(a, b, PrType.WRITE_EXCLUSIVE)
+    done = b.preempt(PrType.WRITE_EXCLUSIVE, KEY_B, KEY_A, abort=True)
+    if done.check(SenseKey.ILLEGAL_REQUEST):
+        pytest.skip(f"not supported: {done}")
+    assert done.good, done
+    found = a.clear_attentions()
+    assert Asc.REGISTRATIONS_PREEMPTED in [one.asc for one in found], (
+        f"{done}: the unit attentions of the preempted nexus are {', '.join(map(str, found)) or 'none'}"
+    )
+
+
+ALLOWED = 0x05
+"""The highest value of ALLOW COMMANDS that is not reserved (SPC-4, REPORT CAPABILITIES)."""
+
+
+@pytest.mark.case(
+    "SCS-PR-ALLOW-COMMANDS",
+    section="SPC-4 REPORT CAPABILITIES, ALLOW COMMANDS",
+    kills=("allow-commands-reserved",),
+)
+def test_allow_commands_is_no_reserved_value(unreserved):
+    answer = unreserved[0].reserve_in(PrIn.REPORT_CAPABILITIES)
+    if answer.check(SenseKey.ILLEGAL_REQUEST):
+        pytest.skip(f"not supported: {answer}")
+    value = answer.good_data()[3] >> 4 & 7
+    assert value <= ALLOWED, f"{answer}: ALLOW COMMANDS is {value:03b}b: {answer.data.hex()}"

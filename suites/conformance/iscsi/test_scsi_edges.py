@@ -375,7 +375,6 @@ def test_mode_select_of_a_list_that_is_cut_is_refused(unit, selected):
 @pytest.mark.case(
     "SCS-MSEL-05",
     section="SPC-4 MODE SELECT(6), page length",
-    level="SHOULD",
     kills=("mode-select-any",),
     builds_on=("SCS-MSEL-01",),
 )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from storagetest.wire.iscsi.codes import TaskFunction, TaskResult
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.codes import Asc, SenseKey
 from storagetest.wire.scsi.data import LbaStatus, decode_lba_status
@@ -161,7 +162,7 @@ def test_each_failure_has_the_format_that_d_sense_selects(changeable, scratch, f
             unit.inquiry(0xAB),
             unit.read(facts.capacity.blocks),
             unit.write(facts.capacity.blocks, data),
-            unit.run(c.VERIFY_10, lba=facts.capacity.last_lba, blocks=2),
+            unit.run(c.VERIFY_16, lba=facts.capacity.last_lba, blocks=2),
             unit.run(c.MODE_SELECT_6, data=bytes(2), pf=1, allocation=2),
             unit.run(c.VERIFY_10, data=other, lba=scratch.lba, blocks=1, bytchk=1),
             unit.compare_and_write(scratch.lba, other, other),
@@ -191,6 +192,33 @@ def test_a_mode_page_that_changed_is_reported_to_each_other_nexus(changeable, co
         reported = any(one.asc == Asc.MODE_PARAMETERS_CHANGED for one in attentions)
         assert reported or bool(control_page(other)[2] & D_SENSE) == before, (
             f"nexus {name} has the new D_SENSE, and no unit attention MODE PARAMETERS CHANGED"
+        )
+
+
+@pytest.mark.case(
+    "SCS-DSENSE-ATTENTION",
+    section="SPC-4 Control mode page, D_SENSE",
+    kills=("d-sense-attention-fixed",),
+    builds_on=("SCS-DSENSE-01", "SCS-DSENSE-02"),
+)
+def test_a_unit_attention_has_the_format_of_d_sense(changeable):
+    """That of a reset by another nexus, with D_SENSE of 1 and of 0 for the nexus that gets it."""
+    unit, other, page = changeable
+    for descriptor in (True, False):
+        answer = set_d_sense(unit, page, descriptor=descriptor)
+        assert answer.good, answer
+        for nexus in (unit, other):
+            nexus.clear_attentions()
+        if other.runner.task(TaskFunction.LOGICAL_UNIT_RESET).response != TaskResult.COMPLETE:
+            pytest.skip("LOGICAL UNIT RESET is not complete (ISC-TMF-04)")
+        answer = unit.test_unit_ready()
+        if not answer.check(SenseKey.UNIT_ATTENTION):
+            pytest.skip(f"{answer}: the target reports no unit attention for a reset (ISC-TMF-06)")
+        unit.clear_attentions()
+        wanted = bool(control_page(unit)[2] & D_SENSE)  # a reset may restore the default value
+        assert answer.sense.descriptor == wanted, (
+            f"{answer}: D_SENSE is {wanted:d}, and its sense data are in "
+            f"{shown(descriptor=answer.sense.descriptor)}"
         )
 
 

@@ -215,18 +215,21 @@ def test_the_holder_is_a_nexus_and_no_key(twins, scratch):
 # UNMAP and WRITE SAME
 
 
-@pytest.mark.parametrize("before", [
-    pytest.param(1, marks=pytest.mark.case("SCS-UNMAP-SECOND")),
-    pytest.param(3, marks=pytest.mark.case("SCS-UNMAP-FOURTH")),
+@pytest.mark.parametrize(("before", "after"), [
+    pytest.param(1, 0, marks=pytest.mark.case("SCS-UNMAP-SECOND", kills=("unmap-later-range-good",))),
+    pytest.param(3, 0, marks=pytest.mark.case("SCS-UNMAP-FOURTH", kills=("unmap-later-range-good",))),
+    pytest.param(0, 1, marks=pytest.mark.case("SCS-UNMAP-FIRST-OF-TWO", kills=("unmap-last-range-counts",))),
+    pytest.param(1, 1, marks=pytest.mark.case("SCS-UNMAP-BETWEEN", kills=("unmap-last-range-counts",))),
 ])  # fmt: skip
-@pytest.mark.case(section="SBC-3 UNMAP", kills=("unmap-later-range-good",), builds_on=("SCS-UNMAP-03",))
-def test_a_later_descriptor_past_the_end_is_out_of_range(unit, facts, scratch, before):
+@pytest.mark.case(section="SBC-3 UNMAP", builds_on=("SCS-UNMAP-03",))
+def test_one_descriptor_past_the_end_is_out_of_range_wherever_it_is(unit, facts, scratch, before, after):
+    """``before`` and ``after`` are the numbers of descriptors around it, whose blocks are there."""
     if facts.provisioning is None or not facts.provisioning.unmap:
         pytest.skip("UNMAP is not supported (LBPU is 0)")
-    if facts.limits and facts.limits.max_unmap_descriptors <= before:
+    if facts.limits and facts.limits.max_unmap_descriptors <= before + after:
         pytest.skip(f"MAXIMUM UNMAP BLOCK DESCRIPTOR COUNT is {facts.limits.max_unmap_descriptors}")
-    ranges = [(scratch.lba + 8 * at, 8) for at in range(before)]
-    answer = unit.unmap(*ranges, (facts.capacity.last_lba, 2))
+    ranges = [(scratch.lba + 8 * at, 8) for at in range(before + after)]
+    answer = unit.unmap(*ranges[:before], (facts.capacity.last_lba, 2), *ranges[before:])
     assert answer.check(SenseKey.ILLEGAL_REQUEST, Asc.LBA_OUT_OF_RANGE), (
         f"{answer}: descriptor {before + 1} ends past the last block, {facts.capacity.last_lba}"
     )

@@ -6,6 +6,8 @@ table (SPC-4, SBC-3). It knows nothing of the unit: each rule holds whatever the
 - Data-in is never longer than the allocation length of the CDB (SPC-4 4.2.5.6).
 - It has all bytes that its own length field states, unless the allocation length or the initiator cuts it.
 - A list has whole descriptors.
+- A command that is reported has the length of its operation code's group, and its service action
+  (SPC-4 4.2.5.1, REPORT SUPPORTED OPERATION CODES).
 
 The sense data of REQUEST SENSE have cases of their own: some targets fill them up to the allocation length.
 """
@@ -128,9 +130,43 @@ def _contents(command: CommandFormat, block: bytes, data: bytes) -> Iterator[str
         case c.PERSISTENT_RESERVE_IN:
             yield from _reservations(PrIn(block[1] & 0x1F), data)
         case c.REPORT_SUPPORTED_OPERATION_CODES if not block[2] & 7:
-            yield from _filled("a command descriptor", data[4:], lambda rest: 20 if rest[5] & 2 else 8, 8)
+            yield from _filled("a command descriptor", data[4:], _descriptor_size, 8)
+            yield from _listed(data[4:])
+        case c.REPORT_SUPPORTED_OPERATION_CODES if data[1] & 7 == 3:
+            yield from _command_length(block[3], int.from_bytes(data[2:4], "big"), "CDB SIZE")
         case c.REPORT_TARGET_PORT_GROUPS:
             yield from _filled("a target port group", data[4:], lambda rest: 8 + 4 * rest[7], 8)
+
+
+_LENGTHS = {0: 6, 1: 10, 2: 10, 4: 16, 5: 12}
+"""CDB length by group code, the upper three bits of the operation code; the others vary (SPC-4 4.2.5.1)."""
+_VARIABLE = 0x7F
+"""Operation code of a CDB of variable length, in the group of those of 10 bytes and more."""
+_WITH_ACTIONS = frozenset(code for code, action in COMMANDS if action is not None) | {
+    c.PERSISTENT_RESERVE_IN.opcode,
+    c.PERSISTENT_RESERVE_OUT.opcode,
+}
+"""Operation codes whose commands have service actions, of those that are known here."""
+
+
+def _descriptor_size(rest: bytes) -> int:
+    return 20 if rest[5] & 2 else 8
+
+
+def _command_length(code: int, length: int, field: str) -> Iterator[str]:
+    due = None if code == _VARIABLE else _LENGTHS.get(code >> 5)
+    if due is not None and length != due:
+        yield f"{field} of operation code {code:02x}h is {length}, not {due}"
+
+
+def _listed(rest: bytes) -> Iterator[str]:
+    """Yield the faults of the command descriptors of a list."""
+    while len(rest) >= 8:
+        code, has_action = rest[0], rest[5] & 1
+        yield from _command_length(code, int.from_bytes(rest[6:8], "big"), "CDB LENGTH")
+        if code in _WITH_ACTIONS and not has_action:
+            yield f"SERVACTV of operation code {code:02x}h is 0, and it has service actions"
+        rest = rest[_descriptor_size(rest) :]
 
 
 def _multiple(what: str, length: int, size: int) -> Iterator[str]:
