@@ -45,7 +45,7 @@ from storagetest.wire.iscsi.codes import (
 )
 from storagetest.wire.iscsi.connection import NEED_DATA, PduReceiver, ReceivedPdu
 from storagetest.wire.iscsi.encoding import Pdu, flat_lun
-from storagetest.wire.iscsi.keys import KEYS, format_text, negotiated_reply, numeric, parse_text
+from storagetest.wire.iscsi.keys import KEYS, OBSOLETE, format_text, negotiated_reply, numeric, parse_text
 from storagetest.wire.iscsi.pdu import (
     AsyncMessage,
     DataIn,
@@ -257,7 +257,8 @@ class Connection:
         self.r2ts = agreed.get("MaxOutstandingR2T", self.r2ts)
         self.pdus_in_order = dict(replies).get("DataPDUInOrder") != "No"
         self.sequences_in_order = dict(replies).get("DataSequenceInOrder") != "No"
-        replies += [(name, "NotUnderstood") for name, _ in offered if name not in OWN and name not in KEYS]
+        strange = [name for name, _ in offered if name not in OWN and name not in KEYS]
+        replies += [(name, "Reject" if name in OBSOLETE else "NotUnderstood") for name in strange]
         self.max_recv = numeric(dict(offered).get("MaxRecvDataSegmentLength", "")) or self.max_recv
         if ("SessionType", "Discovery") not in offered:
             replies.append(("TargetPortalGroupTag", "1"))
