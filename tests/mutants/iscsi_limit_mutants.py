@@ -24,8 +24,10 @@ from storagetest.wire.iscsi.keys import NOT_UNDERSTOOD, format_text, parse_text
 from storagetest.wire.iscsi.pdu import (
     LoginRequest,
     LoginResponse,
+    Reject,
     Request,
     ScsiResponse,
+    TextRequest,
     TextResponse,
 )
 from storagetest.wire.scsi.codes import ScsiStatus
@@ -107,6 +109,46 @@ both(
     "later-keys-unanswered | RFC 7143 6.2 | an unknown key of a login's second request is not answered",
     _answers_first,
     _counts_requests,
+)
+
+
+def _notes_text(talk: ProxyConnection, pdu: Pdu) -> Out:
+    if isinstance(pdu, TextRequest):
+        talk.memory["lists"] = b"SendTargets=" in pdu.data
+    return pdu
+
+
+def _answers_list(talk: ProxyConnection, pdu: Pdu) -> Out:
+    if not isinstance(pdu, TextResponse) or not talk.memory.get("lists"):
+        return pdu
+    return replace(pdu, data=format_text(pair for pair in parse_text(pdu.data) if pair[1] != NOT_UNDERSTOOD))
+
+
+both(
+    "text-key-beside-unanswered | RFC 7143 6.2 | a key in one text with SendTargets is not answered",
+    _answers_list,
+    _notes_text,
+    kind="unsolicited",
+)
+
+
+# Rejects
+
+
+def _reject_digest(row: str, **spoil: int) -> None:
+    """A mutant that spoils a digest of each Reject."""
+
+    @mutant(row)
+    def change(talk: ProxyConnection, pdu: Pdu) -> Out:
+        digest = talk.digests["data_digest_xor" in spoil]
+        return talk.wire(pdu, **spoil) if isinstance(pdu, Reject) and digest else pdu
+
+
+_reject_digest(
+    "header-digest-of-reject | RFC 7143 11.2.3 | the header digest of a Reject is wrong", header_digest_xor=1
+)
+_reject_digest(
+    "data-digest-of-reject | RFC 7143 11.2.3 | the data digest of a Reject is wrong", data_digest_xor=1
 )
 
 

@@ -2,8 +2,8 @@
 
 The rules, each with the fix or the report that it is from:
 
-- RFC 7143 12.1.3: the target proves its secret with the initiator's CHAP_I and its whole CHAP_C of up to 1024 bytes
-  (libiscsi 196), or refuses the login if it was asked for a proof.
+- RFC 7143 12.1.3: the target proves its secret with the initiator's CHAP_I and its whole CHAP_C of up to 1024
+  bytes (libiscsi 196), or refuses the login if it was asked for a proof.
 - RFC 7143 12.1.3: a wrong CHAP_R is refused, whatever comes with it.
 - RFC 7143 6.1: CHAP_C is hexadecimal or base64, CHAP_I decimal or hexadecimal (libiscsi 473); CHAP_N is
   neither: a name that begins with ``0x`` is another one (libiscsi 472).
