@@ -6,6 +6,24 @@ from dataclasses import dataclass
 
 from storagetest.wire.iscsi.codes import AsyncEvent
 
+OWN = {
+    "HeaderDigest": "None",
+    "DataDigest": "None",
+    "InitialR2T": "Yes",
+    "ImmediateData": "No",
+    "MaxRecvDataSegmentLength": "262144",
+    "MaxBurstLength": "262144",
+    "FirstBurstLength": "65536",
+    "DefaultTime2Wait": "2",
+    "DefaultTime2Retain": "0",
+    "MaxOutstandingR2T": "1",
+    "MaxConnections": "1",
+    "ErrorRecoveryLevel": "0",
+    "DataPDUInOrder": "Yes",
+    "DataSequenceInOrder": "Yes",
+}
+"""What it answers to the keys of a login, unless one of its choices differs."""
+
 
 @dataclass(frozen=True)
 class Choices:

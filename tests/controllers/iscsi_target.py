@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from iscsi_choices import Choices
+from iscsi_choices import OWN, Choices
 from iscsi_thin_unit import (
     GET_LBA_STATUS,
     LOG_SENSE,
@@ -45,7 +45,7 @@ from storagetest.wire.iscsi.codes import (
 )
 from storagetest.wire.iscsi.connection import NEED_DATA, PduReceiver, ReceivedPdu
 from storagetest.wire.iscsi.encoding import Pdu, flat_lun
-from storagetest.wire.iscsi.keys import KEYS, format_text, negotiated_reply, numeric, parse_text
+from storagetest.wire.iscsi.keys import KEYS, OBSOLETE, format_text, negotiated_reply, numeric, parse_text
 from storagetest.wire.iscsi.pdu import (
     AsyncMessage,
     DataIn,
@@ -83,22 +83,6 @@ ALLOCATION = {
     MAINTENANCE_IN: slice(6, 10),
 }
 """Where the CDB of a command has its allocation length."""
-OWN = {
-    "HeaderDigest": "None",
-    "DataDigest": "None",
-    "InitialR2T": "Yes",
-    "ImmediateData": "No",
-    "MaxRecvDataSegmentLength": "262144",
-    "MaxBurstLength": "262144",
-    "FirstBurstLength": "65536",
-    "DefaultTime2Wait": "2",
-    "DefaultTime2Retain": "0",
-    "MaxOutstandingR2T": "1",
-    "MaxConnections": "1",
-    "ErrorRecoveryLevel": "0",
-    "DataPDUInOrder": "Yes",
-    "DataSequenceInOrder": "Yes",
-}
 
 
 @dataclass
@@ -257,7 +241,8 @@ class Connection:
         self.r2ts = agreed.get("MaxOutstandingR2T", self.r2ts)
         self.pdus_in_order = dict(replies).get("DataPDUInOrder") != "No"
         self.sequences_in_order = dict(replies).get("DataSequenceInOrder") != "No"
-        replies += [(name, "NotUnderstood") for name, _ in offered if name not in OWN and name not in KEYS]
+        strange = [name for name, _ in offered if name not in OWN and name not in KEYS]
+        replies += [(name, "Reject" if name in OBSOLETE else "NotUnderstood") for name in strange]
         self.max_recv = numeric(dict(offered).get("MaxRecvDataSegmentLength", "")) or self.max_recv
         if ("SessionType", "Discovery") not in offered:
             replies.append(("TargetPortalGroupTag", "1"))
@@ -282,11 +267,15 @@ class Connection:
         declared = asked.get("MaxRecvDataSegmentLength")
         self.max_recv = int(declared or self.max_recv)
         own = self.targets() if "SendTargets" in asked else []
+        own += [(name, "NotUnderstood") for name in asked if name not in KEYS]
         if declared and self.choices.mirrors:
             self.own_recv = int(declared)
             own = [("MaxRecvDataSegmentLength", declared)]
         ttt = NO_TAG if pdu.final else pdu.itt  # without F, the initiator goes on (11.11.1)
-        self.respond(TextResponse(itt=pdu.itt, data=format_text(own), final=pdu.final, ttt=ttt))
+        if len(data := format_text(own)) > self.max_recv:  # there are no responses of several PDUs here
+            self.respond(Reject(reason=9, data=pdu.encode()[:48]))
+            return
+        self.respond(TextResponse(itt=pdu.itt, data=data, final=pdu.final, ttt=ttt))
 
     def targets(self) -> list[tuple[str, str]]:
         """Return what SendTargets lists: without an address, it is that of this connection (appendix C)."""

@@ -11,6 +11,7 @@ import iscsi_family_mutants  # noqa: F401
 import iscsi_flag_mutants  # noqa: F401
 import iscsi_form_mutants  # noqa: F401
 import iscsi_identity_mutants  # noqa: F401
+import iscsi_limit_mutants  # noqa: F401
 import iscsi_login_mutants  # noqa: F401
 import iscsi_mode_mutants  # noqa: F401
 import iscsi_neighbour_mutants  # noqa: F401
@@ -21,6 +22,7 @@ import iscsi_other_form_mutants  # noqa: F401
 import iscsi_pdu_mutants  # noqa: F401
 import iscsi_port_mutants  # noqa: F401
 import iscsi_portal_mutants  # noqa: F401
+import iscsi_proof_mutants  # noqa: F401
 import iscsi_provisioning_mutants  # noqa: F401
 import iscsi_rare_mutants  # noqa: F401
 import iscsi_reinstatement_mutants  # noqa: F401

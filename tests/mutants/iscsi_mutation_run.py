@@ -1,4 +1,4 @@
-"""The mutation run of the iSCSI mutants: the lab's LIO, without CHAP and with it.
+"""The mutation run of the iSCSI mutants: the lab's LIO, without CHAP, with it, and with its own proof.
 
 ``STORAGETEST_LAB`` names the lab, which is up (see conftest.py).
 """
@@ -28,6 +28,12 @@ CHAP: dict[str, Any] = {
     "iqn": "iqn.2026-11.org.storagetest:lab-chap",
     "lun": 0,
     "erase": "naa.600140557057e5700000000000000003",
+}
+MUTUAL: dict[str, Any] = {
+    "protocol": "iscsi",
+    "iqn": "iqn.2026-11.org.storagetest:lab-mutual",
+    "lun": 0,
+    "erase": "naa.600140557057e5700000000000000004",
 }
 UNSOLICITED: dict[str, Any] = {"protocol": "iscsi", "iqn": IQN, "lun": 0, "erase": f"naa.{NAA.hex()}"}
 
@@ -73,8 +79,11 @@ def mutation_run() -> MutationRun:
     assert lab is not None, "the lab is down"
     port = next(host.ports["iscsi"] for host in lab.status().hosts if "iscsi" in host.ports)
     named = {"implementation": {"name": "lio", "version": lab.status().kernel_release}}
-    secret = lab.targets_yaml.parent / "chap-password"
-    chap = CHAP | named | {"chap": {"username": "storagetest", "password": f"${{file:{secret}}}"}}
+    where = lab.targets_yaml.parent
+    one_way = {"username": "storagetest", "password": f"${{file:{where / 'chap-password'}}}"}
+    proof = {"username": "storagetest-target", "password": f"${{file:{where / 'chap-mutual-password'}}}"}
+    chap = CHAP | named | {"chap": one_way}
+    mutual = MUTUAL | named | {"chap": one_way | {"mutual": proof}}
 
     @contextlib.contextmanager
     def serve() -> Iterator[tuple[str, int]]:
@@ -86,6 +95,7 @@ def mutation_run() -> MutationRun:
         {
             "plain": TargetKind(PLAIN | named, serve),
             "chap": TargetKind(chap, serve),
+            "mutual": TargetKind(mutual, serve),
             "unsolicited": TargetKind(UNSOLICITED, serve_unsolicited),
             "thin": TargetKind(UNSOLICITED, serve_thin),
             "full": TargetKind(UNSOLICITED, serve_full),
@@ -95,6 +105,7 @@ def mutation_run() -> MutationRun:
         lambda _from_target: lambda data: [data],  # a talk cuts the stream itself: digests begin late
         modules={
             "chap": "test_chap.py",
+            "mutual": "test_chap.py",
             "unsolicited": "test_sessions.py test_steps.py test_agreed.py",
             "full": "test_reservations.py test_reservation_ports.py test_reservation_losses.py "
             "test_reservation_allowed.py test_scsi_data.py test_scsi_flags.py test_scsi_forms.py "

@@ -14,7 +14,7 @@ from mutant_row import cells
 from proxy import Hangup
 
 from storagetest.wire.iscsi.encoding import Pdu
-from storagetest.wire.iscsi.pdu import DataIn, LoginRequest, LoginResponse, ScsiResponse
+from storagetest.wire.iscsi.pdu import DataIn, LoginRequest, LoginResponse, LogoutRequest, ScsiResponse
 from storagetest.wire.scsi.codes import Asc
 from storagetest.wire.scsi.sense import decode_sense
 
@@ -130,6 +130,37 @@ hangs_up(
 hangs_up(
     "failed-login-reinstates | RFC 7143 6.3.5 | a login that is refused ends the session with its ISID",
     lambda other, own, response: response.status >> 8 != 0 and _isid(other) == _isid(own),
+)
+
+
+def _notes_end(talk: ProxyConnection, pdu: Pdu) -> Out:
+    """Note the earlier sessions of this name and ISID, and whether this one is logged out."""
+    if isinstance(pdu, LoginRequest) and "twins" not in talk.memory:
+        earlier = talk.shared.setdefault((talk.name, pdu.isid), [])
+        talk.memory["twins"] = [*earlier]
+        earlier.append(talk)
+    elif isinstance(pdu, LogoutRequest):
+        talk.memory["logged out"] = True
+    return pdu
+
+
+def _refuses_again(row: str, when: Callable[[ProxyConnection], bool]) -> None:
+    """A mutant that refuses a login with the name and ISID of an earlier session; ``when`` takes that one."""
+
+    def reply(talk: ProxyConnection, pdu: Pdu) -> Out:
+        refused = isinstance(pdu, LoginResponse) and not pdu.status and any(map(when, talk.memory["twins"]))
+        return replace(pdu, status=0x0300, transit=False, tsih=0, data=b"") if refused else pdu
+
+    both(row, reply, _notes_end)
+
+
+_refuses_again(
+    "isid-of-logout-refused | RFC 7143 6.3.1 | the name and ISID of a session that was logged out are refused",
+    lambda earlier: "logged out" in earlier.memory,
+)
+_refuses_again(
+    "isid-of-lost-connection-refused | RFC 7143 6.3.5 | the name and ISID of a lost connection are refused",
+    lambda earlier: earlier.over and "logged out" not in earlier.memory,
 )
 
 

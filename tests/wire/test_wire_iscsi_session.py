@@ -126,6 +126,13 @@ BREAKS: list[tuple[str, Pdu, list[Pdu], dict[str, object]]] = [
     ("residual", READ, [ScsiResponse(itt=1, stat_sn=10, **WINDOW)], {}),
     ("residual", READ, [DataIn(itt=1, data=bytes(512), has_status=True, stat_sn=10, **WINDOW)], {}),
     ("residual", READ, [ScsiResponse(itt=1, stat_sn=10, overflow=True, underflow=True, **WINDOW)], {}),
+    (
+        "residual-over",
+        READ,
+        [ScsiResponse(itt=1, status=2, underflow=True, residual=1025, stat_sn=10, **WINDOW)],
+        {},
+    ),
+    ("residual-over", WRITE, [ScsiResponse(itt=2, underflow=True, residual=4097, stat_sn=10, **WINDOW)], {}),
     ("response-code", READ, [ScsiResponse(itt=1, stat_sn=10, response=2, **WINDOW)], {}),
     ("fixed-bit", READ, [ScsiResponse(itt=1, stat_sn=10, final=False, **WINDOW)], {}),
     ("itt", READ, [ScsiResponse(itt=9, stat_sn=10, **WINDOW)], {}),

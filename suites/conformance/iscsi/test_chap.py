@@ -12,7 +12,7 @@ from storagetest.wire.iscsi.chap import Challenge, challenge_of, hexadecimal, re
 from storagetest.wire.iscsi.codes import LoginStatus, Stage
 from storagetest.wire.iscsi.errors import LoginRefused
 from storagetest.wire.iscsi.initiator import Initiator
-from storagetest.wire.iscsi.keys import REJECT, format_text, parse_text
+from storagetest.wire.iscsi.keys import REJECT, binary, format_text, parse_text
 from storagetest.wire.iscsi.login import Credentials
 from storagetest.wire.iscsi.pdu import LoginRequest, LoginResponse
 
@@ -106,12 +106,16 @@ def test_an_unknown_name_is_refused_as_authentication_failure(known, connections
     pytest.param(lambda name: f"{name}x", id="longer", marks=pytest.mark.case("ISC-CHAP-NAME-LONGER")),
     pytest.param(lambda name: name[:-1], id="shorter", marks=pytest.mark.case("ISC-CHAP-NAME-SHORTER")),
     pytest.param(lambda name: f"x{name}", id="other", marks=pytest.mark.case("ISC-CHAP-NAME-OTHER")),
+    pytest.param(lambda name: f"0x{name}", id="hexadecimal", marks=pytest.mark.case(
+        "ISC-CHAP-NAME-HEX", kills=("chap-name-without-prefix",))),
+    pytest.param(lambda name: f"0b{name}", id="base64", marks=pytest.mark.case(
+        "ISC-CHAP-NAME-BASE64", kills=(), no_mutant_reason="LIO breaks this rule itself")),
 ])  # fmt: skip
 @pytest.mark.case(
     section="RFC 7143 12.1.3, 11.13.5", kills=("chap-name-in-part",), builds_on=("ISC-CHAP-03",)
 )
 def test_the_right_secret_with_part_of_the_name_is_refused(known, connections, change):
-    """The name is compared whole: the right secret belongs to no other one."""
+    """The name is a text that is compared whole, whatever it begins with."""
     wrong = replace(known, name=change(known.name), target_secret=b"")
     refusal = connections.refused(credentials=wrong)
     assert isinstance(refusal, LoginRefused), str(refusal)
@@ -208,11 +212,7 @@ def test_the_targets_own_challenge_is_not_answered(step, known):
     )
 
 
-@pytest.mark.case(
-    "ISC-CHAP-15",
-    section="RFC 7143 12.1.3",
-    no_mutant_reason="the mutants' target has no chap.mutual: it is skipped there",
-)
+@pytest.mark.case("ISC-CHAP-15", kills=("chap-proof-wrong",))
 def test_the_target_authenticates_itself_if_requested(known, connections, portal):
     if not known.target_secret:
         pytest.skip("the target has no `chap.mutual`")
@@ -228,3 +228,119 @@ def test_a_transit_out_of_the_security_stage_before_the_proof_is_refused(step):
         assert answer.csg == Stage.SECURITY
     else:
         refused(answer)
+
+
+# The target's own proof (12.1.3): "MUST either answer with a Login reject or with CHAP_N, CHAP_R"
+
+REQUESTS = {
+    "SHORT": (0, bytes((0x5A,))),
+    "255": (255, bytes(range(255))),
+    "256": (1, bytes(reversed(range(256)))),
+    "LONG": (128, bytes(number % 251 for number in range(1024))),
+}
+"""CHAP_I and CHAP_C of the initiator: both may be any number of a byte, and of up to 1024 bytes."""
+
+
+def proof(answer: LoginResponse | None) -> dict[str, str]:
+    """Return the keys of a login response that proves the target's secret."""
+    assert answer is not None, "the target closed, and proved nothing"
+    assert answer.status == 0, f"the login is refused: status {answer.status:04x}"
+    return dict(parse_text(answer.data))
+
+
+def prove(step: Step, known: Credentials, identifier: int | str, challenge: str) -> LoginResponse | None:
+    """Answer the target's challenge, and challenge it."""
+    received = step.challenge()
+    digest = response(known.secret, received.identifier, received.challenge, received.algorithm)
+    return step.send(
+        ("CHAP_N", known.name),
+        ("CHAP_R", hexadecimal(digest)),
+        ("CHAP_I", str(identifier)),
+        ("CHAP_C", challenge),
+        transit=True,
+    )
+
+
+def assert_proves(answer: LoginResponse | None, challenge: str, at: int, known: Credentials) -> None:
+    """Assert that ``answer`` has the target's name, and the right response to ``challenge``."""
+    keys = proof(answer)
+    asked = binary(challenge)
+    assert asked is not None
+    assert keys.get("CHAP_N"), f"the target proves no name: {sorted(keys)}"
+    expected = response(known.target_secret, at, asked)
+    assert binary(keys.get("CHAP_R", "")) == expected, (
+        f"the target's CHAP_R is not the response to CHAP_I={at} and a CHAP_C of {len(asked)} bytes"
+    )
+
+
+@pytest.fixture
+def mutual(known) -> Credentials:
+    """Return the target's credentials with its own secret; skip if it has none."""
+    if not known.target_secret:
+        pytest.skip("the target has no `chap.mutual`")
+    return known
+
+
+@pytest.mark.parametrize("form", [
+    pytest.param(form, marks=pytest.mark.case(f"ISC-CHAP-PROOF-{form}", kills=kills))
+    for form, kills in (("SHORT", ("chap-proof-wrong",)), ("255", ("chap-proof-signed-identifier",)),
+                        ("256", ("chap-proof-of-255",)), ("LONG", ("chap-proof-of-255",)))
+])  # fmt: skip
+@pytest.mark.case(builds_on=("ISC-CHAP-15",))
+def test_the_target_proves_its_secret_for_any_challenge(step, mutual, form):
+    identifier, challenge = REQUESTS[form]
+    text = hexadecimal(challenge)
+    assert_proves(prove(step, mutual, identifier, text), text, identifier, mutual)
+
+
+@pytest.mark.case(
+    "ISC-CHAP-PROOF-BASE64",
+    section="RFC 7143 12.1.3, 6.1",
+    kills=("chap-proof-of-hexadecimal",),
+    builds_on=("ISC-CHAP-15",),
+)
+def test_the_target_proves_its_secret_for_a_challenge_in_base64(step, mutual):
+    text = "0b" + base64.b64encode(bytes(range(32))).decode()
+    assert_proves(prove(step, mutual, 7, text), text, 7, mutual)
+
+
+@pytest.mark.case(
+    "ISC-CHAP-PROOF-HEX",
+    section="RFC 7143 12.1.3, 6.1",
+    kills=("chap-identifier-of-decimal",),
+    builds_on=("ISC-CHAP-15",),
+)
+def test_the_identifier_of_the_initiator_may_be_hexadecimal(step, mutual):
+    text = hexadecimal(bytes(range(16)))
+    assert_proves(prove(step, mutual, "0xC8", text), text, 0xC8, mutual)
+
+
+@pytest.mark.case(
+    "ISC-CHAP-PROOF-WRONG",
+    section="RFC 7143 12.1.3, 11.13.5",
+    kills=("chap-mutual-not-checked", "chap-not-checked"),
+    builds_on=("ISC-CHAP-02",),
+)
+def test_a_challenge_of_the_initiator_does_not_replace_its_response(step, known):
+    """A wrong CHAP_R is refused, also with CHAP_I and CHAP_C beside it, and gets no proof."""
+    wrong = replace(known, secret=b"certainly-not-the-secret")
+    answer = prove(step, wrong, 9, hexadecimal(bytes(range(16))))
+    refused(answer, only=(FAILED,))
+    assert answer is None or "CHAP_R" not in dict(parse_text(answer.data)), (
+        "the target proves its secret to an initiator whose response is wrong"
+    )
+
+
+@pytest.mark.case("ISC-CHAP-PROOF-ASKED", kills=("chap-proof-missing",), builds_on=("ISC-CHAP-01",))
+def test_an_initiator_that_asks_for_a_proof_gets_one_or_a_refusal(step, known, observe):
+    """A target that has no secret of its own refuses the login: what looks like a success is none."""
+    answer = prove(step, known, 9, hexadecimal(bytes(range(16))))
+    if answer is None or answer.status:
+        observe("refused")
+        return
+    keys = set(dict(parse_text(answer.data)))
+    observe(f"answered with {', '.join(sorted(keys)) or 'no key'}")
+    secret = "has a secret of its own" if known.target_secret else "has no secret of its own that we know"
+    assert keys >= {"CHAP_N", "CHAP_R"}, (
+        f"the login of a target that {secret} goes on without the CHAP_N and CHAP_R that CHAP_C asked for"
+    )

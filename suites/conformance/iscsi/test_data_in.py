@@ -8,7 +8,7 @@ from storagetest.wire.iscsi.codes import NO_TAG
 from storagetest.wire.iscsi.initiator import Initiator
 from storagetest.wire.iscsi.outcomes import ScsiCompletion
 from storagetest.wire.iscsi.pdu import ScsiCommand
-from storagetest.wire.scsi.cdb import INQUIRY, MODE_SENSE_6, READ_10, READ_CAPACITY_16, cdb
+from storagetest.wire.scsi.cdb import INQUIRY, MODE_SENSE_6, READ_10, READ_CAPACITY_16, TEST_UNIT_READY, cdb
 
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 7143 11.7", level="MUST")]
 
@@ -108,6 +108,28 @@ def test_a_command_that_moves_what_was_expected_has_no_residual(connections, scr
     session = connections.prepared(scratch)
     done = read(session, scratch, 4)
     assert (done.overflow, done.underflow, done.residual) == (False, False, 0)
+
+
+@pytest.mark.case(
+    "ISC-RESIDUAL-OTHER",
+    section="RFC 7143 11.4.5.1",
+    kills=("residual-kept",),
+    builds_on=("ISC-DATAIN-08",),
+)
+def test_no_command_has_the_residual_of_another_one(session, facts):
+    """A command that fails may state none. An underflow is of its own bytes, whatever came before."""
+    commands = {
+        "TEST UNIT READY": (cdb(TEST_UNIT_READY), 0),
+        "READ(10) past the end": (cdb(READ_10, lba=0xFFFFFFFE, blocks=1), facts.capacity.block_size),
+    }
+    for what, (block, expected) in commands.items():
+        before = session.command(cdb(INQUIRY, allocation=36), read=65536)
+        done = session.command(block, read=expected)
+        stated = done.residual if done.underflow else 0
+        assert stated <= expected, (
+            f"{what}, of {expected} expected bytes: status {done.status}, and a residual of {stated}; "
+            f"the command before it has {before.residual}"
+        )
 
 
 @pytest.mark.case(

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from storagetest.wire.iscsi.codes import RejectReason, TaskFunction
+from storagetest.wire.iscsi.codes import RejectReason, SnackType, TaskFunction
 from storagetest.wire.iscsi.initiator import Initiator
 from storagetest.wire.iscsi.pdu import (
     DataOut,
@@ -15,6 +15,7 @@ from storagetest.wire.iscsi.pdu import (
     NopOut,
     ScsiCommand,
     ScsiResponse,
+    SnackRequest,
     TaskRequest,
     TextRequest,
 )
@@ -97,6 +98,26 @@ def test_a_discovery_session_has_right_digests(connections, portal):
     found = [session.text(("SendTargets", "All")) for _ in range(2)]
     assert ("TargetName", portal.iqn) in found[0], found[0]
     assert found[0] == found[1]
+
+
+@pytest.mark.case(
+    "ISC-DIGEST-REJECT",
+    section="RFC 7143 11.2.3, 11.17",
+    kills=("header-digest-of-reject", "data-digest-of-reject"),
+    builds_on=("ISC-DIGEST-03", "ISC-SNACK-01"),
+)
+def test_the_digests_of_a_reject_are_right(connections, observe):
+    """The header that comes back is data, with a digest. Some reject an immediate command, others a SNACK."""
+    immediate = ScsiCommand(itt=0x71, lun=0, cdb=READY, immediate=True)
+    snack = SnackRequest(kind=SnackType.STATUS, itt=0xFFFFFFFF, beg_run=1, run_length=1)
+    for request in (immediate, snack):
+        session = with_digests(connections, header="yes", data="yes")
+        session.send(request)
+        after = session.probe_alive()
+        observe(f"{type(request).__name__}: {after}")
+        if after.reject:
+            return
+    pytest.skip("the target rejects neither an immediate command nor a SNACK")
 
 
 @pytest.mark.case("ISC-DIGEST-05", kills=("header-digest-not-checked",))

@@ -102,14 +102,22 @@ def test_exp_cmd_sn_does_not_pass_a_gap(session):
     assert session.ping().exp_cmd_sn == plus(number, 2)
 
 
-@pytest.mark.case("ISC-CMDSN-07", kills=("cmd-sn-wrap",))
-def test_cmd_sn_wraps_round(connections, portal):
+@pytest.mark.parametrize("limit", [
+    pytest.param(2**32, marks=pytest.mark.case("ISC-CMDSN-07", kills=("cmd-sn-wrap",))),
+    pytest.param(2**31, marks=pytest.mark.case("ISC-CMDSN-SIGN", kills=("cmd-sn-signed",))),
+    pytest.param(2**24, marks=pytest.mark.case("ISC-CMDSN-24", kills=("cmd-sn-three-bytes",))),
+    pytest.param(2**16, marks=pytest.mark.case("ISC-CMDSN-16-BITS", kills=("cmd-sn-two-bytes",))),
+])  # fmt: skip
+@pytest.mark.case(section="RFC 7143 4.2.2.1, 11.12.8", level="MUST")
+def test_cmd_sn_passes_each_limit(connections, portal, limit):
+    """A session begins with any CmdSN, and goes on past 2**32, and past a smaller or signed number."""
     made = connections.open()
-    made.numbers.cmd_sn = 0xFFFFFFFE
+    made.numbers.cmd_sn = limit - 2
     made.login(target=portal.iqn, credentials=portal.credentials)
     for _ in range(6):
         made.command(READY)
-    assert 4 <= made.numbers.cmd_sn < 64, "commands that are sent again use further numbers"
+    passed = (made.numbers.cmd_sn - limit) % 2**32
+    assert 4 <= passed < 64, "commands that are sent again use further numbers"
     assert made.ping().exp_cmd_sn == made.numbers.cmd_sn
     assert not made.validator.violations_of("exp-cmd-sn", "max-cmd-sn")
 

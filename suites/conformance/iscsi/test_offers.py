@@ -135,6 +135,60 @@ def test_the_reply_to_each_number_follows_the_result_function(connections, porta
     observe(str(found))
 
 
+# Obsolete keys (13.25), and keys of later requests
+
+
+@pytest.mark.parametrize(("key", "value", "allowed"), [
+    pytest.param(key, value, allowed, marks=pytest.mark.case(
+        f"ISC-KEY-OBSOLETE-{key.upper()}", kills=("marker-keys-not-understood",)))
+    for key, value, allowed in (
+        ("IFMarker", "Yes", (REJECT, "No")),
+        ("OFMarker", "Yes", (REJECT, "No")),
+        ("IFMarkInt", "2048~8192", (REJECT,)),
+        ("OFMarkInt", "2048~8192", (REJECT,)),
+    )
+])  # fmt: skip
+@pytest.mark.case(section="RFC 7143 13.25", builds_on=("ISC-KEY-42",))
+def test_an_obsolete_key_of_markers_is_known_and_refused(connections, portal, key, value, allowed):
+    """It is answered Reject, a marker by No at the most, and never NotUnderstood."""
+    replies = replies_to(connections, portal, {key: value})
+    assert replies is not None, f"{key}={value} ended in a refused login"
+    reply = replies.get(key)
+    assert reply in allowed, f"{key}={value} was answered {reply}; 13.25 allows {' or '.join(allowed)}"
+
+
+@pytest.mark.parametrize("stage", [
+    pytest.param(Stage.OPERATIONAL, marks=pytest.mark.case("ISC-KEY-LATER-STEP")),
+    pytest.param(Stage.SECURITY, marks=pytest.mark.case("ISC-KEY-LATER-STAGE")),
+])  # fmt: skip
+@pytest.mark.case(
+    section="RFC 7143 6.2", level="MUST", kills=("later-keys-unanswered",), builds_on=("ISC-KEY-42",)
+)
+def test_a_key_of_a_later_request_is_answered_as_one_of_the_first(connections, portal, stage):
+    """The first request has the names alone, in this stage; the keys come with the second one."""
+    if portal.credentials is not None:
+        pytest.skip("the target requires authentication: its logins have several requests in all cases")
+    initiator: Initiator = connections.open()
+    names = [("InitiatorName", initiator.name), ("SessionType", "Normal"), ("TargetName", portal.iqn)]
+    names += [("AuthMethod", "None")] if stage == Stage.SECURITY else []
+    leaves = stage == Stage.SECURITY
+    first = LoginRequest(itt=0x52, isid=b"\x80later", data=format_text(names), csg=stage,
+                         transit=leaves, nsg=Stage.OPERATIONAL if leaves else 0)  # fmt: skip
+    response = initiator.send_login(first)
+    assert response.status == 0, f"a login that begins without keys: status {response.status:04x}"
+    if leaves and not response.transit:
+        pytest.skip("the target stays in the security stage")
+    keys = {"X-org.storagetest.later": "1", "MaxOutstandingR2T": "1", "DefaultTime2Wait": "5"}
+    proposed = dict(parse_text(response.data))
+    second = LoginRequest(itt=0x52, isid=b"\x80later", csg=Stage.OPERATIONAL, transit=False, nsg=0,
+                          data=format_text((*NO_DIGESTS.items(), *keys.items())))  # fmt: skip
+    replied = dict(parse_text(initiator.send_login(second).data))
+    missing = [key for key in keys if key not in replied and key not in proposed]
+    assert not missing, f"{missing[0]}={keys[missing[0]]} of the second request is not answered: {replied}"
+    unknown = replied["X-org.storagetest.later"]
+    assert unknown == NOT_UNDERSTOOD, f"a private key of the second request is answered {unknown}"
+
+
 # Too late
 
 ONLY_IN_LOGIN = {

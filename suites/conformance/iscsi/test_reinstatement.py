@@ -52,6 +52,16 @@ def ends(session: Initiator, why: str) -> None:
     assert pdu is None, f"{why}: the old connection still answers: {pdu.summary() if pdu else ''}"
 
 
+def logs_in_again(connections, isid: bytes, when: str) -> Initiator:
+    """Claim that a login with an ISID that was in use before succeeds; return its session."""
+    try:
+        session: Initiator = connections.login("a", isid=isid)
+    except (LoginRefused, PeerClosed) as error:
+        raise AssertionError(f"a login with the same name and ISID {when} is refused: {error}") from error
+    works(session, f"the session of a login with the same name and ISID {when}")
+    return session
+
+
 def works(session: Initiator, why: str) -> None:
     """Claim that a session is alive."""
     try:
@@ -91,6 +101,33 @@ def test_a_session_is_reinstated_each_time(connections, session):
         ends(session, f"login {number} with its name and ISID succeeded")
         works(new, f"the session of login {number} with the same name and ISID")
         session = new
+
+
+@pytest.mark.case(
+    "ISC-REINST-LOGOUT",
+    section="RFC 7143 6.3.1, 6.3.5, 11.12.5",
+    kills=("isid-of-logout-refused",),
+    builds_on=("ISC-LOGOUT-08",),
+)
+def test_the_isid_of_a_session_that_was_logged_out_opens_a_new_one(connections, session):
+    """An initiator uses its ISIDs again (10.1.1): with TSIH 0, a login after a logout is an ordinary one."""
+    for number in range(1, 4):
+        session.logout()
+        session = logs_in_again(connections, session.isid, f"after {number} logouts of its session")
+
+
+@pytest.mark.case(
+    "ISC-REINST-LOST",
+    section="RFC 7143 6.3.1, 6.3.5",
+    kills=("isid-of-lost-connection-refused",),
+    builds_on=("ISC-LOGIN-25",),
+)
+def test_the_isid_of_a_session_whose_connection_was_lost_opens_a_new_one(connections, session):
+    """It is a reinstatement as long as the target keeps the old session, and an ordinary login after that."""
+    for number in range(1, 4):
+        session.logged_in = False
+        session.link.close()
+        session = logs_in_again(connections, session.isid, f"after {number} connections that were lost")
 
 
 @pytest.mark.case("ISC-REINST-03", section="RFC 7143 4.4.3.1, 6.3.5", kills=("isid-of-another-reinstates",))

@@ -150,6 +150,22 @@ def test_a_key_that_is_not_known_is_answered_not_understood(session):
     assert dict(session.text(("X-org.storagetest.key", "1"))) == {"X-org.storagetest.key": NOT_UNDERSTOOD}
 
 
+@pytest.mark.case(
+    "ISC-TEXT-BESIDE",
+    section="RFC 7143 6.2, C",
+    kills=("text-key-beside-unanswered",),
+    builds_on=("ISC-TEXT-03", "ISC-DISC-01"),
+)
+def test_a_key_beside_send_targets_is_answered_too(discovery, portal):
+    """The order of the keys in the request decides nothing."""
+    private = ("X-org.storagetest.beside", "1")
+    for asked in ([("SendTargets", "All"), private], [private, ("SendTargets", "All")]):
+        found = discovery.text(*asked)
+        names = [name for name, _ in asked]
+        assert ("TargetName", portal.iqn) in found, f"a text of {names} lists no target: {found}"
+        assert (private[0], NOT_UNDERSTOOD) in found, f"a text of {names} has no answer to the private key"
+
+
 @pytest.mark.parametrize(
     "final",
     [

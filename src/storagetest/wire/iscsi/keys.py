@@ -105,6 +105,9 @@ KEYS: Mapping[str, TextKey] = {
 """Every key of RFC 7143 12.1 and 13 by its name."""
 
 
+OBSOLETE = ("IFMarker", "OFMarker", "IFMarkInt", "OFMarkInt")
+"""Keys of RFC 3720 that are answered Reject, the first two by No at the most (RFC 7143 13.25)."""
+
 CERTAIN = frozenset({(Negotiation.AND, "No"), (Negotiation.OR, "Yes")})
 """Offers of a Boolean to which a reply is optional: only one outcome is possible (RFC 7143 6.2.2)."""
 

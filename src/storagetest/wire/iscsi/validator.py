@@ -18,6 +18,7 @@ Rules by name:
 - ``r2t-order``, ``r2t-length``, ``r2t-lun``, ``r2t-outstanding``: R2T (11.8, 13.13, 13.17, 13.19)
 - ``exp-data-sn``: a response counts the Data-In of its command (11.4.8; RFC 3720 also counted the R2Ts)
 - ``residual``: not O and U together; after GOOD, data and residual make up the expected length (11.4.5)
+- ``residual-over``: with any status, a residual is of bytes that were expected and did not come (11.4.5.1)
 - ``response-code``: not a reserved one (11.4.3); ``fixed-bit``: bit 0 of byte 1 is 1 (11.4, 11.6, 11.8, …)
 - ``itt``: a response is to a task that is outstanding (11.2.1.8); ``reserved``: undefined bits are zero (11),
   and ``reserved-reject``: those of a Reject (11.17)
@@ -118,6 +119,7 @@ IF_VALID: Mapping[str, str] = {
     "data-length": "Data-In is longer than agreed or expected (RFC 7143 11.7.6, 13.12)",
     "data-status": "a Data-In has a status that needs a SCSI Response (RFC 7143 11.7.3)",
     "residual": "data and residual of a read do not make up the expected length (RFC 7143 11.4.5.1)",
+    "residual-over": "a residual is of more bytes than were missing (RFC 7143 11.4.5.1)",
     "exp-data-sn": "ExpDataSN does not count the PDUs of its command (RFC 7143 11.4.8)",
     "r2t-sn": "R2TSN does not count the R2Ts of its command from 0 (RFC 7143 4.2.2.4)",
     "r2t-length": "an R2T is for no data, too many, or those past the expected length (RFC 7143 11.8.4)",
@@ -439,7 +441,7 @@ class SessionValidator:
                 )
 
     def _residual(self, pdu: ScsiResponse | DataIn, task: _Task) -> None:
-        """Check the residual of a command that ended in GOOD, by the Data-In that came."""
+        """Check a residual by the Data-In that came, or by the expected length."""
         if pdu.overflow and pdu.underflow:
             self._note("residual", "11.4.5", f"{type(pdu).__name__}: O and U are both set")
         elif pdu.status == 0 and task.read and not task.write and not pdu.overflow:
@@ -450,6 +452,14 @@ class SessionValidator:
                     "residual",
                     "11.4.5.1",
                     f"{task.received} of {task.read} bytes came, and the residual is {stated}",
+                )
+        elif pdu.underflow:
+            missing = max(task.read - task.received, task.write)
+            if pdu.residual > missing:
+                self._note(
+                    "residual-over",
+                    "11.4.5.1",
+                    f"{describe(task.cdb)}: a residual of {pdu.residual}, and {missing} bytes can be missing",
                 )
 
     def _scsi(self, pdu: ScsiResponse | DataIn, task: _Task) -> None:
