@@ -34,6 +34,7 @@ import nvme_tcp_stated_mutants  # noqa: F401
 import nvme_tcp_stranger_mutants  # noqa: F401
 import nvme_tcp_timer_mutants  # noqa: F401
 import nvme_tcp_transport_mutants  # noqa: F401
+import nvme_tcp_two_namespace_mutants  # noqa: F401
 import nvme_tcp_value_mutants  # noqa: F401
 import nvme_tcp_wrap_mutants  # noqa: F401
 from nvme_tcp_rules import MUTANTS
