@@ -34,7 +34,8 @@ _of_first("dsm-of-first-namespace | Base 3.2.1 | each deallocation is of namespa
 _of_first("copy-of-first-namespace | Base 3.2.1 | each Copy is of namespace 1", Io.COPY)
 _of_first("verify-of-first-namespace | Base 3.2.1 | each Verify is of namespace 1", Io.VERIFY)
 _of_first(
-    "mark-of-first-namespace | Base 3.2.1 | each Write Uncorrectable is of namespace 1", Io.WRITE_UNCORRECTABLE
+    "mark-of-first-namespace | Base 3.2.1 | each Write Uncorrectable is of namespace 1",
+    Io.WRITE_UNCORRECTABLE,
 )
 _of_first(
     "write-of-busy-queue | Base 3.2.1 | a Write is of namespace 1 if another command is in flight",

@@ -136,8 +136,8 @@ class NvmeTcp(DeviceProtocol["NvmeTcp.Options"]):
         """The namespace's identifier (NSID)."""
 
         more_namespaces: Items[ErasableNamespace] = ()
-        """More namespaces of the subsystem that wire cases may overwrite, each with its identity. Cases of two
-        namespaces need one. Clients use that of ``namespace`` only."""
+        """More namespaces of the subsystem that wire cases may overwrite, each with its identity. Cases of
+        two namespaces need one. Clients use that of ``namespace`` only."""
 
         port: Port = 4420
         """The portal's TCP port."""
@@ -177,7 +177,9 @@ class NvmeTcp(DeviceProtocol["NvmeTcp.Options"]):
         def _each_namespace_once(self) -> Self:
             nsids = [self.namespace, *(one.namespace for one in self.more_namespaces)]
             if len(set(nsids)) < len(nsids):
-                raise ValueError("more_namespaces: each namespace is named once, and that of `namespace` not here")
+                raise ValueError(
+                    "more_namespaces: each namespace is named once, that of `namespace` not here"
+                )
             return self
 
         @model_validator(mode="after")

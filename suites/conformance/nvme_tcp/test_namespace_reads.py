@@ -77,7 +77,8 @@ def test_reads_of_several_namespaces_in_flight_have_each_its_own_data(
 
 @pytest.mark.parametrize("opcode", [
     pytest.param(Io.READ, marks=pytest.mark.case("NVB-NS-MARK-READ", kills=("mark-of-all-namespaces",))),
-    pytest.param(Io.VERIFY, marks=pytest.mark.case("NVB-NS-MARK-VERIFY", kills=("verify-of-first-namespace",))),
+    pytest.param(Io.VERIFY, marks=pytest.mark.case(
+        "NVB-NS-MARK-VERIFY", kills=("verify-of-first-namespace",))),
 ])  # fmt: skip
 @pytest.mark.case(builds_on=("NVB-NS-READ", "NVB-UNC-01"))
 def test_a_mark_of_one_namespace_is_in_no_other(
@@ -105,8 +106,8 @@ def test_a_mark_of_one_namespace_is_in_no_other(
         for nsid in others:
             after = status(nsid)
             assert before[nsid] or not after, (
-                f"3.2.1: after Write Uncorrectable of NSID {scratch.nsid} a {opcode.name} of NSID {nsid} ends "
-                f"with {status_name(after)}, and before it with {status_name(before[nsid])}"
+                f"3.2.1: after Write Uncorrectable of NSID {scratch.nsid} a {opcode.name} of NSID {nsid} "
+                f"ends with {status_name(after)}, and before it with {status_name(before[nsid])}"
             )
     finally:
         write_blocks(queue, scratch, 1, 913)

@@ -135,9 +135,7 @@ def test_a_mark_is_of_its_own_namespace_alone(session: ControllerSession, queue:
 
 
 @pytest.mark.case("NVB-TWO-NS-TOGETHER", kills=("write-of-busy-queue",), builds_on=("NVB-NS-TOGETHER",))
-def test_writes_of_two_namespaces_in_flight_have_each_its_own(
-    session: ControllerSession, queue: Queue, pair: Pair
-) -> None:
+def test_writes_of_two_namespaces_in_flight_have_each_its_own(queue: Queue, pair: Pair) -> None:
     """Writes of both by turns, sent together, each of one block."""
     _fill(queue, pair)
     count = min(IN_FLIGHT, pair[0].limits.outstanding) // 2

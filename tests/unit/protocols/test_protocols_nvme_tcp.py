@@ -139,7 +139,9 @@ def test_a_path_that_is_not_live_is_a_difference() -> None:
         ([{"namespace": 2}], "Field required"),
     ],
 )
-def test_each_more_namespace_is_another_and_has_its_identity(more: list[dict[str, object]], words: str) -> None:
+def test_each_more_namespace_is_another_and_has_its_identity(
+    more: list[dict[str, object]], words: str
+) -> None:
     with pytest.raises(ValueError, match=words):
         options(more_namespaces=more)
     asked = options(more_namespaces=[{"namespace": 2, "erase": "uuid.2"}])
