@@ -32,6 +32,7 @@ from nvme_tcp_rules import (
     add,
     drops_command,
     fabrics,
+    host,
     identify,
     log,
     on_admin,
@@ -123,6 +124,27 @@ target(
     "management-without-common | NVM 4.1.5.1 | Namespace Management is announced, NSID FFFFFFFFh refused",
     patch(lambda raw: put(256, bytes([raw[256] | 8]))(raw), when=identify(Cns.CONTROLLER)),
 )
+target(
+    "discovery-asqsz | Base 5.2.12.3.3 | ASQSZ of later entries is 16",
+    patch(_entries(put(8, b"\x10\0")), when=log(LogPage.DISCOVERY)),
+)
+target(
+    "discovery-reserved | Base 1.4.1.6 | reserved bytes of later entries of the discovery log are set",
+    patch(_entries(put(100, b"\1")), when=log(LogPage.DISCOVERY)),
+)
+
+for _name, _at, _bit in (
+    ("lpa-smart", 261, 0x01),
+    ("lpa-telemetry", 261, 0x08),
+    ("oacs-self-test", 256, 0x10),
+    ("oacs-directives", 256, 0x20),
+):
+    target(
+        f"announced-{_name} | Base 5.2.13.2.1 | Identify announces what is refused: {_name}",
+        patch(
+            lambda raw, at=_at, bit=_bit: put(at, bytes([raw[at] | bit]))(raw), when=identify(Cns.CONTROLLER)
+        ),
+    )
 
 
 # What is of the subsystem, and what of one controller
@@ -299,3 +321,23 @@ _refuses_copy(
     "copy-msrc-refused | NVM 3.3.2 | a Copy of MSRC + 1 ranges is over the limit",
     lambda blocks: len(blocks) == MSRC + 1,
 )
+
+
+# MDTS of the controller of the tests (5.2.13.2.1)
+
+MOST_BLOCKS = 256
+
+
+def _refuses_most(row: str, opcode: Io) -> None:
+    """A mutant that refuses a command of as many blocks as MDTS allows."""
+    host(
+        row,
+        drops_command(
+            lambda t, c: on_io(opcode)(t, c) and (c.cdw12 & 0xFFFF) + 1 == MOST_BLOCKS,
+            status=StatusCode.INVALID_FIELD,
+        ),
+    )
+
+
+_refuses_most("read-mdts-refused | Base 5.2.13.2.1 | a Read of MDTS is over the limit", Io.READ)
+_refuses_most("write-mdts-refused | Base 5.2.13.2.1 | a Write of MDTS is over the limit", Io.WRITE)

@@ -23,6 +23,12 @@ TRTYPE_TCP = 3
 MOST = 64
 """Entries that a case looks at (chosen)."""
 
+LEAST_ASQSZ = 32
+"""Entries that an admin queue has at least."""
+
+RESERVED = (slice(12, 32), slice(64, 256))
+"""Bytes of an entry that are reserved."""
+
 FIELDS = {"TRSVCID": (32, 32), "TRADDR": (512, 256)}
 """Offset and bytes of the ASCII strings of an entry."""
 
@@ -73,3 +79,22 @@ def test_ascii_strings_of_each_entry_are_padded_with_spaces(entries: list[bytes]
             f"1.4.2: {name} of entry {number} of {len(entries)} has bytes {wrong[0]:#04x} after "
             f"{raw.rstrip(bytes(1))!r}; an ASCII string has bytes 20h to 7Eh, and ends with spaces"
         )
+
+
+@pytest.mark.case("NVF-DISCOVERY-ASQSZ", kills=("discovery-asqsz",))
+def test_each_entry_allows_an_admin_queue_of_32_entries(entries: list[bytes]) -> None:
+    for number, entry in enumerate(entries, start=1):
+        size = int.from_bytes(entry[8:10], "little")
+        assert size >= LEAST_ASQSZ, (
+            f"5.2.12.3.3: ASQSZ of entry {number} of {len(entries)} is {size}; it is {LEAST_ASQSZ} at least"
+        )
+
+
+@pytest.mark.case("NVF-DISCOVERY-RESERVED", section="Base 1.4.1.6", kills=("discovery-reserved",))
+def test_reserved_bytes_of_each_entry_are_zero(entries: list[bytes]) -> None:
+    for number, entry in enumerate(entries, start=1):
+        for part in RESERVED:
+            assert not any(entry[part]), (
+                f"1.4.1.6: bytes {part.start} to {part.stop - 1} of entry {number} of {len(entries)} of the "
+                f"discovery log are reserved, and not 0: {entry[part].hex()}"
+            )

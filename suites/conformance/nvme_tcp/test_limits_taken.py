@@ -1,15 +1,16 @@
-"""A Copy of exactly as much as the namespace allows is done: MSSRL, MCL and MSRC (NVM 3.3.2)."""
+"""Commands of exactly as much as is allowed are done: MDTS, MSSRL, MCL and MSRC."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from storagetest.wire.nvme import io
 from storagetest.wire.nvme.codes import ONCS_BITS, Io, status_name
 from storagetest.wire.nvme_tcp import ControllerSession, Queue
-from storagetest.wire.nvme_tcp.harness import Scratch, read_blocks, write_blocks
+from storagetest.wire.nvme_tcp.harness import Scratch, block_data, read_blocks, write_blocks
 
 pytestmark = [
     pytest.mark.needs("nvme-tcp-wire"),
@@ -65,3 +66,28 @@ def test_a_copy_of_a_limit_itself_is_done(
         f"blocks of each, MCL {limits.copy_total} together"
     )
     assert read_blocks(queue, scratch, total, at=half) == data, f"3.3.2: {total} blocks after their Copy"
+
+
+@pytest.mark.parametrize("opcode", [
+    pytest.param(Io.READ, marks=pytest.mark.case("NVB-MDTS-READ-MOST", kills=("read-mdts-refused",))),
+    pytest.param(Io.WRITE, marks=pytest.mark.case("NVB-MDTS-WRITE-MOST", kills=("write-mdts-refused",))),
+])  # fmt: skip
+@pytest.mark.case(section="Base 5.2.13.2.1", builds_on=("NVB-RW-01",))
+def test_a_transfer_of_mdts_itself_is_done(queue: Queue, scratch: Scratch, opcode: Io) -> None:
+    """MDTS is the largest transfer that is allowed."""
+    most = scratch.limits.transfer
+    if most > scratch.blocks:
+        pytest.skip(f"MDTS: one transfer may be of more than these {scratch.blocks} blocks")
+    half = replace(scratch, limits=replace(scratch.limits, transfer=(most + 1) // 2))
+    data, size = write_blocks(queue, half, most, 973), most * scratch.block_size
+    if opcode == Io.WRITE:
+        data = block_data(size, 974)
+        done = queue.run(io.write(scratch.nsid, scratch.lba, most), data=data)
+    else:
+        done = queue.run(io.read(scratch.nsid, scratch.lba, most), reads=size)
+    assert done.ok, (
+        f"5.2.13.2.1: MDTS allows {size} bytes, but a {opcode.name.capitalize()} of {most} blocks ends with "
+        f"{status_name(done.status)}"
+    )
+    found = read_blocks(queue, half, most) if opcode == Io.WRITE else done.data
+    assert found == data, f"NVM 3.3: {most} blocks that one command has transferred are others"

@@ -21,7 +21,10 @@ IN_DATA = 1 << 16
 """IATTR: the offset in the result of a refused Connect counts from the start of its data."""
 
 UNKNOWN_CONTROLLER = 0x7FF0
-CNTLID, SUBNQN, SQSIZE = 16 | IN_DATA, 256 | IN_DATA, 44
+LAST_QID = 0xFFFF
+"""A Queue Identifier that no controller grants: Number of Queues is FFFEh at most (5.2.26.2.1)."""
+
+CNTLID, SUBNQN, SQSIZE, QID = 16 | IN_DATA, 256 | IN_DATA, 44, 42
 """Offsets of the parameters, with IATTR (6.3)."""
 OVER_MQES = -1
 """Stands for one more than CAP.MQES, which a case reads first."""
@@ -55,6 +58,8 @@ def _connect(bench: Harness, session: ControllerSession | None, **more: Any) -> 
         "NVF-IPO-IO-SQSIZE", kills=("connect-ipo-of-io",))),
     pytest.param(True, {"sqsize": OVER_MQES}, SQSIZE, marks=pytest.mark.case(
         "NVF-IPO-IO-MQES", kills=("connect-ipo-of-io",))),
+    pytest.param(True, {"qid": LAST_QID}, QID, marks=pytest.mark.case(
+        "NVF-IPO-IO-QID", kills=("connect-ipo-of-io",))),
 ])  # fmt: skip
 @pytest.mark.case(builds_on=("NVF-CONNECT-04",))
 def test_a_refused_connect_states_which_parameter_is_wrong(
