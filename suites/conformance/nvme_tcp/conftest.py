@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 
 import pytest
@@ -109,8 +109,7 @@ def about(endpoint: SubsystemEndpoint, variant: Variant) -> TargetLooks:
             return _scratch(session, variant)
 
     def find_pair() -> tuple[Scratch, Scratch]:
-        with ControllerSession.connect(endpoint) as session:
-            return _pair(session, variant)
+        return _pair(lambda: ControllerSession.connect(endpoint), variant)
 
     return TargetLooks(
         Look("Identify Controller", identify),
@@ -218,7 +217,7 @@ def _scratch(session: ControllerSession, variant: Variant) -> itertools.cycle[Sc
     return itertools.cycle([Scratch(nsid, lba, REGION, end, limits) for lba in starts])
 
 
-def _pair(session: ControllerSession, variant: Variant) -> tuple[Scratch, Scratch]:
+def _pair(connect: Callable[[], ControllerSession], variant: Variant) -> tuple[Scratch, Scratch]:
     """Return the same LBAs of two namespaces; skip if the user allows no write to two."""
     allowed = {variant.options.namespace: variant.options.erase}
     allowed |= {one.namespace: one.erase for one in variant.options.more_namespaces}
@@ -226,14 +225,16 @@ def _pair(session: ControllerSession, variant: Variant) -> tuple[Scratch, Scratc
         pytest.skip(
             f"{variant.id}: no `more_namespaces` in the targets file, so one namespace at most is written"
         )
-    first, second = list(allowed)[:2]
-    for nsid in (first, second):
-        _check_erasable(session, variant.id, nsid, allowed[nsid])
-    ends = {nsid: session.namespace(nsid)["nsze"] for nsid in (first, second)}
-    lba = min(ends.values()) // 2
+    made = []
+    for nsid, erase in list(allowed.items())[:2]:
+        with connect() as session:  # each look has an I/O queue, of which a controller may grant one
+            _check_erasable(session, variant.id, nsid, erase)
+            end = session.namespace(nsid)["nsze"]
+            made.append(Scratch(nsid, 0, REGION, end, session.limits(nsid)))
+    lba = min(one.end for one in made) // 2
     if lba < REGION:
-        pytest.skip(f"{variant.id}: a namespace has {min(ends.values())} blocks; {2 * REGION} are needed")
-    left, right = (Scratch(nsid, lba, REGION, ends[nsid], session.limits(nsid)) for nsid in (first, second))
+        pytest.skip(f"{variant.id}: a namespace has fewer than {2 * REGION} blocks")
+    left, right = (replace(one, lba=lba) for one in made)
     return left, right
 
 
