@@ -340,7 +340,7 @@ class Controller:
         raw = struct.pack("<QQH", 1, others + 1, 0).ljust(1024, b"\0")
         for number in range(others):  # other subsystems at other ports, before the one that is here
             other = bytearray(entry)
-            other[8:10] = struct.pack("<H", 2 + number)
+            other[4:6] = struct.pack("<H", 2 + number)  # PORTID
             other[256:512] = f"{self.subsystem.nqn}.{number}".encode().ljust(256, b"\0")
             raw += bytes(other)
         return raw + bytes(entry)

@@ -270,6 +270,8 @@ class Connection:
     def _pair(self, command: Command) -> None:
         """Abort a half without the other (4.2.3.1: Command Aborted due to Missing Fused Command)."""
         kind, waits = command.flags & 3, FIRST in self.fused and SECOND not in self.fused
+        if kind == FIRST | SECOND:
+            raise CommandFailed(StatusCode.INVALID_FIELD)  # a reserved value (1.4.1.6)
         if waits and kind != SECOND:
             first = self.fused.pop(FIRST)
             self.fused_data.clear()

@@ -1,6 +1,7 @@
 """Every broken rule that the NVMe/TCP cases claim to catch: name, section, what is broken, how."""
 
 import nvme_tcp_again_mutants  # noqa: F401  # importing files them
+import nvme_tcp_announced_mutants  # noqa: F401
 import nvme_tcp_between_mutants  # noqa: F401
 import nvme_tcp_capsule_mutants  # noqa: F401
 import nvme_tcp_command_mutants  # noqa: F401
@@ -34,6 +35,7 @@ import nvme_tcp_stated_mutants  # noqa: F401
 import nvme_tcp_stranger_mutants  # noqa: F401
 import nvme_tcp_timer_mutants  # noqa: F401
 import nvme_tcp_transport_mutants  # noqa: F401
+import nvme_tcp_two_namespace_mutants  # noqa: F401
 import nvme_tcp_value_mutants  # noqa: F401
 import nvme_tcp_wrap_mutants  # noqa: F401
 from nvme_tcp_rules import MUTANTS

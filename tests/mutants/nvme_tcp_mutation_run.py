@@ -10,6 +10,9 @@ from nvme_tcp_mutants import MUTANTS
 from nvme_tcp_proxy_connection import splitter
 from nvme_tcp_server import NQN, Server
 
+NAMESPACE = "uuid.22222222-2222-4222-8222-2222222222"
+"""Name of each namespace, without the two digits of its NSID."""
+
 TIMEOUT = 1.0
 """Deadline of a case on a mutant, in seconds; the controller responds within milliseconds."""
 
@@ -23,9 +26,10 @@ def serve(config: ControllerConfig | None = None) -> Iterator[tuple[str, int]]:
 
 def mutation_run() -> MutationRun:
     """Return the mutation run."""
-    options = {"protocol": "nvme-tcp", "nqn": NQN, "erase": "uuid.22222222-2222-4222-8222-222222222201"}
+    options = {"protocol": "nvme-tcp", "nqn": NQN, "erase": f"{NAMESPACE}01"}
+    two = {**options, "more_namespaces": [{"namespace": 2, "erase": f"{NAMESPACE}02"}]}
     kinds = {
-        "second": TargetKind(options, partial(serve, ControllerConfig(discovered=6)), fresh=True),
+        "second": TargetKind(two, partial(serve, ControllerConfig(discovered=6)), fresh=True),
         "fused": TargetKind(options, partial(serve, ControllerConfig(fuses=True)), fresh=True),
         "gaps": TargetKind(options, partial(serve, ControllerConfig(nsids=(1, 3))), fresh=True),
     }

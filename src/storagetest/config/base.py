@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -357,18 +358,21 @@ def host_and_port(wire: SecretText) -> tuple[str, int]:
     return host.strip("[]"), int(number)
 
 
+def _names_one_device(value: str) -> str:
+    if not value.strip() or "*" in value:
+        raise ValueError("expected the whole identity of one device; a pattern is not allowed")
+    return value
+
+
+DeviceIdentity = Annotated[str, AfterValidator(_names_one_device)]
+"""The identity (WWID) of one device that may be overwritten."""
+
+
 class BlockOptions(TargetOptions):
     """Options of a target that provides a block device."""
 
-    erase: str | None = None
+    erase: DeviceIdentity | None = None
     """The identity (WWID) of the device that may be overwritten. Without it the device is not written."""
-
-    @field_validator("erase")
-    @classmethod
-    def _names_one_device(cls, value: str | None) -> str | None:
-        if value is not None and (not value.strip() or "*" in value):
-            raise ValueError("expected the whole identity of one device; a pattern is not allowed")
-        return value
 
     filesystem: Annotated[str | None, Field(pattern=r"^(ext4|xfs)$")] = None
     """Make and mount this file system on the device; without it the raw device is used."""

@@ -15,7 +15,16 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from storagetest.config.base import Address, BlockOptions, Items, Port, Portal, SecretText
+from storagetest.config.base import (
+    Address,
+    BlockOptions,
+    DeviceIdentity,
+    Items,
+    Model,
+    Port,
+    Portal,
+    SecretText,
+)
 from storagetest.errors import AttachError, DeadlineExceeded, OptionRefused, StoragetestError, TargetDead
 from storagetest.hosts import Completed, Host
 from storagetest.polling import wait_until
@@ -87,6 +96,20 @@ tail -n 3 "$log"
 _NEGOTIATED = ("queue_count", "sqsize", "kato", "numa_node", "model", "firmware_rev", "cntlid", "transport")
 
 
+Nsid = Annotated[int, Field(ge=1, le=0xFFFFFFFE)]
+"""A Namespace Identifier (NVM Express Base 3.2.1)."""
+
+
+class ErasableNamespace(Model):
+    """A namespace of the subsystem that may be overwritten, besides that of ``namespace``."""
+
+    namespace: Nsid
+    """The namespace's identifier (NSID)."""
+
+    erase: DeviceIdentity
+    """The namespace's identity (WWID), as in ``erase`` of the target."""
+
+
 @register
 class NvmeTcp(DeviceProtocol["NvmeTcp.Options"]):
     """A namespace of an NVMe/TCP subsystem, connected by nvme-cli on a client."""
@@ -109,8 +132,12 @@ class NvmeTcp(DeviceProtocol["NvmeTcp.Options"]):
         transport: Literal["tcp", "rdma"] = "tcp"
         """The transport. With ``rdma`` the client needs an RDMA device; wire cases do not run."""
 
-        namespace: Annotated[int, Field(ge=1, le=0xFFFFFFFE)] = 1
+        namespace: Nsid = 1
         """The namespace's identifier (NSID)."""
+
+        more_namespaces: Items[ErasableNamespace] = ()
+        """More namespaces of the subsystem that wire cases may overwrite, each with its identity. Cases of
+        two namespaces need one. Clients use that of ``namespace`` only."""
 
         port: Port = 4420
         """The portal's TCP port."""
@@ -145,6 +172,15 @@ class NvmeTcp(DeviceProtocol["NvmeTcp.Options"]):
         def target_label(self) -> str:
             """Label of the target in messages."""
             return f"nvme-tcp {self.nqn} namespace {self.namespace} at {self.address}"
+
+        @model_validator(mode="after")
+        def _each_namespace_once(self) -> Self:
+            nsids = [self.namespace, *(one.namespace for one in self.more_namespaces)]
+            if len(set(nsids)) < len(nsids):
+                raise ValueError(
+                    "more_namespaces: each namespace is named once, that of `namespace` not here"
+                )
+            return self
 
         @model_validator(mode="after")
         def _key_of_a_host(self) -> Self:

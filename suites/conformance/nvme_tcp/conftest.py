@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 
 import pytest
@@ -78,6 +78,7 @@ class TargetLooks:
 
     controller: Look[ControllerData]
     scratch: Look[itertools.cycle[Scratch]]
+    pair: Look[tuple[Scratch, Scratch]]
     model: list[int]
     """The CNTLID that requests any controller, once a session was connected (Base 6.3)."""
 
@@ -107,8 +108,14 @@ def about(endpoint: SubsystemEndpoint, variant: Variant) -> TargetLooks:
         with ControllerSession.connect(endpoint) as session:
             return _scratch(session, variant)
 
+    def find_pair() -> tuple[Scratch, Scratch]:
+        return _pair(lambda: ControllerSession.connect(endpoint), variant)
+
     return TargetLooks(
-        Look("Identify Controller", identify), Look("the look for blocks to overwrite", find_scratch), model
+        Look("Identify Controller", identify),
+        Look("the look for blocks to overwrite", find_scratch),
+        Look("the look for blocks of two namespaces", find_pair),
+        model,
     )
 
 
@@ -162,6 +169,12 @@ def scratch(about: TargetLooks) -> Scratch:
 
 
 @pytest.fixture
+def pair(about: TargetLooks) -> tuple[Scratch, Scratch]:
+    """Return the same blocks of two namespaces; skip where ``more_namespaces`` allows none."""
+    return about.pair.get()
+
+
+@pytest.fixture
 def hosts(
     bench: Harness, scratch: Scratch, about: TargetLooks, request: pytest.FixtureRequest
 ) -> Iterator[tuple[ReservingHost, ReservingHost]]:
@@ -193,36 +206,61 @@ def hosts(
 
 
 def _scratch(session: ControllerSession, variant: Variant) -> itertools.cycle[Scratch]:
-    """Return regions of the namespace that ``erase`` names; skip if the user allows no write.
-
-    Raises RemoteProtocolError if the target does not prove that the namespace is the one that ``erase``
-    names, and that it has no signature.
-    """
-    nsid, erase = variant.options.namespace, variant.options.erase
-    if nsid not in session.namespaces():
-        pytest.skip(f"{variant.id}: namespace {nsid} is not active")
-    names = wwids(session, nsid)
-    if erase is None:
-        pytest.skip(
-            f"{variant.id}: no `erase` in the targets file, so nothing is written (its names: "
-            f"{', '.join(sorted(names)) or 'none'}). If its data may be lost, add one of them: `erase: NAME`"
-        )
-    if erase not in names:
-        pytest.skip(
-            f"{variant.id}: `erase` does not name namespace {nsid}, so nothing is written there "
-            f"(its names: {', '.join(sorted(names)) or 'none'})"
-        )
-    found = data_signature(session, nsid)
-    if found:
-        pytest.skip(f"{variant.id}: namespace {nsid} carries {found}; nothing is written there")
-    if wwids(session, nsid) != names:
-        raise RemoteProtocolError(
-            f"{variant.id}: namespace {nsid} had the names {', '.join(sorted(names))}, and then others; an "
-            "identifier remains fixed throughout the life of the namespace (NVM 4.1.5.1, NGUID and EUI64)"
-        )
+    """Return regions of the namespace that ``erase`` names; skip if the user allows no write."""
+    nsid = variant.options.namespace
+    _check_erasable(session, variant.id, nsid, variant.options.erase)
     limits, end = session.limits(nsid), session.namespace(nsid)["nsze"]
     first = end // 2
     starts = range(first, min(end - REGION, first + 64 * REGION), REGION)
     if not starts:
         pytest.skip(f"{variant.id}: namespace {nsid} has {end} blocks; the cases need {2 * REGION + 2}")
     return itertools.cycle([Scratch(nsid, lba, REGION, end, limits) for lba in starts])
+
+
+def _pair(connect: Callable[[], ControllerSession], variant: Variant) -> tuple[Scratch, Scratch]:
+    """Return the same LBAs of two namespaces; skip if the user allows no write to two."""
+    allowed = {variant.options.namespace: variant.options.erase}
+    allowed |= {one.namespace: one.erase for one in variant.options.more_namespaces}
+    if len(allowed) < 2:
+        pytest.skip(
+            f"{variant.id}: no `more_namespaces` in the targets file, so one namespace at most is written"
+        )
+    made = []
+    for nsid, erase in list(allowed.items())[:2]:
+        with connect() as session:  # each look has an I/O queue, of which a controller may grant one
+            _check_erasable(session, variant.id, nsid, erase)
+            end = session.namespace(nsid)["nsze"]
+            made.append(Scratch(nsid, 0, REGION, end, session.limits(nsid)))
+    lba = min(one.end for one in made) // 2
+    if lba < REGION:
+        pytest.skip(f"{variant.id}: a namespace has fewer than {2 * REGION} blocks")
+    left, right = (replace(one, lba=lba) for one in made)
+    return left, right
+
+
+def _check_erasable(session: ControllerSession, variant: str, nsid: int, erase: str | None) -> None:
+    """Skip unless ``erase`` names the namespace, and it has no signature.
+
+    Raises RemoteProtocolError if the target does not prove that.
+    """
+    if nsid not in session.namespaces():
+        pytest.skip(f"{variant}: namespace {nsid} is not active")
+    names = wwids(session, nsid)
+    if erase is None:
+        pytest.skip(
+            f"{variant}: no `erase` in the targets file, so nothing is written (its names: "
+            f"{', '.join(sorted(names)) or 'none'}). If its data may be lost, add one of them: `erase: NAME`"
+        )
+    if erase not in names:
+        pytest.skip(
+            f"{variant}: `erase` does not name namespace {nsid}, so nothing is written there "
+            f"(its names: {', '.join(sorted(names)) or 'none'})"
+        )
+    found = data_signature(session, nsid)
+    if found:
+        pytest.skip(f"{variant}: namespace {nsid} carries {found}; nothing is written there")
+    if wwids(session, nsid) != names:
+        raise RemoteProtocolError(
+            f"{variant}: namespace {nsid} had the names {', '.join(sorted(names))}, and then others; an "
+            "identifier remains fixed throughout the life of the namespace (NVM 4.1.5.1, NGUID and EUI64)"
+        )

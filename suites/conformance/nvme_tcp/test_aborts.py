@@ -6,8 +6,11 @@ import pytest
 
 from storagetest.wire.nvme import admin
 from storagetest.wire.nvme.codes import Feature, StatusCode, status_name
+from storagetest.wire.nvme.command import Cqe
 from storagetest.wire.nvme_tcp import ControllerSession, Queue
 from storagetest.wire.nvme_tcp.harness import Scratch, block_data, read_blocks, request_event
+from storagetest.wire.nvme_tcp.pdu import CapsuleResp
+from storagetest.wire.tcp import ResponseTimeout
 
 from .test_pending_writes import complete, pending
 from .test_transfers import bulk
@@ -54,3 +57,37 @@ def test_an_abort_that_finds_no_command_ends_no_write(
     assert done.ok, f"5.2.1: Aborts of other commands ended a write: {status_name(done.status)}"
     found = read_blocks(queue, scratch, len(new) // scratch.block_size)
     assert found == new, "NVM 3.3.6: the blocks after their write"
+
+
+@pytest.mark.case(
+    "NVA-ABORT-WRITE",
+    section="Base 5.2.1.2",
+    kills=("abort-write-unanswered", "abort-write-success"),
+    builds_on=("NVA-ABORT-01", "NVB-RW-01"),
+)
+def test_a_write_that_is_aborted_is_completed_as_aborted(
+    session: ControllerSession, queue: Queue, scratch: Scratch
+) -> None:
+    """It waits for its data. If it is not aborted it goes on, and is done."""
+    new = block_data(bulk(queue, scratch), 922)
+    r2t = pending(queue, scratch, new)
+    done = session.admin.run(admin.abort(sqid=queue.qid, cid=r2t.cccid))
+    if not done.ok or done.cqe.dw0 & 1:
+        completion = complete(queue, r2t, new)
+        assert completion.status in (StatusCode.SUCCESS, StatusCode.ABORTED_BY_REQUEST), (
+            f"5.2.1: a write that was not aborted ended with {status_name(completion.status)}"
+        )
+        return
+    try:
+        received = queue.receive().pdu
+    except ResponseTimeout:
+        pytest.fail(
+            f"5.2.1.2: Abort states that it has aborted write {r2t.cccid:#x}, which is not completed: "
+            f"nothing came within {queue.deadline:g} s"
+        )
+    assert isinstance(received, CapsuleResp), f"5.2.1.2: {received} of a write that is reported as aborted"
+    status = Cqe.decode(received.cqe).status
+    assert status == StatusCode.ABORTED_BY_REQUEST, (
+        f"5.2.1.2: Abort states that it has aborted write {r2t.cccid:#x}, which ended with "
+        f"{status_name(status)}"
+    )

@@ -164,14 +164,23 @@ def test_an_invalid_nsid_is_refused(session: ControllerSession, nsid: int) -> No
     refused(done, StatusCode.INVALID_NAMESPACE)
 
 
-@pytest.mark.case("NVA-ID-DESC-01", section="Base 5.2.13.2.3", kills=("identify-descriptors",))
+@pytest.mark.case(
+    "NVA-ID-DESC-01",
+    section="Base 5.2.13.2.3",
+    kills=("identify-descriptors", "descriptor-length-of-second"),
+)
 def test_a_namespace_has_an_identifier(session: ControllerSession) -> None:
-    nsid = session.namespaces()[0]
-    found = descriptors(session.identify(Cns.DESCRIPTORS, nsid=nsid))
+    """Each of the first four has one, and each descriptor has the length of its type."""
     lengths = {1: 8, 2: 16, 3: 16, 4: 1}
-    assert any(kind in (1, 2, 3) for kind, _ in found), "5.2.13.2.3: EUI64, NGUID or UUID is there"
-    for kind, raw in found:
-        assert len(raw) == lengths.get(kind, len(raw)), f"5.2.13.2.3: NIDL of NIDT {kind}"
+    for nsid in session.namespaces()[:4]:
+        found = descriptors(session.identify(Cns.DESCRIPTORS, nsid=nsid))
+        assert any(kind in (1, 2, 3) for kind, _ in found), (
+            f"5.2.13.2.3: NSID {nsid} has neither EUI64, NGUID nor UUID"
+        )
+        for kind, raw in found:
+            assert len(raw) == lengths.get(kind, len(raw)), (
+                f"5.2.13.2.3: NIDL of NIDT {kind} of NSID {nsid} is {len(raw)}; {lengths[kind]} is required"
+            )
 
 
 @pytest.mark.case("NVA-ID-DESC-02", section="Base 4.7.1.4", kills=("identify-same",))

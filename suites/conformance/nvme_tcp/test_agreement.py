@@ -76,6 +76,38 @@ def test_a_command_that_oacs_does_not_announce_is_an_invalid_opcode(
     )
 
 
+NAMESPACE_MANAGEMENT = 1 << 3
+"""OACS: Namespace Management and Namespace Attachment are supported (5.2.13.2.1)."""
+
+
+@pytest.mark.case("NVA-OACS-NAMESPACES", section="NVM 4.1.5.1", kills=("management-without-common",))
+def test_namespace_management_has_the_capabilities_common_to_all(session: ControllerSession) -> None:
+    """Identify Namespace of NSID FFFFFFFFh, if OACS announces Namespace Management."""
+    if not session.controller["oacs"] & NAMESPACE_MANAGEMENT:
+        pytest.skip("OACS bit 3: no Namespace Management")
+    done = session.admin.run(admin.identify(Cns.NAMESPACE, nsid=ALL_NAMESPACES), reads=4096)
+    assert done.ok, (
+        "4.1.5.1: OACS announces Namespace Management, but Identify Namespace of NSID FFFFFFFFh ends with "
+        f"{status_name(done.status)}"
+    )
+
+
+FLUSH_ALL = {2: StatusCode.INVALID_NAMESPACE, 3: StatusCode.SUCCESS}
+"""What VWC bits 2:1 state of a Flush whose NSID is FFFFFFFFh (5.2.13.2.1, 7.2); 0 states nothing."""
+
+
+@pytest.mark.case("NVB-FLUSH-ALL", section="Base 7.2", kills=("flush-all-refused", "flush-all-taken"))
+def test_a_flush_of_all_namespaces_ends_as_vwc_states(session: ControllerSession, queue: Queue) -> None:
+    stated = FLUSH_ALL.get(session.controller["vwc"] >> 1 & 3)
+    if stated is None:
+        pytest.skip("VWC states nothing about NSID FFFFFFFFh")
+    done = queue.run(io.flush(ALL_NAMESPACES))
+    assert done.status == stated, (
+        f"7.2: VWC is {session.controller['vwc']:#x}, so a Flush of NSID FFFFFFFFh ends with "
+        f"{status_name(stated)}, not {status_name(done.status)}"
+    )
+
+
 @pytest.mark.case("NVA-FEAT-VWC", kills=("write-cache-refused", "write-cache-unannounced"))
 def test_the_feature_of_the_write_cache_is_there_if_vwc_announces_one(session: ControllerSession) -> None:
     """Without a volatile write cache, Get Features and Set Features of it end with Invalid Field."""

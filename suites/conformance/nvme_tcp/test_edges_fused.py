@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from storagetest.wire.nvme import io
+from storagetest.wire.nvme import admin, io
 from storagetest.wire.nvme.codes import Rtype, StatusCode, status_name
 from storagetest.wire.nvme.command import Command
 from storagetest.wire.nvme_tcp import CommandResult, ControllerSession, Queue
@@ -209,3 +209,25 @@ def test_a_fused_write_is_excluded_by_a_reservation(hosts: tuple[ReservingHost, 
     assert compare.ok, (
         f"2.1.3.1: its Write does not affect the status of a Compare, which is {status_name(compare.status)}"
     )
+
+
+@pytest.mark.case("NVB-FUSED-ABORT", section="Base 5.2.1.2", kills=("fused-abort-internal",))
+def test_a_half_that_is_aborted_is_completed_as_aborted(
+    session: ControllerSession, fusing: Queue, scratch: Scratch
+) -> None:
+    """The Compare, which waits for its Write. If it is not aborted, both are carried out."""
+    before = write_blocks(fusing, scratch, 1, 961)
+    new = block_data(scratch.block_size, 962)
+    compare = fusing.submit(first(scratch), data=before)
+    done = session.admin.run(admin.abort(sqid=fusing.qid, cid=compare))
+    if done.ok and not done.cqe.dw0 & 1:
+        status = fusing.wait(compare).status
+        assert status == StatusCode.ABORTED_BY_REQUEST, (
+            f"5.2.1.2: Abort states that it has aborted a Compare of a fused operation, which ended with "
+            f"{status_name(status)}"
+        )
+        return
+    write = fusing.submit(second(scratch), data=new)
+    for half in (compare, write):
+        assert fusing.wait(half).ok, "5.2.1: a fused operation whose Compare was not aborted"
+    assert read_blocks(fusing, scratch, 1) == new, "3.4.2: the Write of a fused operation that succeeded"

@@ -22,39 +22,56 @@ OFFSETS_SUPPORTED = 4
 UNKNOWN_LOG = 0x6F
 """A log page that is reserved (5.2.12)."""
 
+ENTRIES = 2
+"""Entries of the error log of which parts are read (chosen)."""
+
 LENGTHS = {
     LogPage.SUPPORTED: 1024,
-    LogPage.ERROR: 64,
+    LogPage.ERROR: 64 * ENTRIES,
     LogPage.SMART: 512,
     LogPage.EFFECTS: 4096,
 }
-"""Bytes of log pages of one length; the error log has this many for each entry."""
+"""Bytes of log pages of one length, and of the first entries of the error log."""
+
+
+ANA_HEAD, ANA_GROUP = 16, 32
+"""Bytes of the ANA log page before its groups, and of a group before its NSIDs (5.2.12.1.13)."""
 
 
 # Parts
 
 
+def _ana_length(first: bytes | None) -> int:
+    """Return the bytes of the ANA log page up to the end of its first group."""
+    return ANA_HEAD + ANA_GROUP + 4 * (int.from_bytes(first[20:24], "little") if first else 0)
+
+
 @pytest.mark.parametrize("page", [
     pytest.param(page, marks=pytest.mark.case(f"NVA-LOG-PARTS-{page:02X}H", kills=("log-offset-one-page",)))
     for page in LENGTHS
+] + [
+    pytest.param(LogPage.ANA, marks=pytest.mark.case("NVA-LOG-PARTS-0CH", kills=("ana-part-zero",))),
 ])  # fmt: skip
 @pytest.mark.case(builds_on=("NVA-LOG-OFFSET",))
 def test_each_log_page_is_read_from_any_offset(session: ControllerSession, page: int) -> None:
     """Each part is what the whole log page has there, before or after it: counters may go on between."""
     if not session.controller["lpa"] & OFFSETS_SUPPORTED:
         pytest.skip("LPA bit 2: the log page offset is not supported")
-    length = LENGTHS[LogPage(page)]
-    session.admin.run(admin.get_log_page(UNKNOWN_LOG, 64), reads=64)  # so that the error log has an entry
+    for _ in range(ENTRIES):  # so that the error log has entries
+        session.admin.run(admin.get_log_page(UNKNOWN_LOG, 64), reads=64)
 
     def read(at: int, size: int) -> bytes | None:
         command = admin.get_log_page(page, size, nsid=ALL_NAMESPACES, offset=at)
         done = session.admin.run(command, reads=size)
         return done.data if done.ok else None
 
+    length = LENGTHS.get(LogPage(page)) or _ana_length(read(0, ANA_HEAD + ANA_GROUP))
+    if page == LogPage.ERROR:
+        length = min(length, 64 * (session.controller["elpe"] + 1))
     before = read(0, length)
     if before is None:
         pytest.skip(f"log page {page:02x}h is not supported")
-    for at in (4, 8, length // 2 + 4, length - 4):
+    for at in (4, 8, length // 8 * 4 + 4, length - 4):
         for size in sorted({4, length - at}):
             found, after = read(at, size), read(0, length)
             assert found is not None, f"5.2.12: {size} bytes from LPO {at} of page {page:02x}h are refused"
@@ -77,6 +94,7 @@ class ErrorEntry:
     sqid: int
     cid: int
     status: int
+    lba: int
     nsid: int
 
 
@@ -90,6 +108,7 @@ def newest(session: ControllerSession) -> ErrorEntry:
             int.from_bytes(one[8:10], "little"),
             int.from_bytes(one[10:12], "little"),
             int.from_bytes(one[12:14], "little") >> 1 & 0x7FF,
+            int.from_bytes(one[16:24], "little"),
             int.from_bytes(one[24:28], "little"),
         )
         for one in (raw[at : at + 64] for at in range(0, len(raw), 64))
@@ -144,6 +163,19 @@ def test_an_entry_of_the_error_log_names_the_command_that_failed(logged: Logged)
 def test_an_entry_of_the_error_log_names_the_namespace(logged: Logged) -> None:
     assert logged.entry.nsid == logged.nsid, (
         f"5.2.12.1.2: the entry has namespace {logged.entry.nsid:#x}; the read was of {logged.nsid:#x}"
+    )
+
+
+@pytest.mark.case(
+    "NVA-LOG-ERROR-LBA",
+    section="Base 5.2.12.1.2",
+    kills=("error-log-lba",),
+    builds_on=("NVA-LOG-ERROR-COMMAND",),
+)
+def test_an_entry_of_the_error_log_has_the_block(logged: Logged, scratch: Scratch) -> None:
+    """The first LBA that has experienced the error: the read was of one block."""
+    assert logged.entry.lba == scratch.end, (
+        f"5.2.12.1.2: the entry of a read of block {scratch.end} has LBA {logged.entry.lba}"
     )
 
 

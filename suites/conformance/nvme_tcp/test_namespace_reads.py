@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from storagetest.wire.nvme import io
-from storagetest.wire.nvme.codes import status_name
+from storagetest.wire.nvme.codes import ONCS_BITS, Io, status_name
 from storagetest.wire.nvme_tcp import ControllerSession, Queue
 from storagetest.wire.nvme_tcp.harness import Scratch, write_blocks
 
+from .test_block_options import mark
 from .test_namespaces import MOST
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 3.2.1")]
@@ -72,3 +73,41 @@ def test_reads_of_several_namespaces_in_flight_have_each_its_own_data(
                 f"3.2.1: read {number} of {len(order)} that were sent at once is of NSID {nsid}, but returns "
                 f"{one.data[:16].hex()}, which no read of it returns alone"
             )
+
+
+@pytest.mark.parametrize("opcode", [
+    pytest.param(Io.READ, marks=pytest.mark.case("NVB-NS-MARK-READ", kills=("mark-of-all-namespaces",))),
+    pytest.param(Io.VERIFY, marks=pytest.mark.case(
+        "NVB-NS-MARK-VERIFY", kills=("verify-of-first-namespace",))),
+])  # fmt: skip
+@pytest.mark.case(builds_on=("NVB-NS-READ", "NVB-UNC-01"))
+def test_a_mark_of_one_namespace_is_in_no_other(
+    session: ControllerSession, queue: Queue, scratch: Scratch, opcode: Io
+) -> None:
+    """Nothing is written to the others: a block that is read or verified before the mark is so after it."""
+    for needed in (Io.WRITE_UNCORRECTABLE, opcode):
+        if needed in ONCS_BITS and not session.controller["oncs"] >> ONCS_BITS[needed] & 1:
+            pytest.skip(f"ONCS: {needed.name} is not supported")
+    others = [nsid for nsid in session.namespaces()[:MOST] if nsid != scratch.nsid]
+    if not others:
+        pytest.skip("the subsystem has one namespace")
+
+    def status(nsid: int) -> int:
+        data = session.namespace(nsid)
+        lba = min(scratch.lba, data["nsze"] - 1)
+        if opcode == Io.VERIFY:
+            return queue.run(io.verify(nsid, lba, 1)).status
+        return queue.run(io.read(nsid, lba, 1), reads=data.block_size).status
+
+    write_blocks(queue, scratch, 1, 912)
+    before = {nsid: status(nsid) for nsid in others}
+    mark(queue, scratch, 0, 1)
+    try:
+        for nsid in others:
+            after = status(nsid)
+            assert before[nsid] or not after, (
+                f"3.2.1: after Write Uncorrectable of NSID {scratch.nsid} a {opcode.name} of NSID {nsid} "
+                f"ends with {status_name(after)}, and before it with {status_name(before[nsid])}"
+            )
+    finally:
+        write_blocks(queue, scratch, 1, 913)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from storagetest.wire.nvme import admin
-from storagetest.wire.nvme.codes import LogPage, Rtype, StatusCode
-from storagetest.wire.nvme_tcp.harness import refused
+from storagetest.wire.nvme.codes import LogPage, Rtype, StatusCode, status_name
+from storagetest.wire.nvme_tcp import CommandResult
+from storagetest.wire.nvme_tcp.harness import Harness, refused
 from storagetest.wire.nvme_tcp.reservation_harness import (
     HOLDING,
     PREEMPT,
+    REPLACE,
     UNREGISTER,
     ReservingHost,
     allowed,
@@ -104,4 +108,37 @@ def test_registrants_are_notified_when_the_holder_unregisters(hosts: Hosts) -> N
     assert done.data[8] == RESERVATION_RELEASED, (
         f"8.1.24.4: the holder has unregistered, and the log page of a registrant has type {done.data[8]}, "
         "not 2, Reservation Released"
+    )
+
+
+ON_ANOTHER: dict[str, Callable[[ReservingHost], CommandResult]] = {
+    "REGISTER": lambda host: host.register(),
+    "REPLACE": lambda host: host.register(REPLACE, current=host.key, new=host.key + 1),
+    "ACQUIRE": lambda host: host.acquire(Rtype.WRITE_EXCLUSIVE),
+    "UNREGISTER": lambda host: host.register(UNREGISTER, current=host.key),
+}
+"""Commands of a registrant on another controller than that on which it has registered."""
+
+
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=pytest.mark.case(
+        f"NVR-CONTROLLER-{name}", kills=("registrant-of-controller",), builds_on=("NVR-REG-07",)))
+    for name in ON_ANOTHER
+])  # fmt: skip
+@pytest.mark.case(section="Base 8.1.24.3")
+def test_a_host_is_a_registrant_on_each_of_its_controllers(hosts: Hosts, bench: Harness, name: str) -> None:
+    """The same key may be registered again on another controller, and any other command uses it there."""
+    first, _ = hosts
+    allowed(first.register())
+    session = bench.session(identity=first.session.identity, name="the registrant's other controller")
+    other = ReservingHost(session, session.io_queue(), first.scratch, first.key)
+    done = ON_ANOTHER[name](other)
+    assert done.ok, (
+        f"8.1.24.3: {name.capitalize()} by a registrant on another of its controllers ends with "
+        f"{status_name(done.status)}"
+    )
+    key = first.key + 1 if name == "REPLACE" else first.key
+    left = {one.key for one in first.report().registrants}
+    assert left == (set() if name == "UNREGISTER" else {key}), (
+        f"8.1.24.3: after {name.capitalize()} on another controller of the host the keys are {sorted(left)}"
     )

@@ -21,7 +21,10 @@ IN_DATA = 1 << 16
 """IATTR: the offset in the result of a refused Connect counts from the start of its data."""
 
 UNKNOWN_CONTROLLER = 0x7FF0
-CNTLID, SUBNQN, SQSIZE = 16 | IN_DATA, 256 | IN_DATA, 44
+LAST_QID = 0xFFFF
+"""A Queue Identifier that no controller grants: Number of Queues is FFFEh at most (5.2.26.2.1)."""
+
+CNTLID, SUBNQN, SQSIZE, QID = 16 | IN_DATA, 256 | IN_DATA, 44, 42
 """Offsets of the parameters, with IATTR (6.3)."""
 OVER_MQES = -1
 """Stands for one more than CAP.MQES, which a case reads first."""
@@ -55,6 +58,8 @@ def _connect(bench: Harness, session: ControllerSession | None, **more: Any) -> 
         "NVF-IPO-IO-SQSIZE", kills=("connect-ipo-of-io",))),
     pytest.param(True, {"sqsize": OVER_MQES}, SQSIZE, marks=pytest.mark.case(
         "NVF-IPO-IO-MQES", kills=("connect-ipo-of-io",))),
+    pytest.param(True, {"qid": LAST_QID}, QID, marks=pytest.mark.case(
+        "NVF-IPO-IO-QID", kills=("connect-ipo-of-io",))),
 ])  # fmt: skip
 @pytest.mark.case(builds_on=("NVF-CONNECT-04",))
 def test_a_refused_connect_states_which_parameter_is_wrong(
@@ -73,6 +78,41 @@ def test_a_refused_connect_states_which_parameter_is_wrong(
     assert done.cqe.dw0 & 0x1FFFF == offset, (
         f"6.3: IATTR and IPO are {done.cqe.dw0 >> 16 & 1} and {done.cqe.dw0 & 0xFFFF}, for a Connect with "
         f"{wrong}; {offset >> 16} and {offset & 0xFFFF} are required"
+    )
+
+
+HOSTID, HOSTNQN = 0 | IN_DATA, 512 | IN_DATA
+
+HOSTS: dict[str, tuple[bool, tuple[int, ...]]] = {
+    "ADMIN-HOSTNQN": (False, (HOSTNQN,)),
+    "IO-HOSTNQN": (True, (HOSTNQN, CNTLID)),
+    "IO-HOSTID": (True, (HOSTID, HOSTNQN, CNTLID)),
+}
+"""By name: whether the Connect is of an I/O queue, and what its refusal may state."""
+
+
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=pytest.mark.case(f"NVF-IPO-{name}", kills=("connect-ipo-of-host",)))
+    for name in HOSTS
+])  # fmt: skip
+@pytest.mark.case(builds_on=("NVF-CONNECT-04",))
+def test_a_connect_that_is_refused_for_its_host_states_that(
+    session: ControllerSession, bench: Harness, name: str
+) -> None:
+    """An empty Host NQN, or another host's: such a host does not go with CNTLID, which may be stated too."""
+    io_queue, stated = HOSTS[name]
+    own, other = session.identity, Identity.fresh()
+    wrong = {
+        "ADMIN-HOSTNQN": Identity("", other.hostid),
+        "IO-HOSTNQN": Identity(other.nqn, own.hostid),
+        "IO-HOSTID": Identity(own.nqn, other.hostid),
+    }[name]
+    done = _connect(bench, session if io_queue else None, identity=wrong)
+    if done.status != StatusCode.CONNECT_INVALID_PARAMETERS:
+        pytest.skip(f"a Connect of this host ends with {status_name(done.status)} (NVF-CONNECT-*)")
+    assert done.cqe.dw0 & 0x1FFFF in stated, (
+        f"6.3: IATTR and IPO are {done.cqe.dw0 >> 16 & 1} and {done.cqe.dw0 & 0xFFFF}, for a Connect whose "
+        f"host is wrong ({name}); required is one of {[(one >> 16, one & 0xFFFF) for one in stated]}"
     )
 
 

@@ -18,6 +18,7 @@ from storagetest.wire.nvme_tcp.harness import (
     refused,
     request_event,
     write_blocks,
+    wwids,
 )
 from storagetest.wire.nvme_tcp.session import connect_queue
 
@@ -66,6 +67,49 @@ def test_the_controllers_of_a_host_have_ids_of_their_own(pair: Pair) -> None:
     identified = [ControllerData.decode(session.identify(Cns.CONTROLLER))["cntlid"] for session in pair]
     assert found == identified, f"6.3: Connect has returned CNTLIDs {found}, and Identify has {identified}"
     assert found[0] != found[1], f"6.3: two associations have one controller, {found[0]:#x}"
+
+
+@pytest.mark.case("NVA-PAIR-NN", section="Base 5.2.13.2.1", kills=("pair-nn",))
+def test_nn_is_that_of_the_subsystem(pair: Pair) -> None:
+    found = [session.controller["nn"] for session in pair]
+    assert found[0] == found[1], (
+        f"5.2.13.2.1: NN is the largest valid NSID of the subsystem, but two of its controllers have {found}"
+    )
+
+
+@pytest.mark.case(
+    "NVA-PAIR-NAMESPACE", section="NVM 4.1.5.1", kills=("pair-namespace-size",), builds_on=("NVA-ID-NS-06",)
+)
+def test_a_namespace_has_one_size_and_format_through_each_controller(pair: Pair) -> None:
+    """Namespaces with the same identifiers are one namespace, whichever controller is asked."""
+    shared = set(pair[0].namespaces()) & set(pair[1].namespaces())
+    for nsid in sorted(shared)[:8]:
+        names = [wwids(session, nsid) for session in pair]
+        if not names[0] or names[0] != names[1]:
+            continue
+        seen = [
+            {name: session.namespace(nsid)[name] for name in ("nsze", "ncap", "flbas", "nlbaf")}
+            | {"block size": session.namespace(nsid).block_size}
+            for session in pair
+        ]
+        assert seen[0] == seen[1], (
+            f"4.1.5.1: NSID {nsid} ({', '.join(sorted(names[0]))}) is {seen[0]} through one controller and "
+            f"{seen[1]} through the other"
+        )
+
+
+@pytest.mark.case("NVF-PAIR-CC", section="Base 3.1.4.5", kills=("pair-cc",))
+def test_cc_of_one_controller_is_not_the_others(pair: Pair) -> None:
+    """Each one is disabled and enabled again, and the other's CC stays as it was."""
+    for this, other in (pair, pair[::-1]):
+        before = other.get_property(Property.CC)
+        this.disable()
+        found = other.get_property(Property.CC)
+        this.enable()
+        assert found == before, (
+            f"3.1.4.5: CC of controller {other.cntlid:#x} was {before:#x}; it is {found:#x} after CC.EN of "
+            f"controller {this.cntlid:#x} was cleared"
+        )
 
 
 @pytest.mark.case("NVB-PAIR-DATA", section="NVM 3.3.4", kills=("pair-cache",))

@@ -128,3 +128,21 @@ def test_a_path_that_is_not_live_is_a_difference() -> None:
     negotiated = nvme_tcp.parse_negotiated(seen, asked)
     assert negotiated["paths"] == "1"
     assert [*map(str, NvmeTcp().option_mismatches(asked, negotiated))] == ["paths: requested 2, got 1"]
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ([{"namespace": 1, "erase": "uuid.1"}], "each namespace is named once"),
+        ([{"namespace": 2, "erase": "uuid.1"}] * 2, "each namespace is named once"),
+        ([{"namespace": 2, "erase": "uuid.*"}], "a pattern is not allowed"),
+        ([{"namespace": 2}], "Field required"),
+    ],
+)
+def test_each_more_namespace_is_another_and_has_its_identity(
+    more: list[dict[str, object]], words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        options(more_namespaces=more)
+    asked = options(more_namespaces=[{"namespace": 2, "erase": "uuid.2"}])
+    assert [(one.namespace, one.erase) for one in asked.more_namespaces] == [(2, "uuid.2")]

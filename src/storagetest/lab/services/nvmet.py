@@ -113,6 +113,7 @@ SERVICE = Service(
                 "lab1",
                 1,
                 matrix={"header_digest": [False, True], "data_digest": [False, True]},
+                more_namespaces=[{"namespace": 2, "erase": wwid(2)}],
                 controls=resize_controls("nvme-lab1-1", 512, 544, _NOTIFY),
             ),
             roles=("nvme-tcp",),
