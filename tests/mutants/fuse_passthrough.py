@@ -11,6 +11,7 @@ A mutant is a subclass of :class:`PassThrough` that overrides what it breaks.
 
 import ctypes
 import errno
+import fcntl
 import os
 import stat
 import struct
@@ -199,7 +200,15 @@ class PassThrough:
 
     def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
         self.as_caller(call)  # who may keep a set-user-ID bit is a question of who writes
-        return os.pwrite(handle, data, offset)
+        flags = fcntl.fcntl(handle, fcntl.F_GETFL)
+        if call.appends or not flags & os.O_APPEND:
+            return os.pwrite(handle, data, offset)
+        # A mapping's write, or F_SETFL has cleared the flag; pwrite() would append (pwrite(2), BUGS).
+        fcntl.fcntl(handle, fcntl.F_SETFL, flags & ~os.O_APPEND)
+        try:
+            return os.pwrite(handle, data, offset)
+        finally:
+            fcntl.fcntl(handle, fcntl.F_SETFL, flags)
 
     def flush(self, call: Call, node: int, handle: int, owner: int) -> None:
         os.close(os.dup(handle))  # the error that close(2) would return

@@ -81,7 +81,8 @@ class Call:
     """Who asks: the ids of the thread whose system call waits for the answer.
 
     ``from_cache``: a WRITE is the kernel's own, of data written through a mapping. ``handle``: the open file
-    that a lock is asked through. ``request``: all of the request, for :class:`Later`.
+    that a lock is asked through. ``request``: all of the request, for :class:`Later`. ``appends``: the file
+    of a WRITE has O_APPEND now (fcntl(2) F_SETFL can change it).
     """
 
     unique: int
@@ -92,6 +93,7 @@ class Call:
     from_cache: bool = False
     handle: int = 0
     request: bytes = b""
+    appends: bool = False
 
     def waits_in(self) -> tuple[int, tuple[int, ...]]:
         """Return number and arguments of the system call that waits (proc(5), ``/proc/PID/syscall``).
@@ -394,9 +396,11 @@ def link(files: Any, call: Call, body: bytes) -> bytes:
 
 @_operation(16)
 def write(files: Any, call: Call, body: bytes) -> bytes:
-    handle, offset, size, flags = struct.unpack_from("<QQII", body)
+    handle, offset, size, flags, _, of_file = struct.unpack_from("<QQIIQI", body)
     if flags & 1:  # FUSE_WRITE_CACHE
         call = replace(call, from_cache=True)
+    elif of_file & os.O_APPEND:
+        call = replace(call, appends=True)
     return struct.pack("<II", files.write(call, call.node, handle, offset, body[40 : 40 + size]), 0)
 
 

@@ -13,6 +13,7 @@ for _area in (
     "border",
     "counted",
     "data",
+    "descriptor",
     "detail",
     "directory",
     "exchanged",

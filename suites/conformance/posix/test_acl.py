@@ -357,3 +357,83 @@ def test_access_and_default_acl_of_a_directory_are_set_apart(client_dir):
         )
         listed = {one for one in os.listxattr(directory) if one in (ACCESS, DEFAULT)}
         assert listed == set(wanted), f"the ACLs that are listed after change {turn + 1}, of {kind}"
+
+
+@pytest.mark.case("PSX-ACL-MODE-AGAIN", section=mode_bits, kills=("acl-minimal-keeps-mask",))
+def test_mode_is_that_of_the_acl_that_was_set_last(client_dir):
+    """The group bits are the mask, or without one the group's entry, of each ACL that is set or changed."""
+    (client_dir / "d").mkdir()
+
+    def acl(user, group, mask, others):
+        named = (("user", 7, READER), ("group", 5, TEAM)) if mask is not None else ()
+        entries = (("u", user, NO_ID), *named[:1], ("g", group, NO_ID), *named[1:])
+        return (*entries, *((("mask", mask, NO_ID),) if named else ()), ("o", others, NO_ID))
+
+    bits = ((7, 1, 6, 0), (6, 4, None, 4), (6, 7, 2, 1), (7, 0, None, 0), (6, 2, 5, 4), (6, 6, None, 5))
+    for path in (make_file(client_dir / "f"), client_dir / "d"):
+        for turn, (user, group, mask, others) in enumerate(bits):
+            set_acl(path, *acl(user, group, mask, others))
+            wanted = user << 6 | (group if mask is None else mask) << 3 | others
+            found = stat.S_IMODE(os.stat(path).st_mode)
+            assert found == wanted, (
+                f"the mode is {found:#o}, not {wanted:#o}, with ACL {turn + 1} of {path.name}"
+            )
+            if mask is not None:
+                assert decode_acl(os.getxattr(path, ACCESS)) == list(acl(user, group, mask, others))
+            os.chmod(path, 0o750 + turn)
+            found = stat.S_IMODE(os.stat(path).st_mode)
+            assert found == 0o750 + turn, f"chmod() with ACL {turn + 1} of {path.name} leaves {found:#o}"
+
+
+@pytest.mark.case("PSX-ACL-LARGE-IDS", section="acl(5): ACL ENTRIES", kills=("acl-id-16-bits",))
+def test_large_ids_of_entries_are_kept(client_dir):
+    """Entries of users and groups beyond 16 and 31 bits are returned as set, and decide for these alone."""
+    path = make_file(client_dir / "f", b"x")
+    (client_dir / "d").mkdir()
+    numbers = (65_534, (1 << 16) + 7, (1 << 24) + 9, (1 << 31) + 5)
+    wanted = [("u", 6, NO_ID), *(("user", 4, one) for one in numbers), ("g", 0, NO_ID)]
+    wanted += [*(("group", 4, one + 1) for one in numbers), ("mask", 6, NO_ID), ("o", 0, NO_ID)]
+    for one, kind in ((path, ACCESS), (client_dir / "d", ACCESS), (client_dir / "d", DEFAULT)):
+        set_acl(one, *wanted, kind=kind)
+        found = decode_acl(os.getxattr(one, kind))
+        other = [(set_to, got) for set_to, got in zip(wanted, found, strict=False) if set_to != got]
+        assert found == wanted, f"an entry is returned as another one: {other[:1]}"
+    for number in numbers:
+        for user, group in ((number, 1001), (1001, number + 1)):
+            with run_as_user(user, group):
+                assert path.read_bytes() == b"x"
+    for user, group in ((7, 1001), (9, 1001), (5, 1001), (1001, 8), (1001, 10)):
+        with run_as_user(user, group):
+            assert_errno(errno.EACCES, os.open, path, os.O_RDONLY)
+
+
+@pytest.mark.case("PSX-ACL-DEFAULT-KEPT", section="acl(5): ACL TYPES", kills=("chmod-changes-default-acl",))
+def test_default_acl_stays_with_the_directory(client_dir):
+    """The default ACL is of the directory: its mode, owner, times, name and entries change, it does not."""
+    directory = client_dir / "d"
+    directory.mkdir()
+    plain = (("u", 7, NO_ID), ("g", 5, NO_ID), ("o", 1, NO_ID))
+    calls = {
+        "chmod() of 0700": lambda: os.chmod(directory, 0o700),
+        "chmod() of 02777": lambda: os.chmod(directory, 0o2777),
+        "chown() of the group": lambda: os.chown(directory, -1, TEAM),
+        "chown()": lambda: os.chown(directory, OTHER, OTHER),
+        "utimensat()": lambda: os.utime(directory, (1_000_000_000, 1_000_000_000)),
+        "a new file": lambda: make_file(directory / "f"),
+        "rename() and back": lambda: (
+            os.rename(directory, client_dir / "e"),
+            os.rename(client_dir / "e", directory),
+        ),
+        "chmod() of its file": lambda: os.chmod(directory / "f", 0o600),
+        "unlink() of its file": lambda: os.unlink(directory / "f"),
+    }
+    for wanted in (BASE, plain):
+        set_acl(directory, *wanted, kind=DEFAULT)
+        for turn in (1, 2):
+            for text, call in calls.items():
+                call()
+                assert DEFAULT in os.listxattr(directory), (
+                    f"there is no default ACL after {text}, time {turn}"
+                )
+                found = decode_acl(os.getxattr(directory, DEFAULT))
+                assert found == list(wanted), f"the default ACL is {found} after {text}, time {turn}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import resource
 import struct
 import time
 from contextlib import suppress
@@ -25,6 +26,10 @@ pytestmark = [
 
 DIRECTORIES, MORE_DIRECTORIES, MOVED, STREAMS, READERS, NAMED, TIMES = 128, 270, 9, 66, 40, 24, 56
 """How many of each are made: more than 127, 255, 8, 64, 32, 16 and 50 (chosen)."""
+OPEN = 1100
+"""Descriptors that are open together: more than 1,024, a whole number of times 20 (chosen)."""
+OPENING = 8.0
+"""Seconds to open them (chosen); the case is skipped on a slower target."""
 SECONDS = 3.0
 """Seconds after which no more of MORE_DIRECTORIES and of later TIMES are made (chosen)."""
 
@@ -227,3 +232,43 @@ def test_name_is_made_and_removed_many_times(client_dir):
                 break  # other cases test whether a file system may lack it
             remove(path)
         assert os.listdir(client_dir / "d") == [], f"after {what} and its removal"
+
+
+@pytest.mark.exclusive
+@pytest.mark.case(
+    "PSX-COUNTED-OPEN",
+    section="POSIX.1-2024 open(), read(), write(): DESCRIPTION",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-OPEN-300"),
+    kills=("handle-1025-is-first",),
+)
+def test_each_of_more_than_a_thousand_descriptors_is_of_its_file(client_dir):
+    """1,100 descriptors of 20 files are open together: each reads and writes its own file."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = OPEN + 100
+    if hard != resource.RLIM_INFINITY and hard < limit:
+        skip(f"a process of this client may have {hard} open files (RLIMIT_NOFILE)")
+    if soft != resource.RLIM_INFINITY and soft < limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    paths = [make_file(client_dir / f"f{number}", b"file %02d" % number) for number in range(20)]
+    descriptors = []
+    try:
+        until = time.monotonic() + OPENING
+        for number in range(OPEN):
+            if time.monotonic() > until:
+                skip(f"the target opened {number} of {OPEN} files in {OPENING:g} s")
+            descriptors.append(os.open(paths[number % 20], os.O_RDWR))
+        for number in (*range(250, 260), *range(505, 520), *range(1015, 1030), *range(OPEN - 5, OPEN)):
+            found = os.pread(descriptors[number], 7, 0)
+            assert found == b"file %02d" % (number % 20), (
+                f"descriptor {number + 1} of {OPEN} reads {found!r} of file {number % 20}"
+            )
+        for number in range(OPEN - 20, OPEN):
+            os.pwrite(descriptors[number], b"by %04d" % number, 7)
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+    for number, path in enumerate(paths):
+        found = path.read_bytes()
+        assert found == b"file %02dby %04d" % (number, OPEN - 20 + number), (
+            f"file {number} is {found!r} after a write through descriptor {OPEN - 19 + number} of {OPEN}"
+        )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 import stat
 
 import pytest
 
 from storagetest.agent.testlib import assert_errno, record_observation, run_as_user
 from storagetest.agent.testlib.tmpfiles import (
+    bind_socket,
     fifo,
     hard_link,
     make_file,
@@ -133,6 +135,33 @@ def test_creation_updates_the_directorys_times(client_dir, call):
     after = os.stat(directory)
     assert after.st_mtime_ns > before.st_mtime_ns
     assert after.st_ctime_ns > before.st_ctime_ns
+
+
+@pytest.mark.case(
+    "PSX-BIND-TIMES",
+    section="POSIX.1-2024 bind(): DESCRIPTION; XBD 4.12 File Times Update",
+    kills=("socket-leaves-parent-times",),
+)
+def test_sockets_update_the_directorys_times(client_dir):
+    """The directory's mtime and ctime are marked when a socket gets its name, and when that is removed."""
+    directory = client_dir / "d"
+    directory.mkdir()
+    os.chdir(directory)  # a socket's path is short
+
+    def bind():
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as one:
+            bind_socket(one, "s")
+
+    for turn in (1, 2):
+        for text, call in (("bind()", bind), ("unlink() of a socket", lambda: os.unlink("s"))):
+            before = os.stat(directory)
+            wait_clock_tick(client_dir)
+            call()
+            after = os.stat(directory)
+            for name in ("st_mtime_ns", "st_ctime_ns"):
+                assert getattr(after, name) > getattr(before, name), (
+                    f"{text} does not mark {name} of the directory, time {turn}"
+                )
 
 
 @pytest.mark.case(

@@ -16,8 +16,8 @@ from contextlib import suppress
 
 import pytest
 
-from storagetest.agent.testlib import assert_errno, skip
-from storagetest.agent.testlib.libc import RENAME_EXCHANGE, renameat2
+from storagetest.agent.testlib import CannotRun, assert_errno, skip
+from storagetest.agent.testlib.libc import RENAME_EXCHANGE, RENAME_NOREPLACE, renameat2
 from storagetest.agent.testlib.mappings import map_file
 from storagetest.agent.testlib.tmpfiles import (
     hard_link,
@@ -195,19 +195,66 @@ def test_first_and_second_file_of_a_name_are_two_files(client_dir, how):
     assert_apart(client_dir / "kept", at / "f", "which has a second name")
 
 
+@pytest.mark.case(
+    "PSX-HISTORY-SETTER",
+    section="POSIX.1-2024 link(), unlink(), rename(): DESCRIPTION",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-LINK-SAME-FILE"),
+    kills=("attribute-goes-with-name",),
+)
+def test_what_was_set_by_a_name_stays_when_the_name_is_another_file_s(client_dir):
+    """Data, mode, times and attributes are of the file: not of the name or descriptor that was used."""
+    for way, lead in WAYS.items():
+        for setter in ("the name", "the other name", "a descriptor"):
+            at = client_dir / f"{way} {setter}"
+            at.mkdir()
+            path, kept = make_file(at / "f", FIRST), at / "kept"
+            if way == "DIRECTORY":
+                kept = client_dir / f"kept {setter}"
+            hard_link(path, kept)
+            by = kept if "other" in setter else path
+            with open_fd(by, os.O_RDWR) as descriptor:
+                for call, _, change, _ in changes(0):
+                    try:
+                        change(descriptor if "descriptor" in setter else by)
+                    except OSError as error:
+                        if call != "setxattr()" or error.errno != errno.EOPNOTSUPP:
+                            raise
+            before = look(kept)
+            try:
+                lead(path)
+            except CannotRun:
+                continue
+            after = look(kept)
+            lost = [name for name in before if after[name] != before[name]]
+            assert not lost, (
+                f"{lost[0]} of a file, set by {setter}, is {after[lost[0]]!r} and was {before[lost[0]]!r}: "
+                f"its name is another file's now ({way.lower()})"
+            )
+
+
 class Chain:
     """Calls that make, remove and change one name, again and again, with a check after each."""
 
     def __init__(self, directory):
         self.name, self.linked = directory / "f", make_file(directory / "linked", b"linked")
         self.spare, self.log, self.number = directory / "spare", [], 0
-        self.makers = {"open()": self._create, "rename()": self._move_in, "mkdir()": os.mkdir}
-        for call, make, undo in (("link()", self._link, os.unlink), ("symlink()", self._point, os.unlink)):
+        self.makers = {"open()": self._create}
+        others = (
+            ("RENAME_NOREPLACE", self._move_in_new),
+            ("rename()", self._move_in),
+            ("mkdir()", os.mkdir),
+            ("link()", self._link),
+            ("symlink()", self._point),
+        )
+        for call, make in others:
             try:
-                make(self.spare)
-            except OSError:
-                continue  # the file system has none of these: PSX-LINK-* and PSX-SYMLINK-* test that
-            undo(self.spare)
+                make(directory / "probe")
+            except (CannotRun, OSError):
+                # The file system has none of these: PSX-LINK-*, PSX-SYMLINK-* and PSX-RENAME-* test that.
+                with suppress(OSError):
+                    os.unlink(self.spare)
+                continue
+            (os.rmdir if call == "mkdir()" else os.unlink)(directory / "probe")
             self.makers[call] = make
 
     def _create(self, path):
@@ -215,6 +262,9 @@ class Chain:
 
     def _move_in(self, path):
         os.rename(make_file(self.spare, b"%d" % self.number), path)
+
+    def _move_in_new(self, path):
+        renameat2(make_file(self.spare, b"%d" % self.number), path, RENAME_NOREPLACE)
 
     def _link(self, path):
         os.link(self.linked, path)
@@ -275,7 +325,7 @@ class Chain:
     "PSX-HISTORY-NAME",
     section="POSIX.1-2024 open(), link(), symlink(), mkdir(), rename(), unlink(): DESCRIPTION",
     builds_on=("PSX-DATA-NEW-FILE", "PSX-RENAME-REPLACE"),
-    kills=("link-made-again-not-replaced",),
+    kills=("link-made-again-not-replaced", "noreplace-of-removed-name-refused"),
 )
 def test_name_is_what_the_last_call_made_of_it(client_dir):
     """Of one name: it is made, removed, made again, replaced and removed, by each combination of calls."""

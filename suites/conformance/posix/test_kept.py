@@ -325,11 +325,13 @@ def test_range_is_copied_past_the_end_of_the_target(client_dir):
         "unlinked-listed-in-large",
         "readdir-removed-skips",
         "renamed-directory-keeps-1000",
+        "listing-again-ends-at-1000",
     ),
 )
 def test_directory_of_1100_entries(client_dir):
     """Each entry is returned once, after a rename and removals, too: in a directory larger than a reply.
 
+    Through one descriptor the directory is listed again as it is then (rewinddir()).
     Entries that are removed after they were read take no other entry from the listing.
     """
     names = [f"e{number:04}" for number in range(1100)]
@@ -348,6 +350,12 @@ def test_directory_of_1100_entries(client_dir):
         name = names.pop(place)
         os.unlink(client_dir / "d" / name)
         assert sorted(os.listdir(client_dir / "d")) == names, f"after unlink() of {name}"
+    with open_fd(client_dir / "d", os.O_RDONLY) as directory:
+        for turn in (1, 2, 3):
+            found = sorted(os.listdir(directory))  # ends with rewinddir()
+            assert len(found) == len(names), f"listing {turn} through one descriptor has {len(found)} names"
+            assert found == names, f"listing {turn} through one descriptor"
+            os.unlink(names.pop(700), dir_fd=directory)
     with os.scandir(client_dir / "d") as entries, open_fd(client_dir / "d", os.O_RDONLY) as directory:
         for entry in entries:
             os.unlink(entry.name, dir_fd=directory)

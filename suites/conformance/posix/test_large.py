@@ -12,7 +12,7 @@ from array import array
 
 import pytest
 
-from storagetest.agent.testlib import call_in_subprocess, record_observation, skip
+from storagetest.agent.testlib import CannotRun, call_in_subprocess, record_observation, skip
 from storagetest.agent.testlib.large_files import put, resize
 from storagetest.agent.testlib.libc import FALLOC_KEEP_SIZE, FALLOC_PUNCH_HOLE, FALLOC_ZERO_RANGE, fallocate
 from storagetest.agent.testlib.mappings import map_file
@@ -147,8 +147,8 @@ def test_large_overwrite_changes_all_its_bytes_and_no_others(client_dir):
     assert not found.strip(b"\0"), "zeroes that are written over other data are not read"
 
 
-BORDERS = [1 << bits for bits in (20, 24, *range(31, 44))]
-"""Offsets at which a number of an offset, a block or a page may lose a bit: 1 MiB to 8 TiB (chosen)."""
+BORDERS = [1 << bits for bits in range(16, 44)]
+"""Offsets at which a number may lose a bit, or a file be cut into parts: 64 KiB to 8 TiB (chosen)."""
 
 
 def write_at_borders(descriptor, edge: int) -> dict[int, bytes]:
@@ -174,7 +174,7 @@ def write_at_borders(descriptor, edge: int) -> dict[int, bytes]:
 @pytest.mark.case(
     "PSX-LARGE-BORDERS",
     section="POSIX.1-2024 write(), read(), ftruncate(): DESCRIPTION; lseek(2): SEEK_DATA",
-    kills=("offset-41-bits", "read-across-4gib-zeros"),
+    kills=("offset-41-bits", "read-across-4gib-zeros", "write-across-64-mib-cut"),
 )
 def test_offsets_around_each_power_of_two_are_kept_apart(client_dir):
     """Data across each border are read, found, cleared and cut there, and nowhere else."""
@@ -203,6 +203,70 @@ def test_offsets_around_each_power_of_two_are_kept_apart(client_dir):
             )
             del expected[border - edge]
     assert differences(client_dir / "f", {0: bytes(64)}) == []
+
+
+def copy_to(source, descriptor: int, at: int, length: int) -> None:
+    """Copy the first ``length`` bytes of a file to ``at``; skip if there is no copy_file_range()."""
+    if not hasattr(os, "copy_file_range"):
+        skip("the client's Python has no copy_file_range()")
+    with open_fd(source, os.O_RDONLY) as one:
+        done = 0
+        while done < length:
+            step = os.copy_file_range(one, descriptor, length - done, done, at + done)
+            assert step > 0, f"copy_file_range() to {at + done} copies nothing"
+            done += step
+
+
+def store(descriptor: int, at: int, data: bytes) -> None:
+    """Store ``data`` at ``at`` through a shared mapping of three pages."""
+    start = at // mmap.PAGESIZE * mmap.PAGESIZE
+    with map_file(descriptor, 3 * mmap.PAGESIZE, offset=start) as mapped:
+        mapped[at - start : at - start + len(data)] = data
+        mapped.flush()
+
+
+@pytest.mark.case(
+    "PSX-LARGE-BORDERS-CALLS",
+    section="POSIX.1-2024 write(), mmap(): DESCRIPTION; copy_file_range(2); fallocate(2)",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-LARGE-BORDERS"),
+    kills=("append-across-64-mib-cut", "mapped-across-64-mib-lost", "punch-across-64-mib-short"),
+)
+def test_calls_across_each_power_of_two_change_both_sides(client_dir):
+    """An append, a copy, a store through a mapping and a hole across a border have all of their bytes."""
+    page = mmap.PAGESIZE
+    data = pattern_bytes(2 * page)
+    source = make_file(client_dir / "source", data)
+    path = client_dir / "f"
+    with open_fd(path, os.O_CREAT | os.O_RDWR) as one, open_fd(path, os.O_WRONLY | os.O_APPEND) as end:
+        for border in BORDERS:
+            at, size = border - page, border + 2 * page
+            try:
+                resize(one, size)
+                put(one, data, at)
+            except CannotRun:
+                return  # larger files cannot be made here
+            for text, start, change in (
+                ("an append", at, lambda: os.write(end, data)),
+                ("a copied range", size, lambda at=at: copy_to(source, one, at, len(data))),
+                ("a store through a mapping", size, lambda at=at: store(one, at, data)),
+            ):
+                os.ftruncate(one, 0)
+                os.ftruncate(one, start)
+                try:
+                    change()
+                except CannotRun:
+                    continue  # it is not there: other cases test whether that is legal
+                assert differences(path, {at - 50: bytes(50) + data}) == [], f"{text} across {border}"
+                wanted = max(start, at + len(data))
+                assert os.fstat(one).st_size == wanted, f"the size after {text} across {border}"
+            os.pwrite(one, data, at)
+            try:
+                fallocate(one, FALLOC_PUNCH_HOLE | FALLOC_KEEP_SIZE, border - 60, 120)
+            except CannotRun:
+                continue
+            assert differences(path, {at: data[: page - 60] + bytes(120) + data[page + 60 :]}) == [], (
+                f"a hole across {border}"
+            )
 
 
 @pytest.mark.case("PSX-LARGE-APPEND", section="POSIX.1-2024 open(): O_APPEND", kills=("large-append-lost",))

@@ -192,6 +192,36 @@ def test_mapping_write_updates_the_times(client_dir):
         assert os.stat(client_dir / "f").st_mtime_ns > before.st_mtime_ns
 
 
+@pytest.mark.case(
+    "PSX-MMAP-TIMES-AGAIN",
+    section="POSIX.1-2024 mmap(): DESCRIPTION",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-MMAP-READ", "PSX-MMAP-TIMES"),
+    kills=("second-msync-keeps-mtime",),
+)
+def test_each_mapping_write_updates_the_times(client_dir):
+    """Each write reference marks the times until the next msync(): of the same page again, or another.
+
+    Also after a write() and after the times were set.
+    """
+    path = make_file(client_dir / "f", bytes(3 * PAGE))
+    with open_fd(path) as descriptor, map_file(descriptor, 3 * PAGE) as mapped:
+        for turn, at in enumerate((0, 0, 2 * PAGE, 1, PAGE, 0)):
+            if turn == 3:
+                os.pwrite(descriptor, b"written", 100)
+            elif turn == 4:
+                os.utime(descriptor, (1_000_000_000, 1_000_000_000))
+            before = os.stat(path)
+            wait_clock_tick(client_dir)
+            mapped[at] = turn + 1
+            mapped.flush()
+            os.fsync(descriptor)
+            after = os.stat(path)
+            for name in ("st_mtime_ns", "st_ctime_ns"):
+                assert getattr(after, name) > getattr(before, name), (
+                    f"{name} is not marked by store {turn + 1} through a mapping, at {at}"
+                )
+
+
 @pytest.mark.case("PSX-MMAP-SPARSE", kills=("hole-reads-garbage",))
 def test_hole_can_be_written_through_a_mapping(client_dir):
     """A hole reads as zeroes in a mapping and can be written there."""

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import time
 import unicodedata
 
 import pytest
 
-from storagetest.agent.testlib import assert_errno, record_observation
-from storagetest.agent.testlib.tmpfiles import longest_name, make_file
+from storagetest.agent.testlib import CannotRun, assert_errno, record_observation
+from storagetest.agent.testlib.libc import RENAME_NOREPLACE, renameat2
+from storagetest.agent.testlib.tmpfiles import (
+    fifo,
+    hard_link,
+    longest_name,
+    make_file,
+    node,
+    symbolic_link,
+)
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -278,3 +287,59 @@ def test_files_are_used_below_many_levels(client_dir):
     finally:
         for place in places:
             os.close(place)
+
+
+def _moved_new(path):
+    renameat2(make_file(path.parent.parent / "moved"), path, RENAME_NOREPLACE)
+
+
+MAKING = {
+    "open()": make_file,
+    "mkdir()": os.mkdir,
+    "mkfifo()": fifo,
+    "mknod() of a file": lambda path: node(path, stat.S_IFREG | 0o644),
+    "mknod() of a socket": lambda path: node(path, stat.S_IFSOCK | 0o644),
+    "symlink()": lambda path: symbolic_link("target", path),
+    "link()": lambda path: hard_link(path.parent.parent / "linked", path),
+    "rename()": lambda path: os.rename(make_file(path.parent.parent / "moved"), path),
+    "rename() of a directory": lambda path: os.rename(_directory(path.parent.parent / "moved"), path),
+    "RENAME_NOREPLACE": _moved_new,
+}
+"""Call → what it makes of a path."""
+
+
+def _directory(path):
+    path.mkdir()
+    return path
+
+
+@pytest.mark.case(
+    "PSX-NAME-LONGEST-CALLS",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-NAME-LONGEST"),
+    section="POSIX.1-2024 pathconf(): _PC_NAME_MAX; DESCRIPTION of each call",
+    kills=("link-long-name-cut",),
+)
+def test_longest_names_are_taken_by_each_call(client_dir):
+    """Two names of {NAME_MAX} bytes that differ in the last one are made by each call, and removed."""
+    directory = _directory(client_dir / "d")
+    make_file(client_dir / "linked")
+    stem = "n" * (longest_name(client_dir) - 1)
+    first, second = directory / f"{stem}a", directory / f"{stem}b"
+    for call, make in MAKING.items():
+        try:
+            make(first)
+        except CannotRun:
+            if os.path.lexists(client_dir / "moved"):
+                os.unlink(client_dir / "moved")
+            continue  # the file system has none of these: other cases test whether that is legal
+        listed = os.listdir(directory)
+        assert listed == [first.name], f"{call} with the longest name makes {[name[-3:] for name in listed]}"
+        make(second)
+        listed = sorted(os.listdir(directory))
+        assert listed == [first.name, second.name], (
+            f"{call} with two of the longest names makes {[name[-3:] for name in listed]}"
+        )
+        for path, rest in ((first, [second.name]), (second, [])):
+            (os.rmdir if stat.S_ISDIR(os.lstat(path).st_mode) else os.unlink)(path)
+            assert os.listdir(directory) == rest, f"after the removal of one of the names that {call} made"
+            assert_errno(errno.ENOENT, os.lstat, path)

@@ -448,3 +448,35 @@ def test_times_of_each_kind_have_the_resolution_of_the_file_system(client_dir):
         assert differences == wanted, (
             f"times of {kind} differ from what was set by {differences}, not {wanted} ns"
         )
+
+
+@pytest.mark.case(
+    "PSX-TIME-DIRECTORY-SET",
+    section=stamps,
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-UTIMENS-SETS"),
+    kills=("future-directory-mtime-stays",),
+)
+def test_directory_whose_times_were_set_is_marked_by_the_next_change(client_dir):
+    """A change of the entries marks mtime with the present, whether it was set to the past or the future."""
+    directory, other = client_dir / "d", client_dir / "other"
+    for path in (directory, other):
+        path.mkdir()
+    calls = {
+        "open()": lambda: make_file(directory / "a"),
+        "rename()": lambda: os.rename(directory / "a", directory / "b"),
+        "rename() away": lambda: os.rename(directory / "b", other / "b"),
+        "rename() back": lambda: os.rename(other / "b", directory / "a"),
+        "unlink()": lambda: os.unlink(directory / "a"),
+        "mkdir()": lambda: os.mkdir(directory / "s"),
+        "rmdir()": lambda: os.rmdir(directory / "s"),
+    }
+    first = os.stat(make_file(client_dir / "clock")).st_mtime_ns
+    for given, which in ((SOME_DAY, "past"), (first + 30 * 86400 * SECOND, "future")):
+        for text, call in calls.items():
+            os.utime(directory, ns=(given, given))
+            call()
+            found = os.stat(directory).st_mtime_ns
+            assert first <= found < first + 86400 * SECOND, (
+                f"{text} does not mark mtime of a directory that was set to the {which}: it is "
+                f"{(found - first) / 1e9:+g} s from the present"
+            )
