@@ -162,8 +162,12 @@ def test_an_allocation_length_cuts_what_is_reserved_and_changes_no_length(unrese
 # The list of commands
 
 
-WITHOUT_LIST = (c.MODE_SELECT_6, c.MODE_SELECT_10, c.UNMAP, c.PERSISTENT_RESERVE_OUT)
-"""Commands that are sent with a parameter list of no bytes."""
+SENDING = (c.MODE_SELECT_6, c.MODE_SELECT_10, c.UNMAP, c.PERSISTENT_RESERVE_OUT)
+"""Commands whose length is that of a parameter list; they are sent without one."""
+ALLOCATION = 64
+"""Bytes that a command may return (chosen)."""
+ALL_PAGES = 0x3F
+"""PAGE CODE of MODE SENSE: page 00h is vendor specific."""
 NOT_TRIED = (c.START_STOP_UNIT, c.RESERVE_6, c.RELEASE_6, c.READ_6, c.WRITE_6)
 """Commands that change the state of the unit, or cannot name a block past the end."""
 
@@ -194,11 +198,15 @@ def tried(unit: LogicalUnit, facts: Facts) -> Iterator[tuple[c.CommandFormat, Sc
             data = bytes(unit.block_size * (2 if command is c.COMPARE_AND_WRITE else 1))
         if command in (c.MODE_SELECT_6, c.MODE_SELECT_10):
             fields["pf"] = 1
+        if command in (c.MODE_SENSE_6, c.MODE_SENSE_10):
+            fields["page"] = ALL_PAGES
         if command is c.GET_LBA_STATUS:
             fields["lba"] = past
         if action is None and command in (c.PERSISTENT_RESERVE_IN, c.PERSISTENT_RESERVE_OUT):
             fields["service_action"] = int(PrIn.READ_KEYS)  # 00h is REGISTER, too
         reads = unit.block_size if command.name.startswith("READ(") else 0
+        if "allocation" in names and command not in SENDING:
+            reads = fields["allocation"] = ALLOCATION
         yield command, unit.run(command, read=reads, data=data, **fields)
 
 
