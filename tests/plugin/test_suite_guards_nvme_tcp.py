@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,8 +49,8 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[Command]:
 def run_suite(run_on_target, server: Server) -> RunCases:
     """Return a function that runs files of the suite."""
 
-    def run(*files: str, erase: str | None = ERASE, arguments: tuple[str, ...] = ()):
-        disk = {"protocol": "nvme-tcp", "port": server.port, "nqn": NQN}
+    def run(*files: str, erase: str | None = ERASE, arguments: tuple[str, ...] = (), **more: Any):
+        disk = {"protocol": "nvme-tcp", "port": server.port, "nqn": NQN, **more}
         if erase is not None:
             disk["erase"] = erase
         return run_on_target(disk, *arguments, *(str(SUITE / name) for name in files))
@@ -207,6 +208,23 @@ def test_without_erase_the_skip_states_the_names_to_choose_from(
     result.stdout.fnmatch_lines(
         [f"*no `erase` in the targets file, so nothing is written (its names: *{ERASE}*). If *"]
     )
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ([], "*no `more_namespaces` in the targets file*"),
+        ([{"namespace": 2, "erase": "uuid.other"}], "*`erase` does not name namespace 2*"),
+        ([{"namespace": 3, "erase": "uuid.other"}], "*namespace 3 is not active*"),
+    ],
+)
+def test_two_namespaces_are_written_only_if_both_are_named(
+    run_suite: RunCases, written: list[Command], more: list[dict[str, Any]], reason: str
+) -> None:
+    result, outcomes = run_suite("test_two_namespaces.py", more_namespaces=more, arguments=("-rs",))
+    assert not written
+    assert set(outcomes.values()) == {"skipped"}
+    result.stdout.fnmatch_lines([reason])
 
 
 # What a case leaves on the target is undone from every host, or the run ends with one sentence.
