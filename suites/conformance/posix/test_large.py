@@ -238,7 +238,10 @@ def test_calls_across_each_power_of_two_change_both_sides(client_dir):
     source = make_file(client_dir / "source", data)
     path = client_dir / "f"
     with open_fd(path, os.O_CREAT | os.O_RDWR) as one, open_fd(path, os.O_WRONLY | os.O_APPEND) as end:
+        until = time.monotonic() + 8.0  # chosen: all take 1 s on a local disk
         for border in BORDERS:
+            if time.monotonic() > until:
+                return
             at, size = border - page, border + 2 * page
             try:
                 resize(one, size)
@@ -257,8 +260,9 @@ def test_calls_across_each_power_of_two_change_both_sides(client_dir):
                 except CannotRun:
                     continue  # it is not there: other cases test whether that is legal
                 assert differences(path, {at - 50: bytes(50) + data}) == [], f"{text} across {border}"
-                wanted = max(start, at + len(data))
-                assert os.fstat(one).st_size == wanted, f"the size after {text} across {border}"
+                assert os.fstat(one).st_size == max(start, at + len(data)), (
+                    f"the size after {text} across {border}"
+                )
             os.pwrite(one, data, at)
             try:
                 fallocate(one, FALLOC_PUNCH_HOLE | FALLOC_KEEP_SIZE, border - 60, 120)
