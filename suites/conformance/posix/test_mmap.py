@@ -201,10 +201,11 @@ def test_mapping_write_updates_the_times(client_dir):
 def test_each_mapping_write_updates_the_times(client_dir):
     """Each write reference marks the times until the next msync(): of the same page again, or another.
 
-    Also after a write() and after the times were set.
+    Also after a write() and after the times were set. Each has a mapping of its own: on tmpfs a page that is
+    mapped stays writable, and Linux marks the times when a page becomes so.
     """
     path = make_file(client_dir / "f", bytes(3 * PAGE))
-    with open_fd(path) as descriptor, map_file(descriptor, 3 * PAGE) as mapped:
+    with open_fd(path) as descriptor:
         for turn, at in enumerate((0, 0, 2 * PAGE, 1, PAGE, 0)):
             if turn == 3:
                 os.pwrite(descriptor, b"written", 100)
@@ -212,8 +213,9 @@ def test_each_mapping_write_updates_the_times(client_dir):
                 os.utime(descriptor, (1_000_000_000, 1_000_000_000))
             before = os.stat(path)
             wait_clock_tick(client_dir)
-            mapped[at] = turn + 1
-            mapped.flush()
+            with map_file(descriptor, 3 * PAGE) as mapped:
+                mapped[at] = turn + 1
+                mapped.flush()
             os.fsync(descriptor)
             after = os.stat(path)
             for name in ("st_mtime_ns", "st_ctime_ns"):
