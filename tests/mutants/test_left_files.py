@@ -31,7 +31,7 @@ BROKEN = {
     "TextWithoutASize": consistency.TEXT,
     "LinkWithoutAText": consistency.NO_TEXT,
     "RemovedAttributeListed": consistency.VALUE,
-    "UnreadableAgain": consistency.UNREADABLE,
+    "UnreadableAgain": consistency.UNREADABLE.format("EIO"),
 }
 """Class of :mod:`left_mutants` → the rule that it breaks."""
 

@@ -49,7 +49,8 @@ STORED = "the data of a file are others after fsync() and without the client's c
 TEXT = "the size of a symbolic link is not the length of its text (POSIX.1-2024 lstat())"
 NO_TEXT = "a symbolic link has no text (POSIX.1-2024 readlink())"
 VALUE = "an extended attribute is listed and has no value (listxattr(2))"
-UNREADABLE = "what a case has left cannot be looked at (POSIX.1-2024 open(), read())"
+UNREADABLE = "what a case has left cannot be looked at: {} (POSIX.1-2024 open(), read())"
+"""With the name of the error."""
 
 MOST = 48
 """Entries of a case's directory that are looked at (chosen)."""
@@ -122,7 +123,7 @@ def _refused(look: _Look, error: OSError, name: str) -> None:
         raise error
     look.whole = False
     if error.errno not in _PRIVATE:
-        look.note(UNREADABLE, f"{name!r}: {name_of(error.errno or 0)}")
+        look.note(UNREADABLE.format(name_of(error.errno or 0)), repr(name))
 
 
 def _tree(look: _Look, directory: int, path: str) -> None:
