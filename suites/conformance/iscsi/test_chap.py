@@ -322,7 +322,7 @@ def test_the_identifier_of_the_initiator_may_be_hexadecimal(step, mutual):
     builds_on=("ISC-CHAP-02",),
 )
 def test_a_challenge_of_the_initiator_does_not_replace_its_response(step, known):
-    """A wrong CHAP_R is refused, also with CHAP_I and CHAP_C beside it, and gets no proof."""
+    """A wrong CHAP_R is refused, also together with CHAP_I and CHAP_C, and gets no proof."""
     wrong = replace(known, secret=b"certainly-not-the-secret")
     answer = prove(step, wrong, 9, hexadecimal(bytes(range(16))))
     refused(answer, only=(FAILED,))
