@@ -125,7 +125,7 @@ def _answers_list(talk: ProxyConnection, pdu: Pdu) -> Out:
 
 
 both(
-    "text-key-with-targets-unanswered | RFC 7143 6.2 | a key in one text with SendTargets is not answered",
+    "text-key-together-unanswered | RFC 7143 6.2 | a key in one text with SendTargets is not answered",
     _answers_list,
     _notes_text,
     kind="unsolicited",

@@ -153,12 +153,12 @@ def test_a_key_that_is_not_known_is_answered_not_understood(session):
 @pytest.mark.case(
     "ISC-TEXT-TOGETHER",
     section="RFC 7143 6.2, C",
-    kills=("text-key-with-targets-unanswered",),
+    kills=("text-key-together-unanswered",),
     builds_on=("ISC-TEXT-03", "ISC-DISC-01"),
 )
 def test_a_key_together_with_send_targets_is_answered_too(discovery, portal):
     """The order of the keys in the request decides nothing."""
-    private = ("X-org.storagetest.together", "1")
+    private = ("X-org.storagetest.other", "1")
     for asked in ([("SendTargets", "All"), private], [private, ("SendTargets", "All")]):
         found = discovery.text(*asked)
         names = [name for name, _ in asked]
