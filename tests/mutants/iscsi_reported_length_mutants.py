@@ -174,7 +174,7 @@ def reserve_in_length_cut(talk: ProxyConnection, pdu: Pdu) -> Out:
         return pdu
     data = pdu.data
     if block[1] & 0x1F == PrIn.REPORT_CAPABILITIES:
-        return replace(pdu, data=len(data).to_bytes(2, "big") + data[2:]) if len(data) >= 2 else pdu
+        return pdu
     return (
         replace(pdu, data=data[:4] + (len(data) - 8).to_bytes(4, "big") + data[8:]) if len(data) >= 8 else pdu
     )
@@ -185,3 +185,16 @@ def d_sense_attention_fixed(talk: ProxyConnection, pdu: Any) -> Out:
     if not attention(pdu) or not decode_sense(pdu.sense).descriptor:
         return pdu
     return check(pdu, SenseKey.UNIT_ATTENTION, decode_sense(pdu.sense).asc)
+
+
+@mutant(
+    "reserve-in-short-refused | SPC-4 allocation length | PERSISTENT RESERVE IN refuses less than 8 bytes",
+    kind=KIND,
+)
+def reserve_in_short_refused(talk: ProxyConnection, pdu: Pdu) -> Out:
+    block = talk.cdb(pdu)
+    if block[0] != RESERVE_IN or int.from_bytes(block[7:9], "big") >= 8:
+        return pdu
+    if isinstance(pdu, DataIn):
+        return None
+    return check(pdu, SenseKey.ILLEGAL_REQUEST, Asc.INVALID_FIELD_IN_CDB) if ends(pdu) else pdu

@@ -223,7 +223,7 @@ def test_the_holder_is_a_nexus_and_no_key(twins, scratch):
 ])  # fmt: skip
 @pytest.mark.case(section="SBC-3 UNMAP", builds_on=("SCS-UNMAP-03",))
 def test_one_descriptor_past_the_end_is_out_of_range_wherever_it_is(unit, facts, scratch, before, after):
-    """``before`` and ``after`` are the numbers of descriptors around it, whose blocks are there."""
+    """The blocks of the other descriptors, before and after it, are there."""
     if facts.provisioning is None or not facts.provisioning.unmap:
         pytest.skip("UNMAP is not supported (LBPU is 0)")
     if facts.limits and facts.limits.max_unmap_descriptors <= before + after:
