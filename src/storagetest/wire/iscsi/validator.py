@@ -124,7 +124,7 @@ IF_VALID: Mapping[str, str] = {
     "r2t-sn": "R2TSN does not count the R2Ts of its command from 0 (RFC 7143 4.2.2.4)",
     "r2t-length": "an R2T is for no data, too many, or those past the expected length (RFC 7143 11.8.4)",
     "r2t-lun": "an R2T has another LUN than its command (RFC 7143 11.8.5)",
-    "parameter-data": "the data of a command are not as long as they state (SPC-4, SBC-3)",
+    "parameter-data": "the data of a command are not what their table states (SPC-4, SBC-3)",
 }
 """Rules that hold if the initiator sent what an initiator may send, as :data:`ALWAYS`.
 
