@@ -447,7 +447,7 @@ class Connection:
 
     def ask(self) -> None:
         """Send the R2Ts that may be outstanding."""
-        for write in self.writes.values():
+        for write in list(self.writes.values()):  # another nexus may reset the unit meanwhile
             aborted = any(write.command.itt in tags for _, tags in self.aborts)
             while write.parts and write.outstanding < self.r2ts and not aborted:
                 at, length = write.parts.pop(0)

@@ -64,6 +64,8 @@ UNIT_CASES = (
     "test_scsi_neighbours.py",
     "test_nexus_sequences.py",
     "test_scsi_seldom.py",
+    "test_scsi_each_form.py",
+    "test_scsi_reported_lengths.py",
     "test_task.py",
     "test_task_sets.py",
     "test_reservations.py",
