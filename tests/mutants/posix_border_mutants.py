@@ -211,7 +211,7 @@ class ReadFormerEnd(PassThrough):
         return super().read(call, node, handle, offset, max(0, min(size, end - offset)))
 
 
-class _WithFlags(PassThrough):
+class WithFlags(PassThrough):
     """Honest; it knows the flags that a handle was opened with."""
 
     def __init__(self, below: Path) -> None:
@@ -230,7 +230,7 @@ class _WithFlags(PassThrough):
 
 
 @mutant("direct-write-loses-sector | open(2), O_DIRECT | of a direct write the last odd 512 bytes are lost")
-class DirectWriteLosesSector(_WithFlags):
+class DirectWriteLosesSector(WithFlags):
     def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
         if self.flags.get(handle, 0) & os.O_DIRECT and len(data) % BLOCK:
             super().write(call, node, handle, offset, data[:-512] + bytes(512))
@@ -239,7 +239,7 @@ class DirectWriteLosesSector(_WithFlags):
 
 
 @mutant("sync-size-at-close | open(), O_SYNC | the size after a write with O_SYNC is seen after the close")
-class SyncSizeAtClose(_WithFlags):
+class SyncSizeAtClose(WithFlags):
     def __init__(self, below: Path) -> None:
         super().__init__(below)
         self.shown: dict[int, tuple[int, int]] = {}
@@ -271,7 +271,7 @@ class PunchTimes(PassThrough):
 
 
 @mutant("trunc-while-open | open(), O_TRUNC | ignored while another descriptor may write")
-class TruncWhileOpen(_WithFlags):
+class TruncWhileOpen(WithFlags):
     def __init__(self, below: Path) -> None:
         super().__init__(below)
         self.writers: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""Mutants of open files, and of what holds for each call, name and size alike (fourth blind set).
+"""Mutants of open files, and of what holds for each call, name and size alike.
 
 The rules:
 
@@ -19,6 +19,7 @@ from pathlib import Path
 
 from fuse_passthrough import Entries, PassThrough
 from fuse_protocol import Call, Created, Opened
+from posix_border_mutants import WithFlags
 from posix_historic_mutants import Historic, Unmarked
 from posix_rules import mutant
 
@@ -31,26 +32,8 @@ _TABLE = 1024
 _PART = 64 << 20
 
 
-class Flagged(PassThrough):
-    """``flags`` has the flags of each open file as they were at its open."""
-
-    def __init__(self, below: Path) -> None:
-        super().__init__(below)
-        self.flags: dict[int, int] = {}
-
-    def open(self, call: Call, node: int, flags: int) -> Opened:
-        opened = super().open(call, node, flags)
-        self.flags[opened.handle] = flags
-        return opened
-
-    def create(self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int) -> Created:
-        node, opened = super().create(call, parent, name, flags, mode, umask)
-        self.flags[opened.handle] = flags
-        return node, opened
-
-
 @mutant("append-flag-of-open | fcntl(3p) F_SETFL | a file that was opened with O_APPEND appends for ever")
-class AppendFlagOfOpen(Flagged):
+class AppendFlagOfOpen(WithFlags):
     def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
         if self.flags[handle] & os.O_APPEND and not call.from_cache:
             offset = os.fstat(handle).st_size
@@ -60,7 +43,7 @@ class AppendFlagOfOpen(Flagged):
 @mutant(
     "append-set-later-ignored | fcntl(3p) F_SETFL | O_APPEND that is set later appends to the own last write"
 )
-class AppendSetLaterIgnored(Flagged):
+class AppendSetLaterIgnored(WithFlags):
     def __init__(self, below: Path) -> None:
         super().__init__(below)
         self._end: dict[int, int] = {}
@@ -80,7 +63,7 @@ class AppendSetLaterIgnored(Flagged):
 @mutant(
     "mapped-append | mmap(3p), open(3p) O_APPEND | a mapping of an appending descriptor stores at the end"
 )
-class MappedAppend(Flagged):
+class MappedAppend(WithFlags):
     def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
         if call.from_cache and self.flags[handle] & os.O_APPEND:
             offset = os.fstat(handle).st_size
