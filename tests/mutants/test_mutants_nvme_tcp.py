@@ -21,6 +21,8 @@ DEPENDS_ON = depends_on(
 )
 """Starts of the paths that all of these mutants depend on (see :mod:`selection`)."""
 KEPT = ("passed", "observed")
+OF_MUTANTS = ("NVA-ANNOUNCED-", "NVA-OACS-NAMESPACES", "NVB-FLUSH-ALL")
+"""Starts of cases of what the controller does not announce; a mutant does."""
 HEAD = """# Mutants: NVMe/TCP
 
 A proxy between the suite and a real controller violates one rule at a time
@@ -44,7 +46,8 @@ def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 def test_an_honest_proxy_fails_no_case(outcomes: Outcomes) -> None:
     honest = [one for one in outcomes.honest if one["target"].endswith("-honest")]
-    bad = mutation_run.unexpected_outcomes(honest, KEPT)
+    run = [one for one in honest if one["outcome"] != "skipped" or not one["id"].startswith(OF_MUTANTS)]
+    bad = mutation_run.unexpected_outcomes(run, KEPT)
     assert not bad, "\n".join(bad)
     assert len(honest) > 350
 
