@@ -13,6 +13,9 @@ from nvme_tcp_server import NQN, Server
 NAMESPACE = "uuid.22222222-2222-4222-8222-2222222222"
 """Name of each namespace, without the two digits of its NSID."""
 
+UNANNOUNCED = ("NVA-ANNOUNCED-", "NVA-OACS-NAMESPACES", "NVB-FLUSH-ALL")
+"""Starts of the cases of what the controller does not announce, by LPA, OACS and VWC; a mutant does."""
+
 TIMEOUT = 1.0
 """Deadline of a case on a mutant, in seconds; the controller responds within milliseconds."""
 

@@ -17,6 +17,7 @@ from storagetest.plugin.conformance.first_look import Look
 from storagetest.plugin.conformance.known_issues import apply_identified
 from storagetest.plugin.conformance.leftovers import stop_run
 from storagetest.plugin.conformance.repeated_faults import fail_on_faults
+from storagetest.wire.nvme.fabrics import DISCOVERY_NQN
 from storagetest.wire.nvme.structures import ControllerData
 from storagetest.wire.nvme_tcp import PORT, ControllerSession, Queue, SubsystemEndpoint, decoder
 from storagetest.wire.nvme_tcp.harness import Harness, Scratch, data_signature, implementation, wwids
@@ -154,6 +155,17 @@ def bench(
 def session(bench: Harness) -> ControllerSession:
     """Return a session with a ready controller, as a host of this case only."""
     return bench.session()
+
+
+@pytest.fixture
+def discovery(bench: Harness) -> ControllerSession:
+    """Return a session with the discovery controller; skip if the Connect is refused, as it may be."""
+    try:
+        return bench.session(subnqn=DISCOVERY_NQN, name="discovery")
+    except RemoteProtocolError as error:
+        if "refused" not in str(error):
+            raise
+        pytest.skip(f"no discovery service at this port: {error}")
 
 
 @pytest.fixture

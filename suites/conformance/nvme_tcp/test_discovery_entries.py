@@ -6,10 +6,8 @@ import ipaddress
 
 import pytest
 
-from storagetest.errors import RemoteProtocolError
 from storagetest.wire.nvme.codes import LogPage
-from storagetest.wire.nvme.fabrics import DISCOVERY_NQN
-from storagetest.wire.nvme_tcp.harness import Harness
+from storagetest.wire.nvme_tcp import ControllerSession
 
 pytestmark = [
     pytest.mark.needs("nvme-tcp-wire"),
@@ -34,12 +32,8 @@ FIELDS = {"TRSVCID": (32, 32), "TRADDR": (512, 256)}
 
 
 @pytest.fixture
-def entries(bench: Harness) -> list[bytes]:
-    """Return the entries of TCP; skip if there is no discovery controller, or no such entry."""
-    try:
-        discovery = bench.session(subnqn=DISCOVERY_NQN, name="discovery")
-    except RemoteProtocolError as error:
-        pytest.skip(f"no discovery controller: {error}")
+def entries(discovery: ControllerSession) -> list[bytes]:
+    """Return the entries of TCP; skip if there is none."""
     records = int.from_bytes(discovery.log_page(LogPage.DISCOVERY, PIECE)[8:16], "little")
     raw = discovery.log_page(LogPage.DISCOVERY, PIECE * (min(records, MOST) + 1))
     found = [raw[at : at + PIECE] for at in range(PIECE, len(raw), PIECE)]

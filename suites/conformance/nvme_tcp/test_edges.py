@@ -12,7 +12,6 @@ from storagetest.errors import RemoteProtocolError
 from storagetest.wire.nvme import io
 from storagetest.wire.nvme.codes import ONCS_BITS, Io, LogPage, StatusCode, status_name
 from storagetest.wire.nvme.command import Command
-from storagetest.wire.nvme.fabrics import DISCOVERY_NQN
 from storagetest.wire.nvme_tcp import ControllerSession, Queue, override_field
 from storagetest.wire.nvme_tcp.harness import Harness, Scratch, block_data, read_blocks, write_blocks
 from storagetest.wire.nvme_tcp.pdu import R2T, CapsuleResp, H2CData, ICReq
@@ -175,13 +174,7 @@ def test_writes_after_a_damaged_one_are_as_before(bench: Harness, scratch: Scrat
 
 
 @pytest.mark.case("NVF-DISCOVERY-06", section="Base 5.2.12.3.3", kills=("discovery-genctr-moves",))
-def test_the_generation_counter_counts_changes_only(bench: Harness) -> None:
-    try:
-        discovery = bench.session(subnqn=DISCOVERY_NQN, name="discovery")
-    except RemoteProtocolError as error:
-        if "refused" not in str(error):
-            raise
-        pytest.skip(f"no discovery service at this port: {error}")
+def test_the_generation_counter_counts_changes_only(discovery: ControllerSession) -> None:
     seen = [discovery.log_page(LogPage.DISCOVERY, 1024) for _ in range(STEADY_READS)]
     assert any(one == following for one, following in itertools.pairwise(seen)), (
         "5.2.12.3.3: GENCTR counts changes of the log, but it is another in each of "

@@ -471,8 +471,7 @@ def test_authentication_where_none_is_required(session: ControllerSession, obser
 
 
 @pytest.mark.case("NVF-DISCOVERY-01", section="Base 3.1.3.3", kills=("discovery-type",))
-def test_the_discovery_subsystem_identifies_itself(bench: Harness) -> None:
-    discovery = _discovery(bench)
+def test_the_discovery_subsystem_identifies_itself(discovery: ControllerSession) -> None:
     data = discovery.controller
     if data["ver"] >= 0x00010400:
         assert data["cntrltype"] == 2, "5.2.13.2.1: CNTRLTYPE of a discovery controller is 2h"
@@ -480,8 +479,7 @@ def test_the_discovery_subsystem_identifies_itself(bench: Harness) -> None:
 
 
 @pytest.mark.case("NVF-DISCOVERY-02", section="Base 5.2.12.3.3", kills=("discovery-empty",))
-def test_the_discovery_log_names_the_subsystem(bench: Harness) -> None:
-    discovery = _discovery(bench)
+def test_the_discovery_log_names_the_subsystem(bench: Harness, discovery: ControllerSession) -> None:
     _, count, _ = discovery_entries(discovery.log_page(0x70, 1024))
     length = 1024 * (count + 1)
     _, _, entries = discovery_entries(discovery.log_page(0x70, length))
@@ -492,8 +490,7 @@ def test_the_discovery_log_names_the_subsystem(bench: Harness) -> None:
 
 
 @pytest.mark.case("NVF-DISCOVERY-03", section="Base 3.1.3.3", kills=("discovery-io",))
-def test_the_discovery_subsystem_has_no_io_queues(bench: Harness) -> None:
-    discovery = _discovery(bench)
+def test_the_discovery_subsystem_has_no_io_queues(bench: Harness, discovery: ControllerSession) -> None:
     done = connect_queue(
         bench.queue(name="I/O queue"),
         subnqn=DISCOVERY_NQN,
@@ -505,8 +502,7 @@ def test_the_discovery_subsystem_has_no_io_queues(bench: Harness) -> None:
 
 
 @pytest.mark.case("NVF-DISCOVERY-04", section="Base 5.2.12.3.3", kills=("log-offset-other",))
-def test_the_discovery_log_is_read_in_parts(bench: Harness) -> None:
-    discovery = _discovery(bench)
+def test_the_discovery_log_is_read_in_parts(discovery: ControllerSession) -> None:
     if not discovery.controller["lpa"] & 4:
         pytest.skip("LPA bit 2: the log page offset is not supported")
     whole = discovery.log_page(0x70, 2048)
@@ -519,8 +515,7 @@ def test_the_discovery_log_is_read_in_parts(bench: Harness) -> None:
 
 
 @pytest.mark.case("NVF-DISCOVERY-05", section="Base 5.2.12.3.3", kills=("discovery-entry",))
-def test_the_entries_of_the_discovery_log_are_well_formed(bench: Harness) -> None:
-    discovery = _discovery(bench)
+def test_the_entries_of_the_discovery_log_are_well_formed(discovery: ControllerSession) -> None:
     _, count, _ = discovery_entries(discovery.log_page(0x70, 1024))
     _, _, entries = discovery_entries(discovery.log_page(0x70, 1024 * (count + 1)))
     for entry in (one for one in entries if one.trtype == TRTYPE_TCP):
@@ -585,12 +580,3 @@ def _next_status(queue: Queue) -> int | None:
         return queue.wait(1).status
     except RemoteProtocolError:
         return None
-
-
-def _discovery(bench: Harness) -> ControllerSession:
-    try:
-        return bench.session(subnqn=DISCOVERY_NQN, name="discovery")
-    except RemoteProtocolError as error:
-        if "refused" in str(error):
-            pytest.skip(f"no discovery service at this port: {error}")
-        raise

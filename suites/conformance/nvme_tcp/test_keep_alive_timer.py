@@ -10,7 +10,6 @@ import pytest
 from storagetest.errors import RemoteProtocolError
 from storagetest.wire.nvme import admin, fabrics, io
 from storagetest.wire.nvme.codes import Feature, Property, status_name
-from storagetest.wire.nvme.fabrics import DISCOVERY_NQN
 from storagetest.wire.nvme_tcp import ControllerSession
 from storagetest.wire.nvme_tcp.harness import Harness
 from storagetest.wire.nvme_tcp.session import CSTS_FATAL, KATO
@@ -202,14 +201,10 @@ def test_a_timeout_below_the_least_one_is_rounded_up(session: ControllerSession)
 
 
 @pytest.mark.case("NVA-KA-DISCOVERY", section="Base 3.1.3.4", kills=("discovery-keep-alive-refused",))
-def test_a_discovery_controller_with_a_timeout_answers_keep_alive(bench: Harness) -> None:
+def test_a_discovery_controller_with_a_timeout_answers_keep_alive(discovery: ControllerSession) -> None:
     """A controller that accepts a Connect with a timeout supports persistent connections by Keep Alive."""
-    try:
-        session = bench.session(subnqn=DISCOVERY_NQN, name="discovery")
-    except RemoteProtocolError as error:
-        pytest.skip(f"no discovery controller that takes a Keep Alive Timeout is here: {error}")
     for number in (1, 2):
-        done = session.admin.run(admin.keep_alive())
+        done = discovery.admin.run(admin.keep_alive())
         assert done.ok, (
             f"3.1.3.4: Keep Alive {number} of a discovery controller that has taken a timeout of {KATO} ms "
             f"ended with {status_name(done.status)}"

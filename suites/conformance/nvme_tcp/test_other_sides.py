@@ -9,7 +9,6 @@ import pytest
 from storagetest.errors import RemoteProtocolError
 from storagetest.wire.nvme import admin, fabrics, io
 from storagetest.wire.nvme.codes import Cns, Feature, LogPage, Property, StatusCode, status_name
-from storagetest.wire.nvme.fabrics import DISCOVERY_NQN
 from storagetest.wire.nvme_tcp import ControllerSession, Identity, Queue
 from storagetest.wire.nvme_tcp.harness import Harness, Scratch, refused
 from storagetest.wire.nvme_tcp.session import CC_ENABLE, CSTS_READY, connect_queue
@@ -67,11 +66,7 @@ def test_a_disconnect_of_another_format_is_refused(
     kills=("discovery-late-part",),
     builds_on=("NVF-DISCOVERY-04",),
 )
-def test_each_entry_of_the_discovery_log_is_read_alone(bench: Harness) -> None:
-    try:
-        discovery = bench.session(subnqn=DISCOVERY_NQN, name="discovery")
-    except RemoteProtocolError as error:
-        pytest.skip(f"no discovery controller: {error}")
+def test_each_entry_of_the_discovery_log_is_read_alone(discovery: ControllerSession) -> None:
     if not discovery.controller["lpa"] & 4:
         pytest.skip("LPA bit 2: the log page offset is not supported")
     records = int.from_bytes(discovery.log_page(LogPage.DISCOVERY, PIECE)[8:16], "little")
