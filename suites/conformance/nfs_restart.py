@@ -38,8 +38,12 @@ class RestartableServer(ABC):
     def ask(self) -> None:
         """Ask the server by all of its programs. Raises an error if one of them does not answer."""
 
+    @abstractmethod
+    def renew(self) -> None:
+        """Renew what the clients of the case hold, if it ends by itself."""
+
     def restart(self) -> None:
-        """Restart the server; return when it answers.
+        """Renew what the clients of the case hold, and restart the server; return when it answers.
 
         Raises ControlError if a connection that was made before does not end.
         """
@@ -49,6 +53,7 @@ class RestartableServer(ABC):
             for rpc in before:
                 rpc.call("NULL")
             self._began = time.monotonic()
+            self.renew()
             self._run(lambda: any(is_connected(rpc) for rpc in before), self._answers)
 
     @property

@@ -57,6 +57,9 @@ class Server(RestartableServer):
             bench.arranger().attributes(self._export.root)
             bench.rpc(NLM4_VERS).call("NULL")
 
+    def renew(self) -> None:
+        """Renew nothing: the locks of NLM have no lease."""
+
     def after_grace(self) -> None:
         """Wait until a new LOCK does not end with NLM4_DENIED_GRACE_PERIOD, or raise AssertionError."""
         wait_for_end_of_grace(self._locks)

@@ -16,7 +16,6 @@ from storagetest.suites.conformance.nfs4.restart import (
     REFUSED_RECLAIM,
     Held,
     Server,
-    hold,
     lock_again,
     patiently,
     reclaim,
@@ -82,7 +81,7 @@ def held(server, nfs, here) -> Held:
     """Return a file that ``nfs`` has open and locked, while the server is in no grace period."""
     server.after_grace()
     here.file(data=DATA)
-    return hold(nfs, here.handle)
+    return server.hold(nfs, here.handle)
 
 
 def complete(client: Nfs4Client) -> Nfs4Client:
@@ -113,7 +112,7 @@ def test_a_new_lock_waits_for_the_end_of_grace(bench, server, held):
 @rule("GRACE-CONFLICT", "9.6.2", "8.4.2.1", kills=("grace-lock",))
 def test_a_lock_that_is_not_yet_reclaimed_is_not_given_to_another_client(bench, version, server, held):
     other = bench.client(version)
-    second = Held(other, held.directory, StateOwner(other).open(held.directory, b"file"), StateOwner(other))
+    second = server.hold(other, held.directory, locks=False)
     server.restart()
     file = reclaimed(server, bench, second)
     done = file.lock(StateOwner(file.client), nfs_lock_type4.WRITE_LT, 0, 10)
@@ -175,7 +174,7 @@ def test_what_had_to_wait_is_granted_after_grace(bench, version, server, held):
 def test_an_open_is_reclaimed_and_denies_what_it_denied(bench, version, server, nfs, here):
     server.after_grace()
     here.file(data=DATA)
-    held = hold(nfs, here.handle, deny=OPEN4_SHARE_DENY_BOTH)
+    held = server.hold(nfs, here.handle, deny=OPEN4_SHARE_DENY_BOTH)
     server.restart()
     holder = complete(reclaimed(server, bench, held, deny=OPEN4_SHARE_DENY_BOTH).client)
     server.after_grace(holder)
