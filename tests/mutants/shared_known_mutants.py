@@ -109,6 +109,14 @@ class TwoWriteAfterChmodRefused(Kept):
         return super().write(call, node, handle, offset, data)
 
 
+@apart("two-write-after-chmod-lost | write(), fsync() | succeeds and is lost when the file has no write bit")
+class TwoWriteAfterChmodLost(Kept):
+    def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
+        if not os.fstat(handle).st_mode & 0o222:
+            return len(data)
+        return super().write(call, node, handle, offset, data)
+
+
 @together("two-lock-lost-at-chmod | fcntl(), chmod() | the locks of a file end when another changes its mode")
 class TwoLockLostAtChmod(Locking):
     def chmod(self, call: Call, node: int, mode: int) -> None:
