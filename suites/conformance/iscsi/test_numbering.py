@@ -108,7 +108,7 @@ def test_exp_cmd_sn_does_not_pass_a_gap(session):
     pytest.param(2**24, marks=pytest.mark.case("ISC-CMDSN-24", kills=("cmd-sn-three-bytes",))),
     pytest.param(2**16, marks=pytest.mark.case("ISC-CMDSN-16-BITS", kills=("cmd-sn-two-bytes",))),
 ])  # fmt: skip
-@pytest.mark.case(section="RFC 7143 4.2.2.1, 11.12.8", level="MUST")
+@pytest.mark.case(section="RFC 7143 4.2.2.1, 11.12.8", level="MUST", builds_on=("ISC-CMDSN-02",))
 def test_cmd_sn_passes_each_limit(connections, portal, limit):
     """A session begins with any CmdSN, and goes on past 2**32, and past a smaller or signed number."""
     made = connections.open()

@@ -257,6 +257,8 @@ def test_each_command_that_is_there_is_in_the_list(unit, facts, scratch):
     known = (Asc.LBA_OUT_OF_RANGE, Asc.PARAMETER_LIST_LENGTH_ERROR)
     for command, answer in tried(unit, facts):
         if answer.good or answer.check(SenseKey.ILLEGAL_REQUEST, *known):
-            assert (command.opcode, action_of(command)) in listed, (
-                f"{answer}: it is executed, and the list of commands lacks {command.name}"
+            actions = [action for opcode, action in listed if opcode == command.opcode]
+            assert action_of(command) in actions, (
+                f"{answer}: it is executed, and the list of commands lacks {command.name}; "
+                f"the service actions that it has for {command.opcode:02X}h: {actions or 'no entry'}"
             )
