@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from storagetest.errors import LabError
+from storagetest.config.loader import load
+from storagetest.errors import ConfigError, LabError
 from storagetest.lab import Lab, image, roles
 from storagetest.lab.paths import cache_root, package_root, state_root
 from storagetest.polling import wait_until
@@ -146,6 +147,18 @@ def test_two_labs_of_one_snapshot_share_no_key_no_password_no_random_number_and_
     assert len({ssh(lab, "appliance", "sh", "-c", "head -c 16 /dev/urandom | base64") for lab in labs}) == 2
     ssh(labs[0], "appliance", "touch", "/srv/nfs/a/file")
     assert ssh(labs[1], "appliance", "ls", "/srv/nfs/a") == ""
+
+
+def test_a_lab_without_clients_has_no_targets_and_its_file_has_the_reason():
+    """The sentence for the user is that of the targets alone, and its line has what to do."""
+    written = resumed("one", clients=0).targets_yaml
+    with pytest.raises(ConfigError) as refused:
+        load(written)
+    (problem,) = str(refused.value).splitlines()
+    place, sentence = problem.split(": ", 1)
+    assert sentence == "targets is empty; name at least one target"
+    line = written.read_text().splitlines()[int(place.split(":")[1]) - 1]
+    assert line.endswith("storagetest lab up --clients 1")
 
 
 def test_the_clock_of_a_resumed_machine_is_the_hosts():

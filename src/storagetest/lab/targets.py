@@ -27,13 +27,12 @@ _WORDS = {
     "y",
     "n",
 }  # YAML 1.1 parsers read these as booleans or null
+_NO_CLIENTS = "there are no clients that could attach them: storagetest lab up --clients 1"
+_NO_SERVICE = "the appliance serves nothing"
 _HEAD = """\
 # The targets of the lab `{name}` ({spec}), written by `storagetest lab up`.
 # Copy this file and edit it to test other targets.
 version: 1
-
-# Clients attach targets and generate load. The lab's clients are reached over SSH.
-clients:
 {clients}
 # Servers can be monitored under load, and fault tests can break them. List only servers that may be broken.
 servers:
@@ -41,6 +40,10 @@ servers:
 
 # Targets are tested. Each combination of a matrix is one variant of its target.
 targets:{empty}
+"""
+_CLIENTS = """
+# Clients attach targets and generate load. The lab's clients are reached over SSH.
+clients:
 """
 _TAIL = """
 # Gates: thresholds for metrics, compared with their confidence interval. These are low, because the lab may
@@ -66,14 +69,17 @@ def targets_yaml(
     def ssh_host(host: str) -> str:
         return f"{{transport: ssh, address: {host}, ssh_config: {config}}}"
 
+    served = targets if clients else ()
+    why = _NO_CLIENTS if targets else _NO_SERVICE
     head = _HEAD.format(
         name=name,
         spec=spec,
-        clients="".join(f"  {client}: {ssh_host(client)}\n" for client in clients),
+        clients=_CLIENTS + "".join(f"  {client}: {ssh_host(client)}\n" for client in clients)
+        if clients
+        else "",
         appliance=ssh_host("appliance"),
-        empty="" if targets and clients else " {}",
+        empty="" if served else f" {{}}  # {why}",
     )
-    served = targets if clients else ()
     body = "\n".join(_target(target, directory, versions) for target in served)
     return head + body + _roles(served) + _TAIL
 
