@@ -1,8 +1,9 @@
 """Locks and open files are kept, whatever the other client makes of the file's name, size and mode.
 
 Sources: POSIX.1-2024 fcntl() and RFC 7530 16.12 (a lock is one of the file, and ends at an unlock, a close or
-the end of its owner), chmod() and rename() (open descriptors are not affected), flock(2) (conversion);
-RFC 7530 9.4 (a client that is refused a lock asks again for as long as its program waits).
+the end of its owner), rename() (open descriptors are not affected), chmod() (it leaves that to the
+implementation), flock(2) (conversion); RFC 7530 9.4 (a client that is refused a lock asks again for as long
+as its program waits).
 """
 
 from __future__ import annotations
