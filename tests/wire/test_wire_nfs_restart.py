@@ -45,6 +45,7 @@ class Server(RestartableServer):
     def __init__(self, service: Service, control: Callable[[], object]) -> None:
         super().__init__(self._restart)
         self.service, self._control = service, control
+        self.starts_when_renewed: list[int] = []
 
     def _restart(self, is_connected: Callable[[], bool], answers: Callable[[], bool]) -> None:
         self._control()
@@ -59,6 +60,9 @@ class Server(RestartableServer):
         with ExitStack() as stack:
             self.connections(stack)[0].call("NULL")
 
+    def renew(self) -> None:
+        self.starts_when_renewed.append(self.service.starts)
+
 
 @pytest.fixture
 def service() -> Iterator[Service]:
@@ -70,6 +74,12 @@ def service() -> Iterator[Service]:
 def test_a_restart_is_proved_by_the_end_of_an_earlier_connection(service: Service) -> None:
     Server(service, service.restart).restart()
     assert service.starts == 2
+
+
+def test_what_clients_hold_is_renewed_before_the_restart(service: Service) -> None:
+    server = Server(service, service.restart)
+    server.restart()
+    assert server.starts_when_renewed == [1]
 
 
 def test_a_control_that_returns_before_the_restart_is_waited_for(service: Service) -> None:
