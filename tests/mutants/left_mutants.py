@@ -120,3 +120,15 @@ class RemovedAttributeListed(PassThrough):
 class UnreadableAgain(PassThrough):
     def open(self, call: Call, node: int, flags: int) -> Opened:
         raise OSError(errno.EIO, "open")
+
+
+class NoDirectoryMade(PassThrough):
+    def mkdir(self, call: Call, parent: int, name: bytes, mode: int, umask: int) -> int:
+        if name != b"below":
+            raise PermissionError(errno.EACCES, "mkdir")
+        return super().mkdir(call, parent, name, mode, umask)
+
+
+class NothingRemoved(PassThrough):
+    def unlink(self, call: Call, parent: int, name: bytes) -> None:
+        raise PermissionError(errno.EPERM, "unlink")

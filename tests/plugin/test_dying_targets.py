@@ -367,3 +367,42 @@ def test_a_target_that_died_before_a_case_is_not_blamed_on_that_case_alone(run_c
     assert outcomes == {"BEFORE": "passed", "CRASH": "passed", "AFTER-1": "error", "AFTER-2": "skipped"}
     assert records["AFTER-1"]["observed"][0].endswith("; the case before it was test_crash[disk]")
     result.assert_outcomes(passed=2, errors=1, skipped=1)
+
+
+HALF_A_SECOND = """\
+from storagetest.runner.client_cases import ClientCaseBatch
+
+ClientCaseBatch.__init__.__kwdefaults__["timeout"] = 0.5
+"""
+HANG = """\
+import time
+
+import pytest
+
+pytestmark = [pytest.mark.needs("filesystem"), pytest.mark.case(section="X 1", level="MAY")]
+
+
+@pytest.mark.case("HANG")
+def test_hang(client_dir):
+    time.sleep(600)
+
+
+@pytest.mark.case("SLOW")
+def test_slow(client_dir):
+    for _ in range(60000):
+        time.sleep(0.01)
+
+
+@pytest.mark.case("AFTER")
+def test_after(client_dir):
+    pass
+"""
+
+
+def test_a_call_that_does_not_return_is_a_failure_at_every_level(run_pytest, pytester):
+    pytester.makeconftest(HALF_A_SECOND)
+    run_pytest("--st-target=disk", suite=HANG)
+    records = read_cases(pytester.path, "disk")
+    outcomes = {name: record["outcome"] for name, record in records.items()}
+    assert outcomes == {"HANG": "failed", "SLOW": "error", "AFTER": "observed"}
+    assert records["HANG"]["message"].startswith("a call did not return within 0.5 s")

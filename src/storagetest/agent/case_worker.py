@@ -8,8 +8,9 @@ and limits. After any other end a new process is started.
 Rules:
 
 1. A case that fails, dies, hangs or changes the process is the last one of its process.
-2. Slow is not hung: a case that still makes calls at its timeout gets more time (:data:`LONGEST`). A process
-   that waits for the target gives up the CPU at each call, so its voluntary context switches are counted.
+2. Slow is not hung: a case hangs if its processes have waited for its whole timeout without the end of a
+   call; a case whose calls end gets more time (:data:`LONGEST`). A process that waits for the target gives up
+   the CPU at each call, so voluntary context switches are counted.
 3. A process has its own session: the processes that its cases started are killed with it.
 4. A result names its case. Anything else in the pipe was written by the body by accident, and is an error.
 """
@@ -25,7 +26,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, suppress
 from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
@@ -40,10 +41,10 @@ GRACE = 2.0
 """Seconds to wait for the end of a killed process (chosen)."""
 
 LONGEST = 4.0
-"""The longest time of a case that still makes calls, as a multiple of its timeout (chosen)."""
+"""The longest time of a case whose calls end, as a multiple of its timeout (chosen)."""
 
 _STEP = 1 / 6
-"""Part of the timeout in which a late case has to make a call (chosen): 5 s of 30."""
+"""Part of the timeout after which the calls are counted again (chosen): 5 s of 30."""
 
 _MAX_PRINTED = 16 << 10
 """Bytes of a body's output that are reported."""
@@ -67,8 +68,9 @@ class CaseWorker:
     def __init__(self, modules: dict[str, ModuleType], path: str, others: Sequence[CaseWorker]) -> None:
         self._printed = os.memfd_create("printed")
         self.case: dict[str, Any] | None = None
-        self.until = self._began = self._seconds = 0.0
+        self.until = self._began = self._seconds = self._last_call = 0.0
         self._calls: int | None = None
+        self._hangs = self._was_late = False
         self._received = b""
 
         def serve(requests: int, results: int) -> None:
@@ -84,10 +86,11 @@ class CaseWorker:
         self._pid, self._requests, self.results = fork_worker(serve)
 
     def submit(self, case: dict[str, Any], seconds: float) -> None:
-        """Start a case, which may take ``seconds``, or :data:`LONGEST` times as long if it is only slow."""
+        """Start a case. A call of it may take ``seconds``, the whole case :data:`LONGEST` times as long."""
         self.case, self._seconds, self._received, self._calls = case, seconds, b"", None
+        self._hangs = self._was_late = False
         self._began = time.monotonic()
-        self.until = self._began + seconds
+        self.until = self._began + _STEP * seconds
         with suppress(BrokenPipeError):  # the process has died; poll_result reports it
             send(self._requests, case)
 
@@ -142,23 +145,28 @@ class CaseWorker:
             self.results = -1
 
     def _late(self) -> bool:
-        """Return whether the time of the case has passed; a case that still makes calls gets another step."""
+        """Return whether the case hangs, or has used its longest time; look at it at each step only."""
         now = time.monotonic()
         if now < self.until:
             return False
         before, self._calls = self._calls, self._waits()
-        if now >= self._began + LONGEST * self._seconds or (before is not None and self._calls <= before):
-            return True
+        if self._calls is None or self._calls != before:
+            self._last_call = now
+        self._hangs = now >= self._last_call + self._seconds
+        self._was_late = self._hangs or now >= self._began + LONGEST * self._seconds
         self.until = now + _STEP * self._seconds
-        return False
+        return self._was_late
 
-    def _waits(self) -> int:
-        """Return how often the process has waited, for the target or another process (proc(5))."""
-        status = fsutil.read_text(f"/proc/{self._pid}/status") or ""
-        found = [
-            line.split()[1] for line in status.splitlines() if line.startswith("voluntary_ctxt_switches:")
-        ]
-        return int(found[0]) if found else 0
+    def _waits(self) -> int | None:
+        """Return how often the case's processes have waited (proc(5)); None if one of them runs."""
+        total = 0
+        for process in _session(self._pid):
+            status = fsutil.read_text(f"/proc/{process}/status") or ""
+            fields = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
+            if fields.get("State", "").split()[:1] == ["R"]:
+                return None
+            total += int(fields.get("voluntary_ctxt_switches", "0"))
+        return total
 
     def _dead(self) -> bool:
         return os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
@@ -172,16 +180,31 @@ class CaseWorker:
         return os.pread(self._printed, _MAX_PRINTED, 0).decode(errors="backslashreplace")
 
     def _no_result(self, status: int | None) -> dict[str, Any]:
-        if status is None or (os.WIFSIGNALED(status) and time.monotonic() >= self.until):
+        if self._was_late:
             stuck = "; it is stuck in the kernel" if status is None else ""
-            return {
-                "ended": "hung",
-                "message": f"it did not end within {self.until - self._began:.3g} s{stuck}",
-            }
+            if self._hangs:
+                return {
+                    "ended": "hung",
+                    "message": f"a call did not return within {self._seconds:.3g} s{stuck}",
+                }
+            message = f"it did not end within {LONGEST * self._seconds:.3g} s, though its calls return{stuck}"
+            return {"ended": "slow", "message": message}
+        if status is None:
+            return {"ended": "error", "message": "its process could not be killed; it is stuck in the kernel"}
         if os.WIFSIGNALED(status):
             return {"ended": "error", "message": f"it died: {signal.Signals(os.WTERMSIG(status)).name}"}
         code = os.WEXITSTATUS(status)
         return {"ended": "error", "message": f"its process exited ({code}) before the body returned"}
+
+
+def _session(leader: int) -> list[int]:
+    """Return the processes of the session of ``leader``."""
+    found = []
+    for process in (int(name) for name in os.listdir("/proc") if name.isdecimal()):
+        with suppress(ProcessLookupError):
+            if os.getsid(process) == leader:
+                found.append(process)
+    return found
 
 
 def _read(received: bytes, case: dict[str, Any]) -> dict[str, Any]:
@@ -257,12 +280,13 @@ def _outcome(
             step = "the look at what the case has left failed"
             check(value)
         step = "teardown of its fixture failed"
-        with suppress(OSError) if FAULTS else nullcontext():  # what is wrong was found, and may be in the way
+        # What is wrong was found, and may be in the way.
+        with suppress(CannotRun, *([OSError] if FAULTS else [])):
             fixture.__exit__(None, None, None)
     except BaseException as error:  # a body can raise anything
         outcome = _failure(error, module, step)
         if step == "the body":
-            with suppress(OSError):  # the rest is removed when the target is released
+            with suppress(OSError, CannotRun):  # the rest is removed when the target is released
                 fixture.__exit__(None, None, None)
         return outcome
     return {"ended": "passed"}
@@ -272,10 +296,10 @@ def _failure(error: BaseException, module: ModuleType, step: str) -> dict[str, A
     lines = _lines(error.__traceback__, module.__file__ or "")
     message = str(error)
     kind = type(error).__name__
-    if step != "the body":
-        return {"ended": "error", "message": f"{step}: {kind}: {message}", "lines": lines}
     if isinstance(error, CannotRun):
         return {"ended": "skipped", "message": message}
+    if step != "the body":
+        return {"ended": "error", "message": f"{step}: {kind}: {message}", "lines": lines}
     if isinstance(error, AssertionError):
         return {"ended": "failed", "message": message, "lines": lines}
     if isinstance(error, OSError) and error.errno:

@@ -15,16 +15,17 @@ call's error ended the case), ``observed``, ``printed`` and ``seconds``.
 ======= ===========================================================================================
 passed  the body returned
 failed  an assertion failed, or a system call that has to succeed raised an error
-skipped the case cannot run here
-hung    the case did not end within its timeout, or :data:`~storagetest.agent.case_worker.LONGEST` times it
+skipped the case cannot run here, or is not started because of others that hang
+hung    a call did not return within the case's timeout
+slow    calls returned, but not the body, within :data:`~storagetest.agent.case_worker.LONGEST` times it
 error   anything else: the process died, another exception, or the module cannot be imported here
 ======= ===========================================================================================
 
 Rules:
 
 1. This process never accesses the target: a case that hangs is killed. If its process cannot be killed (it is
-   stuck in the kernel), it is left behind and no further case starts. After three hanging cases of a module
-   its other cases are not started.
+   stuck in the kernel), it is left behind. After three such cases no other case is started; after three that
+   were hung or slow, no other case of their module. Those are skipped, because of the ones that they name.
 2. Cases start in their order. An ``exclusive`` case starts when no other case runs, and no case starts while
    it runs.
 """
@@ -37,7 +38,7 @@ import os
 import select
 import sys
 import time
-from collections import Counter, deque
+from collections import defaultdict, deque
 from contextlib import suppress
 from types import ModuleType
 from typing import Any
@@ -49,7 +50,7 @@ from storagetest.agent.testlib import pytest_stub
 from storagetest.agent.testlib.assert_rewrite import EXPLAIN, explain, unpack_code
 
 _MAX_HUNG = 3
-"""Hanging cases of a module after which its other cases are not started."""
+"""Cases that hang, in a module or in the kernel, after which others are not started (chosen)."""
 
 _POLL_INTERVAL = 0.25
 """Seconds between two checks for processes that have died without a result."""
@@ -91,10 +92,10 @@ class _CasePool:
         self._modules = {name: module for name, module in modules.items() if isinstance(module, ModuleType)}
         self._import_errors = {name: error for name, error in modules.items() if isinstance(error, str)}
         self._waiting = deque(request["cases"])
-        self._hung: Counter[str] = Counter()
+        self._hung: defaultdict[str, list[str]] = defaultdict(list)
         self._idle: list[CaseWorker] = []
         self._busy: list[CaseWorker] = []
-        self._stuck = False
+        self._stuck: list[str] = []
 
     def run(self) -> None:
         """Return when every started case has ended and no further one may start."""
@@ -113,7 +114,7 @@ class _CasePool:
             process.close()
 
     def _may_start(self, case: dict[str, Any]) -> bool:
-        if self._stuck or time.monotonic() >= self._context.until:
+        if time.monotonic() + self._timeout >= self._context.until:
             self._waiting.clear()
             return False
         running = [process.case for process in self._busy if process.case]
@@ -121,8 +122,11 @@ class _CasePool:
         return len(self._busy) < (1 if exclusive else self._concurrency)
 
     def _start(self, case: dict[str, Any]) -> None:
-        if self._hung[case["module"]] >= _MAX_HUNG:
-            return
+        for hung in (self._stuck, self._hung[case["module"]]):
+            if len(hung) >= _MAX_HUNG:
+                message = f"it was not started, because others did not end: {', '.join(hung)}"
+                self._context.progress(case=case["id"], ended="skipped", message=message)
+                return
         self.begun += 1
         if case["module"] in self._import_errors:
             self._context.progress(
@@ -131,7 +135,7 @@ class _CasePool:
             return
         process = self._idle.pop() if self._idle else CaseWorker(self._modules, self._path, self._busy)
         self._busy.append(process)
-        process.submit(case, min(self._timeout, self._context.until - time.monotonic()))
+        process.submit(case, self._timeout)
 
     def _wait(self) -> None:
         """Wait until a process may have a result."""
@@ -155,8 +159,11 @@ class _CasePool:
         self._busy.remove(process)
         if not result.pop("spent", False):
             self._idle.append(process)
-        self._hung[case["module"]] += result["ended"] == "hung"
-        self._stuck |= bool(result.get("stuck"))
+        name = case["id"].rpartition("::")[2]
+        if result["ended"] in ("hung", "slow"):
+            self._hung[case["module"]].append(name)
+        if result.get("stuck"):
+            self._stuck.append(name)
         self._context.progress(case=case["id"], **result)
 
 

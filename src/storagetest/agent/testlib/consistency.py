@@ -16,6 +16,8 @@ left is looked at, whatever the case is about:
 - a symbolic link has a text, and its size is the length of it (POSIX.1-2024 readlink(), lstat())
 - an extended attribute that is listed has a value (listxattr(2))
 
+So is what a case needs of any directory: it can be made, and removed with its contents.
+
 Times are not judged: data that are stored late may mark them. What the case's user may not look at is left
 out, and so is what a case holds a lease of.
 """
@@ -27,11 +29,13 @@ import os
 import stat
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 
 from storagetest.agent.fsutil import entry_type, open_fd
-from storagetest.agent.testlib.outcomes import name_of
+from storagetest.agent.testlib.outcomes import name_of, skip
 
 FAULTS: dict[str, str] = {}
 """Each rule that the running case's directory breaks, as a sentence without values → what was found."""
@@ -51,6 +55,8 @@ NO_TEXT = "a symbolic link has no text (POSIX.1-2024 readlink())"
 VALUE = "an extended attribute is listed and has no value (listxattr(2))"
 UNREADABLE = "what a case has left cannot be looked at: {} (POSIX.1-2024 open(), read())"
 """With the name of the error."""
+NOT_MADE = "a directory for a case cannot be made (POSIX.1-2024 mkdir())"
+NOT_REMOVED = "what a case has left cannot be removed (POSIX.1-2024 unlink(), rmdir())"
 
 MOST = 48
 """Entries of a case's directory that are looked at (chosen)."""
@@ -97,6 +103,16 @@ class _Look:
 
     def note(self, sentence: str, what: str) -> None:
         self.found.setdefault(sentence, what)
+
+
+@contextmanager
+def permitted(rule: str) -> Iterator[None]:
+    """Add ``rule`` to :data:`FAULTS` and skip the case if a call is refused for lack of permission."""
+    try:
+        yield
+    except PermissionError as error:
+        FAULTS[rule] = str(error)
+        skip(f"{rule}: {error}")
 
 
 def check(directory: str | os.PathLike[str]) -> None:

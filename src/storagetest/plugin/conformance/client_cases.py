@@ -13,10 +13,12 @@ Rules:
    batch ends before the target is released, also after Ctrl-C.
 4. While a case marked ``exclusive`` runs, no other case runs, in any process: its server is locked
    exclusively, and a batch has either only such cases or none.
-5. A false claim, or an unexpected error of a system call, is a failure. A case that hangs, dies or cannot be
-   imported is an error; the plugin then checks whether the target is dead.
+5. A false claim, an unexpected error of a system call, or a call that does not return is a failure, the last
+   at every level. A case that dies, is slow or cannot be imported is an error. After a hang or an error the
+   plugin checks whether the target is dead.
 6. A case that passed and left files that do not agree with each other fails, the first of its target
-   (:mod:`storagetest.agent.testlib.consistency`).
+   (:mod:`storagetest.agent.testlib.consistency`). So does the first whose directory cannot be made or
+   removed; the others that have none are skipped.
 7. A case marked ``server_inodes`` that fails is skipped if the client's mount has inode numbers of its own by
    then: SMB's client may drop ``serverino`` at any time (mount.cifs(8)).
 """
@@ -254,15 +256,16 @@ def _report_result(item: pytest.Function, result: ClientCaseResult, attachment: 
     if result.printed:
         item.add_report_section("call", "on client", result.printed)
     where = f"on {attachment.client.name}, under {attachment.path}"
-    if result.status is ClientCaseStatus.SKIPPED:
-        # As pytest's marks do: the skip is reported at the test, not at this line.
-        raise pytest.skip.Exception(result.message, _use_item_location=True)
-    if result.status is ClientCaseStatus.PASSED:
+    if result.status in (ClientCaseStatus.PASSED, ClientCaseStatus.SKIPPED):
         new = new_faults(item, result.faults)
         if new:
             found = "\n".join(f"{rule}: {result.faults[rule]}" for rule in new)
-            pytest.fail(f"{'; '.join(new)}. {ONCE}\nleft by the case: {found}\n{where}", pytrace=False)
-        return
+            pytest.fail(f"{'; '.join(new)}. {ONCE}\nfound: {found}\n{where}", pytrace=False)
+        if result.status is ClientCaseStatus.PASSED:
+            return
+        # As pytest's marks do: the skip is reported at the test, not at this line.
+        raise pytest.skip.Exception(result.message, _use_item_location=True)
+    hung = result.status is ClientCaseStatus.HUNG
     failed = result.status is ClientCaseStatus.FAILED
     if failed and _compares_own_inodes(item, result.message, attachment):
         reason = "inode numbers are compared, and the client's mount reports numbers of its own"
@@ -271,7 +274,9 @@ def _report_result(item: pytest.Function, result: ClientCaseResult, attachment: 
     shown = f"{result.message}\n{_source_lines(item, result)}\n{where}"
     if failed and not death and result.lines and not result.errno:
         findings.note_assertion(item, result.lines[-1])
-    if failed or death:
+    if hung:
+        cases.fail_at_every_level(item)
+    if failed or hung or death:
         pytest.fail(f"{death}\n{shown}" if death else shown, pytrace=False)
     raise WorkloadError(f"{item.originalname}: {shown}")
 
