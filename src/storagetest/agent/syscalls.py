@@ -30,7 +30,6 @@ _PROGRAM_SECONDS = 15.0
 _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "copy_file_range": os.copy_file_range,
     "evict": fsutil.evict_page_cache,
-    "fallocate": os.posix_fallocate,
     "flock": fcntl.flock,
     "fsync": os.fsync,
     "ftruncate": os.ftruncate,
@@ -147,8 +146,8 @@ class Syscalls:
             with memoryview(buffer) as view:
                 return os.pwritev(descriptor, [view], offset)
 
-    def fallocate_with(self, descriptor: int, mode: int, offset: int, length: int) -> None:
-        """fallocate(2); "fallocate" is posix_fallocate(3)."""
+    def fallocate(self, descriptor: int, mode: int, offset: int, length: int) -> None:
+        """fallocate(2); posix_fallocate(3) may be emulated by writes, which know the client's size alone."""
         _call_libc("fallocate", descriptor, mode, ctypes.c_int64(offset), ctypes.c_int64(length))
 
     def ioctl(self, descriptor: int, request: int, data: bytes) -> list[Any]:

@@ -4,8 +4,8 @@ The server does this work, or the client does it with data that it has cached. I
 those of the file, as after a write.
 
 Sources: RFC 7530 10.3.1 and RFC 8881 10.3.1 (data are revalidated at an open); copy_file_range(2) and RFC
-7862 4, 15.2 (COPY); posix_fallocate() and RFC 7862 15.1 (ALLOCATE); fallocate(2) and RFC 7862 15.4
-(DEALLOCATE); MS-SMB2 3.3.5.15.6 (server-side copy).
+7862 4, 15.2 (COPY); posix_fallocate(), fallocate(2) and RFC 7862 15.1 (ALLOCATE); fallocate(2) and
+RFC 7862 15.4 (DEALLOCATE); MS-SMB2 3.3.5.15.6 (server-side copy).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def test_copy_is_of_the_data_that_the_other_client_has_written(a, b, crossed_wir
     kills=("two-allocated-hole-is-cleared",),
 )
 def test_allocation_keeps_what_the_other_client_wrote_into_the_hole(a, b, crossed_wire):
-    """posix_fallocate() of a range that a client has read as a hole leaves the data that are there now."""
+    """An allocation of a range that a client has read as a hole leaves the data that are there now."""
     a.write_file("f", b"begin")
     a.truncate("f", SIZE)
     assert b.read_file("f") == b"begin" + bytes(SIZE - 5)
@@ -85,11 +85,11 @@ def test_allocation_keeps_what_the_other_client_wrote_into_the_hole(a, b, crosse
         a.close(writer)
     fd = b.open("f", O_RDWR)
     try:
-        b.call("fallocate", fd, 0, 2 * SIZE)
+        b.call("fallocate", fd, 0, 0, 2 * SIZE)
     except OSError as error:
         if error.errno not in LACKING:
             raise
-        pytest.skip(f"there is no posix_fallocate() here: {error}")
+        pytest.skip(f"there is no fallocate(2) here: {error}")
     b.close(fd)
     found = a.read_file("f")
     assert len(found) == 2 * SIZE
@@ -104,18 +104,18 @@ def test_allocation_keeps_what_the_other_client_wrote_into_the_hole(a, b, crosse
     kills=("two-allocation-cuts",),
 )
 def test_allocation_keeps_the_size_that_the_other_client_has_made_larger(a, b, crossed_wire):
-    """posix_fallocate() of a range that ends before the end of the file leaves its size."""
+    """An allocation of a range that ends before the end of the file leaves its size and its data."""
     a.write_file("f", b"begin")
     fd = b.open("f", O_RDWR)
     assert b.fstat(fd).size == 5
     with crossed_wire(a, "write"):
         a.write_file("f", b"longer " * 20_000)
     try:
-        b.call("fallocate", fd, 0, 4096)
+        b.call("fallocate", fd, 0, 0, 4096)
     except OSError as error:
         if error.errno not in LACKING:
             raise
-        pytest.skip(f"there is no posix_fallocate() here: {error}")
+        pytest.skip(f"there is no fallocate(2) here: {error}")
     b.close(fd)
     found = a.read_file("f")
     assert len(found) == 140_000, f"{len(found)} bytes after an allocation of the first 4096 of 140000"
