@@ -16,6 +16,7 @@ import nfs3_rpc_mutants  # noqa: F401
 import nfs3_seldom_mutants  # noqa: F401
 import nfs3_sequence_mutants  # noqa: F401
 import nfs3_stated_mutants  # noqa: F401
+import nfs3_time_mutants  # noqa: F401
 import nfs3_unseen_mutants  # noqa: F401
 import nfs3_whole_mutants  # noqa: F401
 from nfs3_proxy_connection import MUTANTS as ALL

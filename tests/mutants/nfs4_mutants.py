@@ -20,6 +20,7 @@ import nfs4_seldom_mutants
 import nfs4_sequence_mutants
 import nfs4_session_mutants
 import nfs4_stated_mutants
+import nfs4_time_mutants
 import nfs4_unseen_mutants
 import nfs4_v42_mutants
 import nfs4_wrapped_mutants
@@ -61,6 +62,7 @@ __all__ = [
     "nfs4_sequence_mutants",
     "nfs4_session_mutants",
     "nfs4_stated_mutants",
+    "nfs4_time_mutants",
     "nfs4_unseen_mutants",
     "nfs4_v42_mutants",
     "nfs4_wrapped_mutants",

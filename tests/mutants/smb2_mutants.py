@@ -248,6 +248,7 @@ import smb2_caching_mutants  # noqa: E402
 import smb2_data_mutants  # noqa: E402
 import smb2_far_mutants  # noqa: E402
 import smb2_fresh_mutants  # noqa: E402
+import smb2_granted_mutants  # noqa: E402
 import smb2_kit_mutants  # noqa: E402
 import smb2_listed_mutants  # noqa: E402
 import smb2_model_mutants  # noqa: E402
@@ -272,6 +273,7 @@ __all__ = [
     "smb2_data_mutants",
     "smb2_far_mutants",
     "smb2_fresh_mutants",
+    "smb2_granted_mutants",
     "smb2_kit_mutants",
     "smb2_listed_mutants",
     "smb2_model_mutants",

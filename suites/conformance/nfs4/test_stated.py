@@ -110,6 +110,57 @@ def test_a_change_of_metadata_has_a_later_time(nfs, here, facts, what):
     assert was != is_now, "time_metadata is the same as before"
 
 
+def look_at_times(nfs, facts, file):
+    """Return time_modify and time_metadata; skip if the server lacks one, or keeps whole seconds."""
+    numbers = types.FATTR4_TIME_MODIFY, FATTR4_TIME_METADATA
+    if not set(numbers) <= set(facts.supported[nfs.minor]):
+        pytest.skip("the server lacks time_modify or time_metadata")
+    return [time_of(nfs.compound(putfh(file), getattr_(one)), one) for one in numbers]
+
+
+def assert_later(before, found, change):
+    """Check that a change has made both times later ones."""
+    for name, was, is_now in zip(("time_modify", "time_metadata"), before, found, strict=True):
+        assert (is_now.seconds, is_now.nseconds) > (was.seconds, was.nseconds), (
+            f"{name} is {is_now.seconds}.{is_now.nseconds:09} after {change}, "
+            f"and was {was.seconds}.{was.nseconds:09} before it"
+        )
+
+
+@rule(
+    "TIMES-SIZE",
+    "16.32",
+    "18.30",
+    over={"ZERO": 0, "CUT": 4, "GROWN": 100_000},
+    kills=("setattr-size-time-modify-stays",),
+)
+def test_a_change_of_the_size_changes_the_time_of_modification(nfs, here, facts, what):
+    """A SETATTR that changes the size indirectly changes time_modify, and the metadata of the file."""
+    file = here.file(data=b"0123456789")
+    before = look_at_times(nfs, facts, file)
+    time.sleep(TICK)
+    ok(nfs.compound(putfh(file), setattr_({FATTR4_SIZE: what})))
+    assert_later(before, look_at_times(nfs, facts, file), f"a SETATTR of the size {what}")
+
+
+@rule(
+    "TIMES-WRITE",
+    "5.8.2",
+    "5.8.2",
+    over={"INSIDE": 2, "OVER": 8, "BEHIND": 5000},
+    kills=("write-time-metadata-stays",),
+    level="SHOULD",  # 5.8.2 leaves open what the metadata of a file are
+)
+def test_a_write_changes_both_times(nfs, here, owner, facts, what):
+    """The data are modified, and with them the time of modification, which is metadata."""
+    here.file(data=b"0123456789")
+    file = owner.open(here.handle, b"file")
+    before = look_at_times(nfs, facts, file.handle)
+    time.sleep(TICK)
+    ok(file.on(write(file.stateid, what, b"abc")))
+    assert_later(before, look_at_times(nfs, facts, file.handle), f"a WRITE at {what}")
+
+
 def values_of(nfs, here, facts, numbers):
     """Return attributes of the case's directory; skip if the server lacks one of them."""
     if not set(numbers) <= set(facts.supported[nfs.minor]):
