@@ -40,6 +40,7 @@ for _area in (
     "rare",
     "refused",
     "rewritten",
+    "round",
     "size",
     "stale",
     "tree",

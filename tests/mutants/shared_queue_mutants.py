@@ -12,9 +12,9 @@ from fuse_locks import FREE, Held, Locking
 from fuse_locks_below import LocksBelow
 from fuse_protocol import Call, Created
 from posix_rules import mutant as enter
-from shared_second_mutants import MUTANTS as SECOND
+from shared_round_mutants import MUTANTS as ROUNDS
 
-MUTANTS = dict(SECOND)
+MUTANTS = dict(ROUNDS)
 together = partial(enter, table=MUTANTS)
 apart = partial(enter, table=MUTANTS, apart=True)
 

@@ -127,7 +127,7 @@ def can_write_lock(path):
     "PSX-COUNTED-READERS",
     section="fcntl(2): Open file description locks",
     builds_on=("PSX-LOCK-WRITE-READ", "PSX-LOCK-OFD"),
-    kills=("lock-17-readers",),
+    kills=("lock-17-readers", "lock-third-shared-is-exclusive"),
 )
 def test_shared_lock_of_each_of_many_holders_counts(client_dir):
     """An exclusive lock is refused until the last of 40 holders of a shared one lets it go."""

@@ -155,7 +155,7 @@ def ofd(descriptor, command, kind, start, length):
     "PSX-LOCK-OFD-DESCRIPTIONS",
     section="POSIX.1-2024 fcntl(): F_OFD_SETLK, F_OFD_GETLK",
     builds_on=("PSX-DATA-NEW-FILE", "PSX-LOCK-OFD"),
-    kills=("ofd-converts-one-way",),
+    kills=("ofd-converts-one-way", "getlk-far-free"),
 )
 def test_locks_of_open_file_descriptions(client_dir):
     """Ranges are locked, converted and unlocked in part for the description, until its last close."""

@@ -102,7 +102,7 @@ def test_direct_and_buffered_writes_to_neighbouring_blocks(client_dir):
     assert read_at(client_dir / "f", SIZE) == (b"c" * BLOCK + b"d" * BLOCK) * 8
 
 
-@pytest.mark.case("PSX-DIRECT-EOF")
+@pytest.mark.case("PSX-DIRECT-EOF", kills=("direct-read-padded",))
 def test_a_direct_read_ends_at_the_end_of_the_file(client_dir):
     """A read that reaches the end returns the bytes before it; at the end it returns none."""
     make_file(client_dir / "f", pattern_bytes(BLOCK + 100))

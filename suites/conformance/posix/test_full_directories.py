@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import time
 
 import pytest
 
+from storagetest.agent.testlib import skip
 from storagetest.agent.testlib.tmpfiles import longest_name, open_fd
 
 pytestmark = [
@@ -17,6 +19,10 @@ pytestmark = [
 
 MANY = 300
 """Entries: more than a reply of 32 KiB has with their attributes (chosen)."""
+THOUSANDS = 2_300
+"""Entries of a very large directory: more than a table of 2,048 has (chosen)."""
+MAKING = 8.0
+"""Seconds in which they have to be made."""
 
 
 def fill(directory, prefix, count=MANY):
@@ -126,3 +132,28 @@ def test_serial_numbers_of_many_files_are_distinct(client_dir):
             assert number == one.st_ino, f"{name}: d_ino is {number}, and st_ino {one.st_ino}"
             other = numbers.setdefault((one.st_dev, one.st_ino), name)
             assert other == name, f"{other} and {name} have the same number, {one.st_ino}"
+
+
+@pytest.mark.exclusive
+@pytest.mark.case("PSX-FULL-DIRECTORY-2300", kills=("entry-2048-lost",))
+def test_directory_of_thousands_of_entries_is_listed(client_dir):
+    """Each entry is returned once: by one descriptor again, and after some of them were removed."""
+    directory = client_dir / "d"
+    directory.mkdir()
+    names = [f"{number:04}" for number in range(THOUSANDS)]
+    until = time.monotonic() + MAKING
+    with open_fd(directory, os.O_RDONLY) as place:
+        for made, name in enumerate(names):
+            if time.monotonic() > until:
+                skip(f"the target made {made} of {len(names)} entries in {MAKING:g} s")
+            os.mknod(name, dir_fd=place)
+    with open_fd(directory, os.O_RDONLY) as place:
+        assert_listed(place, names, "in a new directory")
+        assert_listed(place, names, "again, by the same descriptor")
+        removed = names[1::40]
+        for name in removed:
+            os.unlink(name, dir_fd=place)
+    names = sorted(set(names).difference(removed))
+    assert_listed(directory, names, f"after {len(removed)} of them were removed")
+    for name in (names[0], names[-1]):
+        assert os.stat(directory / name).st_size == 0

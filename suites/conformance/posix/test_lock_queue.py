@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import select
+import signal
 import struct
 from contextlib import contextmanager
 
@@ -195,3 +196,113 @@ def test_process_that_was_killed_while_it_waited_gets_no_lock(client_dir):
         granted = writer.ended(within=12)
         writer.kill()
     assert granted, "the lock is not free after its holder and a process that waited for it are gone"
+
+
+@pytest.mark.case(
+    "PSX-LOCK-GETLK-ENDED",
+    section="POSIX.1-2024 fcntl(): F_GETLK, DESCRIPTION (termination, close)",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-LOCK-GETLK"),
+    kills=("getlk-of-killed",),
+)
+def test_getlk_finds_no_lock_of_a_process_that_has_ended(client_dir):
+    """F_GETLK reports a lock while its process holds it, and none when the process ended, in whatever way."""
+    path = make_file(client_dir / "f", bytes(100))
+    for end, ended in (
+        (os.close, "closed the file and ended"),
+        (lambda _: os._exit(0), "ended"),
+        (lambda _: os.kill(os.getpid(), signal.SIGKILL), "was killed"),
+    ):
+        for kind in (WRITE, READ):
+            pid, over = _holder(path, kind, end)
+            with open_fd(path) as descriptor:
+                request = _FLOCK.pack(WRITE, os.SEEK_SET, 0, 50, 0)
+                found = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, request))
+                os.write(over, b"1")
+                os.close(over)
+                os.waitpid(pid, 0)
+                assert found[0] == kind, f"F_GETLK reports the type {found[0]} of a lock of type {kind}"
+                found = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, request))
+                assert found[0] == FREE, (
+                    f"F_GETLK reports a lock of {found[3]} bytes at {found[2]}; its process {ended}"
+                )
+                lock(descriptor, WRITE, 0, 50)
+
+
+def _holder(path, kind: int, end) -> tuple[int, int]:
+    """Start a process that locks ten bytes, and ends when a byte is written to the pipe that is returned."""
+    is_held, held = os.pipe()
+    is_over, over = os.pipe()
+    pid = os.fork()
+    if not pid:
+        try:
+            descriptor = os.open(path, os.O_RDWR)
+            lock(descriptor, kind, 10)
+            os.write(held, b"1")
+            os.read(is_over, 1)
+            end(descriptor)
+        finally:
+            os._exit(0)
+    os.close(held)
+    os.close(is_over)
+    os.read(is_held, 1)
+    os.close(is_held)
+    return pid, over
+
+
+@pytest.mark.case(
+    "PSX-LOCK-GETLK-CHANGED",
+    section="POSIX.1-2024 fcntl(): F_GETLK",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-LOCK-GETLK"),
+    kills=("getlk-after-unlock-old",),
+)
+def test_getlk_describes_a_lock_as_it_is_after_changes(client_dir):
+    """The lock that is reported is held: of its type, and of no byte that was unlocked or converted.
+
+    Adjacent locks may be one lock or several. A protocol that has no query reports the range of the request.
+    """
+    path = make_file(client_dir / "f", bytes(200))
+    with open_fd(path) as descriptor:
+        held: dict[int, int] = {}
+        for kind, start, length in (
+            (WRITE, 0, 100), (FREE, 0, 10), (FREE, 90, 10), (FREE, 40, 20), (READ, 60, 10), (WRITE, 30, 30),
+            (FREE, 35, 1), (READ, 0, 150), (FREE, 100, 50), (WRITE, 99, 2), (FREE, 0, 99),
+        ):  # fmt: skip
+            lock(descriptor, kind, start, length)
+            for byte in range(start, start + length):
+                held[byte] = kind
+            asked = [(at, size) for at in (0, 5, 10, 34, 35, 36, 59, 60, 65, 70, 89, 95, 99, 100, 120)
+                     for size in (1, 7, 30)]  # fmt: skip
+            change = f"after the lock of type {kind} of {length} bytes at {start}"
+            for (at, size), found in zip(asked, _queried(path, asked), strict=True):
+                _check_report(held, at, size, found, change)
+
+
+def _queried(path, asked):
+    """Return what F_GETLK of a write lock reports to another process, for each of ``asked``."""
+
+    def query():
+        with open_fd(path) as mine:
+            requests = [_FLOCK.pack(WRITE, os.SEEK_SET, at, size, 0) for at, size in asked]
+            return [_FLOCK.unpack(fcntl.fcntl(mine, fcntl.F_GETLK, request)) for request in requests]
+
+    return call_in_subprocess(query)
+
+
+def _check_report(held, at, size, found, change):
+    kind, _, start, length, _ = found
+    text = f"F_GETLK of {size} bytes at {at} {change}"
+    locked = [byte for byte in range(at, at + size) if held.get(byte, FREE) != FREE]
+    if kind == FREE or not locked:
+        assert (kind == FREE) == (not locked), (
+            f"{text} reports the type {kind}; {len(locked)} bytes are locked"
+        )
+        return
+    if (start, length) == (at, size):
+        assert any(held.get(byte, FREE) == kind for byte in locked), f"{text} reports the type {kind}"
+        return
+    reported = range(start, start + length) if length else range(start, 1000)
+    wrong = [byte for byte in reported if held.get(byte, FREE) != kind]
+    assert not wrong, (
+        f"{text} reports a lock of type {kind} of {length} bytes at {start}; byte {wrong[0]} has none"
+    )
+    assert set(reported) & set(locked), f"{text} reports {length} bytes at {start}, which are others"

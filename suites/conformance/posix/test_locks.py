@@ -222,7 +222,9 @@ def test_locks_end_with_their_process(client_dir):
     assert can_lock(client_dir / "f", WRITE, 0, 1)
 
 
-@pytest.mark.case("PSX-LOCK-NOT-INHERITED", section="POSIX.1-2024 fork(): DESCRIPTION")
+@pytest.mark.case(
+    "PSX-LOCK-NOT-INHERITED", section="POSIX.1-2024 fork(): DESCRIPTION", kills=("lock-inherited",)
+)
 def test_locks_are_not_inherited_by_fork(client_dir):
     """File locks set by the parent process shall not be inherited by the child process."""
     with open_fd(make_file(client_dir / "f", bytes(10))) as descriptor:

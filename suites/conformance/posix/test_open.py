@@ -108,7 +108,7 @@ def test_o_trunc_empties_a_regular_file(client_dir):
 
 
 @pytest.mark.server_inodes
-@pytest.mark.case("PSX-OPEN-TRUNC-KEEPS")
+@pytest.mark.case("PSX-OPEN-TRUNC-KEEPS", kills=("trunc-sets-mode",))
 def test_o_trunc_keeps_mode_and_owner(client_dir):
     """O_TRUNC: the mode and owner shall be unchanged."""
     make_file(client_dir / "f", b"content", 0o604)

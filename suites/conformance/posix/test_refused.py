@@ -134,7 +134,10 @@ def tree_below(client_dir):
     return Tree(root)
 
 
-@pytest.mark.case("PSX-REFUSED-RENAME", kills=("rename-refused-empties",))
+@pytest.mark.case(
+    "PSX-REFUSED-RENAME",
+    kills=("rename-refused-empties", "rename-over-hidden-names", "rename-over-directory-of-directories"),
+)
 def test_refused_rename_changes_nothing(client_dir):
     """If rename() fails, neither name, nor anything in a directory that they name, is changed."""
     tree = tree_below(client_dir)
