@@ -42,8 +42,10 @@ class Subsystem:
         self.nqn = nqn
         self.personality = personality or ControllerConfig()
         self.lock = threading.RLock()
-        size = self.personality.block_size
-        self.namespaces = {nsid: Namespace(nsid, block_size=size) for nsid in self.personality.nsids}
+        blocks, size = self.personality.blocks, self.personality.block_size
+        self.namespaces = {
+            nsid: Namespace(nsid, blocks=blocks, block_size=size) for nsid in self.personality.nsids
+        }
         self.controllers: dict[int, Controller] = {}
         self.masks: dict[int, int] = {}  # of ``namespace_masks``
         self._next = self.personality.first_cntlid - 1
