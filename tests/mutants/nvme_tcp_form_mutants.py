@@ -9,6 +9,8 @@ The rules, before any case (NVM Express Base 2.3, NVM Command Set 1.2, NVMe/TCP 
 - NVMe/TCP 3.3.2: data of each command are in the capsule or asked for by R2T (MUST).
 - NVMe/TCP 3.5: a data digest that is wrong fails the command, whichever it is (MUST).
 - Base 4.3.2: a command whose SGL is too short fails (MUST).
+- NVMe/TCP 2: PDUs are a stream of bytes, whose segments have no meaning (MUST).
+- Base 5.2.12.1.3: the SMART log counts commands and data of the host (SHOULD; when, is left open).
 """
 
 from __future__ import annotations
@@ -40,6 +42,9 @@ NLB = 0xFFFF
 EVERY = 0xFFFFFFFF
 BLOCK = 512
 """Bytes of a block of the controller of these runs."""
+
+SMART_DWORDS = 128
+"""Dwords of the SMART log page (5.2.12.1.3)."""
 
 BY_RANGES = (Io.COPY, Io.DATASET_MANAGEMENT)
 RESERVING = (Io.RESERVATION_REGISTER, Io.RESERVATION_ACQUIRE, Io.RESERVATION_RELEASE)
@@ -214,3 +219,61 @@ def _takes_short() -> ProxyConnection:
 
 
 add("sgl-short-taken | Base 4.3.2 | of a command whose SGL is too short, a part is done", _takes_short)
+
+
+# PDUs in parts
+
+
+def _lost(kind: type) -> Rule:
+    """The data of a PDU that has come in several segments are lost."""
+
+    def rule(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+        if not isinstance(got.pdu, kind) or not through.qid or through.arrived.parts < 2:
+            return None
+        pdu = got.pdu
+        assert isinstance(pdu, CapsuleCmd | H2CData)
+        return [replace(pdu, data=bytes(len(pdu.data)))]
+
+    return rule
+
+
+def _damages(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+    if got.data_digest_ok is None or through.arrived.parts < 2:
+        return None
+    return [got.raw[:-1] + bytes([got.raw[-1] ^ 0xFF])]
+
+
+def _loses_next(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+    late = through.arrived.parts > 1 and through.arrived.joined
+    return [] if isinstance(got.pdu, CapsuleCmd) and through.qid and late else None
+
+
+host(
+    "split-capsule-lost | NVMe/TCP 2 | data in a capsule that comes in two segments are lost",
+    _lost(CapsuleCmd),
+)
+host("split-data-lost | NVMe/TCP 2 | H2CData that come in two segments are lost", _lost(H2CData))
+host("split-digests | NVMe/TCP 2 | the DDGST of a PDU that comes in two segments is held wrong", _damages)
+host("split-next-lost | NVMe/TCP 2 | a command that begins in the segment of another is lost", _loses_next)
+
+
+# What SMART counts
+
+
+def _stuck(row: str, *offsets: int) -> None:
+    """A mutant whose counters at ``offsets`` of the SMART log page stay 7."""
+    target(
+        row,
+        patch(
+            lambda raw: b"".join(
+                (7).to_bytes(16, "little") if at in offsets else raw[at : at + 16]
+                for at in range(0, len(raw), 16)
+            ),
+            when=lambda t, c: log(LogPage.SMART)(t, c) and c.cdw10 >> 16 == SMART_DWORDS - 1,
+        ),
+    )
+
+
+_stuck("smart-units-stuck | Base 5.2.12.1.3 | Data Units Read and Data Units Written stay the same", 32, 48)
+_stuck("smart-reads-stuck | Base 5.2.12.1.3 | Host Read Commands stays the same", 64)
+_stuck("smart-writes-stuck | Base 5.2.12.1.3 | Host Write Commands stays the same", 80)
