@@ -114,6 +114,7 @@ class ControllerConfig:
     success_flag: bool = True
     disable_flow_control: bool = True
     success_of_admin: bool = False
+    blocks: int = 2048  # of each namespace
     block_size: int = 512
     mdts: int = 5  # 2^5 pages of 4 KiB
     mqes: int = 127

@@ -42,10 +42,13 @@ class Subsystem:
         self.nqn = nqn
         self.personality = personality or ControllerConfig()
         self.lock = threading.RLock()
-        size = self.personality.block_size
-        self.namespaces = {nsid: Namespace(nsid, block_size=size) for nsid in self.personality.nsids}
+        blocks, size = self.personality.blocks, self.personality.block_size
+        self.namespaces = {
+            nsid: Namespace(nsid, blocks=blocks, block_size=size) for nsid in self.personality.nsids
+        }
         self.controllers: dict[int, Controller] = {}
         self.masks: dict[int, int] = {}  # of ``namespace_masks``
+        self.counted = {Io.READ: [0, 0], Io.WRITE: [0, 0]}  # commands and bytes of each (5.2.12.1.3)
         self._next = self.personality.first_cntlid - 1
 
     def admit(self, data: ConnectData, kato: int, hangup: Callable[[], None]) -> Controller:
@@ -286,9 +289,7 @@ class Controller:
         pages: dict[int, Callable[[], bytes]] = {
             LogPage.SUPPORTED: lambda: b"".join(struct.pack("<I", one in pages) for one in range(256)),
             LogPage.ERROR: lambda: b"".join(self.errors).ljust(64 * (self.traits.elpe + 1), b"\0"),
-            LogPage.SMART: lambda: (
-                bytes([0, 0x2C, 1, 100, 10]).ljust(176, b"\0") + struct.pack("<Q328x", self.failed)
-            ),
+            LogPage.SMART: self._smart,
             LogPage.FIRMWARE_SLOT: lambda: b"\1".ljust(8, b"\0") + b"1".ljust(8) + bytes(496),
             LogPage.CHANGED_NAMESPACES: lambda: bytes(4096),
             LogPage.EFFECTS: self._effects,
@@ -315,6 +316,13 @@ class Controller:
             for clear in list(self.cleared):
                 clear(IO_EVENT)
         return Answer(raw[offset : offset + length].ljust(length, b"\0"))
+
+    def _smart(self) -> bytes:
+        (reads, got), (writes, put) = self.subsystem.counted[Io.READ], self.subsystem.counted[Io.WRITE]
+        units = (-(-got // 512_000), -(-put // 512_000))
+        counts = b"".join(one.to_bytes(16, "little") for one in (*units, reads, writes))
+        head = bytes([0, 0x2C, 1, 100, 10]).ljust(32, b"\0") + counts
+        return head.ljust(176, b"\0") + struct.pack("<Q328x", self.failed)
 
     def _ana(self, *, groups_only: bool) -> bytes:
         nsids = [] if groups_only else sorted(self.subsystem.namespaces)
@@ -489,6 +497,8 @@ class Controller:
             namespace.check_readable(span)
         else:
             namespace.uncorrectable.difference_update(namespace.lbas(span))
+        if counted := self.subsystem.counted.get(Io(command.opcode)):
+            counted[:] = counted[0] + 1, counted[1] + span.stop - span.start
         if command.opcode == Io.READ:
             return Answer(bytes(namespace.data[span]))
         if command.opcode == Io.WRITE:

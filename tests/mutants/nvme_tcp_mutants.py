@@ -10,6 +10,7 @@ import nvme_tcp_depth_mutants  # noqa: F401
 import nvme_tcp_edge_mutants  # noqa: F401
 import nvme_tcp_event_mutants  # noqa: F401
 import nvme_tcp_family_mutants  # noqa: F401
+import nvme_tcp_form_mutants  # noqa: F401
 import nvme_tcp_fresh_mutants  # noqa: F401
 import nvme_tcp_halves_mutants  # noqa: F401
 import nvme_tcp_host_mutants  # noqa: F401

@@ -13,8 +13,17 @@ from nvme_tcp_server import NQN, Server
 NAMESPACE = "uuid.22222222-2222-4222-8222-2222222222"
 """Name of each namespace, without the two digits of its NSID."""
 
-UNANNOUNCED = ("NVA-ANNOUNCED-", "NVA-OACS-NAMESPACES", "NVB-FLUSH-ALL")
-"""Starts of the cases of what the controller does not announce, by LPA, OACS and VWC; a mutant does."""
+UNANNOUNCED = (
+    "NVA-ANNOUNCED-",
+    "NVA-OACS-NAMESPACES",
+    "NVB-FLUSH-ALL",
+    "NVB-MOST-VERIFY",
+    "NVB-MOST-ZEROES",
+)
+"""Starts of the cases of what most controllers here lack: what a mutant announces, and a large namespace."""
+
+LARGE = 132_000
+"""Blocks of a namespace of which more than 65,536 may be overwritten: the second half."""
 
 TIMEOUT = 1.0
 """Deadline of a case on a mutant, in seconds; the controller responds within milliseconds."""
@@ -35,10 +44,12 @@ def mutation_run() -> MutationRun:
         "second": TargetKind(two, partial(serve, ControllerConfig(discovered=6)), fresh=True),
         "fused": TargetKind(options, partial(serve, ControllerConfig(fuses=True)), fresh=True),
         "gaps": TargetKind(options, partial(serve, ControllerConfig(nsids=(1, 3))), fresh=True),
+        "large": TargetKind(options, partial(serve, ControllerConfig(nsids=(1,), blocks=LARGE)), fresh=True),
     }
     modules = {
         "fused": "test_*fused.py",
         "second": "test_*[!d].py",  # all but test_*fused.py
         "gaps": "test_namespace_lists.py",
+        "large": "test_upper_halves.py",
     }
     return MutationRun("nvme_tcp", MUTANTS, kinds, splitter, modules, timeout=TIMEOUT)

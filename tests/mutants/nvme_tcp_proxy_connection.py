@@ -19,9 +19,33 @@ Rule = Callable[["ProxyConnection", pdus.DecodedPdu], Iterable[Item] | None]
 """What goes on instead of a PDU; None: the PDU itself."""
 
 
+class Delivered(bytes):
+    """A PDU as it has come: in how many parts, and whether its first one came together with another PDU."""
+
+    parts: int = 1
+    joined: bool = False
+
+
 def splitter(from_target: bool) -> Splitter:
-    """Cut either direction; framing is the same."""
-    return make_splitter()
+    """Cut either direction; framing is the same. The PDUs are :class:`Delivered`."""
+    split, begun, parts, joined = make_splitter(), 0, 0, False
+
+    def delivered(data: bytes) -> list[bytes]:
+        """``begun``: bytes of the PDU that is not complete yet, which have come in ``parts``."""
+        nonlocal begun, parts, joined
+        out = []
+        left = begun + len(data)
+        for pdu in split(data):
+            one = Delivered(pdu)
+            one.parts, one.joined = parts + 1, joined
+            out.append(one)
+            left -= len(pdu)
+            parts, joined = 0, True
+        begun = left
+        parts, joined = (parts + 1 if left else 0), joined and bool(left)
+        return list(out)
+
+    return delivered
 
 
 @dataclass
@@ -41,11 +65,14 @@ class ProxyConnection(Rewrite):
     r2ts: dict[int, pdus.R2T] = field(default_factory=dict)
     memory: dict[str, Any] = field(default_factory=dict)
     qid: int = 0
+    arrived: Delivered = field(default_factory=Delivered)  # the PDU of the host that the rule is asked about
 
     def __post_init__(self) -> None:
         self._judge = Stream(StreamRole.CONTROLLER, limit=1 << 20)
 
     def to_target(self, pdu: bytes) -> Iterable[bytes]:
+        if isinstance(pdu, Delivered):
+            self.arrived = pdu
         if self.bad is not None:
             self._judge.digests = self.digests if self.memory.get("ready") else None
             self._judge.receive_data(pdu)

@@ -43,6 +43,19 @@ def entries(discovery: ControllerSession) -> list[bytes]:
     return found
 
 
+@pytest.mark.case("NVF-DISCOVERY-NUMREC", kills=("discovery-numrec-over",), builds_on=("NVF-DISCOVERY-02",))
+def test_numrec_counts_the_entries(discovery: ControllerSession) -> None:
+    """Each of the entries that it counts has the name and the type of a subsystem."""
+    records = int.from_bytes(discovery.log_page(LogPage.DISCOVERY, PIECE)[8:16], "little")
+    raw = discovery.log_page(LogPage.DISCOVERY, PIECE * (min(records, MOST) + 1))
+    for number, at in enumerate(range(PIECE, len(raw), PIECE), start=1):
+        entry = raw[at : at + PIECE]
+        name = entry[256:512].partition(b"\0")[0]
+        assert name and entry[2], (  # noqa: PT018  # of an entry that is not there, both are 0
+            f"5.2.12.3.3: NUMREC is {records}; entry {number} has SUBTYPE {entry[2]} and SUBNQN {name!r}"
+        )
+
+
 @pytest.mark.case("NVF-DISCOVERY-ADDRESS", kills=("discovery-address-any",))
 def test_each_entry_has_an_address_that_a_host_connects_to(entries: list[bytes]) -> None:
     """TRADDR is an IP address, or a name, of the port; 0.0.0.0 and :: are of no port."""

@@ -1,0 +1,84 @@
+"""What the SMART log counts of the host's reads and writes (Base 5.2.12.1.3).
+
+A count of zero before and after is taken as not reported. Other hosts may read and write at the same time, so
+a count rises by no less than what the case has done. When a controller counts is its own matter: SHOULD.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from storagetest.wire.nvme import io
+from storagetest.wire.nvme.codes import LogPage, status_name
+from storagetest.wire.nvme_tcp import ControllerSession, Queue
+from storagetest.wire.nvme_tcp.harness import Scratch, block_data, read_blocks, write_blocks
+
+pytestmark = [
+    pytest.mark.needs("nvme-tcp-wire"),
+    pytest.mark.case(level="SHOULD", section="Base 5.2.12.1.3", builds_on=("NVA-LOG-SMART",)),
+]
+
+EVERY = 0xFFFFFFFF
+COMMANDS = 8
+"""Reads, or writes, of a case, one after the other (chosen)."""
+
+UNIT = 512_000
+"""Bytes of a Data Unit: 1,000 times 512."""
+
+UNITS = 2
+"""Units that are read and written (chosen)."""
+
+COUNTERS = {
+    "Data Units Read": 32,
+    "Data Units Written": 48,
+    "Host Read Commands": 64,
+    "Host Write Commands": 80,
+}
+"""Offsets of the counters, of 16 bytes each."""
+
+
+def _counts(session: ControllerSession) -> dict[str, int]:
+    raw = session.log_page(LogPage.SMART, 512, nsid=EVERY)
+    return {name: int.from_bytes(raw[at : at + 16], "little") for name, at in COUNTERS.items()}
+
+
+def _claim_risen(session: ControllerSession, before: dict[str, int], least: int, *names: str) -> None:
+    after = _counts(session)
+    if not any(counts[name] for counts in (before, after) for name in names):
+        pytest.skip(f"{' and '.join(names)}: 0, so the controller does not report it")
+    for name in names:
+        assert after[name] - before[name] >= least, (
+            f"5.2.12.1.3: {name} was {before[name]}, and is {after[name]}; required: {least} more at least"
+        )
+
+
+@pytest.mark.case("NVA-SMART-READS", kills=("smart-reads-stuck",))
+def test_the_smart_log_counts_reads(session: ControllerSession, queue: Queue, scratch: Scratch) -> None:
+    """The last one may be counted after its completion."""
+    before = _counts(session)
+    for at in range(COMMANDS):
+        done = queue.run(io.read(scratch.nsid, scratch.lba + at, 1), reads=scratch.block_size)
+        assert done.ok, f"NVM 3.3.4: a read ended with {status_name(done.status)}"
+    _claim_risen(session, before, COMMANDS - 1, "Host Read Commands")
+
+
+@pytest.mark.case("NVA-SMART-WRITES", kills=("smart-writes-stuck",))
+def test_the_smart_log_counts_writes(session: ControllerSession, queue: Queue, scratch: Scratch) -> None:
+    """The last one may be counted after its completion."""
+    before = _counts(session)
+    for at in range(COMMANDS):
+        data = block_data(scratch.block_size, 1600 + at)
+        done = queue.run(io.write(scratch.nsid, scratch.lba + at, 1), data=data)
+        assert done.ok, f"NVM 3.3.6: a write ended with {status_name(done.status)}"
+    _claim_risen(session, before, COMMANDS - 1, "Host Write Commands")
+
+
+@pytest.mark.case("NVA-SMART-UNITS", kills=("smart-units-stuck",))
+def test_the_smart_log_counts_data_units(session: ControllerSession, queue: Queue, scratch: Scratch) -> None:
+    """Units of 512,000 bytes, rounded up; one more than is required is transferred."""
+    before = _counts(session)
+    region = scratch.blocks * scratch.block_size
+    for round_ in range(-(-(UNITS + 1) * UNIT // region)):
+        write_blocks(queue, scratch, scratch.blocks, 1610 + round_)
+        read_blocks(queue, scratch, scratch.blocks)
+    _claim_risen(session, before, UNITS, "Data Units Read", "Data Units Written")
