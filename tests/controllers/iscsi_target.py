@@ -131,6 +131,7 @@ class Connection:
     late: list[int] = field(default_factory=list)
     waiting: list[Any] = field(default_factory=list)
     cut: bytes = b""  # text of requests with C, whose end has not come yet (6.2)
+    rest: bytes = b""  # text of a response that is to come, because it is longer than the initiator takes
     moved_to: str = ""  # the TargetAddress of each login, which is redirected
     commands: int = 0
 
@@ -263,6 +264,9 @@ class Connection:
             self.cut += pdu.data
             self.respond(TextResponse(itt=pdu.itt, final=False, ttt=pdu.itt))
             return
+        if pdu.ttt != NO_TAG and not pdu.data and self.rest:
+            self.text_piece(pdu)
+            return
         asked, self.cut = dict(parse_text(self.cut + pdu.data)), b""
         declared = asked.get("MaxRecvDataSegmentLength")
         self.max_recv = int(declared or self.max_recv)
@@ -272,16 +276,24 @@ class Connection:
             self.own_recv = int(declared)
             own = [("MaxRecvDataSegmentLength", declared)]
         ttt = NO_TAG if pdu.final else pdu.itt  # without F, the initiator goes on (11.11.1)
-        if len(data := format_text(own)) > self.max_recv:  # there are no responses of several PDUs here
-            self.respond(Reject(reason=9, data=pdu.encode()[:48]))
+        if len(data := format_text(own)) > self.max_recv and pdu.final:
+            self.rest = data
+            self.text_piece(pdu)
             return
         self.respond(TextResponse(itt=pdu.itt, data=data, final=pdu.final, ttt=ttt))
+
+    def text_piece(self, pdu: TextRequest) -> None:
+        """Send as much of the text that is left as the initiator takes; it asks for more (6.2)."""
+        data, self.rest = self.rest[: self.max_recv], self.rest[self.max_recv :]
+        more, ttt = bool(self.rest), pdu.itt if self.rest else NO_TAG
+        self.respond(TextResponse(itt=pdu.itt, data=data, final=not more, continues=more, ttt=ttt))
 
     def targets(self) -> list[tuple[str, str]]:
         """Return what SendTargets lists: without an address, it is that of this connection (appendix C)."""
         host, port = self.sock.getsockname()[:2]
-        others = ("[2001:db8::2]:3260,2", "storage.example.org,3", "192.0.2.4:860,3")
-        listed = (f"{host}:{port},1", *others)[: self.choices.portals]
+        others = ["[2001:db8::2]:3260,2", "storage.example.org,3", "192.0.2.4:860,3"]
+        others += [f"192.0.2.{number}:3260,4" for number in range(5, self.choices.portals + 1)]
+        listed = [f"{host}:{port},1", *others][: self.choices.portals]
         return [("TargetName", IQN), *(("TargetAddress", address) for address in listed)]
 
     def logout(self, pdu: LogoutRequest) -> bool:
@@ -414,8 +426,9 @@ class Connection:
         if self.thin is not None:
             pages |= {0: bytes([0, 0x83, 0xB0, 0xB2])} | self.thin.pages()
             pages[0x83] += PORT_DESIGNATORS
-        body = pages.get(cdb[2], b"")
-        return struct.pack(">BBH", 0, cdb[2], len(body)) + body
+        if cdb[2] not in pages:
+            raise ScsiError(SenseKey.ILLEGAL_REQUEST, Asc.INVALID_FIELD_IN_CDB)
+        return struct.pack(">BBH", 0, cdb[2], len(pages[cdb[2]])) + pages[cdb[2]]
 
     def answer(self, pdu: ScsiCommand, data: bytes) -> None:
         """Send ``data``, cut to what the CDB and the initiator allow, and the status."""

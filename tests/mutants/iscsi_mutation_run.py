@@ -40,8 +40,8 @@ UNSOLICITED: dict[str, Any] = {"protocol": "iscsi", "iqn": IQN, "lun": 0, "erase
 
 @contextlib.contextmanager
 def serve_unsolicited() -> Iterator[tuple[str, int]]:
-    """Start the small target with InitialR2T=No, any order of data and several R2Ts, which LIO has not."""
-    with Server(Choices(unsolicited=True, disordered=True, r2ts=3)) as server:
+    """Start the small target with what LIO has not: InitialR2T=No, any order, several R2Ts, 30 addresses."""
+    with Server(Choices(unsolicited=True, disordered=True, r2ts=3, portals=30)) as server:
         yield "127.0.0.1", server.port
 
 
@@ -106,11 +106,12 @@ def mutation_run() -> MutationRun:
         modules={
             "chap": "test_chap.py",
             "mutual": "test_chap.py",
-            "unsolicited": "test_sessions.py test_steps.py test_agreed.py",
+            "unsolicited": "test_sessions.py test_steps.py test_agreed.py test_whole_lists.py",
             "full": "test_reservations.py test_reservation_ports.py test_reservation_losses.py "
             "test_reservation_allowed.py test_scsi_data.py test_scsi_flags.py test_scsi_forms.py "
             "test_scsi_neighbours.py test_scsi_other_forms.py test_odd_sizes.py test_reservation_nexuses.py "
-            "test_scsi_each_form.py test_scsi_reported_lengths.py test_reservation_events.py",
+            "test_scsi_each_form.py test_scsi_reported_lengths.py test_reservation_events.py "
+            "test_whole_lists.py",
             "limited": "test_scsi_each_form.py",
             "protected": "test_scsi_each_form.py",
             "thin": "test_scsi_optional.py test_sense_formats.py test_scsi_mode_masks.py "

@@ -56,6 +56,7 @@ UNITS = {
 }
 """Units of tests/controllers/iscsi_full_unit.py that once were accused."""
 UNIT_CASES = (
+    "test_whole_lists.py",
     "test_scsi_agreement.py",
     "test_scsi_blocks.py",
     "test_scsi_data.py",
@@ -74,6 +75,7 @@ UNIT_CASES = (
     "test_reservation_ports.py",
 )
 CASES = (
+    "test_whole_lists.py",
     "test_logout.py",
     "test_nop.py",
     "test_task.py",

@@ -190,6 +190,30 @@ def test_a_response_in_base64_is_accepted(step, known):
     assert answer.status == 0, f"status {answer.status:04x}"
 
 
+CAPITALS = {"kills": ("chap-capital-refused",), "builds_on": ("ISC-CHAP-01",)}
+
+
+@pytest.mark.parametrize("written", [
+    pytest.param(lambda digest: f"0x{digest.hex().upper()}", id="digits",
+                 marks=pytest.mark.case("ISC-CHAP-CAPITAL-DIGITS", **CAPITALS)),
+    pytest.param(lambda digest: f"0X{digest.hex()}", id="prefix",
+                 marks=pytest.mark.case("ISC-CHAP-CAPITAL-PREFIX", **CAPITALS)),
+    pytest.param(lambda digest: f"0X{digest.hex().upper()}", id="both",
+                 marks=pytest.mark.case("ISC-CHAP-CAPITAL-BOTH", **CAPITALS)),
+    pytest.param(lambda digest: f"0B{base64.b64encode(digest).decode()}", id="base64",
+                 marks=pytest.mark.case("ISC-CHAP-CAPITAL-BASE64", **CAPITALS)),
+])  # fmt: skip
+@pytest.mark.case(section="RFC 7143 6.1, 12.1.3", level="MUST")
+def test_a_response_in_capital_letters_is_accepted(step, known, written):
+    """A binary value begins with 0x, 0X, 0b or 0B; hexadecimal digits are small letters or capital ones."""
+    received = step.challenge()
+    digest = response(known.secret, received.identifier, received.challenge, received.algorithm)
+    text = written(digest)
+    answer = step.send(("CHAP_N", known.name), ("CHAP_R", text), transit=True)
+    assert answer is not None, f"closed after the right CHAP_R, written as {text[:8]}..."
+    assert answer.status == 0, f"status {answer.status:04x} for the right CHAP_R, written as {text[:8]}..."
+
+
 @pytest.mark.case("ISC-CHAP-13", kills=("chap-not-checked",))
 def test_a_response_before_any_challenge_is_refused(step, known):
     step.names()
