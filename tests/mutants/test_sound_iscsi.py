@@ -83,6 +83,8 @@ CASES = (
     "test_data.py::test_a_write_that_is_all_immediate_needs_no_r2t",
     "test_data.py::test_small_data_out_pdus_make_one_write",
     "test_agreed.py",
+    "test_apart.py",
+    "test_longest.py",
     "test_pdu.py::test_a_command_with_each_task_attribute_is_executed",
     "test_data_in.py::test_a_read_with_expected_length_zero_sends_no_data",
     "test_long.py::test_many_reads_at_once_each_get_their_own_data",
