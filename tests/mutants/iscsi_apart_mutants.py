@@ -26,12 +26,15 @@ from proxy import Hangup
 
 from storagetest.wire.iscsi.codes import LoginStatus, TaskFunction
 from storagetest.wire.iscsi.encoding import Pdu, flat_lun
+from storagetest.wire.iscsi.keys import format_text, parse_text
 from storagetest.wire.iscsi.pdu import (
     DataIn,
     DataOut,
+    LoginRequest,
     LoginResponse,
     LogoutRequest,
     ScsiCommand,
+    ScsiResponse,
     TaskRequest,
 )
 from storagetest.wire.scsi.codes import PrIn
@@ -190,6 +193,38 @@ _logs_out(
 )
 
 
+# Keys of two sessions
+
+BURST = "MaxBurstLength"
+
+
+def _burst(pdu: Any, value: str) -> Any:
+    """Return a login PDU with another MaxBurstLength."""
+    return replace(pdu, data=format_text((n, value if n == BURST else v) for n, v in parse_text(pdu.data)))
+
+
+def _offers_first(talk: ProxyConnection, pdu: Pdu) -> Out:
+    if not isinstance(pdu, LoginRequest) or BURST.encode() not in pdu.data:
+        return pdu
+    talk.memory["burst"] = dict(parse_text(pdu.data))[BURST]
+    first = talk.shared.setdefault("burst", talk.memory["burst"])
+    return _burst(pdu, first) if first != talk.memory["burst"] else pdu
+
+
+def _answers_own(talk: ProxyConnection, pdu: Pdu) -> Out:
+    changed = talk.memory.get("burst") != talk.shared.get("burst")
+    ours = isinstance(pdu, LoginResponse) and BURST.encode() in pdu.data
+    return _burst(pdu, talk.memory["burst"]) if ours and changed else pdu
+
+
+both(
+    "burst-of-first-session | RFC 7143 13.13 | a session has the MaxBurstLength of the first one",
+    _answers_own,
+    _offers_first,
+    kind=SMALL,
+)
+
+
 # A logical unit that is absent
 
 
@@ -264,3 +299,19 @@ _names(
     "device-name-target | SPC-4 Device Identification | the name of the device is that of another target",
     lambda data: re.sub(rb"(?<=[^,])iqn\.(?=[!-+\--~]*\0)", b"iqn?", data),
 )
+
+
+# Commands that are refused
+
+
+@mutant("refused-with-data | SAM-5 5.13 | a read that is refused returns data of the write before", kind=FULL)
+def refused_with_data(talk: ProxyConnection, pdu: Pdu) -> Out:
+    command = talk.commands.get(pdu.itt)
+    if not isinstance(pdu, ScsiResponse) or not pdu.sense or command is None or not command.read:
+        return pdu
+    data = b"left".ljust(command.expected_length, b".")
+    window = {"exp_cmd_sn": pdu.exp_cmd_sn, "max_cmd_sn": pdu.max_cmd_sn}
+    return [
+        DataIn(itt=pdu.itt, data=data, **window),
+        replace(pdu, underflow=False, residual=0, exp_data_sn=1),
+    ]

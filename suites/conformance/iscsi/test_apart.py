@@ -126,6 +126,36 @@ def test_a_logout_ends_its_own_session_alone(connections, scratch, letter):
     assert scratch.read_back(first, BLOCKS) == data, "the write is GOOD, and other data are read"
 
 
+# Keys of two sessions
+
+
+@pytest.mark.parametrize("letters", [
+    pytest.param("ab", marks=pytest.mark.case("ISC-APART-BURST")),
+    pytest.param("aa", marks=pytest.mark.case("ISC-APART-BURST-ISID")),
+])  # fmt: skip
+@pytest.mark.case(section="RFC 7143 13.13", kills=("burst-of-first-session",), builds_on=("ISC-R2T-01",))
+def test_each_of_two_sessions_has_its_own_burst_length(connections, scratch, letters):
+    """MaxBurstLength of one is a quarter of that of the other; each writes after the other's login."""
+    size = BLOCKS * scratch.block_size
+    for most in ((size, size // 4), (size // 4, size)):
+        sessions = [
+            connections.login(letter, offer=OFFER | {"MaxBurstLength": str(burst), "FirstBurstLength": "512"})
+            for letter, burst in zip(letters, most, strict=True)
+        ]
+        for number, session in enumerate(sessions):
+            data, limit = scratch.pattern(BLOCKS, seed=965 + number), session.parameters.max_burst
+            done = session.command(cdb(c.WRITE_16, lba=scratch.lba, blocks=BLOCKS), data=data)
+            assert done.status == ScsiStatus.GOOD, f"status {done.status:#04x}, of a write within the unit"
+            asked = [pdu.desired_length for pdu in done.r2ts]
+            assert max(asked, default=0) <= limit, (
+                f"R2Ts for {asked} bytes in a session with MaxBurstLength={limit}; another one has "
+                f"{sessions[1 - number].parameters.max_burst}"
+            )
+            assert scratch.read_back(session, BLOCKS) == data, "what was written is not read back"
+        for session in sessions:
+            session.logout()
+
+
 # A logical unit that is absent
 
 
@@ -136,7 +166,7 @@ def test_a_logout_ends_its_own_session_alone(connections, scratch, letter):
 @pytest.mark.case(section="SAM-5 4.7", builds_on=("ISC-PDU-21",))
 def test_no_command_to_an_absent_logical_unit_is_executed(connections, scratch, name):
     """It ends in LOGICAL UNIT NOT SUPPORTED, returns no data, and writes none."""
-    session = connections.prepared(scratch)
+    session = connections.prepared(scratch, 1)
     lba, size = scratch.lba, scratch.block_size
     block, read, data = {
         "READ-10": (cdb(c.READ_10, lba=lba, blocks=1), size, b""),
