@@ -544,6 +544,8 @@ class FullConnection(Connection):
             full.check(command, pdu.cdb, self.nexus, waiting=len(self.writes))
             if _method(command) == "outgoing":
                 size, execute = full.outgoing(command, pdu.cdb, self.nexus)
+                if size and not pdu.expected_length:
+                    raise invalid_field()
                 self.receive(pdu, size, 0, execute)
             else:
                 self.answer(pdu, getattr(full, _method(command))(pdu.cdb, self.nexus))

@@ -33,6 +33,7 @@ from storagetest.wire.iscsi.pdu import (
     LoginRequest,
     LoginResponse,
     LogoutRequest,
+    ReadyToTransfer,
     ScsiCommand,
     ScsiResponse,
     TaskRequest,
@@ -315,3 +316,35 @@ def refused_with_data(talk: ProxyConnection, pdu: Pdu) -> Out:
         DataIn(itt=pdu.itt, data=data, **window),
         replace(pdu, underflow=False, residual=0, exp_data_sn=1),
     ]
+
+
+# Commands without the data that they need
+
+
+def _keeps_data(talk: ProxyConnection, pdu: Pdu) -> Out:
+    """Note the data of each CDB; give a command that comes without data those of the same one before."""
+    kept = talk.shared.setdefault("kept", {})
+    if isinstance(pdu, (ScsiCommand, DataOut)) and pdu.data:
+        kept[talk.cdb(pdu)] = kept.get(talk.cdb(pdu), b"")[: getattr(pdu, "buffer_offset", 0)] + pdu.data
+    elif isinstance(pdu, ScsiCommand) and not pdu.expected_length and pdu.cdb in kept:
+        talk.memory["left"] = (pdu.itt, kept[pdu.cdb])
+        return replace(pdu, write=True, expected_length=len(kept[pdu.cdb]))
+    return pdu
+
+
+def _sends_kept(talk: ProxyConnection, pdu: Pdu) -> Out:
+    itt, data = talk.memory.get("left", (None, b""))
+    if pdu.itt != itt:
+        return pdu
+    if isinstance(pdu, ReadyToTransfer):
+        talk.inject_to_target(*talk.data_out(pdu, data))
+        return None
+    return replace(pdu, overflow=True, residual=len(data)) if isinstance(pdu, ScsiResponse) else pdu
+
+
+both(
+    "left-data-executed | RFC 7143 11.3.4 | a command without data has those of the same command before",
+    _sends_kept,
+    _keeps_data,
+    kind=FULL,
+)

@@ -67,6 +67,7 @@ UNIT_CASES = (
     "test_scsi_each_form.py",
     "test_scsi_reported_lengths.py",
     "test_scsi_refused.py",
+    "test_no_data.py",
     "test_task.py",
     "test_task_sets.py",
     "test_reservations.py",
