@@ -24,7 +24,7 @@ from iscsi_full_reservations import (
     illegal,
     invalid_field,
 )
-from iscsi_target import NAA, Connection, Server, Write
+from iscsi_target import IQN, NAA, Connection, Server, Write
 from iscsi_thin_unit import PORT_DESIGNATORS, ScsiError, descriptor_sense
 
 from storagetest.wire.iscsi.codes import TaskFunction
@@ -182,7 +182,7 @@ class FullUnit(Reservations):
             case 0x80:
                 return b"57057E57"
             case 0x83:
-                return b"\1\3\0\x10" + NAA + PORT_DESIGNATORS
+                return b"\1\3\0\x10" + NAA + PORT_DESIGNATORS + PORT_NAMES
             case 0x86:
                 return bytes((0, 0x07)) + bytes(58)  # HEADSUP, ORDSUP, SIMPSUP
             case 0xB0:
@@ -462,6 +462,17 @@ class Miscompare(ScsiError):
         self.at = at
 
 
+def _name(flags: bytes, name: str) -> bytes:
+    """Return a SCSI name string designator of iSCSI, of a port (98h) or a device (A8h)."""
+    text = name.encode() + b"\0"
+    text += bytes(-len(text) % 4)
+    return b"\x53" + flags + b"\0" + bytes((len(text),)) + text
+
+
+PORT_NAMES = _name(b"\x98", f"{IQN},t,0x0001") + _name(b"\xa8", IQN)
+"""Names of the target port and of the target device (page 83h)."""
+
+
 def _method(command: CommandFormat) -> str:
     """Return the name of the method of a command; those with data-out are executed by ``outgoing``."""
     if command in (*CHANGING, *VERIFIERS, *SELECTS, c.PERSISTENT_RESERVE_OUT):
@@ -533,6 +544,8 @@ class FullConnection(Connection):
             full.check(command, pdu.cdb, self.nexus, waiting=len(self.writes))
             if _method(command) == "outgoing":
                 size, execute = full.outgoing(command, pdu.cdb, self.nexus)
+                if size and not pdu.expected_length:
+                    raise invalid_field()
                 self.receive(pdu, size, 0, execute)
             else:
                 self.answer(pdu, getattr(full, _method(command))(pdu.cdb, self.nexus))

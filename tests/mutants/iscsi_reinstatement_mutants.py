@@ -92,7 +92,9 @@ both(
 )
 
 
-def hangs_up(row: str, when: Callable[[ProxyConnection, ProxyConnection, LoginResponse], bool]) -> None:
+def hangs_up(
+    row: str, when: Callable[[ProxyConnection, ProxyConnection, LoginResponse], bool], **more: Any
+) -> None:
     """A mutant that ends the connections of others at a login response: ``when(other, own, response)``."""
 
     def reply(talk: ProxyConnection, pdu: Pdu) -> Out:
@@ -110,7 +112,7 @@ def hangs_up(row: str, when: Callable[[ProxyConnection, ProxyConnection, LoginRe
             raise Hangup
         return pdu
 
-    both(row, reply, request)
+    both(row, reply, request, **more)
 
 
 def _isid(talk: ProxyConnection) -> bytes:

@@ -16,7 +16,9 @@ from storagetest.wire.scsi.logical_unit import LogicalUnit, ScsiResult
 from storagetest.wire.scsi.reservation_harness import KEY_A, KEY_B, RESERVING, claim, reserved
 from storagetest.wire.scsi.reservations import (
     Capabilities,
+    FullStatus,
     decode_capabilities,
+    decode_full_status,
     move_list,
     out_list,
     port_list,
@@ -30,6 +32,8 @@ pytestmark = [
 
 RELATIVE_PORT = 4
 """Type of the designator that is a relative target port identifier (SPC-4)."""
+PORT_FORMAT = 1
+"""TPID FORMAT of the TransportID of an initiator port of iSCSI (SPC-4)."""
 
 
 def of(unit: LogicalUnit) -> bytes:
@@ -226,3 +230,54 @@ def test_all_tg_pt_registers_through_every_port_or_is_refused(unreserved):
         return
     assert answer.good, f"{answer}; ATP_C of REPORT CAPABILITIES is 1"
     assert KEY_A in keys, f"{answer}: the keys are {[hex(key) for key in keys]}"
+
+
+# READ FULL STATUS
+
+
+@pytest.mark.case(
+    "SCS-PR-FULL-PORT",
+    section="SPC-4 READ FULL STATUS",
+    kills=("full-status-port",),
+    builds_on=("SCS-PR-28",),
+)
+def test_full_status_has_the_port_of_each_registration(unreserved):
+    """The relative target port identifier of page 83h, unless ALL_TG_PT states every port."""
+    for key, unit in zip((KEY_A, KEY_B), unreserved, strict=True):
+        assert unit.register(key).good
+    for one in full_status(unreserved[0]):
+        if not one.all_ports:
+            port = relative_port(unreserved[0])
+            assert one.port == port, (
+                f"key {one.key:016x} is registered through port {one.port}; page 83h of that port has {port}"
+            )
+
+
+@pytest.mark.case(
+    "SCS-PR-FULL-ISID",
+    section="SPC-4 READ FULL STATUS, TransportID",
+    kills=("full-status-isid",),
+    builds_on=("SCS-PR-28",),
+)
+def test_full_status_has_the_initiator_port_of_each_registration(unreserved, connections, facts):
+    """Name and ISID, of two initiators and of a second session of the first one."""
+    again = LogicalUnit(connections.login("a"), block_size=facts.capacity.block_size)
+    units = dict(zip((KEY_A, KEY_B, KEY_A ^ KEY_B), (*unreserved, again), strict=True))
+    for key, unit in units.items():
+        assert unit.register(key).good
+    found = {one.key: one.transport_id for one in full_status(again)}
+    assert set(found) == set(units), f"keys {[f'{key:016x}' for key in found]}"
+    for key, unit in units.items():
+        if found[key][0] >> 6 != PORT_FORMAT:
+            pytest.skip("the TransportIDs name initiator devices, and no ports")
+        name, wanted = (shown.rstrip(b"\0")[4:].lower() for shown in (found[key], of(unit)))
+        assert name == wanted, f"key {key:016x} is of {name.decode()}; {wanted.decode()} has registered it"
+
+
+def full_status(unit: LogicalUnit) -> tuple[FullStatus, ...]:
+    """Return the descriptors of READ FULL STATUS; skip if it is not supported."""
+    answer = unit.reserve_in(PrIn.READ_FULL_STATUS)
+    if answer.check(SenseKey.ILLEGAL_REQUEST):
+        pytest.skip(f"not supported: {answer}")
+    assert answer.good, answer
+    return decode_full_status(answer.data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from storagetest.wire.iscsi.keys import numeric
 from storagetest.wire.iscsi.look import good_data, vpd_page
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.codes import SenseKey
@@ -21,6 +22,8 @@ pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="SPC-4 I
 
 BLOCK_LIMITS, CHARACTERISTICS, PROVISIONING = 0xB0, 0xB1, 0xB2
 """VPD pages (SBC-3)."""
+TARGET_PORT, TARGET_DEVICE, NAME_STRING = 1, 2, 8
+"""Two values of ASSOCIATION, and a designator type (SPC-4, Device Identification VPD page)."""
 
 
 def listed(unit: LogicalUnit, code: int) -> VpdPage:
@@ -76,6 +79,44 @@ def test_no_logical_unit_is_listed_twice(unit):
     luns = decode_luns(good_data(unit.luns()))
     twice = sorted({f"{lun:016x}" for lun in luns if luns.count(lun) > 1})
     assert not twice, f"REPORT LUNS lists LUN {', '.join(twice)} twice"
+
+
+# Names
+
+
+def name_strings(unit: LogicalUnit, association: int) -> list[str]:
+    """Return the SCSI name strings of page 83h that name ``association``, in small letters."""
+    found = decode_designators(vpd_page(unit, 0x83))
+    names = [one for one in found if one.kind == NAME_STRING and one.association == association]
+    return [one.data.rstrip(b"\0").decode("utf-8", "replace").lower() for one in names]
+
+
+@pytest.mark.case(
+    "SCS-AGREE-PORT-NAME",
+    section="SPC-4 Device Identification, SCSI name string",
+    kills=("port-name-group", "port-name-target"),
+)
+def test_the_name_of_the_port_is_that_of_the_login(session, unit, portal):
+    """The name of the target and the portal group tag of the session."""
+    names = [name for name in name_strings(unit, TARGET_PORT) if ",t,0x" in name]
+    tag = numeric(dict(session.replied).get("TargetPortalGroupTag", ""))
+    if not names or tag is None:
+        pytest.skip("page 83h has no name of the port, or the login no portal group tag")
+    wanted = f"{portal.iqn.lower()},t,0x{tag:04x}"
+    assert wanted in names, f"page 83h names the port {', '.join(names)}; the login was to {wanted}"
+
+
+@pytest.mark.case(
+    "SCS-AGREE-DEVICE-NAME",
+    section="SPC-4 Device Identification, SCSI name string",
+    level="SHOULD",
+    kills=("device-name-target",),
+)
+def test_the_name_of_the_device_is_that_of_the_target(unit, portal):
+    names = [name for name in name_strings(unit, TARGET_DEVICE) if name.startswith("iqn")]
+    if not names:
+        pytest.skip("page 83h has no name of the target device")
+    assert portal.iqn.lower() in names, f"page 83h names the device {', '.join(names)}, not {portal.iqn}"
 
 
 # Reserved codes. SPC: they are "set aside for future standardization", and a later standard may define them.
