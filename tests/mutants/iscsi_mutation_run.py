@@ -106,14 +106,13 @@ def mutation_run() -> MutationRun:
         modules={
             "chap": "test_chap.py",
             "mutual": "test_chap.py",
-            "unsolicited": "test_sessions.py test_steps.py test_agreed.py test_whole_lists.py",
-            "unsolicited": "test_sessions.py test_steps.py test_agreed.py test_apart.py test_longest.py",
+            "unsolicited": "test_sessions.py test_steps.py test_agreed.py test_whole_lists.py test_apart.py "
+            "test_longest.py",
             "full": "test_reservations.py test_reservation_ports.py test_reservation_losses.py "
             "test_reservation_allowed.py test_scsi_data.py test_scsi_flags.py test_scsi_forms.py "
             "test_scsi_neighbours.py test_scsi_other_forms.py test_odd_sizes.py test_reservation_nexuses.py "
             "test_scsi_each_form.py test_scsi_reported_lengths.py test_reservation_events.py "
-            "test_whole_lists.py",
-            "test_scsi_agreement.py test_scsi_refused.py test_no_data.py",
+            "test_whole_lists.py test_scsi_agreement.py test_scsi_refused.py test_no_data.py",
             "limited": "test_scsi_each_form.py",
             "protected": "test_scsi_each_form.py",
             "thin": "test_scsi_optional.py test_sense_formats.py test_scsi_mode_masks.py "

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from nfs3_proxy_connection import MUTANTS, Call, ProxyConnection, mutant, put
+from nfs3_proxy_connection import MUTANTS, Call, ProxyConnection, mutant
 
 from storagetest.wire.nfs3.types import fattr3, ftype3, time_how, wcc_attr
 
@@ -106,14 +106,3 @@ def exclusive_stays(talk: ProxyConnection, call: Call) -> Any:
     if call.argument.exclusive:
         talk.shared[key] = True
     return replace(call.argument, exclusive=True) if key in talk.shared else call.argument
-
-
-@mutant(
-    "nlm-hosts-alike | RFC 1813 6.1.4 | processes of one number on two hosts are one owner of locks",
-    "LOCK",
-    "TEST",
-    "UNLOCK",
-    part="request",
-)
-def hosts_alike(talk: ProxyConnection, call: Call) -> Any:
-    return put(put(call.argument, "alock.caller_name", b"host"), "alock.oh", b"%d" % call.argument.alock.svid)

@@ -205,12 +205,12 @@ def here(request: pytest.FixtureRequest, about: Look[Nfs3Export], bench: Nfs3Har
 
 @pytest.fixture
 def owners(manager: RpcConnection, here) -> Iterator[Callable[..., LockOwner]]:
-    """Return a factory of owners, each another process by default. What they have is released at the end."""
+    """Return a factory of owners, each another process. What they have is released at the end."""
     made: list[LockOwner] = []
     caller = b"storagetest-" + secrets.token_hex(4).encode()
 
-    def make(*, host: bytes = caller, svid: int | None = None) -> LockOwner:
-        made.append(LockOwner(manager, host, 1000 + len(made) if svid is None else svid))
+    def make(*, host: bytes = caller) -> LockOwner:
+        made.append(LockOwner(manager, host, 1000 + len(made)))
         return made[-1]
 
     look_at, first = here.file(b"look"), make()

@@ -163,18 +163,6 @@ def test_an_exclusive_lock_becomes_shared(owners: Owners, file) -> None:
     granted(other.lock(file, 10, 10, exclusive=False))
 
 
-@pytest.mark.case("NLM-LOCK-HOSTS", kills=("nlm-hosts-alike",))
-def test_processes_of_one_number_on_two_hosts_are_two_owners(owners: Owners, file) -> None:
-    """A process is known by its number on its host (6.1.4, svid and caller_name)."""
-    first = owners()
-    second = owners(host=first.caller + b"-2", svid=first.svid)
-    granted(first.lock(file, 10, 10))
-    denied(second.lock(file, 10, 10))
-    second.unlock(file, 10, 10)  # whatever its status: it has no lock
-    found = owners().test(file, 10, 10).stat
-    assert found == DENIED, f"after an UNLOCK by the other host, TEST ends with {found.name}, not NLM4_DENIED"
-
-
 @pytest.mark.parametrize(
     "offset",
     [
