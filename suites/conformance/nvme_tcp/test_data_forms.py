@@ -223,17 +223,21 @@ def test_an_admin_command_whose_sgl_is_too_short_fails(session: ControllerSessio
 def test_a_transfer_whose_sgl_is_too_short_fails(
     session: ControllerSession, queue: Queue, scratch: Scratch, name: str
 ) -> None:
-    """A write of one block whose SGL has half of it leaves the block behind it as it was, too."""
+    """A write whose SGL has half of its blocks leaves the block behind it as it was, too."""
     if name == "COMPARE" and not supported(session, Io.COMPARE):
         pytest.skip("ONCS: COMPARE is not supported")
-    size, inside = scratch.block_size, name == "CAPSULE"
-    if inside and queue.in_capsule_limit < size // 2:
-        pytest.skip(f"IOCCSZ allows {queue.in_capsule_limit} bytes of in-capsule data")
-    before = write_blocks(queue, scratch, 2, 1410)
+    inside, limit = name == "CAPSULE", queue.in_capsule_limit
+    if inside and limit < scratch.block_size // 2:
+        pytest.skip(f"IOCCSZ allows {limit} bytes of in-capsule data")
+    blocks = 1 if inside else scratch.blocks_of(2 * limit + 2)  # half of them are asked for by R2T
+    size = blocks * scratch.block_size
+    before = write_blocks(queue, scratch, blocks + 1, 1410)
     make = io.compare if name == "COMPARE" else io.write
     sent = before[:size] if name == "COMPARE" else block_data(size, 1411)
-    _run_short(queue, Short(make(scratch.nsid, scratch.lba, 1), size, sent, inside), name)
-    assert read_blocks(queue, scratch, 2)[size:] == before[size:], "NVM 3.3.6: another block is changed"
+    _run_short(queue, Short(make(scratch.nsid, scratch.lba, blocks), size, sent, inside), name)
+    assert read_blocks(queue, scratch, blocks + 1)[size:] == before[size:], (
+        "NVM 3.3.6: another block is changed"
+    )
 
 
 @pytest.mark.case(

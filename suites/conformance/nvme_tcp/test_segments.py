@@ -53,7 +53,9 @@ def _queue(bench: Harness, *, digests: bool) -> Queue:
 
 def _claim_written(queue: Queue, scratch: Scratch, status: int, data: bytes, what: str) -> None:
     assert not status, f"2: {what}, and the write ended with {status_name(status)}"
-    assert read_blocks(queue, scratch, 1) == data, f"2: {what}, and other data are read than were written"
+    assert read_blocks(queue, scratch, len(data) // scratch.block_size) == data, (
+        f"2: {what}, and other data are read than were written"
+    )
 
 
 def _forms(name: str, mutant: str) -> pytest.MarkDecorator:
@@ -83,11 +85,13 @@ def test_a_capsule_with_data_comes_in_two_segments(bench: Harness, scratch: Scra
 @_forms("DATA", "split-data-lost")
 def test_h2cdata_come_in_two_segments(bench: Harness, scratch: Scratch, digests: bool) -> None:
     """The cut is in the header, behind it, in the data and in the digests."""
-    queue, size = _queue(bench, digests=digests), scratch.block_size
+    queue = _queue(bench, digests=digests)
+    blocks = scratch.blocks_of(queue.in_capsule_limit + 1)  # so much that it is asked for by R2T
+    size = blocks * scratch.block_size
     lengths = {len(queue.encode(H2CData(0, 0, 0, bytes(size)))), H2CDATA + 16}
     for number, at in enumerate(sorted({at for length in lengths for at in _cuts(H2CDATA, length)})):
         data = block_data(size, 1520 + number)
-        cid = queue.submit(io.write(scratch.nsid, scratch.lba, 1), data=data, inside=False)
+        cid = queue.submit(io.write(scratch.nsid, scratch.lba, blocks), data=data, inside=False)
         while isinstance(pdu := queue.receive().pdu, R2T):
             for part in queue.split_data(pdu, data[pdu.offset : pdu.offset + pdu.length]):
                 queue.send(part, override=_in_two(queue, at))

@@ -52,13 +52,13 @@ def test_read_lock_stays_when_the_other_reader_ends(a, b, fds, crossed_wire, end
         with crossed_wire(session, "lock"):
             session.lock(fd, F_RDLCK, 0, 10)
     end(a, fds[0])
+    if end is _close_another:
+        a.lock(fds[0], F_UNLCK, 0, 10)  # a lock of SMB is one of the descriptor (mount.cifs(8))
     fd = a.open("f", O_RDWR)
     with crossed_wire(a, "lock"):
         granted = a.try_lock(fd, F_WRLCK, 0, 10)
     assert not granted, "a write lock is granted: the other client has a read lock on the range"
     b.lock(fds[1], F_UNLCK, 0, 10)
-    if end is _close_another:
-        a.lock(fds[0], F_UNLCK, 0, 10)  # a lock of SMB is one of the descriptor (mount.cifs(8))
     with crossed_wire(a, "lock"):
         assert a.try_lock(fd, F_WRLCK, 0, 10), "a write lock is refused, after the last read lock is released"
 
