@@ -11,6 +11,7 @@ import nfs3_lock_mutants  # noqa: F401
 import nfs3_made_mutants  # noqa: F401
 import nfs3_name_mutants  # noqa: F401
 import nfs3_number_mutants  # noqa: F401
+import nfs3_reached_mutants  # noqa: F401
 import nfs3_restart_mutants  # noqa: F401
 import nfs3_rpc_mutants  # noqa: F401
 import nfs3_seldom_mutants  # noqa: F401

@@ -298,6 +298,37 @@ def test_a_write_past_the_largest_file_is_refused(nfs: Nfs3Client, here, limits,
     assert not here.nfs.attributes(file).size
 
 
+@pytest.mark.exclusive  # for the reason of NF3-WRITE-FBIG
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name,
+            marks=pytest.mark.case(
+                f"NF3-WRITE-FAR-{name}", section="RFC 1813 3.3.7", kills=("write-far-lost",)
+            ),
+        )
+        for name in FAR
+    ],
+)
+def test_a_write_at_any_offset_is_whole_or_refused(nfs: Nfs3Client, here, name: str, observe) -> None:
+    """A WRITE that succeeds has written count bytes at its offset; one that is refused changes nothing."""
+    file, offset = here.file(data=b"0123456789"), FAR[name][0]
+    done = nfs.write(file, offset, b"abcdefghij")
+    observe(done.status.name)
+    size, count = here.nfs.attributes(file).size, 0
+    if done.status == nfsstat3.NFS3_OK:
+        count = done.value.count
+        assert 0 < count <= 10, f"a WRITE of 10 bytes states that it has written {count}"
+        assert size == offset + count, f"the WRITE succeeds at {offset}, and the size is {size}"
+        found = read_all(here.nfs, file, count, offset)
+        assert found == b"abcdefghij"[:count], f"the WRITE succeeds, and {found!r} is at its offset"
+    else:
+        assert size == 10, f"the WRITE is refused ({done.status.name}), and the size of 10 became {size}"
+    found = read_all(here.nfs, file, 10)
+    assert found == b"0123456789", f"a WRITE at {offset} has changed the first bytes to {found!r}"
+
+
 @pytest.mark.case("NF3-WRITE-WCC", section="RFC 1813 2.6", kills=("write-wcc",))
 def test_weak_cache_consistency_data_of_write_are_true(nfs: Nfs3Client, here) -> None:
     file = here.file(data=b"12345")

@@ -97,6 +97,18 @@ def test_a_result_is_no_longer_than_count(nfs: Nfs3Client, here) -> None:
         assert size <= count, f"READDIR3resok has {size} bytes, and count is {count}"
 
 
+@pytest.mark.case("NF3-READDIR-END", kills=("readdir-end-again",))
+def test_nothing_follows_the_last_entry(nfs: Nfs3Client, here) -> None:
+    """The cookie of the last entry leads behind it: the page has no entry, and states the end."""
+    directory = filled(here, NAMES[:5])
+    first = ok(nfs.readdir(directory, count=4096))
+    assert first.reply.eof, "a page of 4,096 bytes does not hold seven entries"
+    done = nfs.readdir(directory, cookie=first.reply.entries[-1].cookie, verifier=first.cookieverf)
+    behind = ok(done).reply
+    assert not behind.entries, f"{behind.entries[0].name!r} follows the last entry"
+    assert behind.eof, "no entry follows the last one, and the page states no end"
+
+
 @pytest.mark.case("NF3-READDIR-TOOSMALL", kills=("readdir-toosmall",))
 def test_a_count_for_no_entry_is_too_small(nfs: Nfs3Client, here) -> None:
     refused(nfs.readdir(filled(here), count=8), nfsstat3.NFS3ERR_TOOSMALL)
@@ -222,6 +234,19 @@ def test_handles_and_attributes_are_those_of_the_files(nfs: Nfs3Client, here) ->
                 assert entry.name_attributes == found
             if entry.name_handle is not None:
                 assert here.nfs.attributes(entry.name_handle).fileid == found.fileid
+
+
+@pytest.mark.case("NF3-READDIRPLUS-END", section=PLUS, kills=("readdir-end-again",))
+@pytest.mark.usefixtures("plus")
+def test_nothing_follows_the_last_entry_of_readdirplus(nfs: Nfs3Client, here) -> None:
+    """The cookie of the last entry leads behind it: the page has no entry, and states the end."""
+    directory = filled(here, NAMES[:5])
+    first = ok(nfs.readdirplus(directory))
+    assert first.reply.eof, "a page of 32,768 bytes does not hold seven entries"
+    done = nfs.readdirplus(directory, cookie=first.reply.entries[-1].cookie, verifier=first.cookieverf)
+    behind = ok(done).reply
+    assert not behind.entries, f"{behind.entries[0].name!r} follows the last entry"
+    assert behind.eof, "no entry follows the last one, and the page states no end"
 
 
 @pytest.mark.case("NF3-READDIRPLUS-TOOSMALL", section=PLUS, kills=("readdir-toosmall",))

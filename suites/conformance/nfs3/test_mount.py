@@ -60,6 +60,18 @@ def test_a_path_that_is_not_exported_is_refused(mount, observe) -> None:
     assert status in (mountstat3.MNT3ERR_NOENT, mountstat3.MNT3ERR_ACCES), status.name
 
 
+@pytest.mark.case("MNT-MNT-PARENT", kills=("mnt-absent-accepted",), builds_on=("MNT-EXPORT-01",))
+def test_the_directory_that_has_the_export_is_not_mounted(mount, export: bytes, observe) -> None:
+    """A directory that exists and that no entry of EXPORT covers is not exported: MNT refuses it."""
+    parent = export.rstrip(b"/").rpartition(b"/")[0] or b"/"
+    listed = [one.ex_dir for one in mount.call("EXPORT")]
+    if any(f"{parent.decode()}/".startswith(f"{one.decode().rstrip('/')}/") for one in listed):
+        pytest.skip(f"{parent.decode()} is exported, or is in an export")
+    status = mount.call("MNT", parent).fhs_status
+    observe(status.name)
+    assert status != mountstat3.MNT3_OK, f"EXPORT lists {listed}, and {parent.decode()} is mounted"
+
+
 @pytest.mark.case(
     "MNT-MNT-LONG", section="RFC 1813 5.1.4", kills=("mnt-absent-accepted",), builds_on=("MNT-MNT-ABSENT",)
 )

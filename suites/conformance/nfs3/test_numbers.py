@@ -8,7 +8,16 @@ import pytest
 
 from storagetest.suites.conformance.nfs3.conftest import Arranged
 from storagetest.wire.nfs3.client import Nfs3Client, attributes, ok
-from storagetest.wire.nfs3.types import nfsstat3, nfstime3
+from storagetest.wire.nfs3.types import (
+    COMMIT3args,
+    LOOKUP3args,
+    READ3args,
+    WRITE3args,
+    diropargs3,
+    nfsstat3,
+    nfstime3,
+    stable_how,
+)
 
 pytestmark = [pytest.mark.needs("nfs3-wire"), pytest.mark.case(level="MUST")]
 
@@ -87,6 +96,32 @@ def test_a_directory_of_many_entries_is_listed_whole(nfs: Nfs3Client, here: Arra
     names = [name for name in found if name not in (b".", b"..")]
     assert len(names) == len(set(names)), "a name is listed twice"
     assert set(names) == wanted, f"{len(wanted - set(names))} of {MANY} names are not listed"
+
+
+@pytest.mark.case("NF3-WRITE-MANY", section="RFC 1813 3.3.7, 3.3.21", kills=("unstable-many-lost",))
+def test_data_of_many_files_are_written_before_any_is_committed(nfs: Nfs3Client, here: Arranged) -> None:
+    """UNSTABLE data of each of many files are read as they were written, before and after their COMMIT."""
+    names = [b"file-%04d" % at for at in range(MANY)]
+    here.nfs.create_all(here.handle, names)
+    found = here.nfs.call_all("LOOKUP", [LOOKUP3args(diropargs3(here.handle, name)) for name in names])
+    files = [ok(one).object for one in found]
+    data = [name * 4 for name in names]
+    how = stable_how.UNSTABLE
+    writes = [WRITE3args(file, 0, len(part), how, part) for file, part in zip(files, data, strict=True)]
+    for at, done in enumerate(nfs.call_all("WRITE", writes)):
+        count = ok(done).count
+        assert 0 < count <= len(data[at]), f"a WRITE of {len(data[at])} bytes wrote {count}"
+        data[at] = data[at][:count]
+    reads = [READ3args(file, 0, 100) for file in files]
+    for client, when in ((nfs, "before"), (here.nfs, "after")):
+        for at, done in enumerate(client.call_all("READ", reads)):
+            part = ok(done).data
+            assert part == data[at], (
+                f"{part!r} is read from file {at} {when} COMMIT, and {data[at]!r} was written"
+            )
+        if when == "before":
+            for done in nfs.call_all("COMMIT", [COMMIT3args(file, 0, 0) for file in files]):
+                ok(done)
 
 
 SET = {
