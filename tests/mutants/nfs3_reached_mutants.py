@@ -8,6 +8,8 @@ from typing import Any
 from nfs3_proxy_connection import MUTANTS, Call, ProxyConnection, mutant, put, with_status
 from nfs3_rules import OK, refuses
 
+from storagetest.wire.nfs3.client import attributes
+from storagetest.wire.nfs3.mount import mountbody
 from storagetest.wire.nfs3.types import createmode3, ftype3, nfsstat3, stable_how
 
 ACCES, INVAL = nfsstat3.NFS3ERR_ACCES, nfsstat3.NFS3ERR_INVAL
@@ -77,8 +79,20 @@ def _looked_up(talk: ProxyConnection, call: Call, result: Any) -> Any:
     return result
 
 
-MUTANTS["setattr-follows"].reply = _looked_up
-MUTANTS["setattr-follows"].everywhere = True  # the cases make both objects where they arrange
+@mutant(
+    "setattr-link-nothing | RFC 1813 3.3.2 | SETATTR of a symbolic link succeeds and sets nothing",
+    "LOOKUP",
+    "SETATTR",
+    part="request",
+)
+def link_nothing(talk: ProxyConnection, call: Call) -> Any:
+    is_link = call.name == "SETATTR" and call.argument.object in talk.shared.get("links", ())
+    return replace(call.argument, new_attributes=attributes()) if is_link else call.argument
+
+
+for _name in ("setattr-follows", "setattr-link-nothing"):
+    MUTANTS[_name].reply = _looked_up
+    MUTANTS[_name].everywhere = True  # the cases make the objects where they arrange
 
 
 @mutant(
@@ -165,3 +179,26 @@ def many_lost(talk: ProxyConnection, call: Call) -> Any:
     files = talk.memory.setdefault("files", set())
     files.add(call.argument.file)
     return put(call.argument, "data", bytes(len(call.argument.data))) if len(files) > OPEN else call.argument
+
+
+@mutant(
+    "umnt-stays | RFC 1813 5.2.3 | UMNT and UMNTALL leave the entry of a mount in the list", "MNT", "DUMP"
+)
+def umnt_stays(talk: ProxyConnection, call: Call, result: Any) -> Any:
+    if call.name == "MNT":
+        talk.memory["mounted"] = mountbody(b"127.0.0.1", call.argument)
+        return result
+    return (talk.memory["mounted"],) if "mounted" in talk.memory else result
+
+
+@mutant(
+    "descriptor-kept | RFC 1813 4.4 | what one caller reads all may read, and what one writes all may write",
+    "READ",
+    "WRITE",
+)
+def descriptor_kept(talk: ProxyConnection, call: Call, result: Any) -> Any:
+    kept = talk.shared.setdefault(call.name, set())
+    if result.status == OK:
+        kept.add(call.argument.file)
+    is_open = result.status == ACCES and call.argument.file in kept
+    return with_status(result, OK) if is_open else result

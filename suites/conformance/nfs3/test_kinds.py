@@ -102,10 +102,29 @@ def test_attributes_of_objects_of_each_type_are_set(
     assert found == wanted, f"mode, owners and times are {found}, not {wanted}"
 
 
+LINK_FAULTS = ("setattr-follows", "setattr-link-nothing")
+
+
+def claim_set(nfs: Nfs3Client, link: nfs_fh3, name: str, status: nfsstat3) -> None:
+    """Claim that a link has the owners that were set, and no other size; systems may fix mode and times."""
+    assert name != "SIZE" or status != nfsstat3.NFS3_OK, "SETATTR of the size of a link succeeds"
+    if name == "OWNERS" and status == nfsstat3.NFS3_OK:
+        found = nfs.attributes(link)
+        assert (found.uid, found.gid) == (4007, 4008), (
+            f"SETATTR succeeds, and the owners are {found.uid} and {found.gid}, not 4007 and 4008"
+        )
+
+
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.case(f"NF3-SETATTR-SYMLINK-{name}", kills=("setattr-follows",)))
+        pytest.param(
+            name,
+            marks=pytest.mark.case(
+                f"NF3-SETATTR-SYMLINK-{name}",
+                kills=("setattr-follows",) if name in ("MODE", "TIMES") else LINK_FAULTS,
+            ),
+        )
         for name in (*SETS, "SIZE")
     ],
 )
@@ -116,18 +135,39 @@ def test_attributes_of_a_link_are_not_those_of_the_file_that_it_names(
     """The handle is that of the link: SETATTR sets its attributes or refuses, and changes no other object."""
     link = special(here, "SYMLINK")
     target = here.nfs.find(here.handle, b"target")
-    before, size = values(here.nfs, target), len(DATA)
+    before = values(here.nfs, target)
     done = nfs.setattr(link, SETS.get(name, attributes(size=1)))
     observe(done.status.name)
     found = here.nfs.attributes(target)
-    assert (values(here.nfs, target), found.size) == (before, size), (
+    assert (values(here.nfs, target), found.size) == (before, len(DATA)), (
         f"a SETATTR of the link ({done.status.name}) changed the file that it names"
     )
+    claim_set(here.nfs, link, name, done.status)
     text = ok(here.nfs.readlink(link)).data
     assert text == b"target", f"after SETATTR ({done.status.name}) the text of the link is {text!r}"
-    if name == "OWNERS" and done.status == nfsstat3.NFS3_OK:
-        stated = here.nfs.attributes(link)
-        assert (stated.uid, stated.gid) == (4007, 4008), f"it has succeeded, and {stated.uid} owns the link"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name,
+            marks=pytest.mark.case(f"NF3-SETATTR-DANGLING-{name}", kills=("setattr-link-nothing",)),
+        )
+        for name in ("OWNERS", "SIZE")
+    ],
+)
+@pytest.mark.usefixtures("superuser", "authenticated", "sets_times")
+def test_attributes_of_a_link_to_nothing_are_set_or_refused(
+    nfs: Nfs3Client, here: Arranged, name: str, observe: Callable[[str], None]
+) -> None:
+    """The handle is that of the link, which has attributes whatever its text is."""
+    link = here.symlink(b"made", b"nothing")
+    done = nfs.setattr(link, SETS.get(name, attributes(size=1)))
+    observe(done.status.name)
+    claim_set(here.nfs, link, name, done.status)
+    listed = {one.name for one in here.nfs.entries(here.handle)} - {b".", b".."}
+    assert listed == {b"made"}, f"after SETATTR ({done.status.name}) the directory has {sorted(listed)}"
 
 
 # READ and WRITE

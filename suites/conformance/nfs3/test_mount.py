@@ -121,6 +121,33 @@ def test_umntall_returns_nothing(mount) -> None:
     mount.call("UMNTALL")
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param(
+            call,
+            marks=pytest.mark.case(
+                f"MNT-{call}-LISTED", section=section, level="SHOULD", kills=("umnt-stays",)
+            ),
+        )
+        for call, section in (("UMNT", "RFC 1813 5.2.3"), ("UMNTALL", "RFC 1813 5.2.4"))
+    ],
+)
+@pytest.mark.exclusive  # another program that mounts the export has entries, too
+def test_what_is_unmounted_is_listed_no_more(mount, export: bytes, call: str, observe) -> None:
+    """The call removes the entry of this client from the list of mounts that DUMP returns."""
+    mount.call("MNT", export)
+    before = [one for one in mount.call("DUMP") if one.ml_directory == export]
+    if not before:
+        observe("DUMP does not list the mount")
+        return
+    mount.call(call, *((export,) if call == "UMNT" else ()))
+    after = [one for one in mount.call("DUMP") if one.ml_directory == export]
+    assert len(after) < len(before), (
+        f"DUMP lists {len(before)} mounts of the export before it, {len(after)} after it"
+    )
+
+
 @pytest.mark.case("MNT-PROC-6", section="RFC 5531 9", kills=("rpc-procedure-accepted",))
 def test_an_unknown_procedure_of_mount_is_unavailable(mount) -> None:
     call = mount.encode("NULL").override("body.value.proc", 6)

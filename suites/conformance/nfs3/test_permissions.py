@@ -10,7 +10,7 @@ import pytest
 from storagetest.suites.conformance.nfs3.conftest import Arranged
 from storagetest.wire.nfs3.client import Nfs3Client, attributes, ok, refused
 from storagetest.wire.nfs3.harness import OTHER_UID, Nfs3Harness
-from storagetest.wire.nfs3.types import nfs_fh3, nfsstat3, nfstime3, sattr3, time_how
+from storagetest.wire.nfs3.types import nfs_fh3, nfsstat3, nfstime3, sattr3, stable_how, time_how
 from storagetest.wire.rpc import RpcError, auth_sys
 from storagetest.wire.rpc.types import auth_flavor, opaque_auth
 
@@ -183,6 +183,60 @@ def test_a_file_that_may_be_executed_is_read(
         "GROUP": (GROUP, ()), "GROUPS": (OTHER_UID, (4004, GROUP)), "OTHER": (OTHER_UID, ()),
     }[whose]  # fmt: skip
     assert ok(bench.client(cred=auth_sys(OTHER_UID, gid, gids)).read(file, 0, 7)).data == b"program"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param(
+            call,
+            marks=pytest.mark.case(
+                f"NF3-{call}-DENIED-LATER", section=f"RFC 1813 {section}, 4.4", kills=("descriptor-kept",)
+            ),
+        )
+        for call, section in (("READ", "3.3.6"), ("WRITE", "3.3.7"))
+    ],
+)
+@pytest.mark.usefixtures("superuser")
+def test_permission_does_not_come_from_the_call_of_another_user(
+    nfs: Nfs3Client, other: Nfs3Client, here: Arranged, call: str
+) -> None:
+    """There is no open file: what one caller is doing with a file gives no right to another (mode 600)."""
+    file = here.file(data=b"secret" * 1000)
+    ok(here.nfs.setattr(file, here.mode(0o600)))
+    if call == "READ":
+        ok(nfs.read(file, 0, 6))
+        refused(other.read(file, 6, 6), *DENIED)
+    else:
+        ok(nfs.write(file, 0, b"SECRET", stable=stable_how.UNSTABLE))
+        refused(other.write(file, 6, b"broken", stable=stable_how.UNSTABLE), *DENIED)
+        found = ok(here.nfs.read(file, 6, 6)).data
+        assert found == b"secret", f"the WRITE was refused, and the data are {found!r}"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param(
+            call,
+            marks=pytest.mark.case(
+                f"NF3-{call}-DENIED-CHANGED",
+                section=f"RFC 1813 {section}, 4.4",
+                kills=("descriptor-kept",),
+                builds_on=(f"NF3-{call}-DENIED-LATER",),
+            ),
+        )
+        for call, section in (("READ", "3.3.6"), ("WRITE", "3.3.7"))
+    ],
+)
+def test_permission_ends_when_the_mode_changes(other: Nfs3Client, here: Arranged, call: str) -> None:
+    """Each call is judged by the mode of its time, also while the caller is reading or writing the file."""
+    file = here.file(data=b"secret" * 1000)
+    ok(here.nfs.setattr(file, here.mode(0o666)))
+    how = stable_how.UNSTABLE
+    ok(other.read(file, 0, 6) if call == "READ" else other.write(file, 0, b"SECRET", stable=how))
+    ok(here.nfs.setattr(file, here.mode(0o600)))
+    refused(other.read(file, 6, 6) if call == "READ" else other.write(file, 6, b"x", stable=how), *DENIED)
 
 
 @pytest.mark.case("RPC-AUTH-NONE-READ", section="RFC 5531 8.2", level="SHOULD", kills=("read-permission",))
