@@ -10,7 +10,7 @@ from nfs3_rules import OK, refuses
 
 from storagetest.wire.nfs3.client import attributes
 from storagetest.wire.nfs3.mount import mountbody
-from storagetest.wire.nfs3.types import createmode3, ftype3, nfsstat3, stable_how
+from storagetest.wire.nfs3.types import createmode3, ftype3, nfsstat3, set_mtime, stable_how, time_how
 
 ACCES, INVAL = nfsstat3.NFS3ERR_ACCES, nfsstat3.NFS3ERR_INVAL
 FAR = 1 << 62
@@ -202,3 +202,11 @@ def descriptor_kept(talk: ProxyConnection, call: Call, result: Any) -> Any:
         kept.add(call.argument.file)
     is_open = result.status == ACCES and call.argument.file in kept
     return with_status(result, OK) if is_open else result
+
+
+@mutant("epoch-is-now | RFC 1813 2.5 | a time of 0 is set to that of the server", "SETATTR", part="request")
+def epoch_is_now(talk: ProxyConnection, call: Call) -> Any:
+    new = call.argument.new_attributes
+    is_zero = new.mtime.set_it == time_how.SET_TO_CLIENT_TIME and not new.mtime.value.seconds
+    now = set_mtime(time_how.SET_TO_SERVER_TIME, None)
+    return put(call.argument, "new_attributes.mtime", now) if is_zero else call.argument

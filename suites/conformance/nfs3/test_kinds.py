@@ -170,6 +170,38 @@ def test_attributes_of_a_link_to_nothing_are_set_or_refused(
     assert listed == {b"made"}, f"after SETATTR ({done.status.name}) the directory has {sorted(listed)}"
 
 
+FAT = 315_619_200
+"""Two days into 1980, by when the times of file systems begin that keep no 0."""
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(
+            kind,
+            marks=pytest.mark.case(
+                f"NF3-SETATTR-EPOCH-{kind}", section="RFC 1813 2.5, 3.3.2", kills=("epoch-is-now",)
+            ),
+        )
+        for kind in ("FILE", "DIR")
+    ],
+)
+@pytest.mark.usefixtures("sets_times")
+def test_times_of_0_are_set_as_far_as_the_file_system_goes(
+    nfs: Nfs3Client, here: Arranged, kind: str
+) -> None:
+    """A time is the number of seconds since 1970, and 0 is one: it does not mean that there is no time."""
+    made = here.file() if kind == "FILE" else here.directory()
+    epoch = nfstime3(0, 0)
+    done = nfs.setattr(made, attributes(atime=epoch, mtime=epoch))
+    if done.status == nfsstat3.NFS3ERR_INVAL:
+        pytest.skip("the server refuses the time (NFS3ERR_INVAL)")
+    ok(done)
+    found = here.nfs.attributes(made)
+    assert found.mtime.seconds <= FAT, f"mtime is {found.mtime.seconds} s, and 0 was set"
+    assert found.atime.seconds <= FAT, f"atime is {found.atime.seconds} s, and 0 was set"
+
+
 # READ and WRITE
 
 NO_FILES = ("SYMLINK", "FIFO", "SOCK", "CHR")
