@@ -15,6 +15,10 @@ from storagetest.wire.nfs3.types import createmode3, ftype3, nfsstat3, set_mtime
 ACCES, INVAL = nfsstat3.NFS3ERR_ACCES, nfsstat3.NFS3ERR_INVAL
 FAR = 1 << 62
 """An offset behind which no server of the mutants has data."""
+DEEP = 30
+"""Directories in one another in which the server of ``deep-fails`` finds names."""
+LIMIT = 1_000
+"""Objects that the server of ``calls-run-out`` can open."""
 OPEN = 256
 """Files whose data the server of ``unstable-many-lost`` keeps."""
 
@@ -210,3 +214,24 @@ def epoch_is_now(talk: ProxyConnection, call: Call) -> Any:
     is_zero = new.mtime.set_it == time_how.SET_TO_CLIENT_TIME and not new.mtime.value.seconds
     now = set_mtime(time_how.SET_TO_SERVER_TIME, None)
     return put(call.argument, "new_attributes.mtime", now) if is_zero else call.argument
+
+
+@mutant(
+    "calls-run-out | RFC 1813 3.3 | after a thousand calls that open an object the next ends with NFS3ERR_IO",
+    "READDIR",
+    "READ",
+    "WRITE",
+    "SETATTR",
+)
+def run_out(talk: ProxyConnection, call: Call, result: Any) -> Any:
+    talk.memory["calls"] = talk.memory.get("calls", 0) + 1
+    return with_status(result, nfsstat3.NFS3ERR_IO) if talk.memory["calls"] > LIMIT else result
+
+
+@mutant("deep-fails | RFC 1813 3.3.3 | a name in the thirtieth directory is NFS3ERR_IO", "LOOKUP")
+def deep_fails(talk: ProxyConnection, call: Call, result: Any) -> Any:
+    if result.status != OK:
+        return result
+    depth = talk.memory.get(call.argument.what.dir, 0) + 1
+    talk.memory[result.value.object] = depth
+    return with_status(result, nfsstat3.NFS3ERR_IO) if depth > DEEP else result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import combinations
 
 import pytest
@@ -12,8 +13,11 @@ from storagetest.wire.nfs3.types import (
     COMMIT3args,
     LOOKUP3args,
     READ3args,
+    READDIR3args,
+    SETATTR3args,
     WRITE3args,
     diropargs3,
+    nfs_fh3,
     nfsstat3,
     nfstime3,
     stable_how,
@@ -122,6 +126,85 @@ def test_data_of_many_files_are_written_before_any_is_committed(nfs: Nfs3Client,
         if when == "before":
             for done in nfs.call_all("COMMIT", [COMMIT3args(file, 0, 0) for file in files]):
                 ok(done)
+
+
+OFTEN = 1_200
+"""Calls in a row: more than the descriptors that a process may have by default, 1,024 (chosen)."""
+BATCH = 100
+"""Calls that overlap (chosen)."""
+
+
+def often(
+    call: str, file: nfs_fh3, directory: nfs_fh3
+) -> READDIR3args | READ3args | WRITE3args | SETATTR3args:
+    """Return the argument of a call that servers open an object for."""
+    match call:
+        case "READDIR":
+            return READDIR3args(directory, 0, bytes(8), 1024)
+        case "READ":
+            return READ3args(file, 0, 4)
+        case "WRITE":
+            return WRITE3args(file, 0, 4, stable_how.UNSTABLE, b"data")
+        case _:
+            return SETATTR3args(file, attributes(mode=0o600), None)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param(
+            call,
+            marks=pytest.mark.case(
+                f"NF3-{call}-OFTEN", section=f"RFC 1813 {section}", kills=("calls-run-out",)
+            ),
+        )
+        for call, section in (
+            ("READDIR", "3.3.16"),
+            ("READ", "3.3.6"),
+            ("WRITE", "3.3.7"),
+            ("SETATTR", "3.3.2"),
+        )
+    ],
+)
+def test_a_call_succeeds_however_often_it_was_made(nfs: Nfs3Client, here: Arranged, call: str) -> None:
+    """What a server opens for a call it closes: 1,200 calls in a row end as the first one does."""
+    file, inner = here.file(data=b"data"), here.directory()
+    argument = often(call, file, inner)
+    for at in range(0, OFTEN, BATCH):
+        for result in nfs.call_all(call, [argument] * BATCH):
+            assert result.status == nfsstat3.NFS3_OK, (
+                f"{call} ends with {result.status.name} after {at} calls"
+            )
+    assert here.nfs.attributes(file).size == 4
+
+
+DEPTH = 50
+"""Directories in one another: more than the bytes of a handle that has one for each (chosen)."""
+
+
+@pytest.mark.case("NF3-LOOKUP-DEEP", section="RFC 1813 3.3.3, 3.3.9", kills=("deep-fails",))
+def test_a_tree_of_many_directories_is_made_and_looked_up(
+    nfs: Nfs3Client, here: Arranged, observe: Callable[[str], None]
+) -> None:
+    """Each of 50 directories is in the one before. A path that is too long ends with NFS3ERR_NAMETOOLONG."""
+    parents = [here.handle]
+    try:
+        while len(parents) <= DEPTH:
+            made = nfs.mkdir(parents[-1], b"deeper")
+            if made.status == nfsstat3.NFS3ERR_NAMETOOLONG:
+                break
+            ok(made)
+            found = nfs.lookup(parents[-1], b"deeper")
+            if found.status == nfsstat3.NFS3ERR_NAMETOOLONG:
+                ok(nfs.rmdir(parents[-1], b"deeper"))
+                break
+            parents.append(ok(found).object)
+    finally:
+        for parent in reversed(parents[:-1]):
+            here.nfs.rmdir(parent, b"deeper")
+    observe(f"{len(parents) - 1} directories")
+    left = {one.name for one in here.nfs.entries(here.handle)} - {b".", b".."}
+    assert not left, f"{sorted(left)} are left after RMDIR of each"
 
 
 SET = {
