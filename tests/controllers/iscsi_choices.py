@@ -35,6 +35,7 @@ class Choices:
     serial: bool = False  # while a write waits for its data, nothing else is served
     burst: int = 262144  # bytes of one R2T
     closes_last: bool = False  # after a logout, when the initiator has closed
+    digests: bool = False  # CRC32C is taken for HeaderDigest and DataDigest
     mirrors: bool = False  # a segment length that is declared later is its own, too, and a larger PDU ends it
     unsolicited: bool = False  # InitialR2T is No, and ImmediateData Yes
     answers_aborted: bool = False  # not legal: an aborted write ends with GOOD after the task's response

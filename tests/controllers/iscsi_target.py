@@ -134,17 +134,24 @@ class Connection:
     rest: bytes = b""  # text of a response that is to come, because it is longer than the initiator takes
     moved_to: str = ""  # the TargetAddress of each login, which is redirected
     commands: int = 0
+    stage: int | None = None  # of the login, after the first request
+    taken: dict[str, str] = field(default_factory=dict)  # keys that were answered in the login
+    header_digest: bool = False
+    data_digest: bool = False
 
     def serve(self) -> None:
         stream = PduReceiver()
         while True:
             event = stream.next_event()
             if isinstance(event, ReceivedPdu):
+                if event.frame.header_digest_wrong or event.frame.data_digest_wrong:
+                    return  # 7.8: session recovery
                 self.waiting.append(event.pdu)
                 while (pdu := self.next_served()) is not None:
                     early = self.stat_sn == self.choices.stat_sn and not isinstance(pdu, LoginRequest)
                     if early or len(pdu.data) > self.own_recv or not self.handle(pdu):  # 4.2.4, 13.12
                         return
+                stream.header_digest, stream.data_digest = self.header_digest, self.data_digest
             elif event is NEED_DATA:
                 data = self.sock.recv(65536)
                 if not data:
@@ -162,7 +169,8 @@ class Connection:
     def send(self, pdu: Any, *, uses: bool = True) -> None:
         number = self.exp_cmd_sn
         last = (number + self.free - 1) % 2**32
-        self.sock.sendall(replace(pdu, stat_sn=self.stat_sn, exp_cmd_sn=number, max_cmd_sn=last).encode())
+        parts = replace(pdu, stat_sn=self.stat_sn, exp_cmd_sn=number, max_cmd_sn=last).parts()
+        self.sock.sendall(parts.wire(header_digest=self.header_digest, data_digest=self.data_digest))
         self.stat_sn = (self.stat_sn + uses) % 2**32
 
     def respond(self, pdu: Any, *, uses: bool = True) -> None:
@@ -223,6 +231,11 @@ class Connection:
                 LoginResponse(itt=pdu.itt, isid=pdu.isid, status=LoginStatus.MOVED_TEMPORARILY, data=data)
             )
             return
+        if self.stage not in (None, pdu.csg):  # 6.3: it changes by T alone
+            status = LoginStatus.INITIATOR_ERROR
+            self.send(LoginResponse(itt=pdu.itt, isid=pdu.isid, csg=pdu.csg, status=status))
+            return
+        self.stage = pdu.nsg if pdu.transit else pdu.csg
         if pdu.continues:
             self.cut += pdu.data
             self.send(LoginResponse(itt=pdu.itt, isid=pdu.isid, csg=pdu.csg))
@@ -232,6 +245,7 @@ class Connection:
         most = numeric(dict(offered).get("MaxBurstLength", "")) or self.max_burst
         own |= {"MaxOutstandingR2T": str(self.choices.r2ts), "FirstBurstLength": str(min(65536, most))}
         own |= {"InitialR2T": "No", "ImmediateData": "Yes"} if self.choices.unsolicited else {}
+        own |= {"HeaderDigest": "CRC32C,None", "DataDigest": "CRC32C,None"} if self.choices.digests else {}
         own |= {"DataPDUInOrder": "No", "DataSequenceInOrder": "No"} if self.choices.disordered else {}
         replies = [
             (name, negotiated_reply(KEYS[name], value, own[name])) for name, value in offered if name in own
@@ -258,6 +272,10 @@ class Connection:
                 data=format_text(replies),
             )
         )  # fmt: skip
+        self.taken |= dict(replies)
+        if final:  # from the next PDU on (13.1)
+            self.header_digest = self.taken.get("HeaderDigest") == "CRC32C"
+            self.data_digest = self.taken.get("DataDigest") == "CRC32C"
 
     def text(self, pdu: TextRequest) -> None:
         if pdu.continues:

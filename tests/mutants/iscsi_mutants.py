@@ -35,6 +35,7 @@ import iscsi_seldom_mutants  # noqa: F401
 import iscsi_sequence_mutants  # noqa: F401
 import iscsi_session_mutants  # noqa: F401
 import iscsi_size_mutants  # noqa: F401
+import iscsi_stage_mutants  # noqa: F401
 import iscsi_stated_mutants  # noqa: F401
 import iscsi_step_mutants  # noqa: F401
 import iscsi_task_mutants  # noqa: F401

@@ -46,6 +46,13 @@ def serve_unsolicited() -> Iterator[tuple[str, int]]:
 
 
 @contextlib.contextmanager
+def serve_digests() -> Iterator[tuple[str, int]]:
+    """Start the small target with digests that cover additional headers: LIO's cover 48 bytes."""
+    with Server(Choices(digests=True)) as server:
+        yield "127.0.0.1", server.port
+
+
+@contextlib.contextmanager
 def serve_thin() -> Iterator[tuple[str, int]]:
     """Start the small target with thin provisioning and a D_SENSE that can be changed, which LIO has not."""
     with Server(Choices(thin=True)) as server:
@@ -97,6 +104,7 @@ def mutation_run() -> MutationRun:
             "chap": TargetKind(chap, serve),
             "mutual": TargetKind(mutual, serve),
             "unsolicited": TargetKind(UNSOLICITED, serve_unsolicited),
+            "digests": TargetKind(UNSOLICITED, serve_digests),
             "thin": TargetKind(UNSOLICITED, serve_thin),
             "full": TargetKind(UNSOLICITED, serve_full),
             "limited": TargetKind(UNSOLICITED, serve_limited),
@@ -107,7 +115,8 @@ def mutation_run() -> MutationRun:
             "chap": "test_chap.py",
             "mutual": "test_chap.py",
             "unsolicited": "test_sessions.py test_steps.py test_agreed.py test_whole_lists.py test_apart.py "
-            "test_longest.py",
+            "test_longest.py test_login_stages.py",
+            "digests": "test_digest_headers.py",
             "full": "test_reservations.py test_reservation_ports.py test_reservation_losses.py "
             "test_reservation_allowed.py test_scsi_data.py test_scsi_flags.py test_scsi_forms.py "
             "test_scsi_neighbours.py test_scsi_other_forms.py test_odd_sizes.py test_reservation_nexuses.py "

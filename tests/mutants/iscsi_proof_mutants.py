@@ -56,6 +56,18 @@ _proves_wrongly(
 
 
 @mutant(
+    "chap-proof-last-bits | RFC 7143 6.1 | the last two bits of the target's CHAP_R are lost", kind=MUTUAL
+)
+def chap_proof_last_bits(talk: ProxyConnection, pdu: Pdu) -> Out:
+    if not isinstance(pdu, LoginResponse) or b"CHAP_R=" not in pdu.data:
+        return pdu
+    pairs = dict(parse_text(pdu.data))
+    digest = binary(pairs["CHAP_R"]) or b"\0"
+    pairs["CHAP_R"] = f"0x{digest[:-1].hex()}{digest[-1] & 0xFC:02x}"
+    return replace(pdu, data=format_text(list(pairs.items())))
+
+
+@mutant(
     "chap-mutual-not-checked | RFC 7143 12.1.3 | a wrong CHAP_R is accepted if a CHAP_C comes with it",
     kind=CHAP,
 )

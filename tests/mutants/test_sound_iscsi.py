@@ -28,6 +28,7 @@ LEGAL = {
     "small-bursts": Choices(burst=512),
     "closes-last": Choices(closes_last=True),
     "mirrors": Choices(mirrors=True),
+    "digests": Choices(digests=True),
     "one-command": Choices(window=1),
     "small-segments": Choices(segment=512, burst=512, unsolicited=True),
     "busy": Choices(busy=True),
@@ -111,6 +112,9 @@ CASES = (
     "test_scsi_forms.py",
     "test_offers.py",
     "test_login_identity.py",
+    "test_login_stages.py",
+    "test_digest.py",
+    "test_digest_headers.py",
     "test_login.py::test_no_request_is_served_before_the_login",
 )
 INCOMPLETE = {

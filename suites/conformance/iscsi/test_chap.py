@@ -35,9 +35,9 @@ class Step:
         self._iqn = iqn
         self._template = LoginRequest(itt=0, isid=b"\x80chap!", csg=0, nsg=1, transit=False)
 
-    def send(self, *pairs: tuple[str, str], transit: bool = False) -> LoginResponse | None:
-        """Send keys; return the response, or None on a close."""
-        self.connection.send(replace(self._template, transit=transit, data=format_text(pairs)))
+    def send(self, *pairs: tuple[str, str], transit: bool = False, **fields: Stage) -> LoginResponse | None:
+        """Send keys, with other ``fields`` of the request; return the response, or None on a close."""
+        self.connection.send(replace(self._template, transit=transit, data=format_text(pairs), **fields))  # type: ignore[arg-type]
         answer = self.connection.receive()
         assert answer is None or isinstance(answer, LoginResponse), answer.summary()
         return answer
@@ -328,6 +328,25 @@ def test_the_target_proves_its_secret_for_a_challenge_in_base64(step, mutual):
     assert_proves(prove(step, mutual, 7, text), text, 7, mutual)
 
 
+@pytest.mark.parametrize("form", [
+    pytest.param("base64", marks=pytest.mark.case("ISC-CHAP-PROOF-EACH-BASE64")),
+    pytest.param("hexadecimal", marks=pytest.mark.case("ISC-CHAP-PROOF-EACH-HEX")),
+])  # fmt: skip
+@pytest.mark.case(
+    section="RFC 7143 12.1.3, 6.1", kills=("chap-proof-last-bits",), builds_on=("ISC-CHAP-PROOF-BASE64",)
+)
+def test_each_of_many_proofs_is_right_to_its_last_bit(connections, portal, mutual, form):
+    """A target may write its proof as the initiator writes its own values. Eight logins: any last bits.
+
+    The challenges are of any length: base64 ends with two, one or no characters of padding.
+    """
+    for identifier in range(8):
+        asked = bytes((number * 37 + identifier) % 256 for number in range(30 + identifier))
+        text = "0b" + base64.b64encode(asked).decode() if form == "base64" else hexadecimal(asked)
+        step = Step(connections.open(f"p{identifier}"), portal.iqn)
+        assert_proves(prove(step, mutual, identifier, text), text, identifier, mutual)
+
+
 @pytest.mark.case(
     "ISC-CHAP-PROOF-HEX",
     section="RFC 7143 12.1.3, 6.1",
@@ -368,3 +387,19 @@ def test_an_initiator_that_asks_for_a_proof_gets_one_or_a_refusal(step, known, o
     assert keys >= {"CHAP_N", "CHAP_R"}, (
         f"the login of a target that {secret} goes on without the CHAP_N and CHAP_R that CHAP_C asked for"
     )
+
+
+@pytest.mark.parametrize("stage", [
+    pytest.param(Stage.OPERATIONAL, marks=pytest.mark.case("ISC-CHAP-STAGE-AHEAD")),
+    pytest.param(Stage.SECURITY, marks=pytest.mark.case("ISC-CHAP-STAGE-STRAIGHT")),
+])  # fmt: skip
+@pytest.mark.case(section="RFC 7143 6.3, 6.3.2", kills=("chap-skipped",), builds_on=("ISC-CHAP-16",))
+def test_no_request_after_the_challenge_reaches_the_full_feature_phase_without_the_proof(step, stage):
+    """A request of the next stage, and one of the security stage that asks for the full feature phase."""
+    step.challenge()
+    answer = step.send(transit=True, csg=stage, nsg=Stage.FULL_FEATURE)
+    if answer is not None and answer.status == 0:
+        assert not answer.transit, f"CSG {int(stage)}, NSG 3 without a proof: {answer.summary()}"
+        assert answer.csg == Stage.SECURITY, f"CSG {int(stage)} without a proof: {answer.summary()}"
+    else:
+        refused(answer)

@@ -17,6 +17,7 @@ from storagetest.wire.iscsi.pdu import (
     TextRequest,
     TextResponse,
 )
+from storagetest.wire.iscsi.validator import plus
 from storagetest.wire.scsi.cdb import TEST_UNIT_READY, cdb
 
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 7143 13.3, C", level="MUST")]
@@ -196,6 +197,30 @@ def test_a_text_response_has_the_task_tag_of_its_request(discovery):
 def test_a_text_request_with_an_unknown_target_transfer_tag_is_refused(session, observe):
     session.send(TextRequest(ttt=0x1234, data=b"X-org.storagetest.key=1\0"))
     met(session.probe_alive(), observe)
+
+
+@pytest.mark.case(
+    "ISC-DISC-NUMBERED",
+    section="RFC 7143 4.2.2.1",
+    kills=("exp-cmd-sn-stuck", "exp-cmd-sn-of-discovery-logout"),
+    builds_on=("ISC-DISC-01", "ISC-LOGOUT-07"),
+)
+def test_text_and_logout_of_a_discovery_session_use_a_cmd_sn(discovery):
+    """ExpCmdSN of each response: to two Text Requests and a Logout, none of which is immediate."""
+    number = discovery.numbers.cmd_sn
+    for _ in range(2):
+        number = plus(number, 1)
+        discovery.send(TextRequest(data=b"SendTargets=All\0"))
+        answer = discovery.expect(TextResponse)
+        assert answer.exp_cmd_sn == number, (
+            f"ExpCmdSN is {answer.exp_cmd_sn} after a Text Request of CmdSN {plus(number, -1)}"
+        )
+        if not answer.final:
+            pytest.skip(f"the list of targets comes in several responses: {answer.summary()}")
+    answer = discovery.logout(immediate=False)
+    assert answer.exp_cmd_sn == plus(number, 1), (
+        f"ExpCmdSN is {answer.exp_cmd_sn} after a Logout that is not immediate, of CmdSN {number}"
+    )
 
 
 @pytest.mark.case("ISC-TEXT-06", section="RFC 7143 13, 13.13", kills=("leading-key-renegotiated",))
