@@ -17,6 +17,7 @@ for _area in (
     "detail",
     "directory",
     "exchanged",
+    "freed",
     "fresh",
     "full",
     "held",
