@@ -197,10 +197,10 @@ class FilledAfterDataClipped(Neighbours):
         return done
 
 
-def _beside(row: str, mode: int, *, after: bool) -> None:
+def _clipping(row: str, mode: int, *, after: bool) -> None:
     """Enter a mutant: ``fallocate()`` of a mode clears data before or after its range, from the second on."""
 
-    class Beside(Neighbours):
+    class Clipping(Neighbours):
         def fallocate(self, call: Call, node: int, handle: int, offset: int, length: int, mode: int) -> None:
             again = self.changed.get(self.nodes[node].key)
             super().fallocate(call, node, handle, offset, length, mode)
@@ -208,25 +208,25 @@ def _beside(row: str, mode: int, *, after: bool) -> None:
                 self.clear(handle, offset + length if after else max(0, offset - SECTOR))
 
     wanted = mode
-    Beside.__name__ = "".join(part.title() for part in row.split("|")[0].strip().split("-"))
-    Beside.__qualname__ = Beside.__name__
-    globals()[Beside.__name__] = mutant(row)(Beside)
+    Clipping.__name__ = "".join(part.title() for part in row.split("|")[0].strip().split("-"))
+    Clipping.__qualname__ = Clipping.__name__
+    globals()[Clipping.__name__] = mutant(row)(Clipping)
 
 
-_beside(
+_clipping(
     "allocated-before-data-zeroes | fallocate(2) | an allocation of a range clears the data that follow it",
     0, after=True,
 )  # fmt: skip
-_beside(
+_clipping(
     "allocated-after-data-zeroes | fallocate(2) | an allocation of a range clears the data in front of it",
     0, after=False,
 )  # fmt: skip
-_beside(
+_clipping(
     "zeroed-before-data-clears | fallocate(2) FALLOC_FL_ZERO_RANGE | a range that is zeroed takes the sector "
     "that follows it along, from the second range on",
     ZERO_RANGE, after=True,
 )  # fmt: skip
-_beside(
+_clipping(
     "zeroed-after-data-clears | fallocate(2) FALLOC_FL_ZERO_RANGE | a range that is zeroed takes the sector "
     "in front of it along, from the second range on",
     ZERO_RANGE, after=False,

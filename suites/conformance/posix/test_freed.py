@@ -30,7 +30,7 @@ MORE = 64 << 10
 ATTRIBUTE = "user.storagetest.freed"
 VALUES, VALUE = 500, 3500
 """Extended attributes whose space is to be free again, and the bytes of each: ext4 has them in a block."""
-WAITS = (1.0, 2.0, 10.0)
+WAITS = (0.5, 1.5, 6.0)
 """Seconds in which space has to be free, for each time that a case tries: a file system may free it later,
 and others may use it, too."""
 INTERVAL = 0.25
