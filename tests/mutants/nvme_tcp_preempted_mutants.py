@@ -3,6 +3,7 @@
 The rules, from the text (NVM Express Base 2.3), before any case:
 
 - 8.1.24.7: if all registrants hold, Preempt with another PRKEY than 0 unregisters the hosts of that key.
+- 8.1.24.7: a holder that preempts its own reservation has one of the new type, and stays a registrant.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from storagetest.wire.nvme_tcp.pdu import CapsuleCmd, DecodedPdu
 
 PREEMPT = action(Io.RESERVATION_ACQUIRE, 1, 2)
 SHARED = (Rtype.WRITE_EXCLUSIVE_ALL_REGISTRANTS, Rtype.EXCLUSIVE_ACCESS_ALL_REGISTRANTS)
-PRKEY = slice(8, 16)
+CRKEY, PRKEY = slice(0, 8), slice(8, 16)
 
 
 def _shared_is_ignored(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
@@ -34,4 +35,20 @@ def _shared_is_ignored(through: ProxyConnection, got: DecodedPdu) -> Iterable[It
 host(
     "preempt-shared-ignored | Base 8.1.24.7 | a Preempt of one of all registrants succeeds, and does nothing",
     _shared_is_ignored,
+)
+
+
+def _self_is_ignored(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+    if not isinstance(got.pdu, CapsuleCmd) or got.pdu.data[CRKEY] != got.pdu.data[PRKEY]:
+        return None
+    command = Command.decode(got.pdu.sqe)
+    if not PREEMPT(through, command):
+        return None
+    through.reply(Cqe(command.cid, sqhd=1))
+    return []
+
+
+host(
+    "preempt-self-ignored | Base 8.1.24.7 | a Preempt of the own reservation succeeds, and does nothing",
+    _self_is_ignored,
 )

@@ -1,4 +1,4 @@
-"""Preempt of one registrant of several that hold a reservation together (Base 8.1.24.7)."""
+"""Preempt of one of several hosts that hold a reservation together, and of the own one (Base 8.1.24.7)."""
 
 from __future__ import annotations
 
@@ -83,3 +83,27 @@ def test_one_of_all_registrants_is_notified_of_its_preemption(hosts: Hosts, acti
         f"8.1.24.7: a registrant was unregistered by Preempt, and its log page has type {kind} of namespace "
         f"{nsid}; 1, Registration Preempted, of namespace {second.nsid} is required"
     )
+
+
+@pytest.mark.parametrize("action", [
+    pytest.param(action, marks=pytest.mark.case(
+        f"NVR-PREEMPT-SELF-{name}", kills=("preempt-self-ignored",)))
+    for name, action in ACTIONS.items()
+])  # fmt: skip
+def test_a_holder_preempts_itself_for_another_type(hosts: Hosts, action: int) -> None:
+    """PRKEY is the holder's own key: the type changes, and each registrant stays one."""
+    first, second = hosts
+    hold(first, Rtype.WRITE_EXCLUSIVE)
+    allowed(second.register())
+    allowed(second.read())
+    allowed(first.acquire(Rtype.EXCLUSIVE_ACCESS, action, victim=first.key))
+    left = first.report()
+    keys = {one.key for one in left.registrants}
+    held = [one.key for one in left.registrants if one.holds]
+    assert (left.rtype, keys, held) == (Rtype.EXCLUSIVE_ACCESS, {first.key, second.key}, [first.key]), (
+        f"8.1.24.7: after the holder has preempted itself the reservation has type {left.rtype}, its "
+        f"registrants are {sorted(keys)}, and {held} hold it, by key; required are type "
+        f"{int(Rtype.EXCLUSIVE_ACCESS)}, {sorted((first.key, second.key))} and {[first.key]}"
+    )
+    refused(second.read(), StatusCode.RESERVATION_CONFLICT)
+    allowed(first.write())
