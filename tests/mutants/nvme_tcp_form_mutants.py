@@ -192,7 +192,13 @@ def _needed(through: ProxyConnection, asked: Command) -> int:
         return ((asked.cdw12 & 0xFFFF) + 1) * BLOCK
     if on_io(Io.RESERVATION_REPORT)(through, asked):
         return (asked.cdw10 + 1) * 4
-    return 16 if on_io(Io.RESERVATION_REGISTER)(through, asked) else 0
+    if on_io(Io.DATASET_MANAGEMENT)(through, asked):
+        return ((asked.cdw10 & 0xFF) + 1) * 16
+    if on_io(Io.COPY)(through, asked):
+        return ((asked.cdw12 & 0xFF) + 1) * 32
+    if on_io(Io.RESERVATION_RELEASE)(through, asked):
+        return 8
+    return 16 if on_io(Io.RESERVATION_REGISTER, Io.RESERVATION_ACQUIRE)(through, asked) else 0
 
 
 def _takes_short() -> ProxyConnection:

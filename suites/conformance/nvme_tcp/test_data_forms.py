@@ -257,3 +257,40 @@ def test_a_register_whose_sgl_is_too_short_fails(hosts: Hosts) -> None:
     host, _ = hosts
     short = Short(io.register(host.nsid, REGISTER), 16, io.keys(0, host.key))
     _run_short(host.queue, short, "Reservation Register")
+
+
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=pytest.mark.case(f"NVT-SGL-SHORT-{name}", kills=("sgl-short-taken",)))
+    for name in ("DSM", "COPY")
+])  # fmt: skip
+@pytest.mark.case(section="Base 4.3.2", builds_on=("NVT-SGL-04",))
+def test_a_command_whose_sgl_has_half_of_a_range_fails(
+    session: ControllerSession, queue: Queue, scratch: Scratch, name: str
+) -> None:
+    """The half that is sent has no LBA, or no number of blocks; nothing is written."""
+    before = write_blocks(queue, scratch, BLOCKS, 1412)
+    command, sent = (_deallocation if name == "DSM" else _copy)(session, scratch)
+    _run_short(queue, Short(command, len(sent), sent), name)
+    if name == "COPY":
+        assert read_blocks(queue, scratch, BLOCKS) == before, "NVM 3.3.2: a Copy that fails has written"
+
+
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=pytest.mark.case(f"NVT-SGL-SHORT-{name}", kills=("sgl-short-taken",)))
+    for name in ("ACQUIRE", "RELEASE")
+])  # fmt: skip
+@pytest.mark.case(section="Base 4.3.2", builds_on=("NVT-SGL-04",))
+def test_a_reservation_command_whose_sgl_is_too_short_fails(hosts: Hosts, name: str) -> None:
+    """What is missing is PRKEY of an Acquire, or a half of the key; the reservation stays as it was."""
+    host, _ = hosts
+    allowed(host.register())
+    if name == "RELEASE":
+        allowed(host.acquire(TYPE))
+    command = io.acquire(host.nsid, 0, TYPE) if name == "ACQUIRE" else io.release(host.nsid, RELEASE, TYPE)
+    sent = io.keys(host.key) if name == "ACQUIRE" else io.keys(host.key)[:8]
+    before = host.report().rtype
+    _run_short(host.queue, Short(command, len(sent), sent), f"Reservation {name.capitalize()}")
+    found = host.report().rtype
+    assert found == before, (
+        f"8.1.24: a command that failed has changed the type of the reservation from {before} to {found}"
+    )
