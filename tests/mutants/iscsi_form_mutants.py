@@ -177,6 +177,8 @@ def release6_of_another(talk: ProxyConnection, pdu: Pdu) -> Out:
 # Many commands at the same time
 
 DEEP = 6
+MUCH = 2 << 20
+"""Bytes (chosen)."""
 
 
 @mutant("deep-read-mixed | RFC 7143 11.2.1.8 | with 6 reads outstanding, one has the data of another")
@@ -189,6 +191,40 @@ def deep_read_mixed(talk: ProxyConnection, pdu: Pdu) -> Out:
         return pdu
     data = talk.memory.setdefault("data", pdu.data)
     return replace(pdu, data=data) if len(data) == len(pdu.data) and data != pdu.data else pdu
+
+
+def unread_bytes(talk: ProxyConnection) -> int:
+    """Return the bytes that reads ask for and that have no response yet."""
+    done = talk.memory.get("done", ())
+    return sum(
+        one.expected_length for itt, one in talk.commands.items() if one.cdb[0] in READS and itt not in done
+    )
+
+
+@mutant(
+    "unread-byte-lost | RFC 7143 4.2.2.1 | with 2 MiB of reads outstanding, data are moved by a byte",
+)
+def unread_byte_lost(talk: ProxyConnection, pdu: Pdu) -> Out:
+    waiting = unread_bytes(talk)
+    if ends(pdu):
+        talk.memory.setdefault("done", set()).add(pdu.itt)
+    if not isinstance(pdu, DataIn) or waiting < MUCH:
+        return pdu
+    return replace(pdu, data=pdu.data[1:] + pdu.data[:1])
+
+
+@mutant(
+    "unread-close-ends | RFC 7143 7.5 | after a connection that ended with 2 MiB of reads outstanding, reads fail",
+)
+def unread_close_ends(talk: ProxyConnection, pdu: Pdu) -> Out:
+    if unread_bytes(talk) >= MUCH:
+        talk.shared["unread"] = talk
+    if ends(pdu):
+        talk.memory.setdefault("done", set()).add(pdu.itt)
+    before = talk.shared.get("unread", talk)
+    if before is talk or not before.over or not unread_bytes(before):
+        return pdu
+    return ended_in(pdu, 8) if ends(pdu) and talk.commands[pdu.itt].cdb[0] in READS else pdu  # BUSY
 
 
 @on_request(

@@ -6,6 +6,7 @@ server end a command in BUSY or TASK SET FULL instead of executing it: such a co
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -25,6 +26,12 @@ pytestmark = [
 
 DEPTH, BLOCKS = 32, 24
 """Commands at the same time, and blocks of each (chosen)."""
+
+UNREAD = 16 << 20
+"""Bytes of data that wait in a target, if its command window and its block limits allow as many: more than
+the buffers of a TCP connection hold (chosen)."""
+PAUSE = 2.0
+"""Seconds in which the initiator reads nothing (chosen: shorter than the deadline of a target's own ping)."""
 
 TAGS = (0, 0x17, 0x1700, 0x17_0000, 0x1700_0000, 0x8000_0017, 0xFFFF_FFFE)
 """Task tags that differ in a byte each; the initiator may assign any but FFFFFFFFh (11.2.1.8)."""
@@ -51,6 +58,10 @@ class Outstanding:
             c.READ_16, number, blocks, ScsiCommand(read=True, expected_length=blocks * self.size)
         )
 
+    def read_first(self, blocks: int) -> int:
+        """Add a read of the first ``blocks``; return its tag."""
+        return self._add(c.READ_16, 0, blocks, ScsiCommand(read=True, expected_length=blocks * self.size))
+
     def write(self, number: int, data: bytes) -> int:
         """Add a write of the blocks of ``number``, each second one with immediate data; return its tag."""
         allowed = self.session.parameters
@@ -72,11 +83,19 @@ class Outstanding:
         self.commands[numbered.itt], self.data[numbered.itt] = numbered, data
         return numbered.itt
 
-    def finish(self) -> dict[int, ScsiCompletion]:
-        """Send all in one piece; return the completions by tag, without those that were not executed."""
+    def send(self) -> None:
+        """Send all in one piece."""
         for pdu in self.pdus:
             self.session.validator.sent(pdu)
         self.session.send_raw(b"".join(pdu.encode() for pdu in self.pdus))
+
+    def finish(self) -> dict[int, ScsiCompletion]:
+        """Send all; return the completions by tag, without those that were not executed."""
+        self.send()
+        return self.receive()
+
+    def receive(self) -> dict[int, ScsiCompletion]:
+        """Return the completions of what was sent by tag, without those that were not executed."""
         received: dict[int, list] = {itt: [] for itt in self.commands}
         found: dict[int, ScsiCompletion] = {}
         left = {pdu.itt for pdu in self.pdus}
@@ -175,6 +194,57 @@ def test_outstanding_reads_and_writes_and_pings_do_not_disturb_each_other(sessio
         assert found.data == blocks_of(scratch, number, 700 if itt in done else 600), (
             f"{found}: not what write {number + 1} wrote, with {many.depth} commands outstanding"
         )
+
+
+def large_reads(session: Initiator, scratch, seed: int) -> tuple[Outstanding, dict[int, int], bytes]:
+    """Write the first blocks; return reads of them that are not sent yet, their blocks by tag, and the data."""
+    many = Outstanding(session, scratch)
+    most = min(scratch.most, scratch.count, UNREAD // many.depth // many.size)
+    data = scratch.pattern(most, seed=seed)
+    answer = LogicalUnit(session, block_size=scratch.block_size).write(scratch.lba, data)
+    assert answer.good, answer
+    blocks = {}
+    for number in range(many.depth):
+        count = max(1, most - number)
+        blocks[many.read_first(count)] = count
+    return many, blocks, data
+
+
+@pytest.mark.case("ISC-DEPTH-UNREAD", kills=("unread-byte-lost",), builds_on=("ISC-DEPTH-READ",))
+def test_data_that_wait_for_a_slow_initiator_are_whole(session, scratch):
+    """The data of all reads are more than the connection takes while the initiator reads nothing of it."""
+    many, blocks, data = large_reads(session, scratch, 1000)
+    many.send()
+    time.sleep(PAUSE)
+    for number, (itt, one) in enumerate(many.receive().items(), 1):
+        wanted = data[: blocks[itt] * many.size]
+        assert one.status == ScsiStatus.GOOD, f"read {number} of {many.depth}: status {one.status:#04x}"
+        assert one.data == wanted, (
+            f"read {number} of {many.depth} whose data waited has {len(one.data)} bytes of {len(wanted)}, "
+            "or other ones"
+        )
+
+
+@pytest.mark.case(
+    "ISC-DEPTH-UNREAD-CLOSE",
+    section="RFC 7143 7.5, 4.2.2.1",
+    kills=("unread-close-ends",),
+    builds_on=("ISC-DEPTH-READ",),
+)
+def test_a_connection_that_ends_while_data_wait_harms_no_other_session(connections, scratch):
+    """Three connections end so; a session that was there before, and a new one, read what was written."""
+    other = connections.login("other")
+    for turn in range(3):
+        session = connections.login(f"slow{turn}")
+        many, _, data = large_reads(session, scratch, 1100 + turn)
+        many.send()
+        time.sleep(PAUSE / 4)
+        session.logged_in = False
+        session.link.close()
+        for reader in (other, connections.login(f"new{turn}")):
+            answer = LogicalUnit(reader, block_size=many.size).read(scratch.lba, len(data) // many.size)
+            assert answer.good, f"{answer}: after a connection ended while its data waited"
+            assert answer.data == data, "after a connection ended while its data waited, a read has other data"
 
 
 @pytest.mark.case("ISC-DEPTH-TAGS", section="RFC 7143 11.2.1.8", kills=("task-tag-byte",))
