@@ -214,7 +214,7 @@ def unread_byte_lost(talk: ProxyConnection, pdu: Pdu) -> Out:
 
 
 @mutant(
-    "unread-close-ends | RFC 7143 7.5 | after a connection that ended with 2 MiB of reads outstanding, reads fail",
+    "unread-close-ends | RFC 7143 7.5 | after a connection that ended during 2 MiB of reads, reads fail",
 )
 def unread_close_ends(talk: ProxyConnection, pdu: Pdu) -> Out:
     if unread_bytes(talk) >= MUCH:

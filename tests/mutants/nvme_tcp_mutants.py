@@ -30,6 +30,7 @@ import nvme_tcp_reservation_mutants  # noqa: F401
 import nvme_tcp_reservation_state_mutants  # noqa: F401
 import nvme_tcp_reset_mutants  # noqa: F401
 import nvme_tcp_scope_mutants  # noqa: F401
+import nvme_tcp_seldom_mutants  # noqa: F401
 import nvme_tcp_selected_mutants  # noqa: F401
 import nvme_tcp_sequence_mutants  # noqa: F401
 import nvme_tcp_side_mutants  # noqa: F401

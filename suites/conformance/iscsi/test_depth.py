@@ -197,7 +197,7 @@ def test_outstanding_reads_and_writes_and_pings_do_not_disturb_each_other(sessio
 
 
 def large_reads(session: Initiator, scratch, seed: int) -> tuple[Outstanding, dict[int, int], bytes]:
-    """Write the first blocks; return reads of them that are not sent yet, their blocks by tag, and the data."""
+    """Write the first blocks; return reads of them, not sent yet, the blocks of each tag, and the data."""
     many = Outstanding(session, scratch)
     most = min(scratch.most, scratch.count, UNREAD // many.depth // many.size)
     data = scratch.pattern(most, seed=seed)
@@ -244,7 +244,9 @@ def test_a_connection_that_ends_while_data_wait_harms_no_other_session(connectio
         for reader in (other, connections.login(f"new{turn}")):
             answer = LogicalUnit(reader, block_size=many.size).read(scratch.lba, len(data) // many.size)
             assert answer.good, f"{answer}: after a connection ended while its data waited"
-            assert answer.data == data, "after a connection ended while its data waited, a read has other data"
+            assert answer.data == data, (
+                "after a connection ended while its data waited, a read has other data"
+            )
 
 
 @pytest.mark.case("ISC-DEPTH-TAGS", section="RFC 7143 11.2.1.8", kills=("task-tag-byte",))
