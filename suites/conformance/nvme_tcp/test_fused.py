@@ -31,13 +31,19 @@ def fusing(session: ControllerSession, scratch: Scratch) -> Queue:
 
 
 def _compare_and_write(
-    queue: Queue, scratch: Scratch, expected: bytes, new: bytes, *, inside: bool | None = None
+    queue: Queue,
+    scratch: Scratch,
+    expected: bytes,
+    new: bytes,
+    *,
+    inside: tuple[bool | None, bool | None] = (None, None),
 ) -> tuple[CommandResult, CommandResult]:
+    """Run both halves; ``inside`` states of each whether its data are in the capsule."""
     blocks = len(new) // scratch.block_size
     compare = replace(io.compare(scratch.nsid, scratch.lba, blocks), flags=FIRST)
     write = replace(io.write(scratch.nsid, scratch.lba, blocks), flags=SECOND)
-    first = queue.submit(compare, data=expected, inside=inside)
-    second = queue.submit(write, data=new, inside=inside)
+    first = queue.submit(compare, data=expected, inside=inside[0])
+    second = queue.submit(write, data=new, inside=inside[1])
     return queue.wait(first), queue.wait(second)
 
 
@@ -66,11 +72,33 @@ def test_halves_whose_data_are_asked_for_are_fused(fusing: Queue, scratch: Scrat
     """The data of both halves come by R2T and H2CData, in whichever order the controller asks for them."""
     before = write_blocks(fusing, scratch, 1, 81)
     new = block_data(scratch.block_size, 82)
-    compare, write = _compare_and_write(fusing, scratch, new, new, inside=False)
+    compare, write = _compare_and_write(fusing, scratch, new, new, inside=(False, False))
     assert read_blocks(fusing, scratch, 1) == before, "3.4.2: the Compare failed, but the Write was done"
     refused(compare, StatusCode.COMPARE_FAILURE)
     refused(write, StatusCode.ABORTED_FAILED_FUSED)
-    for done in _compare_and_write(fusing, scratch, before, new, inside=False):
+    for done in _compare_and_write(fusing, scratch, before, new, inside=(False, False)):
+        assert done.ok, f"3.4.2: the blocks are equal, but a half ended with {status_name(done.status)}"
+    assert read_blocks(fusing, scratch, 1) == new, "3.4.2: the Write was carried out"
+
+
+@pytest.mark.parametrize("late", [
+    pytest.param("compare", marks=pytest.mark.case("NVB-FUSED-COMPARE-LATER")),
+    pytest.param("write", marks=pytest.mark.case("NVB-FUSED-WRITE-LATER")),
+])  # fmt: skip
+@pytest.mark.case(kills=("fused-apart",), builds_on=("NVB-FUSED-OTHER",))
+def test_halves_are_fused_if_the_data_of_one_of_them_come_later(
+    fusing: Queue, scratch: Scratch, late: str
+) -> None:
+    """The data of one half are in its capsule, those of the other one are asked for by R2T."""
+    if fusing.in_capsule_limit < scratch.block_size:
+        pytest.skip(f"IOCCSZ allows {fusing.in_capsule_limit} bytes of in-capsule data")
+    before, new = write_blocks(fusing, scratch, 1, 83), block_data(scratch.block_size, 84)
+    inside = (late != "compare", late != "write")
+    compare, write = _compare_and_write(fusing, scratch, new, new, inside=inside)
+    assert read_blocks(fusing, scratch, 1) == before, "3.4.2: the Compare failed, but the Write was done"
+    refused(compare, StatusCode.COMPARE_FAILURE)
+    refused(write, StatusCode.ABORTED_FAILED_FUSED)
+    for done in _compare_and_write(fusing, scratch, before, new, inside=inside):
         assert done.ok, f"3.4.2: the blocks are equal, but a half ended with {status_name(done.status)}"
     assert read_blocks(fusing, scratch, 1) == new, "3.4.2: the Write was carried out"
 
