@@ -196,10 +196,15 @@ def test_outstanding_reads_and_writes_and_pings_do_not_disturb_each_other(sessio
         )
 
 
-def large_reads(session: Initiator, scratch, seed: int) -> tuple[Outstanding, dict[int, int], bytes]:
-    """Write the first blocks; return reads of them, not sent yet, the blocks of each tag, and the data."""
+def large_reads(
+    session: Initiator, scratch, seed: int, waiting: int = UNREAD
+) -> tuple[Outstanding, dict[int, int], bytes]:
+    """Write the first blocks; return reads of them, not sent yet, the blocks of each tag, and the data.
+
+    They ask for ``waiting`` bytes, or as many as the limits allow.
+    """
     many = Outstanding(session, scratch)
-    most = min(scratch.most, scratch.count, UNREAD // many.depth // many.size)
+    most = min(scratch.most, scratch.count, waiting // many.depth // many.size)
     data = scratch.pattern(most, seed=seed)
     answer = LogicalUnit(session, block_size=scratch.block_size).write(scratch.lba, data)
     assert answer.good, answer
@@ -210,10 +215,18 @@ def large_reads(session: Initiator, scratch, seed: int) -> tuple[Outstanding, di
     return many, blocks, data
 
 
-@pytest.mark.case("ISC-DEPTH-UNREAD", kills=("unread-byte-lost",), builds_on=("ISC-DEPTH-READ",))
-def test_data_that_wait_for_a_slow_initiator_are_whole(session, scratch):
-    """The data of all reads are more than the connection takes while the initiator reads nothing of it."""
-    many, blocks, data = large_reads(session, scratch, 1000)
+@pytest.mark.parametrize(("segment", "waiting"), [
+    pytest.param(None, UNREAD, marks=pytest.mark.case("ISC-DEPTH-UNREAD")),
+    pytest.param(512, UNREAD // 4, marks=pytest.mark.case("ISC-DEPTH-UNREAD-SMALL")),
+])  # fmt: skip
+@pytest.mark.case(kills=("unread-byte-lost",), builds_on=("ISC-DEPTH-READ",))
+def test_data_that_wait_for_a_slow_initiator_are_whole(connections, scratch, segment, waiting):
+    """The data of all reads are more than the connection takes while the initiator reads nothing of it.
+
+    The connection is full anywhere in a PDU: in a header as well, if each PDU has 512 bytes of data.
+    """
+    session = connections.login(offer={"MaxRecvDataSegmentLength": str(segment)} if segment else None)
+    many, blocks, data = large_reads(session, scratch, 1000, waiting)
     many.send()
     time.sleep(PAUSE)
     for number, (itt, one) in enumerate(many.receive().items(), 1):
