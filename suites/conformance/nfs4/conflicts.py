@@ -17,12 +17,12 @@ class Conflict:
     ops: tuple[nfs_argop4, ...]
     xid: int
 
-    def end(self) -> Done:
-        """Return the reply to the request, and after NFS4ERR_DELAY that to its repetitions."""
+    def end(self, *, retry: bool = True) -> Done:
+        """Return the reply to the request; with ``retry``, after NFS4ERR_DELAY that to its repetitions."""
         session = session_of(self.nfs)
         result = self.nfs.rpc.result(self.xid)
         session.advance()
-        if result.status == nfsstat4.NFS4ERR_DELAY:
+        if retry and result.status == nfsstat4.NFS4ERR_DELAY:
             return self.nfs.compound(*self.ops)
         return Done(result)
 

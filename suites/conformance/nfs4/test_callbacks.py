@@ -5,6 +5,7 @@ A server grants a delegation if it wants to: without one, the cases are skipped 
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -224,11 +225,16 @@ def test_a_delegation_whose_recall_is_ignored_is_revoked(bench, held, here, fact
     other = bench.client(version)
     with_slots(other, 2)
     ops = open_to_write(other, here.handle)
+    renewed = time.monotonic()
     waiting = conflict(other, *ops)
     held.wait_for_recall()
-    waiting.end()
+    waiting.end(retry=False)
 
     def opened() -> bool:
+        nonlocal renewed
+        before, renewed = renewed, time.monotonic()
+        if renewed - before > lease(facts):  # on a machine that is too slow
+            pytest.skip(f"the lease was not renewed for {renewed - before:.0f} s: the server may end it")
         held.nfs.renew()
         return other.compound(*ops, retry=False).status == nfsstat4.NFS4_OK
 
