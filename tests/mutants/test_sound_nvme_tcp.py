@@ -101,6 +101,20 @@ TWO_NAMESPACES = tuple(
 )
 """Cases of two namespaces."""
 
+BEYOND_PAGES = tuple(
+    f"NVA-LOG-BEYOND-{page}"
+    for page in (
+        "ANA",
+        "CHANGED-NAMESPACES",
+        "EFFECTS",
+        "ERROR",
+        "RESERVATION-NOTIFICATION",
+        "SMART",
+        "SUPPORTED",
+    )
+)
+"""Cases of offsets of log pages."""
+
 SKIPPED = {
     "4-kib-blocks": {
         "NVB-COPY-MCL",
@@ -218,6 +232,7 @@ SKIPPED = {
         "NVT-PIECES-DIGEST",
     },
     "other-namespaces": {
+        "NVA-LOG-BEYOND-ANA",
         "NVA-LOG-PARTS-0CH",
         "NVA-ID-ANA-GROUP",
         "NVA-KA-TRAFFIC",
@@ -228,6 +243,7 @@ SKIPPED = {
     },
     "another-order": set(),
     "few-pages": {
+        *BEYOND_PAGES,
         "NVA-LOG-PARTS-0CH",
         "NVB-NS-MARK-READ",
         "NVB-NS-MARK-VERIFY",
