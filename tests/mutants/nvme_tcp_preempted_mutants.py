@@ -8,7 +8,7 @@ The rules, from the text (NVM Express Base 2.3), before any case:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from nvme_tcp_proxy_connection import Item, ProxyConnection
 from nvme_tcp_rules import action, host
@@ -22,33 +22,26 @@ SHARED = (Rtype.WRITE_EXCLUSIVE_ALL_REGISTRANTS, Rtype.EXCLUSIVE_ACCESS_ALL_REGI
 CRKEY, PRKEY = slice(0, 8), slice(8, 16)
 
 
-def _shared_is_ignored(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
-    if not isinstance(got.pdu, CapsuleCmd) or not any(got.pdu.data[PRKEY]):
-        return None
-    command = Command.decode(got.pdu.sqe)
-    if not PREEMPT(through, command) or command.cdw10 >> 8 & 0xFF not in SHARED:
-        return None
-    through.reply(Cqe(command.cid, sqhd=1))
-    return []
+def ignores(row: str, when: Callable[[bytes, Command], bool]) -> None:
+    """A mutant: a Preempt whose data and command match succeeds, and does nothing."""
+
+    def rule(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+        if not isinstance(got.pdu, CapsuleCmd):
+            return None
+        command = Command.decode(got.pdu.sqe)
+        if not PREEMPT(through, command) or not when(got.pdu.data, command):
+            return None
+        through.reply(Cqe(command.cid, sqhd=1))
+        return []
+
+    host(row, rule)
 
 
-host(
+ignores(
     "preempt-shared-ignored | Base 8.1.24.7 | a Preempt of one of all registrants succeeds, and does nothing",
-    _shared_is_ignored,
+    lambda data, command: any(data[PRKEY]) and command.cdw10 >> 8 & 0xFF in SHARED,
 )
-
-
-def _self_is_ignored(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
-    if not isinstance(got.pdu, CapsuleCmd) or got.pdu.data[CRKEY] != got.pdu.data[PRKEY]:
-        return None
-    command = Command.decode(got.pdu.sqe)
-    if not PREEMPT(through, command):
-        return None
-    through.reply(Cqe(command.cid, sqhd=1))
-    return []
-
-
-host(
+ignores(
     "preempt-self-ignored | Base 8.1.24.7 | a Preempt of the own reservation succeeds, and does nothing",
-    _self_is_ignored,
+    lambda data, command: data[CRKEY] == data[PRKEY],
 )

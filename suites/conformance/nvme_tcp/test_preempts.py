@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from storagetest.wire.nvme import admin
-from storagetest.wire.nvme.codes import LogPage, Rtype, StatusCode, status_name
+from storagetest.wire.nvme.codes import Rtype, StatusCode, status_name
 from storagetest.wire.nvme_tcp.harness import refused
 from storagetest.wire.nvme_tcp.reservation_harness import (
     HOLDING,
@@ -14,6 +13,7 @@ from storagetest.wire.nvme_tcp.reservation_harness import (
     ReservingHost,
     allowed,
     hold,
+    read_notice,
 )
 
 pytestmark = [
@@ -76,9 +76,7 @@ def test_one_of_all_registrants_is_notified_of_its_preemption(hosts: Hosts, acti
     hold(first, Rtype.WRITE_EXCLUSIVE_ALL_REGISTRANTS)
     allowed(second.register())
     allowed(first.acquire(Rtype.WRITE_EXCLUSIVE_ALL_REGISTRANTS, action, victim=second.key))
-    done = second.session.admin.run(admin.get_log_page(LogPage.RESERVATION_NOTIFICATION, 64), reads=64)
-    allowed(done)
-    kind, nsid = done.data[8], int.from_bytes(done.data[12:16], "little")
+    kind, nsid = read_notice(second)
     assert (kind, nsid) == (REGISTRATION_PREEMPTED, second.nsid), (
         f"8.1.24.7: a registrant was unregistered by Preempt, and its log page has type {kind} of namespace "
         f"{nsid}; 1, Registration Preempted, of namespace {second.nsid} is required"

@@ -25,6 +25,7 @@ from storagetest.wire.nvme_tcp.reservation_harness import (
     hold,
     kept_masks,
     mask_of,
+    read_notice,
     set_mask,
 )
 from storagetest.wire.tcp import ResponseTimeout
@@ -142,13 +143,6 @@ def test_a_preempt_to_a_type_that_does_not_exist_is_refused(hosts: Hosts, action
         _unchanged(first, before, f"a Preempt with type {rtype:02x}h")
 
 
-def _notice(host: ReservingHost) -> int:
-    """Return the type of the host's Reservation Notification log page; 0: it is empty."""
-    done = host.session.admin.run(admin.get_log_page(LogPage.RESERVATION_NOTIFICATION, 64), reads=64)
-    allowed(done)
-    return done.data[8]
-
-
 @pytest.mark.parametrize(("ends", "what"), [
     pytest.param(lambda first, _: first.release(SHARED), "Release", marks=pytest.mark.case(
         "NVR-NOTICE-OWN-RELEASE", section="Base 8.1.24.6")),
@@ -166,9 +160,9 @@ def test_a_host_is_not_notified_of_its_own_command(hosts: Hosts, ends: Uses, wha
     allowed(second.register())
     cid = request_event(first.session)
     allowed(ends(first, second))
-    if not _notice(second):
+    if not read_notice(second)[0]:
         pytest.skip(f"the other registrant is not notified of {what} (NVR-NOTICE-*)")
-    found = _notice(first)
+    found = read_notice(first)[0]
     event = first.session.admin.status_of(cid)
     assert (found, event) == (0, None), (
         f"8.1.24: the host that has sent {what} has a notification of type {found}, and an event "

@@ -20,6 +20,7 @@ from storagetest.wire.nvme_tcp.reservation_harness import (
     ReservingHost,
     allowed,
     hold,
+    read_notice,
     set_mask,
 )
 
@@ -235,14 +236,6 @@ def test_the_persist_state_is_kept_by_a_register_that_does_not_change_it(
 # Notifications (8.1.24.6 to 8.1.24.8, 5.2.12.1.35)
 
 
-def _notice(host: ReservingHost) -> tuple[int, int]:
-    """Read the log page, which removes it; return its type and its namespace."""
-    command = admin.get_log_page(LogPage.RESERVATION_NOTIFICATION, 64)
-    done = host.session.admin.run(command, reads=64)
-    allowed(done)
-    return done.data[8], int.from_bytes(done.data[12:16], "little")
-
-
 def _event(host: ReservingHost, cid: int, what: str) -> None:
     event = host.session.admin.wait(cid).cqe.dw0
     assert event & 7 == 6, f"5.2.2: the event after {what} is {event:#x}: not an I/O command's"
@@ -260,7 +253,7 @@ def test_registrants_are_notified_of_a_release(hosts: tuple[ReservingHost, Reser
     allowed(second.register())
     allowed(first.release(Rtype.WRITE_EXCLUSIVE_REGISTRANTS_ONLY))
     _event(second, waiting, "a release")
-    assert _notice(second) == (RESERVATION_RELEASED, second.nsid), (
+    assert read_notice(second) == (RESERVATION_RELEASED, second.nsid), (
         "5.2.12.1.35: the type of the notification (2h: Reservation Released) and its namespace"
     )
 
@@ -273,7 +266,7 @@ def test_registrants_are_notified_of_a_clear(hosts: tuple[ReservingHost, Reservi
     allowed(second.register())
     allowed(first.release(Rtype.WRITE_EXCLUSIVE, CLEAR))
     _event(second, waiting, "Clear")
-    assert _notice(second) == (RESERVATION_PREEMPTED, second.nsid), (
+    assert read_notice(second) == (RESERVATION_PREEMPTED, second.nsid), (
         "5.2.12.1.35: the type of the notification (3h: Reservation Preempted) and its namespace"
     )
 
@@ -286,8 +279,8 @@ def test_a_notification_is_read_once(hosts: tuple[ReservingHost, ReservingHost])
     hold(first, Rtype.WRITE_EXCLUSIVE)
     allowed(second.register())
     allowed(first.release(Rtype.WRITE_EXCLUSIVE, CLEAR))
-    assert _notice(second)[0] == RESERVATION_PREEMPTED, "5.2.12.1.35: Clear notifies a registrant"
-    kind, _ = _notice(second)
+    assert read_notice(second)[0] == RESERVATION_PREEMPTED, "5.2.12.1.35: Clear notifies a registrant"
+    kind, _ = read_notice(second)
     assert kind == 0, f"5.2.12.1.35: the one notification was read, but the log page has type {kind}h again"
 
 
@@ -315,7 +308,7 @@ def test_a_masked_notification_is_not_sent(hosts: tuple[ReservingHost, Reserving
         hold(first, Rtype.WRITE_EXCLUSIVE)
         allowed(second.register())
         allowed(first.release(Rtype.WRITE_EXCLUSIVE, CLEAR))
-        kind, _ = _notice(second)
+        kind, _ = read_notice(second)
     assert kind == 0, f"5.2.26.1.33: every notification is masked, but the log page has type {kind}h"
 
 
@@ -340,7 +333,7 @@ def test_the_mask_of_a_namespace_masks_no_other(hosts: tuple[ReservingHost, Rese
         hold(first, Rtype.WRITE_EXCLUSIVE)
         allowed(second.register())
         allowed(first.release(Rtype.WRITE_EXCLUSIVE, CLEAR))
-        kind, nsid = _notice(second)
+        kind, nsid = read_notice(second)
     assert (kind, nsid) == (RESERVATION_PREEMPTED, second.nsid), (
         f"5.2.26.1.33: the masks of namespaces {others} are set, and the log page has type {kind}h of "
         f"namespace {nsid} after Clear of namespace {second.nsid}"

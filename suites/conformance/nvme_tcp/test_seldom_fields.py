@@ -17,6 +17,7 @@ from storagetest.wire.nvme_tcp.reservation_harness import (
     allowed,
     hold,
     kept_masks,
+    read_notice,
     set_mask,
 )
 
@@ -57,24 +58,17 @@ NOTICES: dict[str, tuple[int, Act]] = {
 is notified of."""
 
 
-def _notice(host: ReservingHost) -> int:
-    """Read the log page, and return its type; 0 if there is none."""
-    done = host.session.admin.run(admin.get_log_page(LogPage.RESERVATION_NOTIFICATION, 64), reads=64)
-    allowed(done)
-    return done.data[8]
-
-
 def _found(hosts: tuple[ReservingHost, ReservingHost], act: Act, mask: int) -> int:
     """Return the type of the notification that the second host has of an act; its mask is ``mask``."""
     first, second = hosts
     with kept_masks(second.session, second.nsid):
         allowed(set_mask(second.session, second.nsid, 0))
         for _ in range(8):  # what earlier cases have left
-            if not _notice(second):
+            if not read_notice(second)[0]:
                 break
         allowed(set_mask(second.session, second.nsid, mask))
         act(first, second)
-        return _notice(second)
+        return read_notice(second)[0]
 
 
 @pytest.mark.parametrize("name", [

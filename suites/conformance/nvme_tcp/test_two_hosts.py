@@ -20,7 +20,14 @@ from storagetest.wire.nvme_tcp.harness import (
     request_event,
     write_blocks,
 )
-from storagetest.wire.nvme_tcp.reservation_harness import HOLDING, UNREGISTER, ReservingHost, allowed, hold
+from storagetest.wire.nvme_tcp.reservation_harness import (
+    HOLDING,
+    UNREGISTER,
+    ReservingHost,
+    allowed,
+    hold,
+    read_notice,
+)
 
 from .test_pending_writes import complete, pending
 
@@ -266,13 +273,6 @@ def third(hosts: tuple[ReservingHost, ReservingHost], bench: Harness) -> Reservi
     return ReservingHost(session, session.io_queue(), hosts[0].scratch, 0xC3)
 
 
-def _notice(host: ReservingHost) -> int:
-    """Read the Reservation Notification log page, and return its type."""
-    done = host.session.admin.run(admin.get_log_page(LogPage.RESERVATION_NOTIFICATION, 64), reads=64)
-    allowed(done)
-    return done.data[8]
-
-
 @pytest.mark.case(
     "NVR-NOTICE-STRANGER", section="Base 8.1.24.6", kills=("notice-to-strangers",), builds_on=HOLDING
 )
@@ -290,7 +290,7 @@ def test_a_host_that_is_no_registrant_is_not_notified(
             "5.2.11: Get Features"
         )
     assert third.session.admin.status_of(cid) is None, "8.1.24.6: an event of a host that is no registrant"
-    kind = _notice(third)
+    kind = read_notice(third)[0]
     assert not kind, f"8.1.24.6: a host that is no registrant has a notification of type {kind}"
 
 
@@ -309,7 +309,7 @@ def test_a_notification_stays_when_another_host_reads_its_own(
         for host in (second, third):
             allowed(host.register())
         allowed(first.release(SHARED))
-        kinds = [_notice(host) for host in (second, third)]
+        kinds = [read_notice(host)[0] for host in (second, third)]
     finally:
         third.register(UNREGISTER, current=third.key)
     assert kinds == [2, 2], (

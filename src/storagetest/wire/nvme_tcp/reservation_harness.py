@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from storagetest.errors import RemoteProtocolError
 from storagetest.wire.nvme import admin, io
-from storagetest.wire.nvme.codes import Feature, status_name
+from storagetest.wire.nvme.codes import Feature, LogPage, status_name
 from storagetest.wire.nvme.structures import ReservationStatus, reservation_status
 from storagetest.wire.nvme_tcp.harness import Scratch
 from storagetest.wire.nvme_tcp.queue import CommandResult, Queue
@@ -75,6 +75,16 @@ class ReservingHost:
 def allowed(done: CommandResult) -> None:
     """The claim that a command succeeded."""
     assert done.ok, f"{status_name(done.status)}; success was expected"
+
+
+def read_notice(host: ReservingHost) -> tuple[int, int]:
+    """Read the notification log page, which removes its first notification; return its type and namespace.
+
+    The type is 0 if there is none (5.2.12.1.35).
+    """
+    done = host.session.admin.run(admin.get_log_page(LogPage.RESERVATION_NOTIFICATION, 64), reads=64)
+    allowed(done)
+    return done.data[8], int.from_bytes(done.data[12:16], "little")
 
 
 def hold(host: ReservingHost, rtype: int) -> None:
