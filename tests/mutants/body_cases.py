@@ -10,7 +10,7 @@ import os
 import tempfile
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
@@ -65,13 +65,14 @@ def _case(
     level: str,
     kills: list[str],
     no_mutant_reason: str,
-    call: list[Any],
+    call: dict[str, Any],
 ) -> BodyCase:
     named = tuple(dict.fromkeys([*kills, *claims()["kills"].get(id, ())]))
     reasons = [why for glob, why in claims()["no_mutant_reason"].items() if fnmatchcase(id, glob)]
     reason = no_mutant_reason or ("" if named else next(iter(reasons), ""))
-    module, *more = call
-    return BodyCase(id, level, named, reason, ClientCase(id, Path(module), *more))
+    return BodyCase(
+        id, level, named, reason, ClientCase(**{**call, "id": id, "module": Path(call["module"])})
+    )
 
 
 @cache
@@ -101,6 +102,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
                 "level": case.level.value,
                 "kills": case.kills,
                 "no_mutant_reason": case.no_mutant_reason,
-                "call": [str(call.module), call.function, dict(call.arguments), call.fixture],
+                "call": {**asdict(call), "module": str(call.module)},
             }
             file.write(json.dumps(entry) + "\n")

@@ -13,6 +13,7 @@ from output_files import read_cases
 sys.path.insert(0, str(Path(__file__).parents[1] / "controllers"))
 from iscsi_target import IQN, Connection, Server
 
+from storagetest.wire.iscsi.encoding import EncodedPdu
 from storagetest.wire.iscsi.pdu import Reject
 
 SUITE = """\
@@ -158,8 +159,8 @@ def test_a_sentence_is_no_glob(run_pytest, pytester) -> None:
 class _StaleReject(Reject):
     """A Reject that has, in reserved bytes, what LIO 6.1 leaves there (docs/findings/iscsi.md)."""
 
-    def encode(self) -> bytes:
-        return self.parts().override_bytes(20, b"\0\0\0\1").override_bytes(44, b"\0\0\x08\0").wire()
+    def parts(self) -> EncodedPdu:
+        return super().parts().override_bytes(20, b"\0\0\0\1").override_bytes(44, b"\0\0\x08\0")
 
 
 @pytest.mark.parametrize(("version", "outcome"), [("6.1.0-56-cloud-amd64", "passed"), ("6.2", "failed")])

@@ -33,6 +33,8 @@ VALUES, VALUE = 500, 3500
 WAITS = (0.5, 1.5, 6.0)
 """Seconds in which space has to be free, for each time that a case tries: a file system may free it later,
 and others may use it, too."""
+IDLE = 1.0
+"""Seconds in which what is free may not change, if nothing is done."""
 INTERVAL = 0.25
 """Seconds between two looks."""
 
@@ -62,10 +64,23 @@ def wait_until_more(look, directory, wanted, seconds):
         time.sleep(INTERVAL)
 
 
-def skip_if_others_take(changes, least):
-    """Skip the case if what is free went down by more than ``least`` while the case only removed."""
-    if min(changes, default=0) < -least:
-        skip("others use the file system at the same time: what is free went down while files were removed")
+def skip_if_others_use_it(look, directory, taken, freed, least, spare=0):
+    """Skip the case if others make and remove files at the same time, so that what is free is no answer.
+
+    They do if what is free goes down by more than ``least`` while the case only removes (``spare`` is what
+    it makes then), if the same files take amounts that differ by more, or if it changes by itself.
+    """
+    others = "others use the file system at the same time: what is free"
+    if min(freed, default=0) < -least - spare:
+        skip(f"{others} went down while files were removed")
+    if max(taken) - min(taken) > 2 * least:
+        skip(f"{others} went down by {', '.join(map(str, taken))} for the same files")
+    first = look(directory)
+    until = time.monotonic() + IDLE
+    while time.monotonic() < until:
+        time.sleep(INTERVAL)
+        if abs(look(directory) - first) > least:
+            skip(f"{others} changes by itself")
 
 
 def write_file(path):
@@ -156,11 +171,12 @@ def test_space_is_free_again(client_dir, way):
     f_bfree has to grow by three quarters of the file at the least. Snapshots and bins of a target keep space.
     """
     path = client_dir / "f"
-    changes, freed = [], []
+    changes, taken, freed = [], [], []
     for seconds in WAITS:
         before = free_bytes(client_dir)
         write_file(path)
         full = free_bytes(client_dir)
+        taken.append(before - full)
         if before - full < AMOUNT // 2:
             changes.append(f"{before - full} bytes taken")
             WAYS[way][0](path)
@@ -171,7 +187,7 @@ def test_space_is_free_again(client_dir, way):
             return
         freed.append(found - full)
         changes.append(f"{before - full} bytes taken and {found - full} freed")
-    skip_if_others_take(freed, MIB)
+    skip_if_others_use_it(free_bytes, client_dir, taken, freed, MIB)
     if all(change.endswith("bytes taken") for change in changes):
         skip(f"the free blocks do not count {AMOUNT} bytes of data: {', '.join(changes)}")
     raise AssertionError(f"a file of {AMOUNT} bytes, {len(WAITS)} times: {', '.join(changes)}")
@@ -211,7 +227,7 @@ def test_space_of_attributes_is_free_again(client_dir, way):
 
     All are made and then removed, so that a file system may keep many values in one block.
     """
-    changes, freed = [], []
+    changes, taken, freed = [], [], []
     for turn, seconds in enumerate(WAITS):
         directory = client_dir / str(turn)
         directory.mkdir()
@@ -225,6 +241,7 @@ def test_space_of_attributes_is_free_again(client_dir, way):
                     skip(f"a file cannot have an attribute of {VALUE} bytes: {error.strerror}")
                 raise
         full = free_bytes(client_dir)
+        taken.append(before - full)
         ATTRIBUTE_WAYS[way][0](paths)
         if before - full < VALUES * VALUE // 2:
             changes.append(f"{before - full} bytes taken")
@@ -235,7 +252,7 @@ def test_space_of_attributes_is_free_again(client_dir, way):
             return
         freed.append(found - full)
         changes.append(f"{before - full} bytes taken and {found - full} freed")
-    skip_if_others_take(freed, VALUES * VALUE // 8)
+    skip_if_others_use_it(free_bytes, client_dir, taken, freed, VALUES * VALUE // 8)
     if all(change.endswith("bytes taken") for change in changes):
         skip(f"the free blocks do not count attributes of {VALUES * VALUE} bytes: {', '.join(changes)}")
     raise AssertionError(f"{VALUES} attributes of {VALUE} bytes, {len(WAITS)} times: {', '.join(changes)}")
@@ -311,14 +328,14 @@ def test_serial_numbers_are_free_again(client_dir, kind):
     A file system that makes them as it needs them may count them by its free space, or not at all.
     """
     make, remove, _ = KINDS[kind]
-    changes, freed = [], []
+    changes, taken, freed = [], [], []
     for turn, seconds in enumerate(WAITS):
         before = free_files(client_dir)
         paths = [client_dir / f"{turn}-{number}" for number in range(NUMBER)]
         for path in paths:
             make(path)
         full = free_files(client_dir)
-        taken = before - full
+        taken.append(before - full)
         for path in paths:
             remove(path)
         if kind == "REPLACED":
@@ -326,14 +343,16 @@ def test_serial_numbers_are_free_again(client_dir, kind):
             found = wait_until_more(free_files, client_dir, wanted, seconds)
         else:
             wanted = full + NUMBER // 4 * 3
-            found = wait_until_more(free_files, client_dir, wanted, seconds) if taken >= NUMBER // 2 else None
+            counted = taken[-1] >= NUMBER // 2
+            found = wait_until_more(free_files, client_dir, wanted, seconds) if counted else None
         if found is not None and found >= wanted:
             return
         if found is not None:
             freed.append(found - full)
         given = "" if found is None else f" and {found - full} given back"
-        changes.append(f"{taken} taken{given}")
-    skip_if_others_take(freed, NUMBER // 10 + (NUMBER if kind == "REPLACED" else 0))
+        changes.append(f"{taken[-1]} taken{given}")
+    replaced = NUMBER if kind == "REPLACED" else 0
+    skip_if_others_use_it(free_files, client_dir, taken, freed, NUMBER // 10, replaced)
     if all("given" not in change for change in changes):
         skip(f"the free serial numbers do not count {NUMBER} objects: {', '.join(changes)}")
     what = "replaced" if kind == "REPLACED" else "removed"
