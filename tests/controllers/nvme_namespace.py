@@ -194,6 +194,14 @@ def namespace_data(namespace: Namespace, traits: ControllerConfig) -> bytes:
     return bytes(raw)
 
 
+def changed_list(changed: set[int], *, clear: bool) -> bytes:
+    """Return the Changed Attached Namespace List log page; ``clear`` empties it (5.2.12.1.5)."""
+    raw = struct.pack(f"<{len(changed)}I", *sorted(changed)).ljust(4096, b"\0")
+    if clear:
+        changed.clear()
+    return raw
+
+
 def is_write(command: Command) -> bool:
     """Whether data goes to the controller (bits 1:0 of the opcode, or of FCTYPE: 01b)."""
     return (command.nsid if command.opcode == FABRICS else command.opcode) & 3 == 1

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from nvme_namespace import Answer, CommandFailed, ControllerConfig, Namespace, namespace_data
+from nvme_namespace import Answer, CommandFailed, ControllerConfig, Namespace, changed_list, namespace_data
 from nvme_reservations import notice, reserve
 
 from storagetest.wire.nvme.codes import (
@@ -31,8 +31,8 @@ from storagetest.wire.nvme.codes import (
 from storagetest.wire.nvme.command import Command
 from storagetest.wire.nvme.fabrics import DISCOVERY_NQN, ConnectData
 
-IO_EVENT = 6
-"""Asynchronous Event Type: I/O Command specific status (5.2.2)."""
+EVENTS = {LogPage.RESERVATION_NOTIFICATION: 6, LogPage.CHANGED_NAMESPACES: 2}
+"""Asynchronous Event Types (5.2.2) that a read of the log page clears."""
 
 
 class Subsystem:
@@ -87,9 +87,8 @@ class Controller:
     masks: dict[int, int] = field(default_factory=dict)
     resets: list[Callable[[], None]] = field(default_factory=list)  # of the queues that outlive a reset
     hangups: dict[int, Callable[[], None]] = field(default_factory=dict)  # of the I/O queues, by QID
-    reported: set[int] = field(
-        default_factory=set
-    )  # event types that are masked until they are cleared (5.2.2)
+    changed: set[int] = field(default_factory=set)  # namespaces, since the list of them was read
+    reported: set[int] = field(default_factory=set)  # event types that are masked (5.2.2)
     cleared: list[Callable[[int], None]] = field(default_factory=list)  # is called with a type that is
     _timer: threading.Timer | None = None
     _busy_until: float = 0.0
@@ -291,7 +290,7 @@ class Controller:
             LogPage.ERROR: lambda: b"".join(self.errors).ljust(64 * (self.traits.elpe + 1), b"\0"),
             LogPage.SMART: self._smart,
             LogPage.FIRMWARE_SLOT: lambda: b"\1".ljust(8, b"\0") + b"1".ljust(8) + bytes(496),
-            LogPage.CHANGED_NAMESPACES: lambda: bytes(4096),
+            LogPage.CHANGED_NAMESPACES: lambda: changed_list(self.changed, clear=not rae),
             LogPage.EFFECTS: self._effects,
             LogPage.ANA: lambda: self._ana(groups_only=groups_only),
             LogPage.RESERVATION_NOTIFICATION: lambda: notice(self, clear=not rae),
@@ -311,10 +310,10 @@ class Controller:
         raw = pages[page]()
         if offset > len(raw) or offset % 4:
             raise CommandFailed(StatusCode.INVALID_FIELD)
-        if page == LogPage.RESERVATION_NOTIFICATION and not rae:
-            self.reported.discard(IO_EVENT)
+        if page in EVENTS and not rae:
+            self.reported.discard(EVENTS[LogPage(page)])
             for clear in list(self.cleared):
-                clear(IO_EVENT)
+                clear(EVENTS[LogPage(page)])
         return Answer(raw[offset : offset + length].ljust(length, b"\0"))
 
     def _smart(self) -> bytes:

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field, replace
 
 from nvme_fused import compare_and_write
 from nvme_namespace import Answer, CommandFailed, ControllerConfig, is_read, is_write
-from nvme_subsystem import Controller, Subsystem
+from nvme_subsystem import EVENTS, Controller, Subsystem
 
 from storagetest.errors import RemoteProtocolError
-from storagetest.wire.nvme.codes import FABRICS, Admin, Fctype, StatusCode
+from storagetest.wire.nvme.codes import FABRICS, Admin, Fctype, LogPage, StatusCode
 from storagetest.wire.nvme.command import Command, Cqe
 from storagetest.wire.nvme.fabrics import DISCOVERY_NQN, ConnectData
 from storagetest.wire.nvme_tcp import pdu as pdus
@@ -522,7 +522,8 @@ class Connection:
         assert self.controller is not None
         held = [event for event in self.events if event & 7 == kind]
         self.events = [event for event in self.events if event & 7 != kind]
-        if held and self.controller.notices:
+        notices = kind == EVENTS[LogPage.RESERVATION_NOTIFICATION]
+        if held and (self.controller.notices if notices else self.controller.changed):
             self._notify(held[0])
 
     def _abort(self, command: Command) -> Answer:

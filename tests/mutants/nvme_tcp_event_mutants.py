@@ -18,14 +18,14 @@ RAE = 1 << 15
 _NOTICE = log(LogPage.RESERVATION_NOTIFICATION)
 
 
-def _with_rae(capsule: CapsuleCmd, command: Command, rae: int) -> CapsuleCmd:
+def with_rae(capsule: CapsuleCmd, command: Command, rae: int) -> CapsuleCmd:
     return replace(capsule, sqe=replace(command, cdw10=command.cdw10 & ~RAE | rae).encode())
 
 
 host("rae-ignored | Base 5.2.12 | a read of the log page with RAE 1 clears the event",
-     commands(lambda capsule, command: _with_rae(capsule, command, 0), when=_NOTICE))  # fmt: skip
+     commands(lambda capsule, command: with_rae(capsule, command, 0), when=_NOTICE))  # fmt: skip
 host("rae-forced | Base 5.2.12 | a read of the log page with RAE 0 retains the event",
-     commands(lambda capsule, command: _with_rae(capsule, command, RAE), when=_NOTICE))  # fmt: skip
+     commands(lambda capsule, command: with_rae(capsule, command, RAE), when=_NOTICE))  # fmt: skip
 
 
 def _rae_is_kept(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
@@ -36,13 +36,13 @@ def _rae_is_kept(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | 
     if not _NOTICE(through, command):
         return None
     through.memory["rae"] = through.memory.get("rae", 0) | command.cdw10 & RAE
-    return [_with_rae(got.pdu, command, through.memory["rae"])]
+    return [with_rae(got.pdu, command, through.memory["rae"])]
 
 
 host("rae-kept | Base 5.2.12 | RAE 1 of one read holds for the later ones", _rae_is_kept)
 
 
-def _is_event(through: ProxyConnection, got: DecodedPdu) -> bool:
+def is_event(through: ProxyConnection, got: DecodedPdu) -> bool:
     command = through.command_of(got)
     request = Admin.ASYNCHRONOUS_EVENT_REQUEST
     return (
@@ -53,13 +53,13 @@ def _is_event(through: ProxyConnection, got: DecodedPdu) -> bool:
     )
 
 
-def _remember(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
-    if _is_event(through, got) and isinstance(got.pdu, CapsuleResp):
+def remember_event(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+    if is_event(through, got) and isinstance(got.pdu, CapsuleResp):
         through.memory["event"] = Cqe.decode(got.pdu.cqe)
     return None
 
 
-def _repeat(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+def repeat_event(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
     """Answer a request at once if an event was reported before."""
     if not isinstance(got.pdu, CapsuleCmd) or "event" not in through.memory:
         return None
@@ -71,11 +71,11 @@ def _repeat(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
 
 
 add("event-unmasked | Base 5.2.2 | an event that was reported is reported again before the host clears it",
-    lambda: ProxyConnection(of_target=_remember, of_host=_repeat))  # fmt: skip
+    lambda: ProxyConnection(of_target=remember_event, of_host=repeat_event))  # fmt: skip
 
 
 def _once(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
-    if not _is_event(through, got):
+    if not is_event(through, got):
         return None
     seen, through.memory["seen"] = through.memory.get("seen", False), True
     return [] if seen else None

@@ -5,6 +5,7 @@ import nvme_tcp_announced_mutants  # noqa: F401
 import nvme_tcp_between_mutants  # noqa: F401
 import nvme_tcp_capsule_mutants  # noqa: F401
 import nvme_tcp_command_mutants  # noqa: F401
+import nvme_tcp_controlled_mutants  # noqa: F401
 import nvme_tcp_controller_mutants  # noqa: F401
 import nvme_tcp_depth_mutants  # noqa: F401
 import nvme_tcp_edge_mutants  # noqa: F401

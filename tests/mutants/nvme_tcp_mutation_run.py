@@ -1,10 +1,14 @@
 """Mutation run of NVMe/TCP: the small controller of tests/controllers, which has no known issues."""
 
 import contextlib
+import os
+import tempfile
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 from mutation_run import MutationRun, TargetKind
+from nvme_controlled import ControlledServer, controls
 from nvme_namespace import ControllerConfig
 from nvme_tcp_mutants import MUTANTS
 from nvme_tcp_proxy_connection import splitter
@@ -36,20 +40,32 @@ def serve(config: ControllerConfig | None = None) -> Iterator[tuple[str, int]]:
         yield "127.0.0.1", server.port
 
 
+@contextlib.contextmanager
+def serve_controlled(file: Path) -> Iterator[tuple[str, int]]:
+    """Start a new controller that has an administrator, who finds it by ``file``."""
+    with ControlledServer(file) as server:
+        yield "127.0.0.1", server.port
+
+
 def mutation_run() -> MutationRun:
     """Return the mutation run."""
     options = {"protocol": "nvme-tcp", "nqn": NQN, "erase": f"{NAMESPACE}01"}
     two = {**options, "more_namespaces": [{"namespace": 2, "erase": f"{NAMESPACE}02"}]}
+    file = Path(tempfile.gettempdir(), f"storagetest-controlled-{os.getpid()}")
     kinds = {
         "second": TargetKind(two, partial(serve, ControllerConfig(discovered=6)), fresh=True),
         "fused": TargetKind(options, partial(serve, ControllerConfig(fuses=True)), fresh=True),
         "gaps": TargetKind(options, partial(serve, ControllerConfig(nsids=(1, 3))), fresh=True),
         "large": TargetKind(options, partial(serve, ControllerConfig(nsids=(1,), blocks=LARGE)), fresh=True),
+        "controlled": TargetKind(
+            options, partial(serve_controlled, file), fresh=True, controls=lambda _: controls(file)
+        ),
     }
     modules = {
         "fused": "test_*fused.py",
         "second": "test_*[!d].py",  # all but test_*fused.py
         "gaps": "test_namespace_lists.py",
         "large": "test_upper_halves.py",
+        "controlled": "test_resize.py test_restart.py",
     }
     return MutationRun("nvme_tcp", MUTANTS, kinds, splitter, modules, timeout=TIMEOUT)

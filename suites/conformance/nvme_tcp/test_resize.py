@@ -1,0 +1,232 @@
+"""A namespace whose size an administrator changes: its data, and the notice of it (NVM 4.1.5.1, Base 5.2.2).
+
+The target's controls ``grow`` and ``shrink`` change the size. Each case restores it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import pytest
+
+from storagetest.wire.nvme import admin, io
+from storagetest.wire.nvme.codes import Feature, LogPage, StatusCode, status_name
+from storagetest.wire.nvme_tcp import ControllerSession
+from storagetest.wire.nvme_tcp.harness import Harness, Scratch, block_data, refused, request_event, wwids
+from storagetest.wire.nvme_tcp.queue import Queue
+from storagetest.wire.tcp import ResponseTimeout
+
+pytestmark = [
+    pytest.mark.needs("nvme-tcp-wire", "resize"),
+    pytest.mark.exclusive,
+    pytest.mark.case(level="MUST", section="Base 5.2.26.1.5"),
+]
+
+NAMESPACE_NOTICES = 1 << 8
+"""Namespace Attribute Notices: a bit of OAES, and of the configured events (5.2.13.2.1, 5.2.26.1.5)."""
+NAMESPACE_CHANGED = 2 | LogPage.CHANGED_NAMESPACES << 16
+"""Dword 0 of the event: a notice, Attached Namespace Attribute Changed, and the log page (5.2.2.1)."""
+WITHIN = 10.0
+"""Seconds in which a controller reports a change of its administrator (chosen)."""
+NOT_WITHIN = 2.0
+"""Seconds in which an event that may not come would have come (chosen)."""
+MANY = 0xFFFFFFFF
+"""The first entry of the list if more than 1,024 namespaces have changed (5.2.12.1.5)."""
+EVENTS = 4
+"""Events of other types that may come before the one that a case waits for (chosen)."""
+
+Resize = Callable[[str], AbstractContextManager[None]]
+
+
+def _notified(session: ControllerSession) -> int:
+    """Enable the notices, empty the list of namespaces, and return the CID of a request that waits."""
+    if not session.controller["oaes"] & NAMESPACE_NOTICES:
+        pytest.skip("OAES bit 8: there are no Namespace Attribute Notices")
+    done = session.admin.run(admin.set_features(Feature.ASYNC_EVENT, NAMESPACE_NOTICES))
+    assert done.ok, f"5.2.26.1.5: OAES has bit 8, and to enable it is not {status_name(done.status)}"
+    _changed(session)
+    return request_event(session)
+
+
+def _changed(session: ControllerSession, *, rae: int = 0) -> list[int]:
+    """Read the Changed Attached Namespace List; return the NSIDs in it."""
+    done = session.admin.run(admin.get_log_page(LogPage.CHANGED_NAMESPACES, 4096, rae=rae), reads=4096)
+    assert done.ok, f"5.2.12.1.5: the log page is not {status_name(done.status)}"
+    numbers = [int.from_bytes(done.data[at : at + 4], "little") for at in range(0, 4096, 4)]
+    return numbers[: numbers.index(0)] if 0 in numbers else numbers
+
+
+def _is_told(session: ControllerSession, cid: int, nsid: int, what: str) -> None:
+    """Claim that the request is completed by the event of a changed namespace, and that the list has it."""
+    for _ in range(EVENTS):
+        try:
+            event = session.admin.wait(cid, deadline=WITHIN).cqe.dw0
+        except ResponseTimeout:
+            raise AssertionError(
+                f"5.2.26.1.5: no event within {WITHIN:g} s after the namespace {what}, and the notices of "
+                "changed namespaces are enabled"
+            ) from None
+        if event == NAMESPACE_CHANGED:
+            break
+        cid = session.admin.submit(admin.async_event())
+    assert event == NAMESPACE_CHANGED, (
+        f"5.2.2.1: after the namespace {what} dword 0 of the event is {event:#x}; of a changed namespace it "
+        f"is {NAMESPACE_CHANGED:#x}"
+    )
+    found = _changed(session)
+    assert nsid in found or found == [MANY], (
+        f"5.2.12.1.5: after namespace {nsid} {what} the list of changed namespaces is {found}"
+    )
+    again = _changed(session)
+    assert not again, f"5.2.12.1.5: the list is {again} when it is read once more; a read clears it"
+
+
+def _stays(session: ControllerSession, cid: int, why: str) -> None:
+    """Claim that no event of a changed namespace is reported."""
+    try:
+        event = session.admin.wait(cid, deadline=NOT_WITHIN).cqe.dw0
+    except ResponseTimeout:
+        return
+    if event != NAMESPACE_CHANGED:
+        pytest.skip(f"the controller reports another event: {event:#x}")
+    raise AssertionError(f"5.2.2: an event of a changed namespace is reported {why}")
+
+
+def _size_becomes(session: ControllerSession, nsid: int, holds: Callable[[int], bool], wanted: str) -> int:
+    """Identify the namespace until its size is as wanted; return the size."""
+    until = time.monotonic() + WITHIN
+    while not holds(size := session.namespace(nsid)["nsze"]):
+        if time.monotonic() > until:
+            raise AssertionError(
+                f"NVM 4.1.5.1: {WITHIN:g} s after the administrator has changed it, NSZE is {size}; it was "
+                f"to be {wanted}"
+            )
+        time.sleep(0.2)
+    return size
+
+
+def _write(queue: Queue, scratch: Scratch, lba: int, seed: int) -> None:
+    """Write one block, which is in the namespace."""
+    done = queue.run(io.write(scratch.nsid, lba, 1), data=block_data(scratch.block_size, seed))
+    assert done.ok, f"NVM 3.3: a write of LBA {lba} ended with {status_name(done.status)}"
+
+
+def _expect(queue: Queue, scratch: Scratch, lba: int, seed: int, when: str) -> None:
+    """Claim that a block reads as it was written."""
+    done = queue.run(io.read(scratch.nsid, lba, 1), reads=scratch.block_size)
+    assert done.ok, f"NVM 3.3: a read of LBA {lba} {when} ended with {status_name(done.status)}"
+    assert done.data == block_data(scratch.block_size, seed), f"the data of LBA {lba} differ {when}"
+
+
+@pytest.mark.case(
+    "NVB-RESIZE-DATA", section="NVM 4.1.5.1, 3.3", kills=("grown-not-listed", "grown-not-served")
+)
+def test_a_namespace_grows_and_shrinks(
+    session: ControllerSession, queue: Queue, scratch: Scratch, server_control: Resize
+) -> None:
+    """New blocks are usable to the last one, none is behind it, and the old ones keep their data."""
+    end = scratch.end
+    for seed, lba in enumerate((scratch.lba, end - 1), 1):
+        _write(queue, scratch, lba, seed)
+    with server_control("resize"):
+        size = _size_becomes(session, scratch.nsid, lambda size: size > end, f"more than {end}")
+        for lba in (end, (end + size) // 2, size - 1):
+            _write(queue, scratch, lba, lba)
+        for lba in (end, (end + size) // 2, size - 1):
+            _expect(queue, scratch, lba, lba, "after the growth")
+        for seed, lba in enumerate((scratch.lba, end - 1), 1):
+            _expect(queue, scratch, lba, seed, "after the growth")
+        beyond = queue.run(io.read(scratch.nsid, size, 1), reads=scratch.block_size)
+        refused(beyond, StatusCode.LBA_OUT_OF_RANGE)
+    _size_becomes(session, scratch.nsid, lambda size: size == end, str(end))
+    for seed, lba in enumerate((scratch.lba, end - 1), 1):
+        _expect(queue, scratch, lba, seed, "after the shrink")
+    refused(queue.run(io.read(scratch.nsid, end, 1), reads=scratch.block_size), StatusCode.LBA_OUT_OF_RANGE)
+    beyond = queue.run(io.write(scratch.nsid, end, 1), data=bytes(scratch.block_size))
+    refused(beyond, StatusCode.LBA_OUT_OF_RANGE)
+
+
+@pytest.mark.case("NVA-RESIZE-NAMES", section="NVM 4.1.5.1", kills=("grown-is-another",))
+def test_a_resized_namespace_is_the_same(
+    session: ControllerSession, scratch: Scratch, server_control: Resize
+) -> None:
+    """Its identifiers remain fixed throughout the life of the namespace, and it stays active."""
+    nsid = scratch.nsid
+
+    def look() -> tuple[object, ...]:
+        return session.namespaces(), sorted(wwids(session, nsid)), session.namespace(nsid).block_size
+
+    before = look()
+    with server_control("resize"):
+        _size_becomes(session, nsid, lambda size: size > scratch.end, f"more than {scratch.end}")
+        found = look()
+    assert found == before, (
+        f"NVM 4.1.5.1: active namespaces, identifiers and block size are {found} after the growth; they were "
+        f"{before}"
+    )
+
+
+@pytest.mark.case(
+    "NVA-RESIZE-EVENT",
+    kills=("grown-no-event", "grown-other-event", "grown-not-in-list", "grown-list-retained"),
+)
+def test_growth_and_shrink_are_reported(
+    session: ControllerSession, scratch: Scratch, server_control: Resize
+) -> None:
+    cid = _notified(session)
+    with server_control("resize"):
+        _is_told(session, cid, scratch.nsid, "has grown")
+        cid = request_event(session)
+    _is_told(session, cid, scratch.nsid, "has shrunk")
+
+
+@pytest.mark.case("NVA-RESIZE-DISABLED", kills=("grown-event-forced",))
+def test_no_notice_is_sent_that_is_not_enabled(
+    session: ControllerSession, scratch: Scratch, server_control: Resize
+) -> None:
+    done = session.admin.run(admin.set_features(Feature.ASYNC_EVENT, 0))
+    assert done.ok, f"5.2.26.1.5: to disable all events is not {status_name(done.status)}"
+    cid = request_event(session)
+    with server_control("resize"):
+        _size_becomes(session, scratch.nsid, lambda size: size > scratch.end, f"more than {scratch.end}")
+        _stays(session, cid, "while bit 8 of Asynchronous Event Configuration is 0")
+
+
+@pytest.mark.case("NVA-RESIZE-EACH", kills=("grown-event-once", "grown-list-shared"))
+def test_each_controller_reports_it(bench: Harness, scratch: Scratch, server_control: Resize) -> None:
+    """Each has a list of its own: what one host has read is still to be read by the other."""
+    sessions = [bench.session(name=f"admin queue {number}") for number in (1, 2)]
+    waiting = [(one, _notified(one)) for one in sessions]
+    with server_control("resize"):
+        for session, cid in waiting:
+            _is_told(session, cid, scratch.nsid, "has grown")
+
+
+@pytest.mark.case("NVA-RESIZE-MASKED", section="Base 5.2.2", kills=("grown-event-again",))
+def test_a_second_change_is_not_reported_before_the_list_is_read(
+    session: ControllerSession, server_control: Resize
+) -> None:
+    cid = _notified(session)
+    with server_control("resize"):
+        event = session.admin.wait(cid, deadline=WITHIN).cqe.dw0
+        assert event == NAMESPACE_CHANGED, f"5.2.2.1: dword 0 of the event is {event:#x}"
+        cid = session.admin.submit(admin.async_event())
+        _stays(session, cid, "again, before the host has read the list")
+    _stays(session, cid, "for the shrink, before the host has read the list")
+    assert _changed(session), "5.2.12.1.5: the list is empty, although no host has read it"
+
+
+@pytest.mark.case("NVA-RESIZE-RETAINED", section="Base 5.2.12", kills=("grown-list-not-retained",))
+def test_a_read_that_retains_the_event_keeps_the_list(
+    session: ControllerSession, scratch: Scratch, server_control: Resize
+) -> None:
+    """Retain Asynchronous Event: the event stays masked; whether the list stays is the controller's choice."""
+    cid = _notified(session)
+    with server_control("resize"):
+        session.admin.wait(cid, deadline=WITHIN)
+        cid = session.admin.submit(admin.async_event())
+        found = _changed(session, rae=1)
+        assert scratch.nsid in found or found == [MANY], f"5.2.12: a read with RAE finds {found}"
+    _stays(session, cid, "again, although the reads of the list had RAE set")
