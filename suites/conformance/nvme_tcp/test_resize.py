@@ -222,7 +222,7 @@ def test_a_second_change_is_not_reported_before_the_list_is_read(
 def test_a_read_that_retains_the_event_keeps_the_list(
     session: ControllerSession, scratch: Scratch, server_control: Resize
 ) -> None:
-    """Retain Asynchronous Event: the event stays masked; whether the list stays is the controller's choice."""
+    """Retain Asynchronous Event: the event stays masked; whether the list stays is a choice."""
     cid = _notified(session)
     with server_control("resize"):
         session.admin.wait(cid, deadline=WITHIN)
