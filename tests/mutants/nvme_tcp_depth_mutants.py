@@ -152,6 +152,25 @@ add(
     lambda: _cache(Io.WRITE),
 )
 
+MUCH = 2 << 20
+"""Bytes that wait in the controller while a mutant breaks them."""
+
+
+def _unread_byte_lost(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+    if not isinstance(got.pdu, C2HData) or not through.qid:
+        return None
+    waiting = sum(
+        int.from_bytes(one.dptr[8:12], "little") for one in through.commands.values() if one.opcode == Io.READ
+    )
+    return [replace(got.pdu, data=got.pdu.data[1:] + got.pdu.data[:1])] if waiting >= MUCH else None
+
+
+add(
+    "unread-byte-lost | TCP 3.3.2.1 | with 2 MiB of reads outstanding, data are moved by a byte",
+    lambda: ProxyConnection(of_target=_unread_byte_lost),
+)
+
+
 # Fused operations (Base 3.4.2), of the kind of target that has them
 
 

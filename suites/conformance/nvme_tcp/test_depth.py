@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -10,13 +11,20 @@ from storagetest.wire.nvme import fabrics, io
 from storagetest.wire.nvme.codes import ONCS_BITS, Io, Property, status_name
 from storagetest.wire.nvme_tcp import CommandResult, ControllerSession, Queue
 from storagetest.wire.nvme_tcp.harness import Harness, Scratch, block_data, read_blocks, write_blocks
-from storagetest.wire.nvme_tcp.pdu import R2T, H2CData
+from storagetest.wire.nvme_tcp.pdu import R2T, H2CData, ICReq
 from storagetest.wire.tcp import ResponseTimeout
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 3.3.3.1")]
 
 MOST = 128
 """Commands that a case has outstanding at most (chosen)."""
+
+UNREAD = 16 << 20
+"""Bytes of data that wait in a controller, if its limits allow as many: more than the buffers of a TCP
+connection hold (chosen)."""
+
+PAUSE = 1.5
+"""Seconds in which the host reads nothing (chosen)."""
 
 TRANSFERS = 257
 """Transfers (R2Ts) of a case: more than a tag of 8 bits can number."""
@@ -48,6 +56,34 @@ def test_an_io_queue_serves_as_many_commands_as_it_has_room_for(
             f"SQSIZE is {count}"
         )
     assert read_blocks(queue, scratch, blocks) == data, f"3.3.6: data of {count} writes at once"
+
+
+@pytest.mark.parametrize("digests", [
+    pytest.param(False, marks=pytest.mark.case("NVT-DEPTH-UNREAD")),
+    pytest.param(True, marks=pytest.mark.case("NVT-DEPTH-UNREAD-DIGESTS")),
+])  # fmt: skip
+@pytest.mark.case(section="TCP 3.3.2.1", kills=("unread-byte-lost",), builds_on=("NVT-DEPTH-IO",))
+def test_data_that_wait_for_a_slow_host_are_whole(
+    session: ControllerSession, queue: Queue, scratch: Scratch, digests: bool
+) -> None:
+    """The data of all reads are more than the connection takes while the host reads nothing of it."""
+    if session.io_queues_granted < 2:
+        pytest.skip("the controller grants one I/O queue (Base 5.2.26.2.1)")
+    depth = min(scratch.limits.outstanding, MOST)
+    most = scratch.blocks_of(UNREAD // depth)
+    data, size = write_blocks(queue, scratch, most, 97), scratch.block_size
+    icreq = ICReq(header_digest=digests, data_digest=digests)
+    slow = session.io_queue(sqsize=depth, icreq=icreq)
+    counts = [max(1, most - number) for number in range(depth)]
+    reads = [slow.submit(io.read(scratch.nsid, scratch.lba, one), reads=one * size) for one in counts]
+    time.sleep(PAUSE)
+    for number, (cid, count) in enumerate(zip(reads, counts, strict=True), 1):
+        done = slow.wait(cid)
+        assert done.ok, f"read {number} of {depth} whose data waited ended with {status_name(done.status)}"
+        assert done.data == data[: count * size], (
+            f"3.3.2.1: read {number} of {depth} whose data waited has {len(done.data)} bytes of "
+            f"{count * size}, and they are not those that were written"
+        )
 
 
 @pytest.mark.case("NVT-DEPTH-ADMIN", kills=("depth-admin-halved",))
