@@ -42,7 +42,7 @@ def mutation_run() -> MutationRun:
     two = {**options, "more_namespaces": [{"namespace": 2, "erase": f"{NAMESPACE}02"}]}
     kinds = {
         "second": TargetKind(two, partial(serve, ControllerConfig(discovered=6)), fresh=True),
-        "fused": TargetKind(options, partial(serve, ControllerConfig(fuses=True)), fresh=True),
+        "fused": TargetKind(two, partial(serve, ControllerConfig(fuses=True)), fresh=True),
         "gaps": TargetKind(options, partial(serve, ControllerConfig(nsids=(1, 3))), fresh=True),
         "large": TargetKind(options, partial(serve, ControllerConfig(nsids=(1,), blocks=LARGE)), fresh=True),
     }
