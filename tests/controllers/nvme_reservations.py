@@ -113,6 +113,8 @@ def _preempt(controller: Controller, namespace: Namespace, rtype: int, key: int)
         _notify_host(controller, namespace, host, PREEMPTED)
         namespace.registrants.pop(host, None)
     if takes:
+        if rtype != namespace.rtype:  # for the registrants that stay, the reservation was released
+            _notify_hosts(controller, namespace, RELEASED)
         namespace.holder, namespace.rtype = controller.hostid, rtype
     namespace.generation += 1
 

@@ -14,7 +14,9 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
+from nvme_features import CHANGEABLE, feature_effects, get_features, set_features
 from nvme_namespace import Answer, CommandFailed, ControllerConfig, Namespace, changed_list, namespace_data
 from nvme_reservations import notice, reserve
 
@@ -78,6 +80,7 @@ class Controller:
     cc: int = 0
     csts: int = 0
     features: dict[int, int] = field(default_factory=dict)  # current values that are not the default ones
+    behavior: bytes = bytes(512)  # Host Behavior Support (5.2.26.1.14)
     port: int = 0
     notify: list[Callable[[int], bool]] = field(default_factory=list)
     notices: list[tuple[int, int, int]] = field(default_factory=list)  # count, type, NSID
@@ -155,9 +158,10 @@ class Controller:
         elif was & 1 and not self.cc & 1:
             self.csts = 0
             self.features.clear()  # none is saveable, so each has its default value again (4.4)
+            self.behavior = bytes(512)
             if not self.traits.namespace_masks:
                 self.masks.clear()
-            self.kato = _CHANGEABLE[Feature.KATO]
+            self.kato = CHANGEABLE[Feature.KATO]
             self.reported.clear()
             self.end_io_queues()
             for forget in self.resets:
@@ -186,8 +190,8 @@ class Controller:
         run = {
             Admin.IDENTIFY: self._identify,
             Admin.GET_LOG_PAGE: self._log_page,
-            Admin.GET_FEATURES: self._get_features,
-            Admin.SET_FEATURES: self._set_features,
+            Admin.GET_FEATURES: partial(get_features, self),
+            Admin.SET_FEATURES: partial(set_features, self, data=data),
             Admin.KEEP_ALIVE: self._keep_alive,
         }.get(command.opcode)  # type: ignore[call-overload]
         allowed = (
@@ -211,7 +215,9 @@ class Controller:
             return Answer(self._controller_data())
         if self.discovery:
             raise CommandFailed(StatusCode.INVALID_FIELD)
-        if cns == Cns.ACTIVE_NAMESPACES:
+        if cns == Cns.CSI_VECTORS and command.cdw10 >> 16 == 0xFFFF:
+            return Answer(b"\1".ljust(4096, b"\0"))  # one combination: the NVM Command Set
+        if cns == Cns.ACTIVE_NAMESPACES or (cns == Cns.CSI_ACTIVE_NAMESPACES and not csi):
             if nsid >= 0xFFFFFFFE:
                 raise CommandFailed(StatusCode.INVALID_NAMESPACE)
             active = sorted(number for number in self.subsystem.namespaces if number > nsid)
@@ -254,7 +260,7 @@ class Controller:
         put(4, "20s40s8s", b"SECOND0001".ljust(20), b"storagetest second".ljust(40), b"1".ljust(8))
         raw[76] = 8 * self.traits.ana  # CMIC: asymmetric namespace access is reported
         put(77, "BHI", self.traits.mdts, self.cntlid, self.traits.version)
-        put(92, "II", 0 if self.discovery else 0x100, 1 | self.traits.traffic_keeps_alive << 6)
+        put(92, "II", 1 << 31 if self.discovery else 0x100, 1 | self.traits.traffic_keeps_alive << 6)
         raw[111] = 2 if self.discovery else 1
         put(258, "BBBBB", self.traits.acl, self.traits.aerl, 2, self._lpa, self.traits.elpe)
         put(320, "H", self.traits.kas)
@@ -293,6 +299,7 @@ class Controller:
             LogPage.CHANGED_NAMESPACES: lambda: changed_list(self.changed, clear=not rae),
             LogPage.EFFECTS: self._effects,
             LogPage.ANA: lambda: self._ana(groups_only=groups_only),
+            LogPage.FEATURES: lambda: feature_effects(self),
             LogPage.RESERVATION_NOTIFICATION: lambda: notice(self, clear=not rae),
         }
         if not self.traits.ana:
@@ -352,82 +359,7 @@ class Controller:
             raw += bytes(other)
         return raw + bytes(entry)
 
-    def _get_features(self, command: Command) -> Answer:
-        fid, select = command.cdw10 & 0xFF, command.cdw10 >> 8 & 7
-        values = {
-            Feature.POWER_MANAGEMENT: 0,
-            Feature.NUMBER_OF_QUEUES: (self.traits.max_qid - 1) * 0x10001,
-            **({Feature.VOLATILE_WRITE_CACHE: 0} if self.traits.write_cache else {}),
-            **_SETTABLE,
-            **self.features,
-            Feature.KATO: self.kato,
-        }
-        if select > 3:
-            raise CommandFailed(StatusCode.INVALID_FIELD)  # a reserved value (1.4.1.6)
-        if fid == Feature.TEMPERATURE_THRESHOLD and command.cdw11 >> 16 & 0xF and not select:
-            raise CommandFailed(StatusCode.INVALID_FIELD)  # there is no sensor (5.2.26.1.3)
-        if fid == Feature.TEMPERATURE_THRESHOLD and command.cdw11 >> 20 & 3 == 1 and not select:
-            return Answer(result=self.features.get(_UNDER_THRESHOLD, 0))
-        if fid == Feature.HOST_IDENTIFIER:
-            if not command.cdw11 & 1:
-                raise CommandFailed(StatusCode.INVALID_FIELD)  # over fabrics it has 16 bytes (5.2.26.1.32)
-            return Answer(self.hostid)
-        if fid == Feature.RESERVATION_NOTIFICATION_MASK:
-            return Answer(result=self.masks.get(self._masked(command.nsid).nsid, 0))
-        if fid == Feature.RESERVATION_PERSISTENCE:
-            return Answer(result=self._namespace(command.nsid).persistence)
-        if fid not in values:
-            raise CommandFailed(StatusCode.INVALID_FIELD)
-        changeable = fid in _CHANGEABLE
-        if select == 3:
-            return Answer(result=4 * changeable)
-        if select and changeable:  # the default value, which is the saved one of a feature that is not saved
-            return Answer(result=_CHANGEABLE[fid])
-        return Answer(result=values[fid])
-
-    def _set_features(self, command: Command) -> Answer:
-        fid, value = command.cdw10 & 0xFF, command.cdw11
-        if command.cdw10 >> 31:
-            raise CommandFailed(StatusCode.FEATURE_NOT_SAVEABLE)
-        if fid not in _OF_NAMESPACE and 1 <= command.nsid <= self.traits.nn:
-            raise CommandFailed(StatusCode.FEATURE_NOT_NAMESPACE_SPECIFIC)  # 4.4
-        if fid == Feature.NUMBER_OF_QUEUES:
-            if value & 0xFFFF == 0xFFFF or value >> 16 == 0xFFFF:
-                raise CommandFailed(StatusCode.INVALID_FIELD)
-            if self.hangups:  # there are I/O queues
-                raise CommandFailed(StatusCode.COMMAND_SEQUENCE_ERROR)
-            return Answer(result=(self.traits.max_qid - 1) * 0x10001)
-        if fid == Feature.TEMPERATURE_THRESHOLD and value >> 16 & 0xF:
-            raise CommandFailed(StatusCode.INVALID_FIELD)  # there is no sensor (5.2.26.1.3)
-        if fid in _SETTABLE:
-            under = fid == Feature.TEMPERATURE_THRESHOLD and value >> 20 & 3 == 1
-            self.features[_UNDER_THRESHOLD if under else fid] = value & ~(3 << 20) if under else value
-        elif fid == Feature.KATO:
-            if not value:
-                raise CommandFailed(StatusCode.KEEP_ALIVE_INVALID)  # 3.9.1
-            self.kato = self.traits.rounded_timeout(value)
-            self.alive()
-        elif fid == Feature.RESERVATION_NOTIFICATION_MASK:
-            every = command.nsid == 0xFFFFFFFF
-            for nsid in self.subsystem.namespaces if every else [self._masked(command.nsid).nsid]:
-                self.masks[nsid] = value
-        elif fid == Feature.RESERVATION_PERSISTENCE:
-            self._namespace(command.nsid).persistence = value & 1
-        elif fid == Feature.HOST_IDENTIFIER:
-            raise CommandFailed(StatusCode.COMMAND_SEQUENCE_ERROR)  # Connect has set it (5.2.26.1.32)
-        elif fid == Feature.POWER_MANAGEMENT and not value & 0x1F:
-            pass
-        else:
-            raise CommandFailed(StatusCode.INVALID_FIELD)
-        return Answer()
-
-    def _masked(self, nsid: int) -> Namespace:
-        """Return the namespace of a notification mask: Invalid Field for every other (5.2.26.1.33)."""
-        if nsid not in self.subsystem.namespaces:
-            raise CommandFailed(StatusCode.INVALID_FIELD)
-        return self.subsystem.namespaces[nsid]
-
-    def _namespace(self, nsid: int) -> Namespace:
+    def namespace(self, nsid: int) -> Namespace:
         namespace = self.subsystem.namespaces.get(nsid)
         if namespace is None:
             inactive = 1 <= nsid <= self.traits.nn
@@ -449,7 +381,7 @@ class Controller:
         with self.subsystem.lock:
             if command.opcode == Io.FLUSH and command.nsid == 0xFFFFFFFF:
                 return Answer()
-            namespace = self._namespace(command.nsid)
+            namespace = self.namespace(command.nsid)
             if command.opcode in _RESERVATION:
                 return reserve(self, namespace, command, data)
             namespace.check_access(self.hostid, writes=command.opcode in _WRITING)
@@ -458,7 +390,7 @@ class Controller:
     def transfer_length(self, command: Command) -> int | None:
         """Return the bytes that an I/O command transfers; None if only its execution decides."""
         if command.opcode in (Io.READ, Io.WRITE, Io.COMPARE):
-            namespace = self._namespace(command.nsid)
+            namespace = self.namespace(command.nsid)
             namespace.span(command)
             length = ((command.cdw12 & 0xFFFF) + 1) * namespace.block_size
             self._check_size(length, self.traits.mdts)
@@ -544,28 +476,6 @@ class Controller:
         namespace.uncorrectable.difference_update(namespace.lbas(target))
         return Answer()
 
-
-_SETTABLE: dict[int, int] = {
-    Feature.ARBITRATION: 0,
-    Feature.TEMPERATURE_THRESHOLD: 0x157,
-    Feature.ERROR_RECOVERY: 0,
-    Feature.WRITE_ATOMICITY: 0,
-    Feature.ASYNC_EVENT: 0,
-}
-"""Features that are a number and nothing more here, and their default values."""
-
-_OF_NAMESPACE = (
-    Feature.ERROR_RECOVERY,
-    Feature.RESERVATION_NOTIFICATION_MASK,
-    Feature.RESERVATION_PERSISTENCE,
-)
-"""Features whose scope is a namespace (5.2.26; NVM 4.1.3)."""
-
-_UNDER_THRESHOLD = 1 << 8 | Feature.TEMPERATURE_THRESHOLD
-"""Key of the under temperature threshold of the composite temperature (5.2.26.1.3)."""
-
-_CHANGEABLE = {**_SETTABLE, Feature.KATO: 120_000, Feature.NUMBER_OF_QUEUES: 0}
-"""Features that Set Features changes, and their default values; none is saveable."""
 
 _ADMIN_OPCODES = (
     Admin.GET_LOG_PAGE,

@@ -20,7 +20,7 @@ from nvme_namespace import Answer, CommandFailed, ControllerConfig, is_read, is_
 from nvme_subsystem import EVENTS, Controller, Subsystem
 
 from storagetest.errors import RemoteProtocolError
-from storagetest.wire.nvme.codes import FABRICS, Admin, Fctype, LogPage, StatusCode
+from storagetest.wire.nvme.codes import FABRICS, Admin, Fctype, Feature, LogPage, StatusCode
 from storagetest.wire.nvme.command import Command, Cqe
 from storagetest.wire.nvme.fabrics import DISCOVERY_NQN, ConnectData
 from storagetest.wire.nvme_tcp import pdu as pdus
@@ -28,8 +28,8 @@ from storagetest.wire.nvme_tcp.stream import Digests, EndOfStream, NeedData, Str
 
 NQN = "nqn.2024-01.example:second"
 ADMIN_IN_CAPSULE = 8192
-FIRST, SECOND = 1, 2
-"""FUSE of a command (Base 4.1.1)."""
+REFUSED, FIRST, SECOND = range(3)
+"""FUSE of a command (Base 4.1.1); the key of a first half that was refused."""
 ADMIN_SQSIZE = 4095
 """Largest SQSIZE of an admin queue, which CAP.MQES does not limit (Base 3.1.4.1)."""
 
@@ -179,9 +179,8 @@ class Connection:
             if event.data_digest_ok is False:
                 raise CommandFailed(StatusCode.TRANSIENT_TRANSPORT_ERROR, dnr=False)
             if command.flags >> 6 == 3 or (command.opcode != FABRICS and command.flags >> 6 != 1):
-                raise CommandFailed(
-                    StatusCode.INVALID_FIELD
-                )  # PSDT is 01b (Base 4.1.1), of fabrics commands 0 or 10b
+                # PSDT is 01b (Base 4.1.1), of fabrics commands 0 or 10b
+                raise CommandFailed(StatusCode.INVALID_FIELD)
             if self.qid and self.traits.fuses:
                 self._pair(command)
             inside = capsule.data
@@ -221,7 +220,8 @@ class Connection:
             return 1024 if command.nsid & 0xFF == Fctype.CONNECT else 0
         if self.qid and self.controller:
             return self.controller.transfer_length(command) or 0
-        return 0
+        behavior = command.opcode == Admin.SET_FEATURES and command.cdw10 & 0xFF == Feature.HOST_BEHAVIOR
+        return 512 if behavior else 0
 
     def _locate(self, command: Command, inside: bytes, wanted: int) -> tuple[bytes, int]:
         """Return (data in the capsule, bytes still to be transferred) of a command, by its SGL (3.3.2)."""
@@ -273,16 +273,20 @@ class Connection:
         if kind == FIRST | SECOND:
             raise CommandFailed(StatusCode.INVALID_FIELD)  # a reserved value (1.4.1.6)
         if waits and kind != SECOND:
-            first = self.fused.pop(FIRST)
-            self.fused_data.clear()
-            self.transfers = {
-                ttag: one for ttag, one in self.transfers.items() if one.command.cid != first.cid
-            }
-            self._complete(Cqe(first.cid, StatusCode.ABORTED_MISSING_FUSED))
+            self._abort_first(StatusCode.ABORTED_MISSING_FUSED)
+        failed = self.fused.pop(REFUSED, None)
         if kind == SECOND and not waits:
-            raise CommandFailed(StatusCode.ABORTED_MISSING_FUSED)
+            aborted = StatusCode.ABORTED_FAILED_FUSED if failed else StatusCode.ABORTED_MISSING_FUSED
+            raise CommandFailed(aborted)
         if kind:
             self.fused[kind] = command
+
+    def _abort_first(self, status: int) -> None:
+        """Complete the first half, and forget both."""
+        cid = self.fused[FIRST].cid
+        self.fused, self.fused_data = {}, {}
+        self.transfers = {ttag: one for ttag, one in self.transfers.items() if one.command.cid != cid}
+        self._complete(Cqe(cid, status))
 
     def _fuse(self, command: Command, data: bytes) -> None:
         """Carry out both halves once the data of both are there."""
@@ -367,6 +371,10 @@ class Connection:
         if self.controller is not None and self.qid is not None and not connect:  # 6.3: no entry for Connect
             self.controller.log_error(self.qid, command, refused.status)
         self._complete(Cqe(command.cid, refused.status, refused.result, dnr=refused.dnr))
+        if self.fused.get(FIRST) is command:
+            self.fused, self.fused_data = {REFUSED: command}, {}
+        elif self.fused.get(SECOND) is command:
+            self._abort_first(StatusCode.ABORTED_FAILED_FUSED)
 
     def _complete(self, cqe: Cqe) -> None:
         self._respond([], cqe)

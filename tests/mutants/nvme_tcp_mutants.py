@@ -25,6 +25,7 @@ import nvme_tcp_pending_mutants  # noqa: F401
 import nvme_tcp_preempted_mutants  # noqa: F401
 import nvme_tcp_property_mutants  # noqa: F401
 import nvme_tcp_rare_mutants  # noqa: F401
+import nvme_tcp_refused_mutants  # noqa: F401
 import nvme_tcp_repeated_mutants  # noqa: F401
 import nvme_tcp_reported_mutants  # noqa: F401
 import nvme_tcp_reservation_mutants  # noqa: F401
@@ -37,9 +38,12 @@ import nvme_tcp_sequence_mutants  # noqa: F401
 import nvme_tcp_side_mutants  # noqa: F401
 import nvme_tcp_stated_mutants  # noqa: F401
 import nvme_tcp_stranger_mutants  # noqa: F401
+import nvme_tcp_supported_mutants  # noqa: F401
 import nvme_tcp_timer_mutants  # noqa: F401
 import nvme_tcp_transport_mutants  # noqa: F401
 import nvme_tcp_two_namespace_mutants  # noqa: F401
+import nvme_tcp_typed_mutants  # noqa: F401
+import nvme_tcp_unfused_mutants  # noqa: F401
 import nvme_tcp_value_mutants  # noqa: F401
 import nvme_tcp_wrap_mutants  # noqa: F401
 from nvme_tcp_rules import MUTANTS

@@ -54,7 +54,7 @@ def mutation_run() -> MutationRun:
     file = Path(tempfile.gettempdir(), f"storagetest-controlled-{os.getpid()}")
     kinds = {
         "second": TargetKind(two, partial(serve, ControllerConfig(discovered=6)), fresh=True),
-        "fused": TargetKind(options, partial(serve, ControllerConfig(fuses=True)), fresh=True),
+        "fused": TargetKind(two, partial(serve, ControllerConfig(fuses=True)), fresh=True),
         "gaps": TargetKind(options, partial(serve, ControllerConfig(nsids=(1, 3))), fresh=True),
         "large": TargetKind(options, partial(serve, ControllerConfig(nsids=(1,), blocks=LARGE)), fresh=True),
         "controlled": TargetKind(

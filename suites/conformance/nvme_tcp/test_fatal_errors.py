@@ -174,7 +174,10 @@ VIOLATIONS = [
     command_field(
         "CMD-PLEN-4GIB", with_field(command, "PLEN", 0xFFFFFFFF), {INVALID}, 4, no_mutant_reason=UNCUT
     ),
+    command_field("CMD-PLEN-8", with_field(command, "PLEN", 8, cut=8), {INVALID}, 4),
+    command_field("CMD-PLEN-71", with_field(command, "PLEN", 71, cut=71), {INVALID}, 4),
     command_field("CMD-PDO", with_field(command_with_data, "PDO", 8), {INVALID}, 3),
+    command_field("CMD-PDO-FAR", with_field(command_with_data, "PDO", 252), {INVALID}, 3),
     digest("CMD-HDGST", with_field(command, "HDGST", 0xBADBAD00), fei=0xBADBAD00),
     digest("CMD-HEADER-BIT", with_flipped_bit, fei=lambda raw: int.from_bytes(raw[72:76], "little")),
     command_field(
@@ -212,6 +215,9 @@ VIOLATIONS = [
     ),
     data_field("DATA-DATAL", with_field(data, "DATAL", 1024), {INVALID, RANGE}),
     data_field("DATA-HLEN", with_field(data, "HLEN", 32), {INVALID}, 2),
+    data_field("DATA-PLEN-16", with_field(data, "PLEN", 16, cut=16), {INVALID}, 4),
+    data_field("DATA-PLEN-23", with_field(data, "PLEN", 23, cut=23), {INVALID}, 4),
+    data_field("DATA-PDO", with_field(data, "PDO", 8), {INVALID}, 3),
     data_field("DATA-PLEN-4GIB", with_field(data, "PLEN", 0xFFFFFFFF), {INVALID}, 4, no_mutant_reason=UNCUT),
     digest("DATA-HDGST", with_field(data, "HDGST", 0x0BADF00D), fei=0x0BADF00D, stage="transfer"),
 ]
@@ -384,6 +390,14 @@ def test_h2ctermreq_of_unsuitable_length_is_not_answered(queue: Queue, plen: int
     ending = queue.wait_for_close()
     assert ending.ended, f"3.5: the connection is terminated; but: {ending}"
     assert not any(isinstance(received.pdu, C2HTermReq) for received in ending.before)
+
+
+@pytest.mark.case("NVT-H2CTERM-FES", section="NVMe/TCP 3.5", kills=("h2cterm-ignored",))
+def test_h2ctermreq_of_an_unknown_status_ends_the_connection(queue: Queue) -> None:
+    """FES is a value that is reserved."""
+    queue.send_raw(override_field(encode(H2CTermReq(Fes.SEQUENCE_ERROR, 0, encode(ICReq()))), "FES", 0x55))
+    ending = queue.wait_for_close(deadline=GRACE * queue.close_timeout)
+    assert ending.ended, f"3.5: a controller terminates the connection at an H2CTermReq; but: {ending}"
 
 
 # After the end

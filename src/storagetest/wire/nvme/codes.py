@@ -88,7 +88,9 @@ class Cns(IntEnum):
     DESCRIPTORS = 0x03  # 5.2.13.2.3
     CSI_NAMESPACE = 0x05  # 5.2.13.2.5
     CSI_CONTROLLER = 0x06  # 5.2.13.2.6
+    CSI_ACTIVE_NAMESPACES = 0x07  # 5.2.13.2.7
     CSI_INDEPENDENT = 0x08  # 5.2.13.2.8
+    CSI_VECTORS = 0x1C  # 5.2.13.2.21
 
 
 class LogPage(IntEnum):
@@ -101,6 +103,7 @@ class LogPage(IntEnum):
     CHANGED_NAMESPACES = 0x04  # 5.2.12.1.5
     EFFECTS = 0x05  # 5.2.12.1.6
     ANA = 0x0C  # 5.2.12.1.13
+    FEATURES = 0x12  # 5.2.12.1.18
     DISCOVERY = 0x70  # 5.2.12.3.3
     RESERVATION_NOTIFICATION = 0x80  # 5.2.12.1.35
 
@@ -117,6 +120,7 @@ class Feature(IntEnum):
     WRITE_ATOMICITY = 0x0A  # Write Atomicity Normal, NVM 4.1.3.4
     ASYNC_EVENT = 0x0B  # 5.2.26.1.5
     KATO = 0x0F  # 5.2.26.1.8
+    HOST_BEHAVIOR = 0x16  # Host Behavior Support, 5.2.26.1.14
     HOST_IDENTIFIER = 0x81  # 5.2.26.1.32
     RESERVATION_NOTIFICATION_MASK = 0x82  # 5.2.26.1.33
     RESERVATION_PERSISTENCE = 0x83  # 5.2.26.1.34
