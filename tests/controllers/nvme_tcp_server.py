@@ -530,8 +530,7 @@ class Connection:
         assert self.controller is not None
         held = [event for event in self.events if event & 7 == kind]
         self.events = [event for event in self.events if event & 7 != kind]
-        notices = kind == EVENTS[LogPage.RESERVATION_NOTIFICATION]
-        if held and (self.controller.notices if notices else self.controller.changed):
+        if held and kind == EVENTS[LogPage.RESERVATION_NOTIFICATION] and self.controller.notices:
             self._notify(held[0])
 
     def _abort(self, command: Command) -> Answer:
