@@ -141,7 +141,7 @@ def notice(controller: Controller, *, clear: bool) -> bytes:
     if not controller.notices:
         return bytes(64)
     count, kind, nsid = controller.notices[0]
-    left = len(controller.notices) - 1
+    left = min(len(controller.notices) - 1, 0xFF)
     if clear:
         controller.notices.pop(0)
     return struct.pack("<QBBxxI", count, kind, left, nsid).ljust(64, b"\0")

@@ -36,6 +36,9 @@ from storagetest.wire.nvme.fabrics import DISCOVERY_NQN, ConnectData
 EVENTS = {LogPage.RESERVATION_NOTIFICATION: 6, LogPage.CHANGED_NAMESPACES: 2}
 """Asynchronous Event Types (5.2.2) that a read of the log page clears."""
 
+READY_MODES_SINCE = 0x00020000
+"""The first version of which CAP.CRMS and CRTO are part (3.1.4.1): ready with media alone."""
+
 
 class Subsystem:
     """Namespaces and controllers. ``changed`` is called with each change that causes asynchronous events."""
@@ -136,8 +139,10 @@ class Controller:
     # Fabrics (6)
 
     def property_get(self, command: Command) -> Answer:
+        modes = self.traits.version >= READY_MODES_SINCE
         values = {
-            Property.CAP: (8, self.traits.mqes | 1 << 16 | self.traits.timeout << 24 | 1 << 37),
+            Property.CAP: (8, self.traits.mqes | 1 << 16 | self.traits.timeout << 24 | 1 << 37 | modes << 59),
+            **({Property.CRTO: (4, self.traits.timeout)} if modes else {}),
             Property.VS: (4, self.traits.version),
             Property.CC: (4, self.cc),
             Property.CSTS: (4, self._status()),
@@ -187,6 +192,8 @@ class Controller:
     def admin(self, command: Command, data: bytes) -> Answer:
         if not self.processes:
             raise CommandFailed(StatusCode.COMMAND_SEQUENCE_ERROR)
+        if command.flags & 3:
+            raise CommandFailed(StatusCode.INVALID_FIELD)  # no admin command is fused (FUSES)
         run = {
             Admin.IDENTIFY: self._identify,
             Admin.GET_LOG_PAGE: self._log_page,

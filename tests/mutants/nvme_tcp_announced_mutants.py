@@ -221,7 +221,7 @@ def _aborts(row: str, status: int | None, *, fused: bool = False) -> None:
             if not isinstance(got.pdu, CapsuleCmd):
                 return None
             asked = Command.decode(got.pdu.sqe)
-            if through.qid and (asked.flags & 3 == 1 if fused else asked.opcode == Io.WRITE):
+            if through.qid and (asked.flags & 3 == 1 if fused else asked.opcode & 3 == 1):
                 notes.add((asked.cid << 16 | through.qid, partial(_ends, through, asked.cid, status)))
             if not on_admin(Admin.ABORT)(through, asked):
                 return None

@@ -1,5 +1,6 @@
 """Every broken rule that the NVMe/TCP cases claim to catch: name, section, what is broken, how."""
 
+import nvme_tcp_access_mutants  # noqa: F401  # importing files them
 import nvme_tcp_again_mutants  # noqa: F401  # importing files them
 import nvme_tcp_announced_mutants  # noqa: F401
 import nvme_tcp_between_mutants  # noqa: F401

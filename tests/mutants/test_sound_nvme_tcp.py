@@ -177,6 +177,7 @@ SKIPPED = {
     "large-capsules": set(),
     "no-options": {
         *TWO_NAMESPACES,
+        *(f"NVA-ABORT-{name}" for name in ("COMPARE", "COPY", "DSM", "REGISTER")),
         "NVA-FEAT-CAPABLE",
         "NVA-ID-DESC-02",
         "NVB-NS-ALTERNATE",
@@ -250,6 +251,8 @@ SKIPPED = {
         *TWO_NAMESPACES,
         *(f"NVA-FEAT-NSID-{fid}H" for fid in ("01", "04", "05", "0B", "0F", "82", "83")),
         "NVA-LOG-PARTS-12H",
+        "NVF-PROP-CRTO",
+        "NVF-PROP-CRTO-TO",
         "NVR-NOTICE-OFFSET",
         "NVR-NOTICE-OFFSET-NSID",
         "NVA-FEAT-SCOPE-01H",
@@ -296,6 +299,7 @@ SKIPPED = {
         "NVT-SGL-06",
     },
     "static-model": {
+        "NVA-ABORT-REGISTER",
         "NVT-ASKED-RESERVE",
         "NVT-DGST-OTHERS-REGISTER",
         "NVT-SGL-SHORT-CAPSULE",
