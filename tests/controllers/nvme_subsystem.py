@@ -222,7 +222,7 @@ class Controller:
             return Answer(self._controller_data())
         if self.discovery:
             raise CommandFailed(StatusCode.INVALID_FIELD)
-        if cns == Cns.CSI_VECTORS and command.cdw10 >> 16 == 0xFFFF:
+        if cns == Cns.CSI_VECTORS and command.cdw10 >> 16 in (0xFFFF, self.cntlid):
             return Answer(b"\1".ljust(4096, b"\0"))  # one combination: the NVM Command Set
         if cns == Cns.ACTIVE_NAMESPACES or (cns == Cns.CSI_ACTIVE_NAMESPACES and not csi):
             if nsid >= 0xFFFFFFFE:

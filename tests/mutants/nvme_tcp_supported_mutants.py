@@ -125,6 +125,13 @@ target(
     patch(lambda raw: bytes(len(raw)), when=identify(Cns.CSI_VECTORS)),
 )
 target(
+    "set-vectors-of-number | Base 5.2.13.2.21 | the combinations of CNTID FFFFh are refused",
+    refuses(
+        StatusCode.INVALID_FIELD,
+        when=lambda t, c: identify(Cns.CSI_VECTORS)(t, c) and c.cdw10 >> 16 == 0xFFFF,
+    ),
+)
+target(
     "log-listed-lost | Base 5.2.12.1.1 | a log page that is listed is not supported",
     refuses(StatusCode.INVALID_LOG_PAGE, when=log(LogPage.ANA)),
 )

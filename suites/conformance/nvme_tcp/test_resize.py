@@ -58,7 +58,7 @@ def _changed(session: ControllerSession, *, rae: int = 0) -> list[int]:
     return numbers[: numbers.index(0)] if 0 in numbers else numbers
 
 
-def _is_told(session: ControllerSession, cid: int, nsid: int, what: str) -> None:
+def _is_notified(session: ControllerSession, cid: int, nsid: int, what: str) -> None:
     """Claim that the request is completed by the event of a changed namespace, and that the list has it."""
     for _ in range(EVENTS):
         try:
@@ -177,9 +177,9 @@ def test_growth_and_shrink_are_reported(
 ) -> None:
     cid = _notified(session)
     with server_control("resize"):
-        _is_told(session, cid, scratch.nsid, "has grown")
+        _is_notified(session, cid, scratch.nsid, "has grown")
         cid = request_event(session)
-    _is_told(session, cid, scratch.nsid, "has shrunk")
+    _is_notified(session, cid, scratch.nsid, "has shrunk")
 
 
 @pytest.mark.case("NVA-RESIZE-DISABLED", kills=("grown-event-forced",))
@@ -201,7 +201,7 @@ def test_each_controller_reports_it(bench: Harness, scratch: Scratch, server_con
     waiting = [(one, _notified(one)) for one in sessions]
     with server_control("resize"):
         for session, cid in waiting:
-            _is_told(session, cid, scratch.nsid, "has grown")
+            _is_notified(session, cid, scratch.nsid, "has grown")
 
 
 @pytest.mark.case("NVA-RESIZE-MASKED", section="Base 5.2.2", kills=("grown-event-again",))

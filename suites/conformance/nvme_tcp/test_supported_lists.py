@@ -87,6 +87,22 @@ def test_a_combination_of_command_sets_has_the_nvm_command_set(session: Controll
     )
 
 
+@pytest.mark.case("NVA-ID-SET-OWN", section="Base 5.2.13.2.21", kills=("set-vectors-of-number",))
+def test_the_combinations_of_this_controller_are_those_of_its_number(session: ControllerSession) -> None:
+    """CNTID FFFFh is the controller that processes the command."""
+    own = session.controller["cntlid"]
+    numbers = (own, THIS_CONTROLLER)
+    answers = [session.admin.run(admin.identify(Cns.CSI_VECTORS, cntid=one), reads=4096) for one in numbers]
+    if not any(one.ok for one in answers):
+        _set_data(session, answers[0], "CNS 1Ch")
+    found = [status_name(one.status) for one in answers]
+    assert all(one.ok for one in answers), (
+        f"5.2.13.2.21: CNS 1Ch for CNTID {own:#x}, which is this controller's, and for FFFFh, which is this "
+        f"controller, ends with {found}"
+    )
+    assert answers[0].data == answers[1].data, f"5.2.13.2.21: the data for CNTID {own:#x} and FFFFh differ"
+
+
 # Log pages that are listed (5.2.12.1.1, 5.2.12.1.18)
 
 CLEARED_BY_READING = (LogPage.CHANGED_NAMESPACES, LogPage.RESERVATION_NOTIFICATION)
