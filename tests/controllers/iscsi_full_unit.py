@@ -436,8 +436,10 @@ class FullUnit(Medium, Reservations):
             raise illegal(Asc.PARAMETER_LIST_LENGTH_ERROR)
         skipped = int.from_bytes(data[6:8], "big") if long else data[3]
         rest, new = data[(8 if long else 4) + skipped :], dict(self.modes)
-        if skipped not in (0, 8) or len(data) < (8 if long else 4) + skipped:
+        if skipped not in (0, 8):
             raise illegal(Asc.INVALID_FIELD_IN_PARAMETER_LIST)
+        if len(data) < (8 if long else 4) + skipped:
+            raise illegal(Asc.PARAMETER_LIST_LENGTH_ERROR)
         while rest:
             code, length = rest[0] & 0x3F, rest[1] if len(rest) > 1 else 0
             if len(rest) < 2 or len(rest) < 2 + length:

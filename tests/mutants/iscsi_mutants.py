@@ -5,6 +5,7 @@ import iscsi_agreement_mutants  # noqa: F401
 import iscsi_apart_mutants  # noqa: F401
 import iscsi_block_mutants  # noqa: F401
 import iscsi_data_mutants  # noqa: F401
+import iscsi_descriptor_mutants  # noqa: F401
 import iscsi_each_form_mutants  # noqa: F401
 import iscsi_edge_mutants  # noqa: F401
 import iscsi_event_mutants  # noqa: F401

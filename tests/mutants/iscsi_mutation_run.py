@@ -130,7 +130,8 @@ def mutation_run() -> MutationRun:
             "test_scsi_neighbours.py test_scsi_other_forms.py test_odd_sizes.py test_reservation_nexuses.py "
             "test_scsi_each_form.py test_scsi_reported_lengths.py test_reservation_events.py "
             "test_whole_lists.py test_scsi_agreement.py test_scsi_refused.py test_no_data.py "
-            "test_scsi_usage_data.py test_scsi_diagnostic.py test_scsi_removal.py",
+            "test_scsi_usage_data.py test_scsi_diagnostic.py test_scsi_removal.py "
+            "test_scsi_mode_descriptors.py",
             "removable": "test_scsi_removal.py",
             "limited": "test_scsi_each_form.py",
             "protected": "test_scsi_each_form.py",

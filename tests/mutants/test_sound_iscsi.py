@@ -74,6 +74,7 @@ UNIT_CASES = (
     "test_scsi_usage_data.py",
     "test_scsi_diagnostic.py",
     "test_scsi_removal.py",
+    "test_scsi_mode_descriptors.py",
     "test_no_data.py",
     "test_task.py",
     "test_task_sets.py",
