@@ -70,7 +70,8 @@ class Reservations:
             return command not in free
         if command in (c.RESERVE_6, c.RELEASE_6):
             return bool(self.registered)
-        if self.holder is None or self.holds(nexus) or command in ALWAYS:
+        allows = command is c.PREVENT_ALLOW_MEDIUM_REMOVAL and not block[4] & 1
+        if self.holder is None or self.holds(nexus) or command in ALWAYS or allows:
             return False
         if self.type.registrants and nexus in self.registered:
             return False

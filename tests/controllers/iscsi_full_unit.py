@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from iscsi_choices import Choices
+from iscsi_full_media import Medium
 from iscsi_full_reservations import (
     PRE_FETCHES,
     READERS,
@@ -70,10 +71,11 @@ class UnitChoices:
     depth: int = 0  # commands of one nexus at a time; one more ends in TASK SET FULL; 0: no limit
     attentions: tuple[int, ...] = ()  # that each new nexus has
     silent_releases: bool = False  # NUAR is 1: no unit attention reports a RELEASE
+    removable: bool = False  # RMB is 1
 
 
 @dataclass
-class FullUnit(Reservations):
+class FullUnit(Medium, Reservations):
     """The unit."""
 
     choices: UnitChoices = field(default_factory=UnitChoices)
@@ -83,7 +85,7 @@ class FullUnit(Reservations):
     def __post_init__(self) -> None:
         flags = (D_SENSE * self.choices.descriptor, NUAR * self.choices.silent_releases)
         control = bytes(flags) + bytes(8)
-        self.silent_releases = self.choices.silent_releases
+        self.silent_releases, self.removable = self.choices.silent_releases, self.choices.removable
         self.modes = {CACHING_PAGE: bytes((WCE,)) + bytes(17), CONTROL_PAGE: control}
 
     # Blocks
@@ -135,6 +137,7 @@ class FullUnit(Reservations):
             raise invalid_field()
         if self.excludes(command, block, nexus):
             raise Ended(ScsiStatus.RESERVATION_CONFLICT)
+        self.check_medium(command)
         if command in RANGES and command is not c.UNMAP:
             self.check_range(command, block)
         if self.choices.read_only and command in CHANGING:
@@ -154,9 +157,6 @@ class FullUnit(Reservations):
 
     # Commands without data-out: each returns its data
 
-    def test_unit_ready(self, block: bytes, nexus: Nexus) -> bytes:
-        return b""
-
     def request_sense(self, block: bytes, nexus: Nexus) -> bytes:
         pending = self.attentions.get(nexus)
         asc = pending.pop(0) if pending else 0
@@ -167,7 +167,7 @@ class FullUnit(Reservations):
         if not block[1] & 1:
             if block[2]:
                 raise invalid_field()
-            head = bytes((0, 0, 6, 0x12, 31, 0, 0, 2))
+            head = bytes((0, self.removable << 7, 6, 0x12, 31, 0, 0, 2))
             return cut(head + b"SOUND   " + b"a full unit     " + b"1   ", block[3:5])
         if block[2] not in self.choices.pages:
             raise invalid_field()
@@ -324,9 +324,6 @@ class FullUnit(Reservations):
     def report_supported_task_management_functions(self, block: bytes, nexus: Nexus) -> bytes:
         return cut(bytes((0x88, 0, 0, 0)), block[6:10])
 
-    def start_stop_unit(self, block: bytes, nexus: Nexus) -> bytes:
-        return b""
-
     def reserve_6(self, block: bytes, nexus: Nexus) -> bytes:
         self.reserved6 = nexus
         return b""
@@ -355,6 +352,8 @@ class FullUnit(Reservations):
             if block[1] & 1 or not block[1] & 0x10:
                 raise invalid_field()
             return length, lambda data: self.mode_select(command, data, nexus)
+        if command is c.SEND_DIAGNOSTIC:
+            return self.diagnostic(block)
         if command is c.PERSISTENT_RESERVE_OUT:
             return int.from_bytes(block[5:9], "big"), lambda data: self.reserve_out(block, data, nexus)
         if command is c.UNMAP:
@@ -437,8 +436,10 @@ class FullUnit(Reservations):
             raise illegal(Asc.PARAMETER_LIST_LENGTH_ERROR)
         skipped = int.from_bytes(data[6:8], "big") if long else data[3]
         rest, new = data[(8 if long else 4) + skipped :], dict(self.modes)
-        if skipped not in (0, 8) or len(data) < (8 if long else 4) + skipped:
+        if skipped not in (0, 8):
             raise illegal(Asc.INVALID_FIELD_IN_PARAMETER_LIST)
+        if len(data) < (8 if long else 4) + skipped:
+            raise illegal(Asc.PARAMETER_LIST_LENGTH_ERROR)
         while rest:
             code, length = rest[0] & 0x3F, rest[1] if len(rest) > 1 else 0
             if len(rest) < 2 or len(rest) < 2 + length:
@@ -475,7 +476,7 @@ PORT_NAMES = _name(b"\x98", f"{IQN},t,0x0001") + _name(b"\xa8", IQN)
 
 def _method(command: CommandFormat) -> str:
     """Return the name of the method of a command; those with data-out are executed by ``outgoing``."""
-    if command in (*CHANGING, *VERIFIERS, *SELECTS, c.PERSISTENT_RESERVE_OUT):
+    if command in (*CHANGING, *VERIFIERS, *SELECTS, c.PERSISTENT_RESERVE_OUT, c.SEND_DIAGNOSTIC):
         return "outgoing"
     return command.name.lower().replace("(", "_").replace(")", "").replace(" ", "_").replace("-", "_")
 
@@ -569,6 +570,7 @@ class FullConnection(Connection):
         if pdu.function == TaskFunction.LOGICAL_UNIT_RESET:  # all of it is done before the response
             self.full.notify(self.full.others(self.nexus), RESET)
             self.full.reserved6 = None
+            self.full.prevented.clear()
         super().task(pdu)
 
 
@@ -593,5 +595,6 @@ class FullServer(Server):
                 made.serve()
             finally:
                 self._connections.remove(made)
+                self.full.prevented.discard(made.nexus)
                 if self.full.reserved6 == made.nexus:
                     self.full.reserved6 = None

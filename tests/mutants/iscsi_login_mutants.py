@@ -11,7 +11,7 @@ from iscsi_rules import key_set_to, sets, text, without
 from storagetest.wire.iscsi.codes import LoginStatus
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.keys import KEYS, Negotiation, format_text
-from storagetest.wire.iscsi.pdu import LoginResponse, Reject, set_reserved_bits
+from storagetest.wire.iscsi.pdu import LoginRequest, LoginResponse, Reject, set_reserved_bits
 
 
 def accepted(talk: ProxyConnection, pdu: LoginResponse) -> LoginResponse:
@@ -119,6 +119,45 @@ def transit_unasked(talk: ProxyConnection, pdu: Pdu) -> Pdu:
 mutant(
     "login-refused-open | RFC 7143 11.13.5 | the connection stays open after a refused login", keeps_open=True
 )(honest)
+mutant(
+    "chap-refused-open | RFC 7143 11.13.5 | the connection stays open after a failed authentication",
+    kind="chap", keeps_open=True,
+)(honest)  # fmt: skip
+
+
+def _answers_again(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
+    if not isinstance(pdu, LoginRequest) or not talk.memory.get("refused"):
+        return pdu
+    talk.inject_to_initiator(LoginResponse(itt=pdu.itt, isid=pdu.isid, tsih=7, csg=1, nsg=3, transit=True))
+    return None
+
+
+@mutant(
+    "login-after-refusal | RFC 7143 11.13.5 | a login is accepted on a connection after one that was refused",
+    keeps_open=True, request=_answers_again,
+)  # fmt: skip
+def login_after_refusal(talk: ProxyConnection, pdu: Pdu) -> Pdu:
+    talk.memory["refused"] = isinstance(pdu, LoginResponse) and bool(pdu.status)
+    return pdu
+
+
+@mutant("chap-order-refused | RFC 7143 12.1.3 | CHAP_R before CHAP_N is refused", kind="chap")
+def chap_order_refused(talk: ProxyConnection, pdu: Pdu) -> Pdu:
+    names = [name for name, _ in talk.offered if name in ("CHAP_N", "CHAP_R")]
+    ours = isinstance(pdu, LoginResponse) and names[:1] == ["CHAP_R"]
+    return replace(pdu, status=LoginStatus.AUTHENTICATION_FAILED, transit=False) if ours else pdu
+
+
+text(
+    "chap-none-selected | RFC 7143 6.3.2 | AuthMethod=None is selected from a list that has CHAP",
+    key_set_to("AuthMethod", "None"),
+    kind="chap",
+)
+text(
+    "chap-algorithm-unoffered | RFC 7143 12.1.3 | the target selects an algorithm that was not offered",
+    key_set_to("CHAP_A", "4"),
+    kind="chap",
+)
 mutant("login-reinstatement | RFC 7143 6.3.1 | the old session remains", keeps_open=True)(honest)
 
 

@@ -5,6 +5,7 @@ import iscsi_agreement_mutants  # noqa: F401
 import iscsi_apart_mutants  # noqa: F401
 import iscsi_block_mutants  # noqa: F401
 import iscsi_data_mutants  # noqa: F401
+import iscsi_descriptor_mutants  # noqa: F401
 import iscsi_each_form_mutants  # noqa: F401
 import iscsi_edge_mutants  # noqa: F401
 import iscsi_event_mutants  # noqa: F401
@@ -27,6 +28,7 @@ import iscsi_proof_mutants  # noqa: F401
 import iscsi_provisioning_mutants  # noqa: F401
 import iscsi_rare_mutants  # noqa: F401
 import iscsi_reinstatement_mutants  # noqa: F401
+import iscsi_removal_mutants  # noqa: F401
 import iscsi_reported_length_mutants  # noqa: F401
 import iscsi_reported_mutants  # noqa: F401
 import iscsi_reservation_mutants  # noqa: F401
@@ -39,6 +41,7 @@ import iscsi_stage_mutants  # noqa: F401
 import iscsi_stated_mutants  # noqa: F401
 import iscsi_step_mutants  # noqa: F401
 import iscsi_task_mutants  # noqa: F401
+import iscsi_usage_mutants  # noqa: F401
 import iscsi_whole_list_mutants  # noqa: F401
 from iscsi_proxy_connection import MUTANTS
 

@@ -80,6 +80,13 @@ def serve_protected() -> Iterator[tuple[str, int]]:
         yield "127.0.0.1", server.port
 
 
+@contextlib.contextmanager
+def serve_removable() -> Iterator[tuple[str, int]]:
+    """Start that unit with a removable medium, which LIO's has not."""
+    with FullServer(FullUnit(UnitChoices(removable=True))) as server:
+        yield "127.0.0.1", server.port
+
+
 def mutation_run() -> MutationRun:
     """Return the mutation run of the lab that is up."""
     lab = Lab.find(os.environ.get("STORAGETEST_LAB", "default"))
@@ -109,6 +116,7 @@ def mutation_run() -> MutationRun:
             "full": TargetKind(UNSOLICITED, serve_full),
             "limited": TargetKind(UNSOLICITED, serve_limited),
             "protected": TargetKind(UNSOLICITED, serve_protected),
+            "removable": TargetKind(UNSOLICITED, serve_removable),
         },
         lambda _from_target: lambda data: [data],  # a talk cuts the stream itself: digests begin late
         modules={
@@ -121,7 +129,10 @@ def mutation_run() -> MutationRun:
             "test_reservation_allowed.py test_scsi_data.py test_scsi_flags.py test_scsi_forms.py "
             "test_scsi_neighbours.py test_scsi_other_forms.py test_odd_sizes.py test_reservation_nexuses.py "
             "test_scsi_each_form.py test_scsi_reported_lengths.py test_reservation_events.py "
-            "test_whole_lists.py test_scsi_agreement.py test_scsi_refused.py test_no_data.py",
+            "test_whole_lists.py test_scsi_agreement.py test_scsi_refused.py test_no_data.py "
+            "test_scsi_usage_data.py test_scsi_diagnostic.py test_scsi_removal.py "
+            "test_scsi_mode_descriptors.py",
+            "removable": "test_scsi_removal.py",
             "limited": "test_scsi_each_form.py",
             "protected": "test_scsi_each_form.py",
             "thin": "test_scsi_optional.py test_sense_formats.py test_scsi_mode_masks.py "

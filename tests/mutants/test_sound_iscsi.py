@@ -43,7 +43,8 @@ OPTIONAL = (
     c.PRE_FETCH_10, c.PRE_FETCH_16, c.SYNCHRONIZE_CACHE_10, c.SYNCHRONIZE_CACHE_16,
     c.COMPARE_AND_WRITE, c.ORWRITE_16, c.UNMAP, c.GET_LBA_STATUS,
     c.PERSISTENT_RESERVE_IN, c.PERSISTENT_RESERVE_OUT, c.RESERVE_6, c.RELEASE_6,
-    c.REPORT_SUPPORTED_OPERATION_CODES, c.REPORT_TASK_MANAGEMENT,
+    c.REPORT_SUPPORTED_OPERATION_CODES, c.REPORT_TASK_MANAGEMENT, c.SEND_DIAGNOSTIC,
+    c.PREVENT_ALLOW_MEDIUM_REMOVAL,
 )  # fmt: skip
 """Commands that a direct-access block device need not have (SBC-4 5.1)."""
 UNITS = {
@@ -53,6 +54,7 @@ UNITS = {
     "one-block": UnitChoices(max_transfer=1),
     "eight-blocks": UnitChoices(max_transfer=8),
     "one-command": UnitChoices(depth=1),
+    "removable": UnitChoices(removable=True),
     "few-commands": UnitChoices(without=OPTIONAL, pages=(0x00, 0x83), thin=False),
 }
 """Units of tests/controllers/iscsi_full_unit.py that once were accused."""
@@ -69,6 +71,10 @@ UNIT_CASES = (
     "test_scsi_each_form.py",
     "test_scsi_reported_lengths.py",
     "test_scsi_refused.py",
+    "test_scsi_usage_data.py",
+    "test_scsi_diagnostic.py",
+    "test_scsi_removal.py",
+    "test_scsi_mode_descriptors.py",
     "test_no_data.py",
     "test_task.py",
     "test_task_sets.py",

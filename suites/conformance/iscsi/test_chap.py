@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import pytest
@@ -30,10 +30,10 @@ def known(portal) -> Credentials:
 class Step:
     """One login by hand, in the security stage."""
 
-    def __init__(self, connection: Initiator, iqn: str) -> None:
+    def __init__(self, connection: Initiator, iqn: str, *, tsih: int = 0) -> None:
         self.connection = connection
         self._iqn = iqn
-        self._template = LoginRequest(itt=0, isid=b"\x80chap!", csg=0, nsg=1, transit=False)
+        self._template = LoginRequest(itt=0, isid=b"\x80chap!", tsih=tsih, csg=0, nsg=1, transit=False)
 
     def send(self, *pairs: tuple[str, str], transit: bool = False, **fields: Stage) -> LoginResponse | None:
         """Send keys, with other ``fields`` of the request; return the response, or None on a close."""
@@ -404,3 +404,116 @@ def test_no_request_after_the_challenge_reaches_the_full_feature_phase_without_t
         assert answer.csg == Stage.SECURITY, f"CSG {int(stage)} without a proof: {answer.summary()}"
     else:
         refused(answer)
+
+
+@pytest.mark.parametrize("form", [
+    pytest.param("SECRET", marks=pytest.mark.case("ISC-REFUSED-SECRET")),
+    pytest.param("USER", marks=pytest.mark.case("ISC-REFUSED-USER")),
+    pytest.param("ALGORITHM", marks=pytest.mark.case("ISC-REFUSED-ALGORITHM")),
+    pytest.param("SESSION", marks=pytest.mark.case("ISC-REFUSED-SESSION")),
+])  # fmt: skip
+@pytest.mark.case(
+    section="RFC 7143 11.13.5, 12.1.3", kills=("chap-refused-open",), builds_on=("ISC-CHAP-02",)
+)
+def test_a_refusal_of_an_initiator_that_is_not_authenticated_is_followed_by_a_close(
+    connection, portal, known, form
+):
+    """11.13.5: both MUST close if the status is not 0. SESSION: the right proof with a TSIH of no session."""
+    step = Step(connection, portal.iqn, tsih=0xBEEF if form == "SESSION" else 0)
+    if form == "ALGORITHM":
+        step.names()
+        answer = step.send(("CHAP_A", "99"))
+    else:
+        asked = step.challenge()
+        secret = b"certainly-not-the-secret" if form == "SECRET" else known.secret
+        digest = hexadecimal(response(secret, asked.identifier, asked.challenge, asked.algorithm))
+        name = f"{known.name}-other" if form == "USER" else known.name
+        answer = step.send(("CHAP_N", name), ("CHAP_R", digest), transit=True)
+    if answer is None:
+        return
+    if not answer.status:
+        pytest.skip(f"not refused, which other cases are about: {answer.summary()}")
+    after = step.connection.receive(expected=f"a close after the status {answer.status:04x}")
+    assert after is None, (
+        f"{after.summary()}, after the status {answer.status:04x} for a wrong {form.lower()}"
+    )
+
+
+# What is offered, and what each request has
+
+
+OFFERED = {"OTHER-FIRST": "99,5,98", "SECOND": "98,5", "SHA": "7,6,5", "LAST": "5,7"}
+"""Lists of algorithms: 5 is MD5 (12.1.3); 6, 7 and 8 are of IANA's registry, and later than RFC 7143."""
+
+
+@pytest.mark.parametrize("form", [
+    pytest.param(form, marks=pytest.mark.case(f"ISC-CHAP-OFFER-{form}")) for form in OFFERED
+])  # fmt: skip
+@pytest.mark.case(kills=("chap-algorithm-unoffered",), builds_on=("ISC-CHAP-08",))
+def test_the_algorithm_is_one_of_those_that_were_offered(step, known, form):
+    """With MD5 the right proof logs in, wherever MD5 stands in the list."""
+    asked = step.challenge(OFFERED[form])
+    offered = {int(number) for number in OFFERED[form].split(",")}
+    assert asked.algorithm in offered, f"CHAP_A is {asked.algorithm}; {OFFERED[form]} were offered"
+    if asked.algorithm != 5:
+        pytest.skip(f"the target takes the algorithm {asked.algorithm}")
+    digest = response(known.secret, asked.identifier, asked.challenge, asked.algorithm)
+    answer = step.send(("CHAP_N", known.name), ("CHAP_R", hexadecimal(digest)), transit=True)
+    assert answer is not None, "closed after the right proof"
+    assert answer.status == 0, f"status {answer.status:04x} for the right proof"
+
+
+INCOMPLETE: dict[str, Callable[[bytes], bytes | None]] = {
+    "NO-RESPONSE": lambda _digest: None,
+    "LONGER": lambda digest: digest + b"\0",
+    "SHORTER": lambda digest: digest[:-1],
+    "LAST-BIT": lambda digest: digest[:-1] + bytes((digest[-1] ^ 1,)),
+    "EMPTY": lambda digest: digest[:0],
+    "NO-NAME": lambda digest: digest,
+}
+"""What is sent as CHAP_R, from the right one: nothing, nearly that, or that without CHAP_N."""
+
+
+@pytest.mark.parametrize("form", [
+    pytest.param(form, marks=pytest.mark.case(f"ISC-CHAP-PART-{form}")) for form in INCOMPLETE
+])  # fmt: skip
+@pytest.mark.case(kills=("chap-not-checked",), builds_on=("ISC-CHAP-02",))
+def test_what_is_not_the_whole_proof_is_refused(step, known, form):
+    """Neither the login nor its stage goes on; a target may ask for the rest without T."""
+    asked = step.challenge()
+    digest = response(known.secret, asked.identifier, asked.challenge, asked.algorithm)
+    sent = INCOMPLETE[form](digest)
+    pairs = [] if form == "NO-NAME" else [("CHAP_N", known.name)]
+    pairs += [] if sent is None else [("CHAP_R", hexadecimal(sent))]
+    answer = step.send(*pairs, transit=True)
+    if answer is not None and answer.status == 0:
+        assert not answer.transit, f"{answer.summary()}: the login goes on"
+    else:
+        refused(answer)
+
+
+@pytest.mark.case("ISC-CHAP-ORDER", kills=("chap-order-refused",), builds_on=("ISC-CHAP-01",))
+def test_the_response_may_stand_before_the_name(step, known):
+    """The keys of one request have no order."""
+    asked = step.challenge()
+    digest = response(known.secret, asked.identifier, asked.challenge, asked.algorithm)
+    answer = step.send(("CHAP_R", hexadecimal(digest)), ("CHAP_N", known.name), transit=True)
+    assert answer is not None, "closed after the right proof, CHAP_R before CHAP_N"
+    assert answer.status == 0, f"status {answer.status:04x} for the right proof, CHAP_R before CHAP_N"
+
+
+@pytest.mark.parametrize("methods", [
+    pytest.param("None,CHAP", marks=pytest.mark.case("ISC-CHAP-METHODS-NONE-FIRST")),
+    pytest.param("CHAP,None", marks=pytest.mark.case("ISC-CHAP-METHODS-NONE-LAST")),
+    pytest.param("X-org.storagetest.none,CHAP", marks=pytest.mark.case("ISC-CHAP-METHODS-PRIVATE")),
+])  # fmt: skip
+@pytest.mark.case(section="RFC 7143 6.3.2, 13.1", kills=("chap-none-selected",), builds_on=("ISC-CHAP-04",))
+def test_none_is_not_selected_from_a_list_that_has_chap(step, methods):
+    """A target that requires authentication selects CHAP, or refuses the login."""
+    answer = step.names(methods)
+    if answer is None or answer.status:
+        refused(answer)
+        return
+    selected = dict(parse_text(answer.data)).get("AuthMethod")
+    assert selected == "CHAP", f"AuthMethod={selected} of {methods}; the target requires authentication"
+    assert not answer.transit, f"{answer.summary()}: out of the security stage without a proof"

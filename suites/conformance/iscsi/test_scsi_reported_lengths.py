@@ -177,7 +177,7 @@ def test_less_than_the_header_of_the_keys_is_no_error(unreserved):
 # The list of commands
 
 
-WITHOUT_LIST = (c.MODE_SELECT_6, c.MODE_SELECT_10, c.UNMAP, c.PERSISTENT_RESERVE_OUT)
+WITHOUT_LIST = (c.MODE_SELECT_6, c.MODE_SELECT_10, c.UNMAP, c.PERSISTENT_RESERVE_OUT, c.SEND_DIAGNOSTIC)
 """Commands that are sent with a parameter list of no bytes."""
 SHORT = 64
 """Allocation length of the others (chosen)."""

@@ -69,6 +69,22 @@ START_STOP_UNIT = CommandFormat(
     6,
     (flag("immed", 1, 0), bitfield("power_condition", 4, 4, 4), flag("loej", 4, 1), flag("start", 4, 0)),
 )
+SEND_DIAGNOSTIC = CommandFormat(
+    "SEND DIAGNOSTIC",
+    0x1D,
+    6,
+    (
+        bitfield("code", 1, 5, 3),
+        flag("pf", 1, 4),
+        flag("selftest", 1, 2),
+        flag("devoffl", 1, 1),
+        flag("unitoffl", 1, 0),
+        uint("allocation", 3, 2),
+    ),
+)
+PREVENT_ALLOW_MEDIUM_REMOVAL = CommandFormat(
+    "PREVENT ALLOW MEDIUM REMOVAL", 0x1E, 6, (bitfield("prevent", 4, 0, 2),)
+)
 READ_CAPACITY_10 = CommandFormat("READ CAPACITY(10)", 0x25, 10, (uint("lba", 2, 4), flag("pmi", 8, 0)))
 READ_10 = CommandFormat("READ(10)", 0x28, 10, _IO10)
 WRITE_10 = CommandFormat("WRITE(10)", 0x2A, 10, _IO10)

@@ -1,0 +1,187 @@
+"""What REPORT SUPPORTED OPERATION CODES returns for one command (SPC-4): CDB USAGE DATA, SUPPORT, lengths.
+
+CDB USAGE DATA have a bit for each bit of the CDB: 1 if the device server evaluates it. It evaluates each bit
+of an address, of a number of blocks and of a length (SCS-HIGH, SCS-COUNT and SCS-ALLOC test that it does).
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from storagetest.wire.bitfields import put
+from storagetest.wire.scsi import cdb as c
+from storagetest.wire.scsi.codes import PrIn, PrOut, SenseKey
+from storagetest.wire.scsi.logical_unit import LogicalUnit, ScsiResult
+
+from .test_scsi_reported_lengths import listed_commands
+
+pytestmark = [
+    pytest.mark.needs("iscsi-wire"),
+    pytest.mark.case(section="SPC-4 REPORT SUPPORTED OPERATION CODES, CDB USAGE DATA", level="MUST"),
+]
+
+EVALUATED = ("lba_high", "lba", "blocks", "allocation")
+"""Fields of a CDB, as :mod:`storagetest.wire.scsi.cdb` names them: addresses and lengths."""
+FULL_SUPPORT = (3, 5)
+"""SUPPORT: the command is supported, as a standard has it or in the vendor's way."""
+LONGEST = 64
+"""Allocation length: a CDB of at most 16 bytes, four before it and twelve after it fit (chosen)."""
+COMMANDS = {
+    "READ-6": (c.READ_6, None),
+    "READ-10": (c.READ_10, None),
+    "READ-12": (c.READ_12, None),
+    "READ-16": (c.READ_16, None),
+    "WRITE-6": (c.WRITE_6, None),
+    "WRITE-10": (c.WRITE_10, None),
+    "WRITE-12": (c.WRITE_12, None),
+    "WRITE-16": (c.WRITE_16, None),
+    "WVER-10": (c.WRITE_AND_VERIFY_10, None),
+    "WVER-12": (c.WRITE_AND_VERIFY_12, None),
+    "WVER-16": (c.WRITE_AND_VERIFY_16, None),
+    "VERIFY-10": (c.VERIFY_10, None),
+    "VERIFY-12": (c.VERIFY_12, None),
+    "VERIFY-16": (c.VERIFY_16, None),
+    "SAME-10": (c.WRITE_SAME_10, None),
+    "SAME-16": (c.WRITE_SAME_16, None),
+    "ORWRITE": (c.ORWRITE_16, None),
+    "UNMAP": (c.UNMAP, None),
+    "LBAS": (c.GET_LBA_STATUS, c.GET_LBA_STATUS.service_action),
+    "INQUIRY": (c.INQUIRY, None),
+    "SENSE": (c.REQUEST_SENSE, None),
+    "MODE-6": (c.MODE_SENSE_6, None),
+    "MODE-10": (c.MODE_SENSE_10, None),
+    "SELECT-6": (c.MODE_SELECT_6, None),
+    "SELECT-10": (c.MODE_SELECT_10, None),
+    "LOG": (c.LOG_SENSE, None),
+    "LUNS": (c.REPORT_LUNS, None),
+    "OPS": (c.REPORT_SUPPORTED_OPERATION_CODES, c.REPORT_SUPPORTED_OPERATION_CODES.service_action),
+    "PRIN": (c.PERSISTENT_RESERVE_IN, int(PrIn.READ_KEYS)),
+    "PROUT": (c.PERSISTENT_RESERVE_OUT, int(PrOut.REGISTER)),
+}
+"""Commands and their service actions.
+
+Not those whose range a device server may ignore (SYNCHRONIZE CACHE, PRE-FETCH), nor COMPARE AND WRITE, whose
+number of blocks has one bit if MAXIMUM COMPARE AND WRITE LENGTH is 1, nor READ CAPACITY (it is obsolete).
+"""
+KILLS = {
+    "READ-16": ("usage-of-low-address",),
+    "WRITE-16": ("usage-of-low-address",),
+    "ORWRITE": ("usage-of-low-address",),
+    "INQUIRY": ("usage-of-one-byte",),
+    "MODE-10": ("usage-of-one-byte",),
+    "PRIN": ("usage-of-one-byte",),
+}
+
+
+def one(unit: LogicalUnit, opcode: int, action: int | None, allocation: int = LONGEST) -> ScsiResult:
+    """Ask for one command: by its operation code, and by its service action if it has one."""
+    return unit.run(
+        c.REPORT_SUPPORTED_OPERATION_CODES,
+        read=allocation,
+        options=1 if action is None else 2,
+        requested_opcode=opcode,
+        requested_action=action or 0,
+        allocation=allocation,
+    )
+
+
+def described(unit: LogicalUnit, opcode: int, action: int | None) -> bytes:
+    """Return the data for one command; skip if it is not supported, or REPORT SUPPORTED ... is not."""
+    answer = one(unit, opcode, action)
+    if answer.unsupported or answer.check(SenseKey.ILLEGAL_REQUEST):
+        pytest.skip(f"not offered: {answer}")
+    data = answer.good_data()
+    if data[1] & 7 not in FULL_SUPPORT:
+        pytest.skip(f"SUPPORT is {data[1] & 7}")
+    return data
+
+
+def ones(command: c.CommandFormat) -> bytes:
+    """Return a CDB of zeroes, with ones in the fields that are addresses and lengths."""
+    data = bytes(command.length)
+    for place in command.fields:
+        if place.name in EVALUATED:
+            data = put(data, place, place.mask >> place.shift)
+    return data
+
+
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=pytest.mark.case(
+        f"SCS-USAGE-{name}", kills=KILLS.get(name, ("usage-of-operation-code",))))
+    for name in COMMANDS
+])  # fmt: skip
+@pytest.mark.case(builds_on=("SCS-OPS-02",))
+def test_usage_data_have_each_bit_of_addresses_and_lengths(unit, name):
+    command, action = COMMANDS[name]
+    data = described(unit, command.opcode, action)
+    usage, wanted = data[4 : 4 + command.length], ones(command)
+    missing = [at for at, (found, want) in enumerate(zip(usage, wanted, strict=True)) if want & ~found]
+    assert not missing, (
+        f"CDB USAGE DATA of {command.name} are {usage.hex(' ')}: bytes {missing} lack bits of the address, "
+        f"of the number of blocks or of the length, which are {wanted.hex(' ')}"
+    )
+
+
+RESERVED = {
+    "READY": (c.TEST_UNIT_READY, (2, 3, 4)),
+    "SENSE": (c.REQUEST_SENSE, (2, 3)),
+    "SELECT-6": (c.MODE_SELECT_6, (2, 3)),
+    "CAPACITY-10": (c.READ_CAPACITY_10, (6, 7)),
+    "SELECT-10": (c.MODE_SELECT_10, (2, 3, 4, 5, 6)),
+    "MODE-10": (c.MODE_SENSE_10, (4, 5, 6)),
+    "UNMAP": (c.UNMAP, (2, 3, 4, 5)),
+    "LUNS": (c.REPORT_LUNS, (3, 4, 5, 10)),
+}
+"""Commands, and bytes of their CDBs that no version of the standard has a field in."""
+
+
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=pytest.mark.case(f"SCS-USAGE-RESERVED-{name}", kills=("usage-of-all",)))
+    for name in RESERVED
+])  # fmt: skip
+@pytest.mark.case(level="SHOULD", builds_on=("SCS-OPS-02",))
+def test_usage_data_have_no_bit_of_a_reserved_byte(unit, name):
+    """SHOULD: a device server that refuses a command with such bits evaluates them, in a way."""
+    command, reserved = RESERVED[name]
+    usage = described(unit, command.opcode, None)[4 : 4 + command.length]
+    wrong = [at for at in reserved if usage[at]]
+    assert not wrong, f"CDB USAGE DATA of {command.name} are {usage.hex(' ')}: bytes {wrong} are reserved"
+
+
+@pytest.mark.case(
+    "SCS-OPS-UNLISTED",
+    section="SPC-4 REPORT SUPPORTED OPERATION CODES, SUPPORT",
+    kills=("unlisted-supported",),
+    builds_on=("SCS-OPS-03", "SCS-OPS-LISTED"),
+)
+def test_each_operation_code_that_is_not_listed_is_not_supported_if_it_is_asked_for_alone(unit):
+    """Each of the 256: what has SUPPORT 011b or 101b is in the list of all commands."""
+    listed = {opcode for opcode, _ in listed_commands(unit)}
+    for opcode in range(256):
+        answer = one(unit, opcode, None)
+        assert opcode == 0 or not answer.unsupported, f"{answer}: it was supported for the list"
+        if opcode in listed or not answer.good:
+            continue
+        support = answer.data[1] & 7
+        assert support not in FULL_SUPPORT, (
+            f"SUPPORT is {support} for the operation code {opcode:02x}h, which the list of commands lacks: "
+            f"{answer.data.hex(' ')}"
+        )
+
+
+@pytest.mark.case(
+    "SCS-OPS-CUT-ONE",
+    section="SPC-4 allocation length",
+    kills=("one-command-cut-refused", "one-command-cut-size"),
+    builds_on=("SCS-OPS-02",),
+)
+def test_what_is_reported_of_one_command_is_cut_to_any_allocation_length(unit):
+    """Of zero, within the header, at the CDB, and within it: CDB SIZE stays that of the command."""
+    for command, action in (COMMANDS["INQUIRY"], COMMANDS["READ-10"], COMMANDS["OPS"]):
+        whole = described(unit, command.opcode, action)
+        for allocation in (0, 1, 3, 4, 5, 4 + command.length - 1, 4 + command.length):
+            answer = one(unit, command.opcode, action, allocation)
+            assert answer.good, f"{answer}; an allocation length of {allocation} is no error"
+            assert answer.data == whole[:allocation], (
+                f"{answer}: {answer.data.hex(' ')}; the whole of {command.name} is {whole.hex(' ')}"
+            )
