@@ -12,6 +12,7 @@ for _area in (
     "alike",
     "border",
     "counted",
+    "crowded",
     "data",
     "descriptor",
     "detail",
