@@ -3,6 +3,8 @@
 import errno
 import stat
 import struct
+from collections import deque
+from pathlib import Path
 
 from fuse_locks import READ, Held, Locking
 from fuse_passthrough import Attributes, Bending, Entries
@@ -141,3 +143,22 @@ class MadeRemoved50TimesRefused(Keeping):
         super().unlink(call, parent, name)
         removed: dict[tuple[int, bytes], int] = self.__dict__.setdefault("removed", {})
         removed[parent, name] = removed.get((parent, name), 0) + 1
+
+
+@mutant("blocks-of-file-of-before | <sys/stat.h> st_blocks | a file that was not among the last 40 files has "
+        "2 GiB of blocks")  # fmt: skip
+class BlocksOfFileOfBefore(Keeping):
+    def __init__(self, below: Path) -> None:
+        super().__init__(below)
+        self.used: deque[int] = deque(maxlen=40)
+
+    def create(self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int) -> Created:
+        made = super().create(call, parent, name, flags, mode, umask)
+        self.used.append(made[0])
+        return made
+
+    def getattr(self, call: Call, node: int, handle: int | None) -> Attributes:
+        found = super().getattr(call, node, handle)
+        if stat.S_ISREG(found.mode) and node not in self.used:
+            found.blocks += 1 << 22
+        return found

@@ -231,3 +231,34 @@ _clipping(
     "in front of it along, from the second range on",
     ZERO_RANGE, after=False,
 )  # fmt: skip
+
+
+@mutant("what-is-freed-is-all-that-is-free | <sys/statvfs.h> f_bfree | what a call frees is all that is free")
+class WhatIsFreedIsAllThatIsFree(Taken):
+    freed: int | None = None
+
+    def unlink(self, call: Call, parent: int, name: bytes) -> None:
+        found = occupied(status(self, parent, name))
+        super().unlink(call, parent, name)
+        self.freed = found or self.freed
+
+    def rename(self, call: Call, parent: int, old: bytes, where: int, new: bytes, flags: int) -> None:
+        found = occupied(status(self, where, new))
+        super().rename(call, parent, old, where, new, flags)
+        self.freed = found or self.freed
+
+    def truncate(self, call: Call, node: int, handle: int | None, size: int) -> None:
+        found = os.fstat(self.fd(node)).st_blocks * 512
+        super().truncate(call, node, handle, size)
+        self.freed = found or self.freed
+
+    def open(self, call: Call, node: int, flags: int) -> Opened:
+        found = os.fstat(self.fd(node)).st_blocks * 512 if flags & os.O_TRUNC else 0
+        opened = super().open(call, node, flags)
+        self.freed = found or self.freed
+        return opened
+
+    def statfs(self, call: Call, node: int) -> dict[str, int]:
+        found = super().statfs(call, node)
+        free = found["bfree"] if self.freed is None else self.freed // found["frsize"]
+        return {**found, "bfree": free, "bavail": free}

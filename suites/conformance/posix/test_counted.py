@@ -272,3 +272,36 @@ def test_each_of_more_than_a_thousand_descriptors_is_of_its_file(client_dir):
         assert found == b"file %02dby %04d" % (number, OPEN - 20 + number), (
             f"file {number} is {found!r} after a write through descriptor {OPEN - 19 + number} of {OPEN}"
         )
+
+
+FILES, FILE_STEP, READ_BETWEEN = 120, 997, 3
+"""Files whose blocks are counted, the bytes by which each is longer, and how often all are read (chosen)."""
+MOST_MORE = 64 << 20
+"""Bytes of blocks that a file may have in addition to its data: a file system may allocate ahead (chosen)."""
+
+
+@pytest.mark.exclusive
+@pytest.mark.case(
+    "PSX-COUNTED-BLOCKS",
+    level="SHOULD",
+    section="POSIX.1-2024 <sys/stat.h>: st_blocks",
+    kills=("blocks-of-file-of-before",),
+)
+def test_blocks_of_many_files_are_those_of_their_data(client_dir):
+    """st_blocks is the number of blocks that are allocated for the file: also when many others were used."""
+    paths = []
+    for number in range(FILES):
+        paths.append(client_dir / f"f{number}")
+        with open_fd(paths[-1], os.O_CREAT | os.O_EXCL | os.O_WRONLY) as descriptor:
+            os.write(descriptor, os.urandom(number * FILE_STEP))
+    with open_fd(paths[-1], os.O_RDONLY) as descriptor:
+        os.fsync(descriptor)
+    for turn in range(READ_BETWEEN):
+        for number, path in enumerate(paths):
+            found = os.stat(path)
+            assert found.st_size == number * FILE_STEP, f"a file of {number * FILE_STEP} bytes, turn {turn}"
+            more = found.st_blocks * 512 - found.st_size
+            assert more <= MOST_MORE, (
+                f"a file of {found.st_size} bytes has {found.st_blocks} blocks, when {FILES} were used"
+            )
+            path.read_bytes()

@@ -357,3 +357,40 @@ def test_serial_numbers_are_free_again(client_dir, kind):
         skip(f"the free serial numbers do not count {NUMBER} objects: {', '.join(changes)}")
     what = "replaced" if kind == "REPLACED" else "removed"
     raise AssertionError(f"{NUMBER} objects were made and {what}, {len(WAITS)} times: {', '.join(changes)}")
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        pytest.param(
+            way,
+            id=way.lower(),
+            marks=pytest.mark.case(f"PSX-FREED-WRITTEN-{way}", kills=("what-is-freed-is-all-that-is-free",)),
+        )
+        for way in ("UNLINK", "REPLACED", "TRUNCATE", "FTRUNCATE", "O-TRUNC")
+    ],
+)
+@pytest.mark.case(section="POSIX.1-2024 <sys/statvfs.h>: f_bfree")
+def test_what_was_written_had_been_free(client_dir, way):
+    """f_bfree is the number of free blocks, after a removal or a cut, too: what can be written was free."""
+    if os.statvfs(client_dir).f_blocks == 0:
+        skip("the file system does not report its blocks")
+    path, small, found = client_dir / "f", client_dir / "small", []
+    for _ in WAITS:
+        with open_fd(small, os.O_CREAT | os.O_WRONLY) as descriptor:
+            os.write(descriptor, os.urandom(MIB))
+            os.fsync(descriptor)
+        WAYS[way][0](small)
+        free = free_bytes(client_dir)
+        try:
+            write_file(path)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                skip(f"there is no space for {AMOUNT} bytes: {error.strerror}")
+            raise
+        finally:
+            path.unlink(missing_ok=True)
+        if free >= AMOUNT // 2:
+            return
+        found.append(free)
+    raise AssertionError(f"{AMOUNT} bytes were written when {', '.join(map(str, found))} bytes were free")

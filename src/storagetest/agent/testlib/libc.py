@@ -24,6 +24,8 @@ UTIME_NOW = (1 << 30) - 1
 UTIME_OMIT = (1 << 30) - 2
 
 _AT_FDCWD = -100
+_HANDLE_BYTES = 128
+"""MAX_HANDLE_SZ of <linux/exportfs.h>."""
 _C = ctypes.CDLL(None, use_errno=True)
 
 
@@ -54,6 +56,37 @@ def syncfs(descriptor: int) -> None:
     _call("syncfs", descriptor)
 
 
+class FileHandle(ctypes.Structure):
+    """A file handle of name_to_handle_at(2); only :func:`open_by_handle` uses what is in it."""
+
+    _fields_ = [
+        ("handle_bytes", ctypes.c_uint),
+        ("handle_type", ctypes.c_int),
+        ("f_handle", ctypes.c_ubyte * _HANDLE_BYTES),
+    ]
+
+
+def file_handle(path: os.PathLike[str]) -> FileHandle:
+    """Return the handle of a file; a symbolic link is not followed.
+
+    See name_to_handle_at(2). Skips the case if the file system has no handles.
+    """
+    handle, mount = FileHandle(_HANDLE_BYTES), ctypes.c_int()
+    lacking = {errno.EOPNOTSUPP, errno.ENOSYS}, "this file system has no file handles (name_to_handle_at(2))"
+    name, places = os.fsencode(path), (ctypes.byref(handle), ctypes.byref(mount))
+    _call("name_to_handle_at", _AT_FDCWD, name, *places, 0, lacking=lacking)
+    return handle
+
+
+def open_by_handle(directory: int, handle: FileHandle, flags: int) -> int:
+    """Open the file of a handle, of the file system that ``directory`` is in; return the descriptor.
+
+    See open_by_handle_at(2). Skips the case if the process does not have CAP_DAC_READ_SEARCH.
+    """
+    lacking = {errno.EPERM, errno.ENOSYS}, "the client does not open files by handle (open_by_handle_at(2))"
+    return _call("open_by_handle_at", directory, ctypes.byref(handle), flags, lacking=lacking)
+
+
 class _Timespec(ctypes.Structure):
     _fields_ = [("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long)]
 
@@ -67,13 +100,19 @@ def utimensat(path: os.PathLike[str], accessed: tuple[int, int], modified: tuple
     _call("utimensat", _AT_FDCWD, os.fsencode(path), times, 0)
 
 
-def _call(name: str, *arguments: object, lacking: tuple[set[int], str] = (set(), "")) -> None:
-    """Call a function of the C library; raise OSError, or skip the case for the errors in ``lacking``."""
+def _call(name: str, *arguments: object, lacking: tuple[set[int], str] = (set(), "")) -> int:
+    """Call a function of the C library and return its result.
+
+    Raises OSError, or skips the case for the errors in ``lacking``.
+    """
     call = getattr(_C, name, None)
     if call is None:
         skip(f"the client's C library has no {name}()")
-    elif call(*arguments) == -1:
+        return -1
+    result = int(call(*arguments))
+    if result == -1:
         number = ctypes.get_errno()
         if number in lacking[0]:
             skip(lacking[1])
         raise OSError(number, os.strerror(number))
+    return result
