@@ -25,16 +25,19 @@ from nvme_tcp_rules import (
     add,
     commands,
     drops_command,
+    fabrics,
     host,
     log,
     on_admin,
     on_io,
     patch,
+    response,
+    shared,
     target,
 )
 
-from storagetest.wire.nvme.codes import Admin, Io, LogPage, StatusCode
-from storagetest.wire.nvme.command import Command
+from storagetest.wire.nvme.codes import Admin, Fctype, Io, LogPage, Property, StatusCode
+from storagetest.wire.nvme.command import Command, Cqe
 from storagetest.wire.nvme_tcp.pdu import C2HData, CapsuleCmd, DecodedPdu, H2CData
 
 LOW = 0xFFFFFFFF
@@ -283,3 +286,36 @@ def _stuck(row: str, *offsets: int) -> None:
 _stuck("smart-units-stuck | Base 5.2.12.1.3 | Data Units Read and Data Units Written stay the same", 32, 48)
 _stuck("smart-reads-stuck | Base 5.2.12.1.3 | Host Read Commands stays the same", 64)
 _stuck("smart-writes-stuck | Base 5.2.12.1.3 | Host Write Commands stays the same", 80)
+
+
+def _reset_counts(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+    command = Command.decode(got.pdu.sqe) if isinstance(got.pdu, CapsuleCmd) else None
+    if command is not None and fabrics(Fctype.PROPERTY_SET, cdw11=Property.CC)(through, command):
+        through.memory["reset"] = through.memory.get("reset") or not command.cdw12 & 1
+    return None
+
+
+_COUNTS_OF_ZERO = patch(
+    lambda raw: raw[:32] + bytes(64) + raw[96:],
+    when=lambda t, c: log(LogPage.SMART)(t, c) and bool(t.memory.get("reset")),
+)
+add("smart-reset | Base 5.2.12.1.3 | a controller reset sets the counts of SMART to 0",
+    lambda: ProxyConnection(of_host=_reset_counts, of_target=_COUNTS_OF_ZERO))  # fmt: skip
+
+ADMITTED = 16
+"""Controllers whose numbers are right."""
+
+
+def _repeats(known: set[object]) -> ProxyConnection:
+    def change(through: ProxyConnection, command: Command | None, cqe: Cqe) -> Cqe | None:
+        connect = command is not None and fabrics(Fctype.CONNECT)(through, command) and not through.qid
+        if not connect or not cqe.ok:
+            return None
+        known.add(cqe.result & 0xFFFF)
+        first = min(int(str(one)) for one in known)
+        return None if len(known) <= ADMITTED else replace(cqe, result=first)
+
+    return ProxyConnection(of_target=response(change))
+
+
+shared("cntlid-repeats | Base 3.1.2 | the 17th controller has the CNTLID of another one", _repeats)

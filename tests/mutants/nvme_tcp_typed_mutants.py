@@ -53,6 +53,24 @@ def _noted(
     return sharing
 
 
+def _of_first_only(notes: Notes) -> ProxyConnection:
+    def of_host(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+        if not isinstance(got.pdu, CapsuleCmd):
+            return None
+        command = Command.decode(got.pdu.sqe)
+        if ACQUIRE(through, command):
+            through.memory["acquired"] = True
+        if not RELEASE(through, command) or through.memory.get("acquired"):
+            return None
+        return [replace(got.pdu, sqe=replace(command, opcode=Io.FLUSH, cdw10=0).encode(), data=b"")]
+
+    return ProxyConnection(of_host=of_host)
+
+
+shared("release-of-first-only | Base 8.1.24.6 | a Release by a host that has not acquired the reservation does nothing",
+       _of_first_only)  # fmt: skip
+
+
 def _ends(through: ProxyConnection, command: Command) -> bool:
     return RELEASE(through, command) or UNREGISTER(through, command)
 

@@ -85,6 +85,22 @@ def test_a_release_ends_a_reservation_of_each_type(hosts: Hosts, rtype: Rtype) -
 
 
 @pytest.mark.parametrize("rtype", [
+    pytest.param(rtype, marks=pytest.mark.case(
+        f"NVR-TYPE-RELEASE-OTHER-{SHORT[rtype]}", kills=("release-of-first-only",)))
+    for rtype in Rtype if rtype.all_hold
+])  # fmt: skip
+@pytest.mark.case(section="Base 8.1.24.6")
+def test_each_registrant_releases_a_reservation_that_all_hold(hosts: Hosts, rtype: Rtype) -> None:
+    """Also one that has not acquired it."""
+    first, second = hosts
+    hold(first, rtype)
+    allowed(second.register())
+    allowed(second.release(rtype))
+    _claim(first, 0, [first.key, second.key], [], "a Release by a registrant that has not acquired it")
+    _free(hosts, "a Release")
+
+
+@pytest.mark.parametrize("rtype", [
     pytest.param(rtype, marks=pytest.mark.case(f"NVR-TYPE-OTHER-{name}", kills=("release-type",)))
     for rtype, name in SHORT.items()
 ])  # fmt: skip

@@ -73,6 +73,26 @@ def test_the_smart_log_counts_writes(session: ControllerSession, queue: Queue, s
     _claim_risen(session, before, COMMANDS - 1, "Host Write Commands")
 
 
+@pytest.mark.case("NVA-SMART-RESET", level="MUST", kills=("smart-reset",))
+def test_a_controller_reset_keeps_what_the_smart_log_counts(
+    session: ControllerSession, queue: Queue, scratch: Scratch
+) -> None:
+    """The counts are of the life of the controller."""
+    for turn in range(COMMANDS):
+        write_blocks(queue, scratch, scratch.blocks, 1620 + turn)
+        read_blocks(queue, scratch, scratch.blocks)
+    before = _counts(session)
+    if not any(before.values()):
+        pytest.skip("all counts are 0, so the controller does not report them")
+    session.disable()
+    session.enable()
+    after = _counts(session)
+    for name, count in before.items():
+        assert after[name] >= count, (
+            f"5.2.12.1.3: {name} was {count}, and is {after[name]} after a controller reset"
+        )
+
+
 @pytest.mark.case("NVA-SMART-UNITS", kills=("smart-units-stuck",))
 def test_the_smart_log_counts_data_units(session: ControllerSession, queue: Queue, scratch: Scratch) -> None:
     """Units of 512,000 bytes, rounded up; one more than is required is transferred."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from storagetest.errors import RemoteProtocolError
+from storagetest.errors import RemoteProtocolError, TargetDead
 from storagetest.wire.nvme import admin, io
 from storagetest.wire.nvme.codes import Cns, Feature, Property, StatusCode, status_name
 from storagetest.wire.nvme.structures import ControllerData
@@ -30,6 +30,9 @@ Pair = tuple[ControllerSession, ControllerSession]
 
 CID = 0x7001
 """The CID of a command that is outstanding on one controller alone."""
+
+CONTROLLERS = 20
+"""Controllers that a case has at the same time, if the subsystem admits as many (chosen)."""
 
 CONNECT_DATA = 1024
 """Bytes of the data of Connect (6.3)."""
@@ -67,6 +70,23 @@ def test_the_controllers_of_a_host_have_ids_of_their_own(pair: Pair) -> None:
     identified = [ControllerData.decode(session.identify(Cns.CONTROLLER))["cntlid"] for session in pair]
     assert found == identified, f"6.3: Connect has returned CNTLIDs {found}, and Identify has {identified}"
     assert found[0] != found[1], f"6.3: two associations have one controller, {found[0]:#x}"
+
+
+@pytest.mark.case("NVF-CNTLID-MANY", section="Base 3.1.2", kills=("cntlid-repeats",))
+def test_many_controllers_have_ids_of_their_own(bench: Harness) -> None:
+    """As many at the same time as the subsystem admits, up to a number that this case chooses."""
+    found: list[int] = []
+    for number in range(CONTROLLERS):
+        try:
+            found.append(bench.session(name=f"admin queue {number + 1}").cntlid)
+        except (RemoteProtocolError, TargetDead):
+            break
+    if len(found) < 3:
+        pytest.skip(f"the subsystem admits {len(found)} controllers at the same time")
+    repeated = sorted({one for one in found if found.count(one) > 1})
+    assert not repeated, (
+        f"3.1.2: of {len(found)} controllers at the same time some have one CNTLID: {repeated}"
+    )
 
 
 @pytest.mark.case("NVA-PAIR-NN", section="Base 5.2.13.2.1", kills=("pair-nn",))
