@@ -318,4 +318,4 @@ def _repeats(known: set[object]) -> ProxyConnection:
     return ProxyConnection(of_target=response(change))
 
 
-shared("cntlid-repeats | Base 3.1.2 | the 17th controller has the CNTLID of another one", _repeats)
+shared("cntlid-repeats | Base 6.3 | the 17th controller has the CNTLID of another one", _repeats)

@@ -67,7 +67,7 @@ def _of_first_only(notes: Notes) -> ProxyConnection:
     return ProxyConnection(of_host=of_host)
 
 
-shared("release-of-first-only | Base 8.1.24.6 | a Release by a host that has not acquired the reservation does nothing",
+shared("release-of-first-only | Base 8.1.24.6 | a Release by a host that has not acquired does nothing",
        _of_first_only)  # fmt: skip
 
 

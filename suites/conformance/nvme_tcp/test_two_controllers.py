@@ -72,7 +72,7 @@ def test_the_controllers_of_a_host_have_ids_of_their_own(pair: Pair) -> None:
     assert found[0] != found[1], f"6.3: two associations have one controller, {found[0]:#x}"
 
 
-@pytest.mark.case("NVF-CNTLID-MANY", section="Base 3.1.2", kills=("cntlid-repeats",))
+@pytest.mark.case("NVF-CNTLID-MANY", kills=("cntlid-repeats",))
 def test_many_controllers_have_ids_of_their_own(bench: Harness) -> None:
     """As many at the same time as the subsystem admits, up to a number that this case chooses."""
     found: list[int] = []
@@ -84,9 +84,7 @@ def test_many_controllers_have_ids_of_their_own(bench: Harness) -> None:
     if len(found) < 3:
         pytest.skip(f"the subsystem admits {len(found)} controllers at the same time")
     repeated = sorted({one for one in found if found.count(one) > 1})
-    assert not repeated, (
-        f"3.1.2: of {len(found)} controllers at the same time some have one CNTLID: {repeated}"
-    )
+    assert not repeated, f"6.3: of {len(found)} controllers at the same time some have one CNTLID: {repeated}"
 
 
 @pytest.mark.case("NVA-PAIR-NN", section="Base 5.2.13.2.1", kills=("pair-nn",))
