@@ -320,6 +320,11 @@ PERMITTED = [
     ("OWNER-R-W", 0o400, "owner", os.O_WRONLY, False),
     ("OWNER-FIRST", 0o066, "owner", os.O_RDONLY, False),
     ("TRUNC", 0o604, "other", os.O_WRONLY | os.O_TRUNC, False),
+    ("TRUNC-R-RW", 0o604, "other", os.O_RDWR | os.O_TRUNC, False),
+    ("TRUNC-W-RW", 0o602, "other", os.O_RDWR | os.O_TRUNC, False),
+    ("TRUNC-OWNER-R-W", 0o400, "owner", os.O_WRONLY | os.O_TRUNC, False),
+    ("TRUNC-OWNER-W-RW", 0o200, "owner", os.O_RDWR | os.O_TRUNC, False),
+    ("TRUNC-GROUP-W-RW", 0o620, "group", os.O_RDWR | os.O_TRUNC, False),
 ]
 
 
@@ -348,7 +353,7 @@ def test_open_follows_the_mode(client_dir, mode, user_class, flags, permitted):
             os.close(os.open(client_dir / "f", flags))
         else:
             assert_errno(errno.EACCES, os.open, client_dir / "f", flags)
-    assert os.stat(client_dir / "f").st_size == 4
+    assert (client_dir / "f").read_bytes() == b"data", "an open has changed the data"
 
 
 @pytest.mark.case("PSX-OPEN-ETXTBSY", section="open(2): ERRORS", level="SHOULD")
