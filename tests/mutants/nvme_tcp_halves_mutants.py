@@ -30,18 +30,18 @@ BLOCK = 512
 """Bytes of a block of the controller of these runs."""
 
 
-def _command(through: ProxyConnection, got: DecodedPdu) -> Command | None:
+def command_of(through: ProxyConnection, got: DecodedPdu) -> Command | None:
     """Return the command of a capsule on an I/O queue."""
     if not isinstance(got.pdu, CapsuleCmd) or not through.qid:
         return None
     return Command.decode(got.pdu.sqe)
 
 
-def _fuse(sent: Command) -> int:
+def fuse_of(sent: Command) -> int:
     return sent.flags & 3
 
 
-def _apart(capsule: CapsuleCmd) -> CapsuleCmd:
+def apart(capsule: CapsuleCmd) -> CapsuleCmd:
     """Return the capsule of a command that is not fused."""
     sent = Command.decode(capsule.sqe)
     return replace(capsule, sqe=replace(sent, flags=sent.flags & ~3).encode())
@@ -49,15 +49,15 @@ def _apart(capsule: CapsuleCmd) -> CapsuleCmd:
 
 def _runs_first(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
     """Hold a first half until the next command has come."""
-    sent = _command(through, got)
+    sent = command_of(through, got)
     if sent is None:
         return None
     assert isinstance(got.pdu, CapsuleCmd)
     held: list[CapsuleCmd] = through.memory.pop("held", [])
-    if _fuse(sent) == FIRST:
+    if fuse_of(sent) == FIRST:
         through.memory["held"] = [got.pdu]
-        return [_apart(one) for one in held]
-    return [*(one if _fuse(sent) == SECOND else _apart(one) for one in held), got.pdu]
+        return [apart(one) for one in held]
+    return [*(one if fuse_of(sent) == SECOND else apart(one) for one in held), got.pdu]
 
 
 fused("fused-first-runs | Base 3.4.2 | a first half without the second is carried out", of_host=_runs_first)
@@ -65,7 +65,7 @@ fused("fused-first-runs | Base 3.4.2 | a first half without the second is carrie
 
 def _forgets_first(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
     sent = through.command_of(got)
-    if not isinstance(got.pdu, CapsuleResp) or sent is None or _fuse(sent) != FIRST:
+    if not isinstance(got.pdu, CapsuleResp) or sent is None or fuse_of(sent) != FIRST:
         return None
     return [] if Cqe.decode(got.pdu.cqe).status == StatusCode.ABORTED_MISSING_FUSED else None
 
@@ -78,18 +78,18 @@ fused(
 
 def _any_range(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
     """Hold a first half; carry both out each for itself if they are of different blocks."""
-    sent = _command(through, got)
+    sent = command_of(through, got)
     if sent is None:
         return None
     assert isinstance(got.pdu, CapsuleCmd)
     held: list[CapsuleCmd] = through.memory.pop("held", [])
-    if _fuse(sent) == FIRST:
+    if fuse_of(sent) == FIRST:
         through.memory["held"] = [got.pdu]
         return held
     places = {(one.cdw10, one.cdw12) for one in (sent, *(Command.decode(one.sqe) for one in held))}
     if len(places) < 2:
         return [*held, got.pdu]
-    return [_apart(one) for one in (*held, got.pdu)]
+    return [apart(one) for one in (*held, got.pdu)]
 
 
 fused(
@@ -100,14 +100,14 @@ fused(
 
 def _first_block(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
     """Let the data of a Compare be equal in all blocks but the first: what a Write has written there."""
-    sent = _command(through, got)
+    sent = command_of(through, got)
     if sent is None:
         return None
     assert isinstance(got.pdu, CapsuleCmd)
     written: dict[int, bytes] = through.memory.setdefault("written", {})
-    if sent.opcode == Io.WRITE and not _fuse(sent):
+    if sent.opcode == Io.WRITE and not fuse_of(sent):
         written[sent.cdw10] = got.pdu.data
-    if _fuse(sent) != FIRST or len(got.pdu.data) <= BLOCK or sent.cdw10 not in written:
+    if fuse_of(sent) != FIRST or len(got.pdu.data) <= BLOCK or sent.cdw10 not in written:
         return None
     return [replace(got.pdu, data=got.pdu.data[:BLOCK] + written[sent.cdw10][BLOCK : len(got.pdu.data)])]
 
@@ -119,9 +119,9 @@ fused(
 
 
 def _unaborted(through: ProxyConnection, sent: Command | None, cqe: Cqe) -> Cqe | None:
-    if sent is None or not _fuse(sent):
+    if sent is None or not fuse_of(sent):
         return None
-    if _fuse(sent) == FIRST:
+    if fuse_of(sent) == FIRST:
         through.memory["refused"] = cqe.status == StatusCode.LBA_OUT_OF_RANGE
     elif through.memory.pop("refused", False):
         return replace(cqe, status=0, dnr=False)
@@ -138,11 +138,11 @@ def _one_for_all(notes: set[Any]) -> ProxyConnection:
     """``notes``: the connection of the first half that came last."""
 
     def of_host(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
-        sent = _command(through, got)
-        if sent is not None and _fuse(sent) == FIRST:
+        sent = command_of(through, got)
+        if sent is not None and fuse_of(sent) == FIRST:
             notes.clear()
             notes.add(id(through))
-        elif sent is not None and _fuse(sent) == SECOND and id(through) not in notes:
+        elif sent is not None and fuse_of(sent) == SECOND and id(through) not in notes:
             through.reply(Cqe(sent.cid, StatusCode.ABORTED_MISSING_FUSED))
             return []
         return None
@@ -160,13 +160,13 @@ MUTANTS[_NAME] = CrossConnectionMutant(
 
 def _counts(through: ProxyConnection, got: DecodedPdu) -> None:
     """Note the second half whose first one is in the last slot of the queue."""
-    sent = _command(through, got)
+    sent = command_of(through, got)
     if sent is None:
         return
     slot = through.memory.get("slot", 0)
     if sent.opcode == 0x7F:
         through.memory["entries"] = (sent.cdw11 & 0xFFFF) + 1
-    elif _fuse(sent) == SECOND and slot == 0:
+    elif fuse_of(sent) == SECOND and slot == 0:
         through.memory.setdefault("wrapped", set()).add(sent.cid)
     through.memory["slot"] = (slot + 1) % through.memory.get("entries", 32)
 
@@ -187,7 +187,7 @@ fused(
     of_target=response(
         lambda t, c, cqe: (
             replace(cqe, status=0, dnr=False)
-            if cqe.status == StatusCode.RESERVATION_CONFLICT and c and on_io(Io.WRITE)(t, c) and _fuse(c)
+            if cqe.status == StatusCode.RESERVATION_CONFLICT and c and on_io(Io.WRITE)(t, c) and fuse_of(c)
             else None
         )
     ),

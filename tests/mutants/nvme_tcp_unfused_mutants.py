@@ -16,35 +16,15 @@ from typing import Any
 
 from mutant_row import cells
 from nvme_tcp_depth_mutants import fused
+from nvme_tcp_halves_mutants import FIRST, SECOND, apart, command_of, fuse_of
 from nvme_tcp_proxy_connection import Item, ProxyConnection
 from nvme_tcp_rules import MUTANTS, CrossConnectionMutant, response
 
 from storagetest.wire.nvme.codes import Io, StatusCode
-from storagetest.wire.nvme.command import Command
 from storagetest.wire.nvme_tcp.pdu import CapsuleCmd, DecodedPdu
 
-FIRST, SECOND = 1, 2
-"""FUSE of a command (Base 4.1.1)."""
 LOOKED_AT = 8
 """Bytes at the end of a block that a broken Compare looks at."""
-
-
-def _command(through: ProxyConnection, got: DecodedPdu) -> Command | None:
-    """Return the command of a capsule on an I/O queue."""
-    if not isinstance(got.pdu, CapsuleCmd) or not through.qid:
-        return None
-    return Command.decode(got.pdu.sqe)
-
-
-def _fuse(sent: Command) -> int:
-    return sent.flags & 3
-
-
-def _apart(got: DecodedPdu) -> list[Item]:
-    """Return the capsule of a command that is not fused."""
-    assert isinstance(got.pdu, CapsuleCmd)
-    sent = Command.decode(got.pdu.sqe)
-    return [replace(got.pdu, sqe=replace(sent, flags=sent.flags & ~3).encode())]
 
 
 fused(
@@ -52,7 +32,7 @@ fused(
     of_target=response(
         lambda t, c, cqe: (
             replace(cqe, status=0, dnr=False)
-            if c and t.qid and _fuse(c) and cqe.status == StatusCode.DATA_SGL_LENGTH_INVALID
+            if c and t.qid and fuse_of(c) and cqe.status == StatusCode.DATA_SGL_LENGTH_INVALID
             else None
         )
     ),
@@ -60,22 +40,22 @@ fused(
 
 
 def _any_first(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
-    sent = _command(through, got)
-    if sent is None or not _fuse(sent):
+    sent = command_of(through, got)
+    if sent is None or not fuse_of(sent):
         return None
-    if _fuse(sent) == FIRST:
+    if fuse_of(sent) == FIRST:
         through.memory["other"] = sent.opcode != Io.COMPARE
-    return _apart(got) if through.memory.get("other") else None
+    return [apart(got.pdu)] if through.memory.get("other") else None
 
 
 fused("fused-any-first | Base 3.4.2 | a Write is fused with any command, and carried out", of_host=_any_first)
 
 
 def _any_second(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
-    sent = _command(through, got)
-    if sent is None or _fuse(sent) != SECOND or sent.opcode == Io.WRITE:
+    sent = command_of(through, got)
+    if sent is None or fuse_of(sent) != SECOND or sent.opcode == Io.WRITE:
         return None
-    return _apart(got)
+    return [apart(got.pdu)]
 
 
 fused(
@@ -87,15 +67,15 @@ def _on_two_queues(notes: set[Any]) -> ProxyConnection:
     """``notes``: the connections of which a first half waits."""
 
     def of_host(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
-        sent = _command(through, got)
-        if sent is None or not _fuse(sent):
+        sent = command_of(through, got)
+        if sent is None or not fuse_of(sent):
             return None
-        if _fuse(sent) == FIRST:
+        if fuse_of(sent) == FIRST:
             notes.add(id(through))
             return None
         alone = id(through) not in notes
         notes.discard(id(through))
-        return _apart(got) if alone and notes else None
+        return [apart(got.pdu)] if alone and notes else None
 
     return ProxyConnection(of_host=of_host)
 
@@ -110,14 +90,14 @@ MUTANTS[_NAME] = CrossConnectionMutant(
 
 def _compares_end(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
     """Let the data of a Compare be equal up to the last bytes: what a Write has written there."""
-    sent = _command(through, got)
+    sent = command_of(through, got)
     if sent is None:
         return None
     assert isinstance(got.pdu, CapsuleCmd)
     written: dict[int, bytes] = through.memory.setdefault("written", {})
-    if sent.opcode == Io.WRITE and not _fuse(sent):
+    if sent.opcode == Io.WRITE and not fuse_of(sent):
         written[sent.cdw10] = got.pdu.data
-    if _fuse(sent) != FIRST or len(written.get(sent.cdw10, b"")) != len(got.pdu.data):
+    if fuse_of(sent) != FIRST or len(written.get(sent.cdw10, b"")) != len(got.pdu.data):
         return None
     return [replace(got.pdu, data=written[sent.cdw10][:-LOOKED_AT] + got.pdu.data[-LOOKED_AT:])]
 
@@ -127,13 +107,13 @@ fused("fused-compares-end | NVM 2.1.3.1 | a fused Compare is of the end of its b
 
 def _any_nsid(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
     """A Write of another namespace than its Compare's is carried out alone."""
-    sent = _command(through, got)
-    if sent is None or not _fuse(sent):
+    sent = command_of(through, got)
+    if sent is None or not fuse_of(sent):
         return None
-    if _fuse(sent) == FIRST:
+    if fuse_of(sent) == FIRST:
         through.memory["nsid"] = sent.nsid
         return None
-    return _apart(got) if through.memory.get("nsid") != sent.nsid else None
+    return [apart(got.pdu)] if through.memory.get("nsid") != sent.nsid else None
 
 
 fused("fused-any-nsid | NVM 2.1.3.1 | halves of two namespaces are fused", of_host=_any_nsid)

@@ -6,13 +6,10 @@ import pytest
 
 from storagetest.wire.nvme import admin
 from storagetest.wire.nvme.codes import Feature, StatusCode, status_name
-from storagetest.wire.nvme.command import Cqe
 from storagetest.wire.nvme_tcp import ControllerSession, Queue
 from storagetest.wire.nvme_tcp.harness import Scratch, block_data, read_blocks, request_event
-from storagetest.wire.nvme_tcp.pdu import CapsuleResp
-from storagetest.wire.tcp import ResponseTimeout
 
-from .test_pending_writes import complete, pending
+from .test_pending_writes import abort_pending, complete, pending
 from .test_transfers import bulk
 
 pytestmark = [
@@ -71,23 +68,4 @@ def test_a_write_that_is_aborted_is_completed_as_aborted(
     """It waits for its data. If it is not aborted it goes on, and is done."""
     new = block_data(bulk(queue, scratch), 922)
     r2t = pending(queue, scratch, new)
-    done = session.admin.run(admin.abort(sqid=queue.qid, cid=r2t.cccid))
-    if not done.ok or done.cqe.dw0 & 1:
-        completion = complete(queue, r2t, new)
-        assert completion.status in (StatusCode.SUCCESS, StatusCode.ABORTED_BY_REQUEST), (
-            f"5.2.1: a write that was not aborted ended with {status_name(completion.status)}"
-        )
-        return
-    try:
-        received = queue.receive().pdu
-    except ResponseTimeout:
-        pytest.fail(
-            f"5.2.1.2: Abort states that it has aborted write {r2t.cccid:#x}, which is not completed: "
-            f"nothing came within {queue.deadline:g} s"
-        )
-    assert isinstance(received, CapsuleResp), f"5.2.1.2: {received} of a write that is reported as aborted"
-    status = Cqe.decode(received.cqe).status
-    assert status == StatusCode.ABORTED_BY_REQUEST, (
-        f"5.2.1.2: Abort states that it has aborted write {r2t.cccid:#x}, which ended with "
-        f"{status_name(status)}"
-    )
+    abort_pending(session, queue, r2t, new)

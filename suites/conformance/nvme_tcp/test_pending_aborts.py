@@ -6,17 +6,15 @@ from collections.abc import Callable
 
 import pytest
 
-from storagetest.wire.nvme import admin, io
-from storagetest.wire.nvme.codes import Io, Rtype, StatusCode, status_name
-from storagetest.wire.nvme.command import Command, Cqe
+from storagetest.wire.nvme import io
+from storagetest.wire.nvme.codes import Io, Rtype, status_name
+from storagetest.wire.nvme.command import Command
 from storagetest.wire.nvme_tcp import ControllerSession, Queue
 from storagetest.wire.nvme_tcp.harness import Scratch, block_data, read_blocks, write_blocks
-from storagetest.wire.nvme_tcp.pdu import R2T, CapsuleResp
 from storagetest.wire.nvme_tcp.reservation_harness import REGISTER, ReservingHost
-from storagetest.wire.tcp import ResponseTimeout
 
 from .test_families import supported
-from .test_pending_writes import complete
+from .test_pending_writes import abort_pending, asked_for
 
 pytestmark = [
     pytest.mark.needs("nvme-tcp-wire"),
@@ -45,37 +43,6 @@ MADE: dict[str, tuple[Io, Callable[[Scratch, bytes], tuple[Command, bytes]]]] = 
 }
 
 
-def _aborted(session: ControllerSession, queue: Queue, command: Command, data: bytes) -> bool:
-    """Abort a command that waits for its data; return whether it was aborted.
-
-    If it was, it is completed as aborted; otherwise it is done when its data have come.
-    """
-    cid = queue.submit(command, data=data, inside=False)
-    received = queue.receive().pdu
-    queue.forget(cid)
-    assert isinstance(received, R2T), f"NVMe/TCP 3.3.2.2: not {received}"
-    done = session.admin.run(admin.abort(sqid=queue.qid, cid=cid))
-    if not done.ok or done.cqe.dw0 & 1:
-        completion = complete(queue, received, data)
-        assert completion.status in (StatusCode.SUCCESS, StatusCode.ABORTED_BY_REQUEST), (
-            f"5.2.1: a command that was not aborted ended with {status_name(completion.status)}"
-        )
-        return not completion.ok
-    try:
-        answer = queue.receive().pdu
-    except ResponseTimeout:
-        pytest.fail(
-            f"5.2.1.2: Abort states that it has aborted command {cid:#x}, which is not completed: nothing "
-            f"came within {queue.deadline:g} s"
-        )
-    assert isinstance(answer, CapsuleResp), f"5.2.1.2: {answer} of a command that is reported as aborted"
-    status = Cqe.decode(answer.cqe).status
-    assert status == StatusCode.ABORTED_BY_REQUEST, (
-        f"5.2.1.2: Abort states that it has aborted command {cid:#x}, which ended with {status_name(status)}"
-    )
-    return True
-
-
 @pytest.mark.parametrize("name", [
     pytest.param(name, marks=pytest.mark.case(
         f"NVA-ABORT-{name}", kills=("abort-write-success", "abort-write-unanswered")))
@@ -92,7 +59,7 @@ def test_a_command_that_waits_for_its_data_is_aborted_or_done(
         pytest.skip("MSSRL or MCL is 0: no block may be copied")
     before = write_blocks(queue, scratch, 2, 1601)
     command, data = make(scratch, before)
-    if _aborted(session, queue, command, data):
+    if abort_pending(session, queue, asked_for(queue, command, data), data):
         found = read_blocks(queue, scratch, 2)
         assert found == before, f"5.2.1.2: {opcode.name} was aborted, and has changed the blocks"
     new = block_data(scratch.block_size, 1602)
@@ -111,7 +78,7 @@ def test_a_register_that_waits_for_its_keys_is_aborted_or_done(
 ) -> None:
     first, second = hosts
     command, data = io.register(first.nsid, REGISTER), io.keys(0, first.key)
-    aborted = _aborted(first.session, first.queue, command, data)
+    aborted = abort_pending(first.session, first.queue, asked_for(first.queue, command, data), data)
     found = [one.key for one in second.report().registrants]
     assert found == ([] if aborted else [first.key]), (
         f"5.2.1.2: Register of key {first.key:#x} was {'' if aborted else 'not '}aborted; the report has "

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from storagetest.wire.nvme import io
-from storagetest.wire.nvme.codes import status_name
-from storagetest.wire.nvme.command import Cqe
-from storagetest.wire.nvme_tcp import Queue
+from storagetest.wire.nvme import admin, io
+from storagetest.wire.nvme.codes import StatusCode, status_name
+from storagetest.wire.nvme.command import Command, Cqe
+from storagetest.wire.nvme_tcp import ControllerSession, Queue
 from storagetest.wire.nvme_tcp.harness import Harness, Scratch, block_data, read_blocks, write_blocks
 from storagetest.wire.nvme_tcp.pdu import R2T, CapsuleResp, H2CData
 from storagetest.wire.tcp import ResponseTimeout
@@ -20,8 +20,12 @@ SERVED = 2.0
 
 def pending(queue: Queue, scratch: Scratch, data: bytes) -> R2T:
     """Submit a write of ``data``, and return the R2T that asks for them."""
-    blocks = len(data) // scratch.block_size
-    cid = queue.submit(io.write(scratch.nsid, scratch.lba, blocks), data=data, inside=False)
+    return asked_for(queue, io.write(scratch.nsid, scratch.lba, len(data) // scratch.block_size), data)
+
+
+def asked_for(queue: Queue, command: Command, data: bytes) -> R2T:
+    """Submit a command without its ``data``, and return the R2T that asks for them."""
+    cid = queue.submit(command, data=data, inside=False)
     received = queue.receive().pdu
     queue.forget(cid)
     assert isinstance(received, R2T), f"NVMe/TCP 3.3.2.2: not {received}"
@@ -38,6 +42,34 @@ def complete(queue: Queue, r2t: R2T, data: bytes) -> Cqe:
             return Cqe.decode(received.cqe)
         assert isinstance(received, R2T), f"NVMe/TCP 3.3.2.2: not {received}"
         r2t = received
+
+
+def abort_pending(session: ControllerSession, queue: Queue, r2t: R2T, data: bytes) -> bool:
+    """Abort the command that waits for its data; return whether it was aborted.
+
+    If it was, it is completed as aborted; otherwise it is done when its data have come (Base 5.2.1.2).
+    """
+    done = session.admin.run(admin.abort(sqid=queue.qid, cid=r2t.cccid))
+    if not done.ok or done.cqe.dw0 & 1:
+        completion = complete(queue, r2t, data)
+        assert completion.status in (StatusCode.SUCCESS, StatusCode.ABORTED_BY_REQUEST), (
+            f"5.2.1: a command that was not aborted ended with {status_name(completion.status)}"
+        )
+        return not completion.ok
+    try:
+        received = queue.receive().pdu
+    except ResponseTimeout:
+        pytest.fail(
+            f"5.2.1.2: Abort states that it has aborted command {r2t.cccid:#x}, which is not completed: "
+            f"nothing came within {queue.deadline:g} s"
+        )
+    assert isinstance(received, CapsuleResp), f"5.2.1.2: {received} of a command that is reported as aborted"
+    status = Cqe.decode(received.cqe).status
+    assert status == StatusCode.ABORTED_BY_REQUEST, (
+        f"5.2.1.2: Abort states that it has aborted command {r2t.cccid:#x}, which ended with "
+        f"{status_name(status)}"
+    )
+    return True
 
 
 @pytest.mark.parametrize("where", [
