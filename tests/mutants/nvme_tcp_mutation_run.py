@@ -23,8 +23,14 @@ UNANNOUNCED = (
     "NVB-FLUSH-ALL",
     "NVB-MOST-VERIFY",
     "NVB-MOST-ZEROES",
+    "NVA-RESIZE-",
+    "NVA-RESTART-",
+    "NVB-RESIZE-",
+    "NVB-RESTART-",
+    "NVR-RESTART-",
 )
-"""Starts of the cases of what most controllers here lack: what a mutant announces, and a large namespace."""
+"""Starts of the cases of what most controllers here lack: what a mutant announces, a large namespace, and an
+administrator."""
 
 LARGE = 132_000
 """Blocks of a namespace of which more than 65,536 may be overwritten: the second half."""
