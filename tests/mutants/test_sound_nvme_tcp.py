@@ -154,6 +154,8 @@ SKIPPED = {
         "NVF-OWN-SIZE",
         "NVF-PAIR-CONNECT",
         "NVT-AFTER-END-02",
+        "NVT-DEPTH-UNREAD",
+        "NVT-DEPTH-UNREAD-DIGESTS",
         "NVT-C2H-08",
         "NVT-CQE-SQHD-EACH",
         "NVT-DGST-CAPSULE",
