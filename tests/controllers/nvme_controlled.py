@@ -21,8 +21,8 @@ from storagetest.wire.nvme.codes import Feature, LogPage
 
 MORE = 512
 """Blocks by which the namespaces grow."""
-NAMESPACE_NOTICES = 8
-"""Bit of the feature Asynchronous Event Configuration: Namespace Attribute Notices (Base 5.2.26.1.5)."""
+NAMESPACE_NOTICES = 1 << 8
+"""Of the feature Asynchronous Event Configuration: Namespace Attribute Notices (Base 5.2.26.1.5)."""
 WITHIN = 20.0
 """Seconds in which an action is acknowledged."""
 
@@ -51,6 +51,7 @@ class ControlledServer(Server):
             self._actions.shutdown(socket.SHUT_RDWR)
         self._actions.close()
         self._admin.join(5)
+        self._file.unlink(missing_ok=True)
         super().__exit__()
 
     def _act(self) -> None:
@@ -83,7 +84,7 @@ class ControlledServer(Server):
                 controller.changed.update(self.subsystem.namespaces)
         event = EVENTS[LogPage.CHANGED_NAMESPACES] | LogPage.CHANGED_NAMESPACES << 16
         for controller in controllers:
-            if controller.features.get(Feature.ASYNC_EVENT, 0) >> NAMESPACE_NOTICES & 1:
+            if controller.features.get(Feature.ASYNC_EVENT, 0) & NAMESPACE_NOTICES:
                 any(send(event) for send in list(controller.notify))
 
     def restart(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from mutant_row import cells
-from nvme_controlled import ControlledServer
+from nvme_controlled import NAMESPACE_NOTICES, ControlledServer
 from nvme_tcp_event_mutants import RAE, is_event, remember_event, repeat_event, with_rae
 from nvme_tcp_proxy_connection import Item, ProxyConnection, Rule
 from nvme_tcp_rules import (
@@ -33,7 +33,6 @@ FIRST_SIZE = 2048
 """Blocks of the namespace, before it grows."""
 
 _LIST = log(LogPage.CHANGED_NAMESPACES)
-_NOTICES = 1 << 8
 
 
 def _add(row: str, make: Callable[[], ProxyConnection]) -> None:
@@ -83,7 +82,7 @@ _target("grown-other-event | Base 5.2.2.1 | the notice of a changed namespace is
 _target("grown-not-in-list | Base 5.2.12.1.5 | the list of changed namespaces is empty",
         patch(lambda raw: bytes(len(raw)), when=_LIST))  # fmt: skip
 _host("grown-event-forced | Base 5.2.26.1.5 | the notice of a changed namespace is sent though it is not enabled",
-      commands(lambda capsule, c: replace(capsule, sqe=replace(c, cdw11=c.cdw11 | _NOTICES).encode()),
+      commands(lambda capsule, c: replace(capsule, sqe=replace(c, cdw11=c.cdw11 | NAMESPACE_NOTICES).encode()),
                when=feature(Admin.SET_FEATURES, Feature.ASYNC_EVENT)))  # fmt: skip
 _add("grown-event-again | Base 5.2.2 | a notice that was reported is reported again before the host clears it",
      lambda: ProxyConnection(of_target=remember_event, of_host=repeat_event))  # fmt: skip

@@ -17,7 +17,7 @@ from typing import Any
 
 from mutant_row import cells
 from nvme_tcp_depth_mutants import fused
-from nvme_tcp_proxy_connection import Item, ProxyConnection
+from nvme_tcp_proxy_connection import Item, ProxyConnection, Rule
 from nvme_tcp_rules import MUTANTS, CrossConnectionMutant, on_io, response
 
 from storagetest.wire.nvme.codes import Io, StatusCode
@@ -98,23 +98,30 @@ fused(
 )
 
 
-def _first_block(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
-    """Let the data of a Compare be equal in all blocks but the first: what a Write has written there."""
-    sent = command_of(through, got)
-    if sent is None:
-        return None
-    assert isinstance(got.pdu, CapsuleCmd)
-    written: dict[int, bytes] = through.memory.setdefault("written", {})
-    if sent.opcode == Io.WRITE and not fuse_of(sent):
-        written[sent.cdw10] = got.pdu.data
-    if fuse_of(sent) != FIRST or len(got.pdu.data) <= BLOCK or sent.cdw10 not in written:
-        return None
-    return [replace(got.pdu, data=got.pdu.data[:BLOCK] + written[sent.cdw10][BLOCK : len(got.pdu.data)])]
+def looks_at(part: slice, size: int) -> Rule:
+    """Let a Compare look at ``part`` alone, of ``size`` bytes: its other data are what a Write wrote."""
+
+    def rule(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+        sent = command_of(through, got)
+        if sent is None:
+            return None
+        assert isinstance(got.pdu, CapsuleCmd)
+        asked = got.pdu.data
+        written: dict[int, bytes] = through.memory.setdefault("written", {})
+        if sent.opcode == Io.WRITE and not fuse_of(sent):
+            written[sent.cdw10] = asked
+        if fuse_of(sent) != FIRST or not size < len(asked) <= len(written.get(sent.cdw10, b"")):
+            return None
+        data = bytearray(written[sent.cdw10][: len(asked)])
+        data[part] = asked[part]
+        return [replace(got.pdu, data=bytes(data))]
+
+    return rule
 
 
 fused(
     "fused-compares-first-block | Base 3.4.2 | a fused Compare is of its first block alone",
-    of_host=_first_block,
+    of_host=looks_at(slice(BLOCK), BLOCK),
 )
 
 

@@ -16,12 +16,12 @@ from typing import Any
 
 from mutant_row import cells
 from nvme_tcp_depth_mutants import fused
-from nvme_tcp_halves_mutants import FIRST, SECOND, apart, command_of, fuse_of
+from nvme_tcp_halves_mutants import FIRST, SECOND, apart, command_of, fuse_of, looks_at
 from nvme_tcp_proxy_connection import Item, ProxyConnection
 from nvme_tcp_rules import MUTANTS, CrossConnectionMutant, response
 
 from storagetest.wire.nvme.codes import Io, StatusCode
-from storagetest.wire.nvme_tcp.pdu import CapsuleCmd, DecodedPdu
+from storagetest.wire.nvme_tcp.pdu import DecodedPdu
 
 LOOKED_AT = 8
 """Bytes at the end of a block that a broken Compare looks at."""
@@ -88,21 +88,10 @@ MUTANTS[_NAME] = CrossConnectionMutant(
 )
 
 
-def _compares_end(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
-    """Let the data of a Compare be equal up to the last bytes: what a Write has written there."""
-    sent = command_of(through, got)
-    if sent is None:
-        return None
-    assert isinstance(got.pdu, CapsuleCmd)
-    written: dict[int, bytes] = through.memory.setdefault("written", {})
-    if sent.opcode == Io.WRITE and not fuse_of(sent):
-        written[sent.cdw10] = got.pdu.data
-    if fuse_of(sent) != FIRST or len(written.get(sent.cdw10, b"")) != len(got.pdu.data):
-        return None
-    return [replace(got.pdu, data=written[sent.cdw10][:-LOOKED_AT] + got.pdu.data[-LOOKED_AT:])]
-
-
-fused("fused-compares-end | NVM 2.1.3.1 | a fused Compare is of the end of its block", of_host=_compares_end)
+fused(
+    "fused-compares-end | NVM 2.1.3.1 | a fused Compare is of the end of its block",
+    of_host=looks_at(slice(-LOOKED_AT, None), LOOKED_AT),
+)
 
 
 def _any_nsid(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:

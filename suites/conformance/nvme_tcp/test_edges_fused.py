@@ -30,6 +30,9 @@ ROUNDS = 8
 PAUSE = 0.02
 """Seconds between the first and the second halves there, in which the first ones come (chosen)."""
 
+LEADS = (0.0, 0.1, 0.5)
+"""Seconds that a command has had to come, in each attempt to abort it (chosen)."""
+
 AT_ONCE = 3
 """Commands that are outstanding at once in a case."""
 
@@ -215,19 +218,25 @@ def test_a_fused_write_is_excluded_by_a_reservation(hosts: tuple[ReservingHost, 
 def test_a_half_that_is_aborted_is_completed_as_aborted(
     session: ControllerSession, fusing: Queue, scratch: Scratch
 ) -> None:
-    """The Compare, which waits for its Write. If it is not aborted, both are carried out."""
-    before = write_blocks(fusing, scratch, 1, 961)
-    new = block_data(scratch.block_size, 962)
-    compare = fusing.submit(first(scratch), data=before)
-    done = session.admin.run(admin.abort(sqid=fusing.qid, cid=compare))
-    if done.ok and not done.cqe.dw0 & 1:
-        status = fusing.wait(compare).status
-        assert status == StatusCode.ABORTED_BY_REQUEST, (
-            f"5.2.1.2: Abort states that it has aborted a Compare of a fused operation, which ended with "
-            f"{status_name(status)}"
-        )
-        return
-    write = fusing.submit(second(scratch), data=new)
-    for half in (compare, write):
-        assert fusing.wait(half).ok, "5.2.1: a fused operation whose Compare was not aborted"
-    assert read_blocks(fusing, scratch, 1) == new, "3.4.2: the Write of a fused operation that succeeded"
+    """The Compare, which waits for its Write. If it is not aborted, both are carried out.
+
+    The Abort is sent on another connection, and may come before the Compare: later attempts leave it time.
+    """
+    current = write_blocks(fusing, scratch, 1, 961)
+    for seed, pause in enumerate(LEADS, start=962):
+        compare = fusing.submit(first(scratch), data=current)
+        time.sleep(pause)
+        done = session.admin.run(admin.abort(sqid=fusing.qid, cid=compare))
+        if done.ok and not done.cqe.dw0 & 1:
+            status = fusing.wait(compare).status
+            assert status == StatusCode.ABORTED_BY_REQUEST, (
+                f"5.2.1.2: Abort states that it has aborted a Compare of a fused operation, which ended with "
+                f"{status_name(status)}"
+            )
+            return
+        new = block_data(scratch.block_size, seed)
+        write = fusing.submit(second(scratch), data=new)
+        for half in (compare, write):
+            assert fusing.wait(half).ok, "5.2.1: a fused operation whose Compare was not aborted"
+        current = read_blocks(fusing, scratch, 1)
+        assert current == new, "3.4.2: the Write of a fused operation that succeeded"

@@ -13,7 +13,10 @@ import pytest
 from storagetest.wire.nvme import admin
 from storagetest.wire.nvme.codes import Feature, StatusCode, status_name
 from storagetest.wire.nvme_tcp import ControllerSession
-from storagetest.wire.nvme_tcp.harness import Harness
+from storagetest.wire.nvme_tcp.harness import (
+    NAMESPACE_NOTICES,
+    Harness,
+)
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="SHOULD", section="Base 4.4")]
 
@@ -22,9 +25,6 @@ CURRENT, DEFAULT, SAVED = range(3)
 
 SAVE_AND_SELECT = 1 << 4
 """ONCS: Select of Get Features, and Save of Set Features (5.2.13.2.1)."""
-
-NAMESPACE_NOTICES = 1 << 8
-"""Namespace Attribute Notices: a bit of OAES, and of the configured events (5.2.13.2.1, 5.2.26.1.5)."""
 
 PER_NAMESPACE = (Feature.ERROR_RECOVERY,)
 """Features whose scope is a namespace (NVM 4.1.3)."""

@@ -7,7 +7,11 @@ import pytest
 from storagetest.wire.nvme import admin
 from storagetest.wire.nvme.codes import Feature, LogPage, StatusCode, status_name
 from storagetest.wire.nvme_tcp import ControllerSession
-from storagetest.wire.nvme_tcp.harness import Harness, refused
+from storagetest.wire.nvme_tcp.harness import (
+    NAMESPACE_NOTICES,
+    Harness,
+    refused,
+)
 from storagetest.wire.nvme_tcp.reserved import FEATURE_BITS
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 5.2.11")]
@@ -20,9 +24,6 @@ SAVEABLE, NAMESPACE_SPECIFIC, CHANGEABLE = 1 << 0, 1 << 1, 1 << 2
 
 SAVE_AND_SELECT = 1 << 4
 """ONCS: Select of Get Features, and Save of Set Features (5.2.13.2.1)."""
-
-NAMESPACE_NOTICES = 1 << 8
-"""Namespace Attribute Notices: a bit of OAES, and of the configured events (5.2.13.2.1, 5.2.26.1.5)."""
 
 ALL_NAMESPACES = 0xFFFFFFFF
 

@@ -14,6 +14,8 @@ from storagetest.wire.nvme_tcp.reservation_harness import (
     ACQUIRE,
     CLEAR,
     HOLDING,
+    PERSIST_OFF,
+    PERSIST_ON,
     PREEMPT,
     PREEMPT_ABORT,
     REGISTER,
@@ -38,9 +40,6 @@ HELD = Rtype.WRITE_EXCLUSIVE
 WRONG, NEW = 0xBAD0, 0xC3
 RESERVED_ACTIONS = range(3, 8)
 """Values of RREGA and RACQA that are reserved (7.5, 7.6)."""
-
-PERSIST_OFF, PERSIST_ON = 2, 3
-"""CPTPL (7.6)."""
 
 
 def _acquire(action: int, rtype: int = HELD, *, key: int | None = None) -> Uses:

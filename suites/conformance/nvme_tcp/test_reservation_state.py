@@ -13,6 +13,8 @@ from storagetest.wire.nvme_tcp.harness import Harness, refused, request_event
 from storagetest.wire.nvme_tcp.reservation_harness import (
     CLEAR,
     HOLDING,
+    PERSIST_OFF,
+    PERSIST_ON,
     PREEMPT,
     PREEMPT_ABORT,
     REPLACE,
@@ -31,9 +33,6 @@ pytestmark = [
 
 REGISTRATION_PREEMPTED, RESERVATION_RELEASED, RESERVATION_PREEMPTED = 1, 2, 3
 """Types of the Reservation Notification log page (5.2.12.1.35)."""
-
-PERSIST_OFF, PERSIST_ON = 2, 3
-"""CPTPL (7.6)."""
 
 MASK_ALL = 0b1110
 """Reservation Notification Mask: REGPRE, RESREL and RESPRE (5.2.26.1.33)."""

@@ -14,7 +14,15 @@ import pytest
 from storagetest.wire.nvme import admin, io
 from storagetest.wire.nvme.codes import Feature, LogPage, StatusCode, status_name
 from storagetest.wire.nvme_tcp import ControllerSession
-from storagetest.wire.nvme_tcp.harness import Harness, Scratch, block_data, refused, request_event, wwids
+from storagetest.wire.nvme_tcp.harness import (
+    NAMESPACE_NOTICES,
+    Harness,
+    Scratch,
+    block_data,
+    refused,
+    request_event,
+    wwids,
+)
 from storagetest.wire.nvme_tcp.queue import Queue
 from storagetest.wire.tcp import ResponseTimeout
 
@@ -24,8 +32,6 @@ pytestmark = [
     pytest.mark.case(level="MUST", section="Base 5.2.26.1.5"),
 ]
 
-NAMESPACE_NOTICES = 1 << 8
-"""Namespace Attribute Notices: a bit of OAES, and of the configured events (5.2.13.2.1, 5.2.26.1.5)."""
 NAMESPACE_CHANGED = 2 | LogPage.CHANGED_NAMESPACES << 16
 """Dword 0 of the event: a notice, Attached Namespace Attribute Changed, and the log page (5.2.2.1)."""
 WITHIN = 10.0
@@ -194,7 +200,9 @@ def test_no_notice_is_sent_that_is_not_enabled(
         _stays(session, cid, "while bit 8 of Asynchronous Event Configuration is 0")
 
 
-@pytest.mark.case("NVA-RESIZE-EACH", kills=("grown-event-once", "grown-list-shared"))
+@pytest.mark.case(
+    "NVA-RESIZE-EACH", kills=("grown-event-once", "grown-list-shared"), builds_on=("NVA-RESIZE-EVENT",)
+)
 def test_each_controller_reports_it(bench: Harness, scratch: Scratch, server_control: Resize) -> None:
     """Each has a list of its own: what one host has read is still to be read by the other."""
     sessions = [bench.session(name=f"admin queue {number}") for number in (1, 2)]
@@ -204,7 +212,9 @@ def test_each_controller_reports_it(bench: Harness, scratch: Scratch, server_con
             _is_notified(session, cid, scratch.nsid, "has grown")
 
 
-@pytest.mark.case("NVA-RESIZE-MASKED", section="Base 5.2.2", kills=("grown-event-again",))
+@pytest.mark.case(
+    "NVA-RESIZE-MASKED", section="Base 5.2.2", kills=("grown-event-again",), builds_on=("NVA-RESIZE-EVENT",)
+)
 def test_a_second_change_is_not_reported_before_the_list_is_read(
     session: ControllerSession, server_control: Resize
 ) -> None:
@@ -218,7 +228,12 @@ def test_a_second_change_is_not_reported_before_the_list_is_read(
     assert _changed(session), "5.2.12.1.5: the list is empty, although no host has read it"
 
 
-@pytest.mark.case("NVA-RESIZE-RETAINED", section="Base 5.2.12", kills=("grown-list-not-retained",))
+@pytest.mark.case(
+    "NVA-RESIZE-RETAINED",
+    section="Base 5.2.12",
+    kills=("grown-list-not-retained",),
+    builds_on=("NVA-RESIZE-EVENT",),
+)
 def test_a_read_that_retains_the_event_keeps_the_list(
     session: ControllerSession, scratch: Scratch, server_control: Resize
 ) -> None:

@@ -15,8 +15,16 @@ from storagetest.wire.nvme.codes import Feature, Rtype, StatusCode
 from storagetest.wire.nvme.structures import ReservationStatus
 from storagetest.wire.nvme_tcp import ControllerSession
 from storagetest.wire.nvme_tcp.harness import Harness, Scratch, block_data, refused, wwids
-from storagetest.wire.nvme_tcp.reservation_harness import HOLDING, REPLACE, ReservingHost, allowed
+from storagetest.wire.nvme_tcp.reservation_harness import (
+    HOLDING,
+    PERSIST_OFF,
+    PERSIST_ON,
+    REPLACE,
+    ReservingHost,
+    allowed,
+)
 from storagetest.wire.nvme_tcp.session import SubsystemEndpoint
+from storagetest.wire.tcp import PeerClosed
 
 pytestmark = [
     pytest.mark.needs("nvme-tcp-wire", "restart"),
@@ -24,8 +32,6 @@ pytestmark = [
     pytest.mark.case(level="MUST", section="Base 7.6"),
 ]
 
-PERSIST_OFF, PERSIST_ON = 2, 3
-"""CPTPL: reservations and registrations are lost with the power, or persist (7.6)."""
 HELD = {
     "WE": Rtype.WRITE_EXCLUSIVE,
     "EARO": Rtype.EXCLUSIVE_ACCESS_REGISTRANTS_ONLY,
@@ -37,6 +43,17 @@ Restart = Callable[[ControllerSession], None]
 Hosts = tuple[ReservingHost, ReservingHost]
 
 
+def _is_connected(session: ControllerSession) -> bool:
+    """Whether the target has not ended the admin queue's connection: no response is no proof that it has."""
+    try:
+        session.admin.run(admin.keep_alive())
+    except PeerClosed:
+        return False
+    except RemoteProtocolError:
+        return True
+    return True
+
+
 @pytest.fixture
 def restart(
     endpoint: SubsystemEndpoint, restart_target: Callable[[Callable[[], bool], Callable[[], bool]], None]
@@ -46,18 +63,12 @@ def restart(
     def answers() -> bool:
         try:
             ControllerSession.connect(endpoint).close()
-        except (RemoteProtocolError, TargetDead, OSError):
+        except (RemoteProtocolError, TargetDead):
             return False
         return True
 
     def run(before: ControllerSession) -> None:
-        def is_connected() -> bool:
-            try:
-                return before.admin.run(admin.keep_alive()).ok
-            except (RemoteProtocolError, TargetDead, OSError):
-                return False
-
-        restart_target(is_connected, answers)
+        restart_target(lambda: _is_connected(before), answers)
 
     return run
 

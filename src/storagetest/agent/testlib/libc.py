@@ -108,7 +108,6 @@ def _call(name: str, *arguments: object, lacking: tuple[set[int], str] = (set(),
     call = getattr(_C, name, None)
     if call is None:
         skip(f"the client's C library has no {name}()")
-        return -1
     result = int(call(*arguments))
     if result == -1:
         number = ctypes.get_errno()

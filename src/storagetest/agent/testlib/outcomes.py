@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 OBSERVED: list[str] = []
 """The observations of the running case."""
@@ -14,7 +14,7 @@ class CannotRun(Exception):
     """The case cannot run here: a skip with its reason."""
 
 
-def skip(reason: str) -> None:
+def skip(reason: str) -> NoReturn:
     """End the case as skipped, because of ``reason``."""
     raise CannotRun(reason)
 

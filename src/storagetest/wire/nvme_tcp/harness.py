@@ -51,6 +51,9 @@ def refused(done: CommandResult, *wanted: StatusCode) -> None:
         raise AssertionError(f"the command ended with {status_name(done.status)}; required: {names}")
 
 
+NAMESPACE_NOTICES = 1 << 8
+"""Namespace Attribute Notices: a bit of OAES, and of the configured events (Base 5.2.13.2.1, 5.2.26.1.5)."""
+
 EVENT_TYPES = 8
 """Asynchronous Event Types (Base 5.2.2.1); one that was reported is masked until the host clears it."""
 

@@ -22,6 +22,8 @@ HOLDING = ("NVR-REG-07", "NVR-ACQ-07")
 REGISTER, UNREGISTER, REPLACE = 0, 1, 2
 ACQUIRE, PREEMPT, PREEMPT_ABORT = 0, 1, 2
 RELEASE, CLEAR = 0, 1
+PERSIST_OFF, PERSIST_ON = 2, 3
+"""CPTPL of Register: reservations and registrations are lost with the power, or persist (7.6)."""
 
 
 @dataclass
