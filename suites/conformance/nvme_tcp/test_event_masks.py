@@ -8,6 +8,7 @@ import pytest
 
 from storagetest.wire.nvme import admin
 from storagetest.wire.nvme.codes import Feature, LogPage, Rtype, status_name
+from storagetest.wire.nvme_tcp import Queue
 from storagetest.wire.nvme_tcp.harness import request_event
 from storagetest.wire.nvme_tcp.reservation_harness import HOLDING, ReservingHost, allowed, hold
 from storagetest.wire.tcp import ResponseTimeout
@@ -51,11 +52,27 @@ def _release_again(host: ReservingHost) -> None:
     allowed(host.release(SHARED))
 
 
-def _not_reported(host: ReservingHost, cid: int, why: str) -> None:
-    """Claim that the request is outstanding after two more commands."""
-    for _ in range(2):
+def _get_features(host: ReservingHost, count: int) -> None:
+    """Commands behind which an event that is reported already has come."""
+    for _ in range(count):
         done = host.session.admin.run(admin.get_features(Feature.NUMBER_OF_QUEUES))
         assert done.ok, f"5.2.11: not {status_name(done.status)}"
+
+
+def _await_one(queue: Queue, cids: list[int], circumstance: str = "") -> None:
+    """Wait until an event has completed one of the requests ``cids``."""
+    until = time.monotonic() + queue.deadline
+    while all(queue.status_of(cid) is None for cid in cids):
+        assert time.monotonic() < until, (
+            f"5.2.2: no event completes any of {len(cids)} requests{circumstance}"
+        )
+        assert queue.run(admin.keep_alive()).ok, "5.2.14: Keep Alive"
+        time.sleep(queue.deadline / 50)
+
+
+def _not_reported(host: ReservingHost, cid: int, why: str) -> None:
+    """Claim that the request is outstanding after two more commands."""
+    _get_features(host, 2)
     assert host.session.admin.status_of(cid) is None, (
         f"5.2.2: a second event of the type was reported {why}; a type that was reported is masked until "
         "the host clears the event"
@@ -123,17 +140,7 @@ def test_an_event_is_reported_after_one_request_too_many(hosts: tuple[ReservingH
     cids = [request_event(second.session), *(queue.submit(admin.async_event()) for _ in range(more))]
     assert not queue.run(admin.async_event()).ok, "5.2.2: a request over AERL"
     allowed(first.release(SHARED))
-    for _ in range(3):
-        done = queue.run(admin.get_features(Feature.NUMBER_OF_QUEUES))
-        assert done.ok, f"5.2.11: not {status_name(done.status)}"
-    until = time.monotonic() + queue.deadline
-    while all(queue.status_of(cid) is None for cid in cids):
-        assert time.monotonic() < until, (
-            f"5.2.2: no event completes any of {len(cids)} requests, after another one was refused "
-            "(Asynchronous Event Request Limit Exceeded)"
-        )
-        assert queue.run(admin.keep_alive()).ok, "5.2.14: Keep Alive"
-        time.sleep(queue.deadline / 50)
+    _await_one(queue, cids, ", after another one was refused (Asynchronous Event Request Limit Exceeded)")
     ended = [status_name(status) for cid in cids if (status := queue.status_of(cid))]
     assert not ended, f"5.2.2: requests within AERL ended with {ended}"
 
@@ -148,8 +155,7 @@ def test_an_event_completes_one_request(hosts: tuple[ReservingHost, ReservingHos
     allowed(second.register())
     cids = [request_event(second.session), second.session.admin.submit(admin.async_event())]
     allowed(first.release(SHARED))
-    for _ in range(3):
-        done = second.session.admin.run(admin.get_features(Feature.NUMBER_OF_QUEUES))
-        assert done.ok, f"5.2.11: not {status_name(done.status)}"
+    _await_one(second.session.admin, cids)
+    _get_features(second, 3)
     ended = [cid for cid in cids if second.session.admin.status_of(cid) is not None]
     assert len(ended) < len(cids), "5.2.2: one event has completed both of the outstanding requests"
