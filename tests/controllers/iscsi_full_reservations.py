@@ -54,6 +54,8 @@ class Reservations:
     generation: int = 0
     reserved6: Nexus | None = None
     silent_releases: bool = False
+    persists: bool = False  # APTPL is supported
+    persistent: bool = False  # APTPL of the last REGISTER
     abort: Callable[[Nexus], None] = lambda nexus: None
 
     def notify(self, nexuses: Iterable[Nexus], asc: int) -> None:
@@ -91,7 +93,8 @@ class Reservations:
                 key = 0 if self.holder is None or self.type.all_hold else self.registered[self.holder]
                 body = b"" if self.holder is None else struct.pack(">Q5xBxx", key, self.type)
             case PrIn.REPORT_CAPABILITIES:
-                return cut(bytes((0, 8, 0x0C, 0x80, 0xEA, 0x01, 0, 0)), block[7:9])
+                flags = bytes((0x0C | self.persists, 0x80 | self.persistent))
+                return cut(b"\0\x08" + flags + b"\xea\x01\0\0", block[7:9])
             case PrIn.READ_FULL_STATUS:
                 body = b"".join(self.status_of(one) for one in self.registered)
             case _:
@@ -143,7 +146,7 @@ class Reservations:
             raise illegal(Asc.PARAMETER_LIST_LENGTH_ERROR)
         if action == PrOut.REGISTER_AND_MOVE:
             return
-        listed, persists = data[20] & 8, data[20] & 1
+        listed, persists = data[20] & 8, data[20] & 1 and not self.persists
         if (listed and action not in REGISTERING) or (persists and action in REGISTERING):
             raise illegal(Asc.INVALID_FIELD_IN_PARAMETER_LIST)
         if not listed and len(data) != BASIC_LIST:
@@ -159,7 +162,14 @@ class Reservations:
                 self.attentions.setdefault(one, [])
             else:
                 self.unregister(one)
+        self.persistent = bool(data[20] & 1)
         self.generation += 1
+
+    def forget_reservations(self) -> None:
+        """Lose power: RESERVE(6) ends, and so does what APTPL does not keep; PRGENERATION is zero."""
+        self.reserved6, self.generation = None, 0
+        if not self.persistent:
+            self.registered, self.holder = {}, None
 
     def unregister(self, nexus: Nexus) -> None:
         if self.registered.pop(nexus, None) is None or not (nexus == self.holder or self.type.all_hold):

@@ -7,6 +7,7 @@ makes the legal choices of a :class:`UnitChoices`. Blocks that were never writte
 from __future__ import annotations
 
 import contextlib
+import socket
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -72,6 +73,7 @@ class UnitChoices:
     attentions: tuple[int, ...] = ()  # that each new nexus has
     silent_releases: bool = False  # NUAR is 1: no unit attention reports a RELEASE
     removable: bool = False  # RMB is 1
+    persists: bool = False  # it supports APTPL
 
 
 @dataclass
@@ -81,12 +83,24 @@ class FullUnit(Medium, Reservations):
     choices: UnitChoices = field(default_factory=UnitChoices)
     written: dict[int, bytes] = field(default_factory=dict)
     modes: dict[int, bytes] = field(default_factory=dict)
+    blocks: int = 0
 
     def __post_init__(self) -> None:
-        flags = (D_SENSE * self.choices.descriptor, NUAR * self.choices.silent_releases)
-        control = bytes(flags) + bytes(8)
         self.silent_releases, self.removable = self.choices.silent_releases, self.choices.removable
-        self.modes = {CACHING_PAGE: bytes((WCE,)) + bytes(17), CONTROL_PAGE: control}
+        self.blocks, self.persists = self.choices.blocks, self.choices.persists
+        self.modes = self.default_modes()
+
+    def default_modes(self) -> dict[int, bytes]:
+        """Return the default values of the mode pages."""
+        flags = (D_SENSE * self.choices.descriptor, NUAR * self.choices.silent_releases)
+        return {CACHING_PAGE: bytes((WCE,)) + bytes(17), CONTROL_PAGE: bytes(flags) + bytes(8)}
+
+    def lose_power(self) -> None:
+        """Forget what does not persist through a loss of power; each nexus is a new one."""
+        self.attentions.clear()
+        self.prevented.clear()
+        self.forget_reservations()
+        self.modes = self.default_modes()
 
     # Blocks
 
@@ -147,7 +161,7 @@ class FullUnit(Medium, Reservations):
         lba, blocks = extent(command, block)
         if command.length > 6 and command not in (*PRE_FETCHES, *SYNCHRONIZERS) and block[1] >> 5:
             raise invalid_field()
-        if lba + blocks > self.choices.blocks or (lba == self.choices.blocks and blocks):
+        if lba + blocks > self.blocks or (lba == self.blocks and blocks):
             raise illegal(Asc.LBA_OUT_OF_RANGE)
         if command is c.COMPARE_AND_WRITE and blocks > self.most_compared:
             raise invalid_field()
@@ -217,20 +231,20 @@ class FullUnit(Medium, Reservations):
     def read_capacity_10(self, block: bytes, nexus: Nexus) -> bytes:
         if any(block[2:6]) or block[8] & 1:
             raise invalid_field()
-        return struct.pack(">II", min(self.choices.blocks - 1, 0xFFFFFFFF), self.size)
+        return struct.pack(">II", min(self.blocks - 1, 0xFFFFFFFF), self.size)
 
     def read_capacity_16(self, block: bytes, nexus: Nexus) -> bytes:
         provisioning = 0xC0 if self.choices.thin else 0
-        data = struct.pack(">QIBBB", self.choices.blocks - 1, self.size, 0, 0, provisioning)
+        data = struct.pack(">QIBBB", self.blocks - 1, self.size, 0, 0, provisioning)
         return cut(data.ljust(32, b"\0"), block[10:14])
 
     def get_lba_status(self, block: bytes, nexus: Nexus) -> bytes:
         lba = int.from_bytes(block[2:10], "big")
-        if lba >= self.choices.blocks:
+        if lba >= self.blocks:
             raise illegal(Asc.LBA_OUT_OF_RANGE)
         mapped = not self.choices.thin or lba in self.written
         end = lba + 1
-        most = min(self.choices.blocks, lba + 65536)
+        most = min(self.blocks, lba + 65536)
         while self.choices.thin and end < most and (end in self.written) == mapped:
             end += 1
         data = struct.pack(">I4xQIB3x", 20, lba, (end if self.choices.thin else most) - lba, not mapped)
@@ -268,9 +282,7 @@ class FullUnit(Medium, Reservations):
             raise illegal(Asc.SAVING_PARAMETERS_NOT_SUPPORTED)
         out = b"" if block[1] & 8 else self.block_descriptor()
         for one in codes:
-            values = (self.modes, self.changeable, FullUnit(self.choices).modes if control == 2 else {})[
-                control
-            ]
+            values = (self.modes, self.changeable, self.default_modes())[control]
             out += bytes((one, len(values[one]))) + values[one]
         return out
 
@@ -281,7 +293,7 @@ class FullUnit(Medium, Reservations):
         return {code: mask if able else bytes(len(mask)) for code, mask in CHANGEABLE.items()}
 
     def block_descriptor(self) -> bytes:
-        return struct.pack(">II", min(self.choices.blocks, 0xFFFFFFFF), self.size)
+        return struct.pack(">II", min(self.blocks, 0xFFFFFFFF), self.size)
 
     def log_sense(self, block: bytes, nexus: Nexus) -> bytes:
         pages = {0x00: b"\x00\x0c", 0x0C: bytes.fromhex("000103020001")}
@@ -403,7 +415,7 @@ class FullUnit(Medium, Reservations):
         nothing = command is c.WRITE_SAME_16 and block[1] & 1
         if block[1] & 0x10 or (block[1] & 8 and not self.choices.thin):
             raise invalid_field()
-        count = blocks or self.choices.blocks - lba
+        count = blocks or self.blocks - lba
 
         def execute(data: bytes) -> None:
             one = data or bytes(self.size)
@@ -421,7 +433,7 @@ class FullUnit(Medium, Reservations):
             raise illegal(Asc.PARAMETER_LIST_LENGTH_ERROR)
         length = int.from_bytes(data[2:4], "big") // 16 * 16
         ranges = list(struct.iter_unpack(">QI4x", data[8 : 8 + length][: (len(data) - 8) // 16 * 16]))
-        if any(lba + count > self.choices.blocks for lba, count in ranges):
+        if any(lba + count > self.blocks for lba, count in ranges):
             raise illegal(Asc.LBA_OUT_OF_RANGE)
         if len(ranges) > 8 or sum(count for _, count in ranges) > 8192:
             raise illegal(Asc.INVALID_FIELD_IN_PARAMETER_LIST)
@@ -586,6 +598,12 @@ class FullServer(Server):
         for other in self._connections:
             if isinstance(other, FullConnection) and other.nexus == nexus:
                 other.writes.clear()
+
+    def drop_connections(self) -> None:
+        """End every connection."""
+        for connection in list(self._connections):
+            with contextlib.suppress(OSError):
+                connection.sock.shutdown(socket.SHUT_RDWR)
 
     def _serve(self, sock: Any, moved_to: str) -> None:
         with sock, contextlib.suppress(OSError):

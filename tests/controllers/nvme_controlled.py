@@ -1,18 +1,10 @@
-"""The small NVMe/TCP controller, with an administrator: its namespaces are resized, and it restarts.
-
-An action is a word that the program sends to the control port of the server that runs, which acknowledges it
-once it is done: ``python nvme_controlled.py FILE grow``. The file has the port.
-"""
+"""The small NVMe/TCP controller, with an administrator: its namespaces are resized, and it restarts."""
 
 from __future__ import annotations
 
-import contextlib
-import socket
-import sys
-import threading
-from collections.abc import Mapping
 from pathlib import Path
 
+from control_port import ControlPort
 from nvme_namespace import ControllerConfig
 from nvme_subsystem import EVENTS
 from nvme_tcp_server import Server
@@ -23,8 +15,6 @@ MORE = 512
 """Blocks by which the namespaces grow."""
 NAMESPACE_NOTICES = 1 << 8
 """Of the feature Asynchronous Event Configuration: Namespace Attribute Notices (Base 5.2.26.1.5)."""
-WITHIN = 20.0
-"""Seconds in which an action is acknowledged."""
 
 
 class ControlledServer(Server):
@@ -35,36 +25,18 @@ class ControlledServer(Server):
 
     def __init__(self, file: Path, *, personality: ControllerConfig | None = None) -> None:
         super().__init__(personality=personality)
-        self._file = file
-        self._actions = socket.create_server(("127.0.0.1", 0))
-        self._admin = threading.Thread(target=self._act, daemon=True)
+        actions = {"grow": self.grow, "shrink": self.shrink, "restart": self.restart}
+        self._control = ControlPort(file, actions)
 
     def __enter__(self) -> ControlledServer:
         ControlledServer.restarts = 0
-        self._file.write_text(str(self._actions.getsockname()[1]), encoding="utf-8")
         super().__enter__()
-        self._admin.start()
+        self._control.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(OSError):
-            self._actions.shutdown(socket.SHUT_RDWR)
-        self._actions.close()
-        self._admin.join(5)
-        self._file.unlink(missing_ok=True)
+        self._control.__exit__()
         super().__exit__()
-
-    def _act(self) -> None:
-        while True:
-            try:
-                sock, _ = self._actions.accept()
-            except OSError:
-                return
-            with sock, contextlib.suppress(OSError):
-                sock.settimeout(WITHIN)
-                word = sock.recv(16)
-                {b"grow": self.grow, b"shrink": self.shrink, b"restart": self.restart}[word]()
-                sock.sendall(b"done")
 
     def grow(self) -> None:
         """Make each namespace larger, as far as it is not."""
@@ -98,23 +70,3 @@ class ControlledServer(Server):
                     one.release()
                     one.registrants.clear()
         ControlledServer.restarts += 1
-
-
-def controls(file: Path) -> Mapping[str, list[str]]:
-    """Return the controls of a targets file, by their names there, for the server of ``file``."""
-    names = ("grow", "shrink", "restart")
-    return {name: [sys.executable, __file__, str(file), name] for name in names}
-
-
-def main() -> None:
-    """Have a running server do something: FILE and the action."""
-    file, action = sys.argv[1:]
-    port = int(Path(file).read_text(encoding="utf-8"))
-    with socket.create_connection(("127.0.0.1", port), WITHIN) as sock:
-        sock.sendall(action.encode())
-        if sock.recv(16) != b"done":
-            raise SystemExit(f"the server has not acknowledged: {action}")
-
-
-if __name__ == "__main__":
-    main()

@@ -4,6 +4,7 @@ import iscsi_agreed_mutants  # noqa: F401
 import iscsi_agreement_mutants  # noqa: F401
 import iscsi_apart_mutants  # noqa: F401
 import iscsi_block_mutants  # noqa: F401
+import iscsi_controlled_mutants  # noqa: F401
 import iscsi_data_mutants  # noqa: F401
 import iscsi_descriptor_mutants  # noqa: F401
 import iscsi_each_form_mutants  # noqa: F401

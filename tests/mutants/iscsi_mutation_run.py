@@ -5,10 +5,15 @@
 
 import contextlib
 import os
+import tempfile
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+from control_port import controls
 from iscsi_choices import Choices
+from iscsi_controlled import ControlledTarget
 from iscsi_each_form_mutants import MOST
 from iscsi_full_unit import FullServer, FullUnit, UnitChoices
 from iscsi_mutants import MUTANTS
@@ -81,6 +86,13 @@ def serve_protected() -> Iterator[tuple[str, int]]:
 
 
 @contextlib.contextmanager
+def serve_controlled(file: Path) -> Iterator[tuple[str, int]]:
+    """Start that unit with an administrator, who finds it by ``file``; the lab's target is not restarted."""
+    with ControlledTarget(file) as server:
+        yield "127.0.0.1", server.port
+
+
+@contextlib.contextmanager
 def serve_removable() -> Iterator[tuple[str, int]]:
     """Start that unit with a removable medium, which LIO's has not."""
     with FullServer(FullUnit(UnitChoices(removable=True))) as server:
@@ -97,6 +109,7 @@ def mutation_run() -> MutationRun:
     one_way = {"username": "storagetest", "password": f"${{file:{where / 'chap-password'}}}"}
     proof = {"username": "storagetest-target", "password": f"${{file:{where / 'chap-mutual-password'}}}"}
     chap = CHAP | named | {"chap": one_way}
+    file = Path(tempfile.gettempdir(), f"storagetest-iscsi-controlled-{os.getpid()}")
     mutual = MUTUAL | named | {"chap": one_way | {"mutual": proof}}
 
     @contextlib.contextmanager
@@ -117,6 +130,12 @@ def mutation_run() -> MutationRun:
             "limited": TargetKind(UNSOLICITED, serve_limited),
             "protected": TargetKind(UNSOLICITED, serve_protected),
             "removable": TargetKind(UNSOLICITED, serve_removable),
+            "controlled": TargetKind(
+                UNSOLICITED,
+                partial(serve_controlled, file),
+                fresh=True,
+                controls=lambda _: controls(file, ("grow", "shrink", "restart")),
+            ),
         },
         lambda _from_target: lambda data: [data],  # a talk cuts the stream itself: digests begin late
         modules={
@@ -133,6 +152,7 @@ def mutation_run() -> MutationRun:
             "test_scsi_usage_data.py test_scsi_diagnostic.py test_scsi_removal.py "
             "test_scsi_mode_descriptors.py",
             "removable": "test_scsi_removal.py",
+            "controlled": "test_resize.py test_restart.py",
             "limited": "test_scsi_each_form.py",
             "protected": "test_scsi_each_form.py",
             "thin": "test_scsi_optional.py test_sense_formats.py test_scsi_mode_masks.py "

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+from control_port import controls
 from mutation_run import MutationRun, TargetKind
-from nvme_controlled import ControlledServer, controls
+from nvme_controlled import ControlledServer
 from nvme_namespace import ControllerConfig
 from nvme_tcp_mutants import MUTANTS
 from nvme_tcp_proxy_connection import splitter
@@ -31,6 +32,9 @@ UNANNOUNCED = (
 )
 """Starts of the cases of what most controllers here lack: what a mutant announces, a large namespace, and an
 administrator."""
+
+ADMINISTRATOR = ("grow", "shrink", "restart")
+"""The controls of a controller that has an administrator."""
 
 LARGE = 132_000
 """Blocks of a namespace of which more than 65,536 may be overwritten: the second half."""
@@ -64,7 +68,10 @@ def mutation_run() -> MutationRun:
         "gaps": TargetKind(options, partial(serve, ControllerConfig(nsids=(1, 3))), fresh=True),
         "large": TargetKind(options, partial(serve, ControllerConfig(nsids=(1,), blocks=LARGE)), fresh=True),
         "controlled": TargetKind(
-            options, partial(serve_controlled, file), fresh=True, controls=lambda _: controls(file)
+            options,
+            partial(serve_controlled, file),
+            fresh=True,
+            controls=lambda _: controls(file, ADMINISTRATOR),
         ),
     }
     modules = {

@@ -16,7 +16,7 @@ import pytest
 
 from storagetest.config import Variant
 from storagetest.config.implementations import Implementation
-from storagetest.errors import AttachError, DataAtRisk, RemoteProtocolError, StoragetestError
+from storagetest.errors import AttachError, DataAtRisk, RemoteProtocolError, StoragetestError, TargetDead
 from storagetest.plugin.conformance import entry
 from storagetest.plugin.conformance.cases import WireLog, case_of
 from storagetest.plugin.conformance.first_look import Look
@@ -345,6 +345,14 @@ class Connections:
     def faults(self) -> list[str]:
         """A sentence for each rule that holds always and that the target broke in this case."""
         return [fault for initiator in self._initiators for fault in initiator.validator.faults()]
+
+    def completes_login(self) -> bool:
+        """Whether the target completes a login and a command."""
+        try:
+            _log_in(self.portal, self.portal.deadline)
+        except (RemoteProtocolError, TargetDead):
+            return False
+        return True
 
     def reset_unit(self) -> None:
         """Reset the logical unit: LOGICAL UNIT RESET (RFC 7143 11.5.1)."""
