@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 
 import pytest
 
+from storagetest.errors import ControlError
 from storagetest.suites.conformance.iscsi.conftest import Connections, Facts
 from storagetest.suites.conformance.iscsi.scratch import Scratch
 from storagetest.wire.scsi import cdb as c
@@ -31,7 +32,8 @@ MODE_HEADER = 8
 MOST = 0xFFFFFFFF
 """What fields of 32 bits have if the number of blocks is larger (SBC-3)."""
 
-Resize = Callable[[str], AbstractContextManager[None]]
+Controls = Callable[[str], AbstractContextManager[None]]
+Resize = Callable[[], AbstractContextManager[None]]
 Units = tuple[LogicalUnit, LogicalUnit]
 
 
@@ -39,6 +41,17 @@ def _capacity(unit: LogicalUnit) -> int:
     """Return the number of blocks by READ CAPACITY(16); unit attentions are cleared."""
     unit.clear_attentions()
     return decode_capacity16(unit.capacity16().good_data()).blocks
+
+
+@pytest.fixture
+def resize(server_control: Controls, unit: LogicalUnit, facts: Facts) -> Resize:
+    """Return what changes the capacity. Raises ControlError if an earlier case could not restore it."""
+    if (found := _capacity(unit)) != facts.capacity.blocks:
+        raise ControlError(
+            f"the unit has {found} blocks, and had {facts.capacity.blocks} when the run began: the control "
+            "`shrink` has not restored it"
+        )
+    return lambda: server_control("resize")
 
 
 def _becomes(unit: LogicalUnit, holds: Callable[[int], bool], wanted: str) -> int:
@@ -51,6 +64,14 @@ def _becomes(unit: LogicalUnit, holds: Callable[[int], bool], wanted: str) -> in
         )
         time.sleep(0.2)
     return blocks
+
+
+def _described(unit: LogicalUnit) -> int | None:
+    """Return the blocks of the block descriptor of MODE SENSE(10), which is optional (SPC-4)."""
+    mode = unit.run(c.MODE_SENSE_10, read=255, page=0x3F, allocation=255)
+    if not mode.good or int.from_bytes(mode.data[6:8], "big") != 8:
+        return None
+    return int.from_bytes(mode.data[MODE_HEADER : MODE_HEADER + 4], "big")
 
 
 def _grows(unit: LogicalUnit, facts: Facts) -> int:
@@ -83,9 +104,7 @@ def _out_of_range(unit: LogicalUnit, lba: int) -> None:
 @pytest.mark.case(
     "SCS-RESIZE-DATA", kills=("grown-unit-not-listed", "grown-unit-not-served", "grown-unit-has-no-end")
 )
-def test_a_logical_unit_grows_and_shrinks(
-    two: Units, facts: Facts, scratch: Scratch, server_control: Resize
-) -> None:
+def test_a_logical_unit_grows_and_shrinks(two: Units, facts: Facts, scratch: Scratch, resize: Resize) -> None:
     """New blocks are usable to the last one, none is behind it, and the old ones keep their data.
 
     Both nexuses are used: what one has written is what the other reads.
@@ -95,7 +114,7 @@ def test_a_logical_unit_grows_and_shrinks(
     old = {scratch.lba: 1, scratch.lba + scratch.count - 1: 2}
     for lba, seed in old.items():
         _write(first, scratch, lba, seed)
-    with server_control("resize"):
+    with resize():
         size = _grows(first, facts)
         _becomes(second, lambda blocks: blocks == size, str(size))
         new = {end: 3, (end + size) // 2: 4, size - 1: 5}
@@ -116,7 +135,7 @@ def test_a_logical_unit_grows_and_shrinks(
     section="SBC-3 READ CAPACITY, mode parameter block descriptors",
     kills=("grown-unit-old-capacity10", "grown-unit-old-descriptor", "grown-unit-one-nexus"),
 )
-def test_every_report_of_the_capacity_changes(two: Units, facts: Facts, server_control: Resize) -> None:
+def test_every_report_of_the_capacity_changes(two: Units, facts: Facts, resize: Resize) -> None:
     """READ CAPACITY(10), READ CAPACITY(16) and the block descriptor agree, in two nexuses."""
 
     def claim(unit: LogicalUnit, size: int, when: str) -> None:
@@ -126,15 +145,14 @@ def test_every_report_of_the_capacity_changes(two: Units, facts: Facts, server_c
         assert last == min(size - 1, MOST), (
             f"READ CAPACITY(10): the last LBA is {last} {when}; by READ CAPACITY(16) it is {size - 1}"
         )
-        mode = unit.run(c.MODE_SENSE_10, read=255, page=0x3F, allocation=255)
-        if not mode.good or int.from_bytes(mode.data[6:8], "big") != 8:
-            return  # the block descriptor is optional
-        listed = int.from_bytes(mode.data[MODE_HEADER : MODE_HEADER + 4], "big")
-        assert listed in (min(size, MOST), 0), (
-            f"MODE SENSE(10): the block descriptor has {listed} blocks {when}; the unit has {size}"
+        listed = _described(unit)
+        assert listed is None or listed - described == size - facts.capacity.blocks or listed in (0, MOST), (
+            f"MODE SENSE(10): the block descriptor has {listed} blocks {when}, and had {described} before; "
+            f"the unit has {size}, and had {facts.capacity.blocks}"
         )
 
-    with server_control("resize"):
+    described = _described(two[0]) or 0
+    with resize():
         size = _grows(two[0], facts)
         for unit in two:
             claim(unit, size, "after the growth")
@@ -144,7 +162,7 @@ def test_every_report_of_the_capacity_changes(two: Units, facts: Facts, server_c
 
 @pytest.mark.case("SCS-RESIZE-NAMES", section="SPC-4 INQUIRY", kills=("grown-unit-is-another",))
 def test_a_resized_unit_is_the_same(
-    unit: LogicalUnit, connections: Connections, facts: Facts, server_control: Resize
+    unit: LogicalUnit, connections: Connections, facts: Facts, resize: Resize
 ) -> None:
     """Its names, its serial number, its INQUIRY data and its block size stay, for a new nexus as well."""
 
@@ -158,7 +176,7 @@ def test_a_resized_unit_is_the_same(
         return pages | {"INQUIRY data": decode_inquiry(seen.inquiry().good_data()), "block length": size}
 
     before = look(unit)
-    with server_control("resize"):
+    with resize():
         _grows(unit, facts)
         for seen, nexus in ((unit, "the same"), (LogicalUnit(connections.login("later")), "a new")):
             changed = {what: found for what, found in look(seen).items() if found != before[what]}
@@ -172,7 +190,7 @@ def test_a_resized_unit_is_the_same(
     kills=("grown-unit-silent",),
 )
 def test_each_nexus_has_a_unit_attention_for_another_capacity(
-    two: Units, facts: Facts, server_control: Resize
+    two: Units, facts: Facts, resize: Resize
 ) -> None:
     """CAPACITY DATA HAS CHANGED, of each nexus, after the growth and after the shrink."""
 
@@ -192,7 +210,7 @@ def test_each_nexus_has_a_unit_attention_for_another_capacity(
                     "CAPACITY DATA HAS CHANGED (2Ah/09h) is for it"
                 )
 
-    with server_control("resize"):
+    with resize():
         claim("after the growth")
         _grows(two[0], facts)
     claim("after the shrink")

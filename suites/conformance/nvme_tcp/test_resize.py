@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 
 import pytest
 
+from storagetest.errors import ControlError
 from storagetest.wire.nvme import admin, io
 from storagetest.wire.nvme.codes import Feature, LogPage, StatusCode, status_name
 from storagetest.wire.nvme_tcp import ControllerSession
@@ -43,7 +44,19 @@ MANY = 0xFFFFFFFF
 EVENTS = 4
 """Events of other types that may come before the one that a case waits for (chosen)."""
 
-Resize = Callable[[str], AbstractContextManager[None]]
+Controls = Callable[[str], AbstractContextManager[None]]
+Resize = Callable[[], AbstractContextManager[None]]
+
+
+@pytest.fixture
+def resize(server_control: Controls, session: ControllerSession, scratch: Scratch) -> Resize:
+    """Return what changes the size. Raises ControlError if an earlier case could not restore it."""
+    if (found := session.namespace(scratch.nsid)["nsze"]) != scratch.end:
+        raise ControlError(
+            f"the namespace has {found} blocks, and had {scratch.end} when the run began: `shrink` "
+            "has not restored it"
+        )
+    return lambda: server_control("resize")
 
 
 def _notified(session: ControllerSession) -> int:
@@ -130,13 +143,13 @@ def _expect(queue: Queue, scratch: Scratch, lba: int, seed: int, when: str) -> N
     "NVB-RESIZE-DATA", section="NVM 4.1.5.1, 3.3", kills=("grown-not-listed", "grown-not-served")
 )
 def test_a_namespace_grows_and_shrinks(
-    session: ControllerSession, queue: Queue, scratch: Scratch, server_control: Resize
+    session: ControllerSession, queue: Queue, scratch: Scratch, resize: Resize
 ) -> None:
     """New blocks are usable to the last one, none is behind it, and the old ones keep their data."""
     end = scratch.end
     for seed, lba in enumerate((scratch.lba, end - 1), 1):
         _write(queue, scratch, lba, seed)
-    with server_control("resize"):
+    with resize():
         size = _size_becomes(session, scratch.nsid, lambda size: size > end, f"more than {end}")
         for lba in (end, (end + size) // 2, size - 1):
             _write(queue, scratch, lba, lba)
@@ -156,7 +169,7 @@ def test_a_namespace_grows_and_shrinks(
 
 @pytest.mark.case("NVA-RESIZE-NAMES", section="NVM 4.1.5.1", kills=("grown-is-another",))
 def test_a_resized_namespace_is_the_same(
-    session: ControllerSession, scratch: Scratch, server_control: Resize
+    session: ControllerSession, scratch: Scratch, resize: Resize
 ) -> None:
     """Its identifiers remain fixed throughout the life of the namespace, and it stays active."""
     nsid = scratch.nsid
@@ -165,7 +178,7 @@ def test_a_resized_namespace_is_the_same(
         return session.namespaces(), sorted(wwids(session, nsid)), session.namespace(nsid).block_size
 
     before = look()
-    with server_control("resize"):
+    with resize():
         _size_becomes(session, nsid, lambda size: size > scratch.end, f"more than {scratch.end}")
         found = look()
     assert found == before, (
@@ -178,11 +191,9 @@ def test_a_resized_namespace_is_the_same(
     "NVA-RESIZE-EVENT",
     kills=("grown-no-event", "grown-other-event", "grown-not-in-list", "grown-list-retained"),
 )
-def test_growth_and_shrink_are_reported(
-    session: ControllerSession, scratch: Scratch, server_control: Resize
-) -> None:
+def test_growth_and_shrink_are_reported(session: ControllerSession, scratch: Scratch, resize: Resize) -> None:
     cid = _notified(session)
-    with server_control("resize"):
+    with resize():
         _is_notified(session, cid, scratch.nsid, "has grown")
         cid = request_event(session)
     _is_notified(session, cid, scratch.nsid, "has shrunk")
@@ -190,12 +201,12 @@ def test_growth_and_shrink_are_reported(
 
 @pytest.mark.case("NVA-RESIZE-DISABLED", kills=("grown-event-forced",))
 def test_no_notice_is_sent_that_is_not_enabled(
-    session: ControllerSession, scratch: Scratch, server_control: Resize
+    session: ControllerSession, scratch: Scratch, resize: Resize
 ) -> None:
     done = session.admin.run(admin.set_features(Feature.ASYNC_EVENT, 0))
     assert done.ok, f"5.2.26.1.5: to disable all events is not {status_name(done.status)}"
     cid = request_event(session)
-    with server_control("resize"):
+    with resize():
         _size_becomes(session, scratch.nsid, lambda size: size > scratch.end, f"more than {scratch.end}")
         _stays(session, cid, "while bit 8 of Asynchronous Event Configuration is 0")
 
@@ -203,11 +214,11 @@ def test_no_notice_is_sent_that_is_not_enabled(
 @pytest.mark.case(
     "NVA-RESIZE-EACH", kills=("grown-event-once", "grown-list-shared"), builds_on=("NVA-RESIZE-EVENT",)
 )
-def test_each_controller_reports_it(bench: Harness, scratch: Scratch, server_control: Resize) -> None:
+def test_each_controller_reports_it(bench: Harness, scratch: Scratch, resize: Resize) -> None:
     """Each has a list of its own: what one host has read is still to be read by the other."""
     sessions = [bench.session(name=f"admin queue {number}") for number in (1, 2)]
     waiting = [(one, _notified(one)) for one in sessions]
-    with server_control("resize"):
+    with resize():
         for session, cid in waiting:
             _is_notified(session, cid, scratch.nsid, "has grown")
 
@@ -216,10 +227,10 @@ def test_each_controller_reports_it(bench: Harness, scratch: Scratch, server_con
     "NVA-RESIZE-MASKED", section="Base 5.2.2", kills=("grown-event-again",), builds_on=("NVA-RESIZE-EVENT",)
 )
 def test_a_second_change_is_not_reported_before_the_list_is_read(
-    session: ControllerSession, server_control: Resize
+    session: ControllerSession, resize: Resize
 ) -> None:
     cid = _notified(session)
-    with server_control("resize"):
+    with resize():
         event = session.admin.wait(cid, deadline=WITHIN).cqe.dw0
         assert event == NAMESPACE_CHANGED, f"5.2.2.1: dword 0 of the event is {event:#x}"
         cid = session.admin.submit(admin.async_event())
@@ -235,11 +246,11 @@ def test_a_second_change_is_not_reported_before_the_list_is_read(
     builds_on=("NVA-RESIZE-EVENT",),
 )
 def test_a_read_that_retains_the_event_keeps_the_list(
-    session: ControllerSession, scratch: Scratch, server_control: Resize
+    session: ControllerSession, scratch: Scratch, resize: Resize
 ) -> None:
     """Retain Asynchronous Event: the event stays masked; whether the list stays is a choice."""
     cid = _notified(session)
-    with server_control("resize"):
+    with resize():
         session.admin.wait(cid, deadline=WITHIN)
         cid = session.admin.submit(admin.async_event())
         found = _changed(session, rae=1)
