@@ -14,6 +14,7 @@ from typing import Any
 
 from iscsi_choices import Choices
 from iscsi_full_media import Medium
+from iscsi_full_reports import TIMEOUTS, described, of_absent_unit, usage_map
 from iscsi_full_reservations import (
     PRE_FETCHES,
     READERS,
@@ -29,10 +30,11 @@ from iscsi_target import IQN, NAA, Connection, Server, Write
 from iscsi_thin_unit import PORT_DESIGNATORS, ScsiError, descriptor_sense
 
 from storagetest.wire.iscsi.codes import TaskFunction
+from storagetest.wire.iscsi.encoding import flat_lun
 from storagetest.wire.iscsi.keys import parse_text
 from storagetest.wire.iscsi.pdu import LoginRequest, ScsiCommand, ScsiResponse, TaskRequest
 from storagetest.wire.scsi import cdb as c
-from storagetest.wire.scsi.cdb import COMMANDS, CommandFormat, cdb
+from storagetest.wire.scsi.cdb import COMMANDS, CommandFormat
 from storagetest.wire.scsi.codes import Asc, PrIn, PrOut, ScsiStatus, SenseKey
 from storagetest.wire.scsi.sense import fixed_sense
 
@@ -295,7 +297,7 @@ class FullUnit(Medium, Reservations):
         code, action = block[3], int.from_bytes(block[4:6], "big")
         supported = [one for one in COMMANDS.values() if self.supports(one)]
         if options == 0:
-            body = b"".join(_described(one, action, timeouts=timeouts) for one in supported
+            body = b"".join(described(one, action, timeouts=timeouts) for one in supported
                             for action in self.actions(one))  # fmt: skip
             return cut(struct.pack(">I", len(body)) + body, block[6:10])
         found = [one for one in supported if one.opcode == code]
@@ -491,37 +493,6 @@ def extent(command: CommandFormat, block: bytes) -> tuple[int, int]:
     return int.from_bytes(block[2 : 2 + lba], "big"), int.from_bytes(block[blocks], "big")
 
 
-TIMEOUTS = b"\0\x0a" + bytes(10)
-"""A command timeouts descriptor without timeouts."""
-
-
-def _described(command: CommandFormat, action: int | None, *, timeouts: bool) -> bytes:
-    flags = (action is not None) | timeouts << 1
-    head = struct.pack(">BxHxBH", command.opcode, action or 0, flags, command.length)
-    return head + timeouts * TIMEOUTS
-
-
-def usage_map(command: CommandFormat, action: int | None) -> bytes:
-    """Return CDB USAGE DATA: the operation code and the service action, and ones for the fields."""
-    names = {place.name for place in command.fields} - {"service_action"}
-    values: dict[str, Any] = {}
-    for name in names:
-        values[name] = _most(command, name)
-    data = bytearray(cdb(command, **values))
-    if action is not None:
-        data[1] = data[1] & 0xE0 | action
-    return bytes(data)
-
-
-def _most(command: CommandFormat, name: str) -> int:
-    """Return the largest value of a field."""
-    for bits in range(64, 0, -1):
-        with contextlib.suppress(Exception):
-            cdb(command, **{name: 2**bits - 1})
-            return 2**bits - 1
-    return 1
-
-
 @dataclass(eq=False)
 class FullConnection(Connection):
     """A connection to a :class:`FullUnit`."""
@@ -541,6 +512,9 @@ class FullConnection(Connection):
     def command(self, pdu: ScsiCommand) -> None:
         full = self.full
         try:
+            if pdu.lun != flat_lun(self.choices.lun):
+                self.answer(pdu, of_absent_unit(pdu))
+                return
             command = full.known(pdu.cdb)
             full.check(command, pdu.cdb, self.nexus, waiting=len(self.writes))
             if _method(command) == "outgoing":
@@ -567,7 +541,8 @@ class FullConnection(Connection):
             self.respond(ScsiResponse(itt=write.command.itt, status=ended.status))
 
     def task(self, pdu: TaskRequest) -> None:
-        if pdu.function == TaskFunction.LOGICAL_UNIT_RESET:  # all of it is done before the response
+        there = pdu.lun == flat_lun(self.choices.lun)
+        if there and pdu.function == TaskFunction.LOGICAL_UNIT_RESET:  # all is done before the response
             self.full.notify(self.full.others(self.nexus), RESET)
             self.full.reserved6 = None
             self.full.prevented.clear()

@@ -67,6 +67,13 @@ def serve_full() -> Iterator[tuple[str, int]]:
 
 
 @contextlib.contextmanager
+def serve_mixed() -> Iterator[tuple[str, int]]:
+    """Start that unit with InitialR2T=No and ImmediateData=Yes."""
+    with FullServer(FullUnit(), Choices(unsolicited=True)) as server:
+        yield "127.0.0.1", server.port
+
+
+@contextlib.contextmanager
 def serve_limited() -> Iterator[tuple[str, int]]:
     """Start that unit with a MAXIMUM TRANSFER LENGTH, to which LIO does not keep."""
     with FullServer(FullUnit(UnitChoices(max_transfer=MOST))) as server:
@@ -114,6 +121,7 @@ def mutation_run() -> MutationRun:
             "digests": TargetKind(UNSOLICITED, serve_digests),
             "thin": TargetKind(UNSOLICITED, serve_thin),
             "full": TargetKind(UNSOLICITED, serve_full),
+            "mixed": TargetKind(UNSOLICITED, serve_mixed),
             "limited": TargetKind(UNSOLICITED, serve_limited),
             "protected": TargetKind(UNSOLICITED, serve_protected),
             "removable": TargetKind(UNSOLICITED, serve_removable),
@@ -131,12 +139,13 @@ def mutation_run() -> MutationRun:
             "test_scsi_each_form.py test_scsi_reported_lengths.py test_reservation_events.py "
             "test_whole_lists.py test_scsi_agreement.py test_scsi_refused.py test_no_data.py "
             "test_scsi_usage_data.py test_scsi_diagnostic.py test_scsi_removal.py "
-            "test_scsi_mode_descriptors.py",
+            "test_scsi_mode_descriptors.py test_lun_forms.py test_scsi_room.py",
             "removable": "test_scsi_removal.py",
+            "mixed": "test_data_paths.py",
             "limited": "test_scsi_each_form.py",
             "protected": "test_scsi_each_form.py",
             "thin": "test_scsi_optional.py test_sense_formats.py test_scsi_mode_masks.py "
-            "test_scsi_provisioning.py test_scsi_seldom.py",
+            "test_scsi_provisioning.py test_scsi_seldom.py test_scsi_room.py",
         },
         options=("-m", "not slow"),
     )
