@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from iscsi_choices import Choices
@@ -56,6 +56,7 @@ RESET, CHANGED = 0x2903, 0x2A01
 WRITE_PROTECTED = 0x2700
 """WRITE PROTECTED (SPC-4), with DATA PROTECT."""
 POWER_ON = 0x2900
+FORMAT_UNIT = 0x04
 
 
 @dataclass(frozen=True)
@@ -122,6 +123,8 @@ class FullUnit(Medium, Reservations):
 
     def known(self, block: bytes) -> CommandFormat:
         """Return the command of a CDB."""
+        if block[0] == FORMAT_UNIT and block[1] & 0xC0:  # FMTPINFO; no other form is there
+            raise invalid_field()
         command = COMMANDS.get((block[0], block[1] & 0x1F)) or COMMANDS.get((block[0], None))
         if command is None or command in self.choices.without or not hasattr(self, _method(command)):
             same = any(code == block[0] for code, action in COMMANDS if action is not None)
@@ -324,7 +327,7 @@ class FullUnit(Medium, Reservations):
         return [command.service_action]
 
     def report_supported_task_management_functions(self, block: bytes, nexus: Nexus) -> bytes:
-        return cut(bytes((0x88, 0, 0, 0)), block[6:10])
+        return cut(bytes((0x8A, 0, 0, 0)), block[6:10])
 
     def reserve_6(self, block: bytes, nexus: Nexus) -> bytes:
         self.reserved6 = nexus
@@ -519,7 +522,8 @@ class FullConnection(Connection):
             full.check(command, pdu.cdb, self.nexus, waiting=len(self.writes))
             if _method(command) == "outgoing":
                 size, execute = full.outgoing(command, pdu.cdb, self.nexus)
-                if size and not pdu.expected_length:
+                least = min(size, 1) if command in WRITERS else size  # a part of a write is an overflow
+                if pdu.expected_length < least:
                     raise invalid_field()
                 self.receive(pdu, size, 0, execute)
             else:
@@ -541,6 +545,8 @@ class FullConnection(Connection):
             self.respond(ScsiResponse(itt=write.command.itt, status=ended.status))
 
     def task(self, pdu: TaskRequest) -> None:
+        if pdu.function == TaskFunction.TARGET_WARM_RESET:  # it has one logical unit
+            pdu = replace(pdu, function=TaskFunction.LOGICAL_UNIT_RESET, lun=flat_lun(self.choices.lun))
         there = pdu.lun == flat_lun(self.choices.lun)
         if there and pdu.function == TaskFunction.LOGICAL_UNIT_RESET:  # all is done before the response
             self.full.notify(self.full.others(self.nexus), RESET)

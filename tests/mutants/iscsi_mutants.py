@@ -16,6 +16,7 @@ import iscsi_identity_mutants  # noqa: F401
 import iscsi_limit_mutants  # noqa: F401
 import iscsi_login_mutants  # noqa: F401
 import iscsi_lun_mutants  # noqa: F401
+import iscsi_many_mutants  # noqa: F401
 import iscsi_mode_mutants  # noqa: F401
 import iscsi_neighbour_mutants  # noqa: F401
 import iscsi_nexus_mutants  # noqa: F401

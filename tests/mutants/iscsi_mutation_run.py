@@ -131,7 +131,7 @@ def mutation_run() -> MutationRun:
             "chap": "test_chap.py",
             "mutual": "test_chap.py",
             "unsolicited": "test_sessions.py test_steps.py test_agreed.py test_whole_lists.py test_apart.py "
-            "test_longest.py test_login_stages.py",
+            "test_longest.py test_login_stages.py test_many_sessions.py",
             "digests": "test_digest_headers.py",
             "full": "test_reservations.py test_reservation_ports.py test_reservation_losses.py "
             "test_reservation_allowed.py test_scsi_data.py test_scsi_flags.py test_scsi_forms.py "
@@ -139,7 +139,8 @@ def mutation_run() -> MutationRun:
             "test_scsi_each_form.py test_scsi_reported_lengths.py test_reservation_events.py "
             "test_whole_lists.py test_scsi_agreement.py test_scsi_refused.py test_no_data.py "
             "test_scsi_usage_data.py test_scsi_diagnostic.py test_scsi_removal.py "
-            "test_scsi_mode_descriptors.py test_lun_forms.py test_scsi_room.py",
+            "test_scsi_mode_descriptors.py test_lun_forms.py test_scsi_room.py test_many_sessions.py "
+            "test_target_reset.py test_scsi_short_data.py test_scsi_subpages.py",
             "removable": "test_scsi_removal.py",
             "mixed": "test_data_paths.py",
             "limited": "test_scsi_each_form.py",

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from iscsi_neighbour_mutants import failed, passes
 from iscsi_other_form_mutants import When, cdb_changed
 from iscsi_proxy_connection import Out, ProxyConnection, mutant
-from iscsi_rules import ends
+from iscsi_rules import ends, good
 
 from storagetest.wire.iscsi.encoding import Pdu
+from storagetest.wire.scsi.codes import Asc
 
 INQUIRY, SENSE, MODE_6, MODE_10, LOG, PR_IN = 0x12, 0x03, 0x1A, 0x5A, 0x4D, 0x5E
 CAPACITY, LUNS, MAINTENANCE_IN = 0x9E, 0xA0, 0xA3
@@ -65,3 +67,21 @@ def small_overflow(talk: ProxyConnection, pdu: Pdu) -> Out:
         if ends(pdu) and 0 < pdu.residual < 256 and pdu.overflow
         else pdu
     )  # type: ignore[attr-defined,call-arg]
+
+
+@mutant(
+    "short-data-silent | RFC 7143 11.4.5.1 | a command that has part of its data is GOOD, and states no residual",
+    kind="full",
+)
+def short_data(talk: ProxyConnection, pdu: Pdu) -> Out:
+    command = talk.commands.get(pdu.itt)
+    part = command is not None and command.expected_length > 0 and not command.read
+    return good(pdu) if part and failed(pdu, Asc.INVALID_FIELD_IN_CDB) else pdu
+
+
+cdb_changed("mode-subpage-ignored | SPC-4 MODE SENSE | SUBPAGE CODE is not read", lambda block: block[0] in {MODE_6, MODE_10} and block[3] == 0x3E,
+            lambda block: block[:3] + bytes(1) + block[4:])  # fmt: skip
+cdb_changed("mode-subpages-short | SPC-4 MODE SENSE | all subpages are those of the Caching page", lambda block: block[0] in {MODE_6, MODE_10} and block[2:4] == b"\x3f\xff",
+            lambda block: block[:2] + b"\x08\0" + block[4:])  # fmt: skip
+passes("format-any-protection | SBC-3 FORMAT UNIT | FMTPINFO of a unit without protection is not read", lambda block: block[0] == 0x04,
+       Asc.INVALID_FIELD_IN_CDB, kind="full")  # fmt: skip
