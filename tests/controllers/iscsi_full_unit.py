@@ -10,11 +10,12 @@ import contextlib
 import socket
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from iscsi_choices import Choices
 from iscsi_full_media import Medium
+from iscsi_full_reports import TIMEOUTS, described, of_absent_unit, usage_map
 from iscsi_full_reservations import (
     PRE_FETCHES,
     READERS,
@@ -30,10 +31,11 @@ from iscsi_target import IQN, NAA, Connection, Server, Write
 from iscsi_thin_unit import PORT_DESIGNATORS, ScsiError, descriptor_sense
 
 from storagetest.wire.iscsi.codes import TaskFunction
+from storagetest.wire.iscsi.encoding import flat_lun
 from storagetest.wire.iscsi.keys import parse_text
 from storagetest.wire.iscsi.pdu import LoginRequest, ScsiCommand, ScsiResponse, TaskRequest
 from storagetest.wire.scsi import cdb as c
-from storagetest.wire.scsi.cdb import COMMANDS, CommandFormat, cdb
+from storagetest.wire.scsi.cdb import COMMANDS, CommandFormat
 from storagetest.wire.scsi.codes import Asc, PrIn, PrOut, ScsiStatus, SenseKey
 from storagetest.wire.scsi.sense import fixed_sense
 
@@ -55,6 +57,7 @@ RESET, CHANGED = 0x2903, 0x2A01
 WRITE_PROTECTED = 0x2700
 """WRITE PROTECTED (SPC-4), with DATA PROTECT."""
 POWER_ON = 0x2900
+FORMAT_UNIT = 0x04
 
 
 @dataclass(frozen=True)
@@ -134,6 +137,8 @@ class FullUnit(Medium, Reservations):
 
     def known(self, block: bytes) -> CommandFormat:
         """Return the command of a CDB."""
+        if block[0] == FORMAT_UNIT and block[1] & 0xC0:  # FMTPINFO; no other form is there
+            raise invalid_field()
         command = COMMANDS.get((block[0], block[1] & 0x1F)) or COMMANDS.get((block[0], None))
         if command is None or command in self.choices.without or not hasattr(self, _method(command)):
             same = any(code == block[0] for code, action in COMMANDS if action is not None)
@@ -307,7 +312,7 @@ class FullUnit(Medium, Reservations):
         code, action = block[3], int.from_bytes(block[4:6], "big")
         supported = [one for one in COMMANDS.values() if self.supports(one)]
         if options == 0:
-            body = b"".join(_described(one, action, timeouts=timeouts) for one in supported
+            body = b"".join(described(one, action, timeouts=timeouts) for one in supported
                             for action in self.actions(one))  # fmt: skip
             return cut(struct.pack(">I", len(body)) + body, block[6:10])
         found = [one for one in supported if one.opcode == code]
@@ -334,7 +339,7 @@ class FullUnit(Medium, Reservations):
         return [command.service_action]
 
     def report_supported_task_management_functions(self, block: bytes, nexus: Nexus) -> bytes:
-        return cut(bytes((0x88, 0, 0, 0)), block[6:10])
+        return cut(bytes((0x8A, 0, 0, 0)), block[6:10])
 
     def reserve_6(self, block: bytes, nexus: Nexus) -> bytes:
         self.reserved6 = nexus
@@ -503,37 +508,6 @@ def extent(command: CommandFormat, block: bytes) -> tuple[int, int]:
     return int.from_bytes(block[2 : 2 + lba], "big"), int.from_bytes(block[blocks], "big")
 
 
-TIMEOUTS = b"\0\x0a" + bytes(10)
-"""A command timeouts descriptor without timeouts."""
-
-
-def _described(command: CommandFormat, action: int | None, *, timeouts: bool) -> bytes:
-    flags = (action is not None) | timeouts << 1
-    head = struct.pack(">BxHxBH", command.opcode, action or 0, flags, command.length)
-    return head + timeouts * TIMEOUTS
-
-
-def usage_map(command: CommandFormat, action: int | None) -> bytes:
-    """Return CDB USAGE DATA: the operation code and the service action, and ones for the fields."""
-    names = {place.name for place in command.fields} - {"service_action"}
-    values: dict[str, Any] = {}
-    for name in names:
-        values[name] = _most(command, name)
-    data = bytearray(cdb(command, **values))
-    if action is not None:
-        data[1] = data[1] & 0xE0 | action
-    return bytes(data)
-
-
-def _most(command: CommandFormat, name: str) -> int:
-    """Return the largest value of a field."""
-    for bits in range(64, 0, -1):
-        with contextlib.suppress(Exception):
-            cdb(command, **{name: 2**bits - 1})
-            return 2**bits - 1
-    return 1
-
-
 @dataclass(eq=False)
 class FullConnection(Connection):
     """A connection to a :class:`FullUnit`."""
@@ -553,11 +527,15 @@ class FullConnection(Connection):
     def command(self, pdu: ScsiCommand) -> None:
         full = self.full
         try:
+            if pdu.lun != flat_lun(self.choices.lun):
+                self.answer(pdu, of_absent_unit(pdu))
+                return
             command = full.known(pdu.cdb)
             full.check(command, pdu.cdb, self.nexus, waiting=len(self.writes))
             if _method(command) == "outgoing":
                 size, execute = full.outgoing(command, pdu.cdb, self.nexus)
-                if size and not pdu.expected_length:
+                least = min(size, 1) if command in WRITERS else size  # a part of a write is an overflow
+                if pdu.expected_length < least:
                     raise invalid_field()
                 self.receive(pdu, size, 0, execute)
             else:
@@ -579,7 +557,10 @@ class FullConnection(Connection):
             self.respond(ScsiResponse(itt=write.command.itt, status=ended.status))
 
     def task(self, pdu: TaskRequest) -> None:
-        if pdu.function == TaskFunction.LOGICAL_UNIT_RESET:  # all of it is done before the response
+        if pdu.function == TaskFunction.TARGET_WARM_RESET:  # it has one logical unit
+            pdu = replace(pdu, function=TaskFunction.LOGICAL_UNIT_RESET, lun=flat_lun(self.choices.lun))
+        there = pdu.lun == flat_lun(self.choices.lun)
+        if there and pdu.function == TaskFunction.LOGICAL_UNIT_RESET:  # all is done before the response
             self.full.notify(self.full.others(self.nexus), RESET)
             self.full.reserved6 = None
             self.full.prevented.clear()

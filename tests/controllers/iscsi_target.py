@@ -39,6 +39,7 @@ from storagetest.wire.iscsi.codes import (
     NO_TAG,
     LoginStatus,
     LogoutResult,
+    RejectReason,
     Stage,
     TaskFunction,
     TaskResult,
@@ -127,6 +128,7 @@ class Connection:
     writes: dict[int, Write] = field(default_factory=dict)
     aborts: list[tuple[TaskRequest, set[int]]] = field(default_factory=list)
     nop_tag: int = 0
+    given: int = NO_TAG  # the target transfer tag of the text that goes on
     ttt: int = 0  # of the last R2T
     late: list[int] = field(default_factory=list)
     waiting: list[Any] = field(default_factory=list)
@@ -183,6 +185,7 @@ class Connection:
         if isinstance(pdu, ScsiResponse):  # so late that no ping after the abort meets it
             while self.late:
                 self.send(ScsiResponse(itt=self.late.pop()))
+        self.given = pdu.ttt if isinstance(pdu, TextResponse) else self.given
         self.send(pdu, uses=uses)
 
     @property
@@ -278,6 +281,9 @@ class Connection:
             self.data_digest = self.taken.get("DataDigest") == "CRC32C"
 
     def text(self, pdu: TextRequest) -> None:
+        if pdu.ttt not in (NO_TAG, self.given):  # 11.10.4
+            self.respond(Reject(reason=RejectReason.INVALID_PDU_FIELD, data=pdu.encode()[:48]))
+            return
         if pdu.continues:
             self.cut += pdu.data
             self.respond(TextResponse(itt=pdu.itt, final=False, ttt=pdu.itt))

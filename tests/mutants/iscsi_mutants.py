@@ -16,12 +16,15 @@ import iscsi_form_mutants  # noqa: F401
 import iscsi_identity_mutants  # noqa: F401
 import iscsi_limit_mutants  # noqa: F401
 import iscsi_login_mutants  # noqa: F401
+import iscsi_lun_mutants  # noqa: F401
+import iscsi_many_mutants  # noqa: F401
 import iscsi_mode_mutants  # noqa: F401
 import iscsi_neighbour_mutants  # noqa: F401
 import iscsi_nexus_mutants  # noqa: F401
 import iscsi_offer_mutants  # noqa: F401
 import iscsi_optional_mutants  # noqa: F401
 import iscsi_other_form_mutants  # noqa: F401
+import iscsi_path_mutants  # noqa: F401
 import iscsi_pdu_mutants  # noqa: F401
 import iscsi_port_mutants  # noqa: F401
 import iscsi_portal_mutants  # noqa: F401
@@ -33,6 +36,7 @@ import iscsi_removal_mutants  # noqa: F401
 import iscsi_reported_length_mutants  # noqa: F401
 import iscsi_reported_mutants  # noqa: F401
 import iscsi_reservation_mutants  # noqa: F401
+import iscsi_room_mutants  # noqa: F401
 import iscsi_scsi_mutants  # noqa: F401
 import iscsi_seldom_mutants  # noqa: F401
 import iscsi_sequence_mutants  # noqa: F401

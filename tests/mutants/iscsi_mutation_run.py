@@ -72,6 +72,13 @@ def serve_full() -> Iterator[tuple[str, int]]:
 
 
 @contextlib.contextmanager
+def serve_mixed() -> Iterator[tuple[str, int]]:
+    """Start that unit with InitialR2T=No and ImmediateData=Yes."""
+    with FullServer(FullUnit(), Choices(unsolicited=True)) as server:
+        yield "127.0.0.1", server.port
+
+
+@contextlib.contextmanager
 def serve_limited() -> Iterator[tuple[str, int]]:
     """Start that unit with a MAXIMUM TRANSFER LENGTH, to which LIO does not keep."""
     with FullServer(FullUnit(UnitChoices(max_transfer=MOST))) as server:
@@ -127,6 +134,7 @@ def mutation_run() -> MutationRun:
             "digests": TargetKind(UNSOLICITED, serve_digests),
             "thin": TargetKind(UNSOLICITED, serve_thin),
             "full": TargetKind(UNSOLICITED, serve_full),
+            "mixed": TargetKind(UNSOLICITED, serve_mixed),
             "limited": TargetKind(UNSOLICITED, serve_limited),
             "protected": TargetKind(UNSOLICITED, serve_protected),
             "removable": TargetKind(UNSOLICITED, serve_removable),
@@ -142,7 +150,7 @@ def mutation_run() -> MutationRun:
             "chap": "test_chap.py",
             "mutual": "test_chap.py",
             "unsolicited": "test_sessions.py test_steps.py test_agreed.py test_whole_lists.py test_apart.py "
-            "test_longest.py test_login_stages.py",
+            "test_longest.py test_login_stages.py test_many_sessions.py",
             "digests": "test_digest_headers.py",
             "full": "test_reservations.py test_reservation_ports.py test_reservation_losses.py "
             "test_reservation_allowed.py test_scsi_data.py test_scsi_flags.py test_scsi_forms.py "
@@ -150,13 +158,15 @@ def mutation_run() -> MutationRun:
             "test_scsi_each_form.py test_scsi_reported_lengths.py test_reservation_events.py "
             "test_whole_lists.py test_scsi_agreement.py test_scsi_refused.py test_no_data.py "
             "test_scsi_usage_data.py test_scsi_diagnostic.py test_scsi_removal.py "
-            "test_scsi_mode_descriptors.py",
+            "test_scsi_mode_descriptors.py test_lun_forms.py test_scsi_room.py test_many_sessions.py "
+            "test_target_reset.py test_scsi_short_data.py test_scsi_subpages.py",
             "removable": "test_scsi_removal.py",
             "controlled": "test_resize.py test_restart.py",
+            "mixed": "test_data_paths.py",
             "limited": "test_scsi_each_form.py",
             "protected": "test_scsi_each_form.py",
             "thin": "test_scsi_optional.py test_sense_formats.py test_scsi_mode_masks.py "
-            "test_scsi_provisioning.py test_scsi_seldom.py",
+            "test_scsi_provisioning.py test_scsi_seldom.py test_scsi_room.py",
         },
         options=("-m", "not slow"),
     )

@@ -59,6 +59,13 @@ UNITS = {
 }
 """Units of tests/controllers/iscsi_full_unit.py that once were accused."""
 UNIT_CASES = (
+    "test_lun_forms.py",
+    "test_data_paths.py",
+    "test_many_sessions.py",
+    "test_target_reset.py",
+    "test_scsi_short_data.py",
+    "test_scsi_subpages.py",
+    "test_scsi_room.py",
     "test_whole_lists.py",
     "test_scsi_agreement.py",
     "test_scsi_blocks.py",

@@ -1,0 +1,134 @@
+"""Broken rules of many sessions at a time, of ISIDs, and of commands of two nexuses at the same time.
+
+The rules, from the text:
+
+- RFC 7143 4.4.3: each session has its own state (MUST); 11.12.5: T is part of the ISID (MUST).
+- RFC 7143 11.10.4: a target transfer tag is one that the target has given (SHOULD be refused).
+- SBC-3 COMPARE AND WRITE: comparison and write are one uninterrupted series of actions (MUST).
+"""
+
+# ruff: noqa: E501  # a mutant is a row of a table
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from iscsi_proxy_connection import Out, ProxyConnection, mutant, on_request
+from iscsi_reinstatement_mutants import both, hangs_up
+from iscsi_rules import good
+
+from storagetest.wire.iscsi.codes import NO_TAG, TaskFunction, TaskResult
+from storagetest.wire.iscsi.encoding import Pdu
+from storagetest.wire.iscsi.pdu import (
+    DataIn,
+    NopIn,
+    ScsiCommand,
+    ScsiResponse,
+    TaskRequest,
+    TaskResponse,
+    TextRequest,
+)
+from storagetest.wire.scsi.codes import Asc
+from storagetest.wire.scsi.sense import decode_sense
+
+READ_16, CAW, PR_IN = 0x88, 0x89, 0x5E
+SMALL = "unsolicited"
+
+
+def number_of(talk: ProxyConnection) -> int:
+    """Return the number of the connection among those of the mutant that are open."""
+    known = talk.shared.setdefault("connections", [])
+    if talk not in known:
+        known[:] = [*(one for one in known if not one.over), talk]
+    return known.index(talk)
+
+
+@mutant("later-session-reads-other | RFC 7143 4.4.3 | the sessions after the 32nd read zeroes", kind=SMALL)
+def reads_other(talk: ProxyConnection, pdu: Pdu) -> Out:
+    late = number_of(talk) >= 32 and isinstance(pdu, DataIn) and talk.cdb(pdu)[0] == READ_16
+    return replace(pdu, data=bytes(len(pdu.data))) if late else pdu  # type: ignore[type-var]
+
+
+@mutant(
+    "seventeenth-session-deaf | RFC 7143 4.4.3 | pings of the 17th session have the data of another",
+    kind=SMALL,
+)
+def deaf(talk: ProxyConnection, pdu: Pdu) -> Out:
+    late = number_of(talk) == 16 and isinstance(pdu, NopIn)
+    return replace(pdu, data=b"0" * len(pdu.data)) if late else pdu  # type: ignore[type-var]
+
+
+def _isid(talk: ProxyConnection) -> bytes:
+    return talk.login.isid if talk.login is not None else b""
+
+
+hangs_up(
+    "isid-type-ignored | RFC 7143 11.12.5 | a login ends the session whose ISID differs in its type alone",
+    lambda other, own, response: (
+        other.name == own.name and _isid(other) != _isid(own) and _isid(other)[1:] == _isid(own)[1:]
+    ),
+    kind=SMALL,
+)
+
+
+@on_request(
+    "discovery-tag-ignored | RFC 7143 11.10.4 | a target transfer tag that was not given is ignored",
+    kind=SMALL,
+)
+def tag_ignored(talk: ProxyConnection, pdu: Pdu) -> Out:
+    return replace(pdu, ttt=NO_TAG) if isinstance(pdu, TextRequest) and pdu.data else pdu
+
+
+def _note(talk: ProxyConnection, pdu: Pdu) -> Out:
+    if isinstance(pdu, ScsiCommand) and pdu.cdb[0] == CAW:
+        talk.shared.setdefault("racing", []).append(talk)
+    return pdu
+
+
+def _lost(talk: ProxyConnection, pdu: Pdu) -> Out:
+    """End a miscompare in GOOD if another nexus has sent the same command since the last one of this."""
+    if not isinstance(pdu, ScsiResponse) or talk.cdb(pdu)[0] != CAW or not pdu.sense:
+        return pdu
+    racing = talk.shared["racing"]
+    raced = len(racing) > 1 and racing[-1] is not racing[-2]
+    return good(pdu) if raced and decode_sense(pdu.sense).asc == Asc.MISCOMPARE_DURING_VERIFY else pdu
+
+
+both("caw-lost-update | SBC-3 COMPARE AND WRITE | of two nexuses at the same time each compares with what was there before", _lost, _note, kind="full")  # fmt: skip
+
+
+# TARGET WARM RESET
+
+
+def _no_reset(talk: ProxyConnection, pdu: Pdu) -> Out:
+    """Send ABORT TASK of a task that is not there in place of a reset of the target."""
+    if not isinstance(pdu, TaskRequest) or pdu.function != TaskFunction.TARGET_WARM_RESET:
+        return pdu
+    talk.memory.setdefault("resets", set()).add(pdu.itt)
+    return replace(pdu, function=TaskFunction.ABORT_TASK, referenced_itt=0x7A7B7C7D, ref_cmd_sn=pdu.cmd_sn)
+
+
+def _complete(talk: ProxyConnection, pdu: Pdu) -> Out:
+    done = isinstance(pdu, TaskResponse) and pdu.itt in talk.memory.get("resets", ())
+    return replace(pdu, response=TaskResult.COMPLETE) if done else pdu  # type: ignore[type-var]
+
+
+both(
+    "warm-reset-not-done | RFC 7143 11.5.1 | TARGET WARM RESET is reported as complete, and nothing is reset",
+    _complete,
+    _no_reset,
+    kind="full",
+)
+
+
+@mutant(
+    "warm-reset-clears-keys | SPC-4 persistent reservations | TARGET WARM RESET ends registrations",
+    kind="full",
+)
+def clears_keys(talk: ProxyConnection, pdu: Pdu) -> Out:
+    if isinstance(pdu, TaskResponse) and talk.tasks[pdu.itt].function == TaskFunction.TARGET_WARM_RESET:
+        talk.shared["reset"] = True
+    keys = isinstance(pdu, DataIn) and talk.cdb(pdu)[0] == PR_IN and not talk.cdb(pdu)[1] & 0x1F
+    return (
+        replace(pdu, data=pdu.data[:4] + bytes(len(pdu.data) - 4)) if keys and "reset" in talk.shared else pdu
+    )  # type: ignore[type-var]
