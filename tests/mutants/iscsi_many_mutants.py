@@ -11,11 +11,13 @@ The rules, from the text:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
+from iscsi_neighbour_mutants import passes
 from iscsi_proxy_connection import Out, ProxyConnection, mutant, on_request
 from iscsi_reinstatement_mutants import both, hangs_up
-from iscsi_rules import good
+from iscsi_rules import attention, ended_in, ends, good
 
 from storagetest.wire.iscsi.codes import NO_TAG, TaskFunction, TaskResult
 from storagetest.wire.iscsi.encoding import Pdu
@@ -28,10 +30,10 @@ from storagetest.wire.iscsi.pdu import (
     TaskResponse,
     TextRequest,
 )
-from storagetest.wire.scsi.codes import Asc
+from storagetest.wire.scsi.codes import Asc, ScsiStatus
 from storagetest.wire.scsi.sense import decode_sense
 
-READ_16, CAW, PR_IN = 0x88, 0x89, 0x5E
+READ_16, WRITE_16, CAW, PR_IN = 0x88, 0x8A, 0x89, 0x5E
 SMALL = "unsolicited"
 
 
@@ -132,3 +134,58 @@ def clears_keys(talk: ProxyConnection, pdu: Pdu) -> Out:
     return (
         replace(pdu, data=pdu.data[:4] + bytes(len(pdu.data) - 4)) if keys and "reset" in talk.shared else pdu
     )  # type: ignore[type-var]
+
+
+# Reservations with many registrants
+
+
+def _sixteen(row: str, action: int, cut: Callable[[bytes], bytes]) -> None:
+    """A mutant that lists sixteen registrations at most."""
+
+    @mutant(row, kind="full")
+    def reply(talk: ProxyConnection, pdu: Pdu) -> Out:
+        listed = isinstance(pdu, DataIn) and talk.cdb(pdu)[0] == PR_IN and talk.cdb(pdu)[1] & 0x1F == action
+        if not listed or len(pdu.data) < 8:  # type: ignore[attr-defined]
+            return pdu
+        body = cut(pdu.data[8:])  # type: ignore[attr-defined]
+        return replace(pdu, data=pdu.data[:4] + len(body).to_bytes(4, "big") + body)  # type: ignore[attr-defined,call-arg]
+
+
+def _descriptors(body: bytes) -> bytes:
+    at = 0
+    for _ in range(16):
+        if at < len(body):
+            at += 24 + int.from_bytes(body[at + 20 : at + 24], "big")
+    return body[:at]
+
+
+_sixteen(
+    "keys-sixteen-at-most | SPC-4 READ KEYS | sixteen keys are listed at most", 0, lambda body: body[:128]
+)
+_sixteen(
+    "full-sixteen-at-most | SPC-4 READ FULL STATUS | sixteen registrations are listed at most",
+    3,
+    _descriptors,
+)
+
+
+@mutant("clear-notifies-sixteen | SPC-4 CLEAR | CLEAR notifies sixteen nexuses at most", kind="full")
+def notifies_sixteen(talk: ProxyConnection, pdu: Pdu) -> Out:
+    return (
+        good(pdu)
+        if attention(pdu) and decode_sense(pdu.sense).asc == 0x2A03 and number_of(talk) >= 16
+        else pdu
+    )  # type: ignore[attr-defined]
+
+
+@mutant(
+    "late-registrant-conflict | SPC-4 reservations | a registrant after the sixteenth may not write",
+    kind="full",
+)
+def late_registrant(talk: ProxyConnection, pdu: Pdu) -> Out:
+    late = number_of(talk) >= 16 and ends(pdu) and talk.cdb(pdu)[0] == WRITE_16
+    return ended_in(pdu, ScsiStatus.RESERVATION_CONFLICT) if late else pdu
+
+
+passes("operations-reserved-option | SPC-4 REPORT SUPPORTED OPERATION CODES | a reserved option is GOOD, without data", lambda block: block[0] == 0xA3 and bool(block[2] & 4),
+       Asc.INVALID_FIELD_IN_CDB, kind="full")  # fmt: skip

@@ -159,7 +159,7 @@ def mutation_run() -> MutationRun:
             "test_whole_lists.py test_scsi_agreement.py test_scsi_refused.py test_no_data.py "
             "test_scsi_usage_data.py test_scsi_diagnostic.py test_scsi_removal.py "
             "test_scsi_mode_descriptors.py test_lun_forms.py test_scsi_room.py test_many_sessions.py "
-            "test_target_reset.py test_scsi_short_data.py test_scsi_subpages.py",
+            "test_target_reset.py test_scsi_short_data.py test_scsi_subpages.py test_reservation_many.py",
             "removable": "test_scsi_removal.py",
             "controlled": "test_resize.py test_restart.py",
             "mixed": "test_data_paths.py",

@@ -65,6 +65,7 @@ UNIT_CASES = (
     "test_target_reset.py",
     "test_scsi_short_data.py",
     "test_scsi_subpages.py",
+    "test_reservation_many.py",
     "test_scsi_room.py",
     "test_whole_lists.py",
     "test_scsi_agreement.py",
