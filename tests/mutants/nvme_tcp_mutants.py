@@ -14,11 +14,13 @@ import nvme_tcp_event_mutants  # noqa: F401
 import nvme_tcp_family_mutants  # noqa: F401
 import nvme_tcp_form_mutants  # noqa: F401
 import nvme_tcp_fresh_mutants  # noqa: F401
+import nvme_tcp_gone_mutants  # noqa: F401
 import nvme_tcp_halves_mutants  # noqa: F401
 import nvme_tcp_host_mutants  # noqa: F401
 import nvme_tcp_later_mutants  # noqa: F401
 import nvme_tcp_left_mutants  # noqa: F401
 import nvme_tcp_listed_mutants  # noqa: F401
+import nvme_tcp_many_mutants  # noqa: F401
 import nvme_tcp_optional_mutants  # noqa: F401
 import nvme_tcp_own_mutants  # noqa: F401
 import nvme_tcp_pair_mutants  # noqa: F401
@@ -46,6 +48,7 @@ import nvme_tcp_two_namespace_mutants  # noqa: F401
 import nvme_tcp_typed_mutants  # noqa: F401
 import nvme_tcp_unfused_mutants  # noqa: F401
 import nvme_tcp_value_mutants  # noqa: F401
+import nvme_tcp_whole_mutants  # noqa: F401
 import nvme_tcp_wrap_mutants  # noqa: F401
 from nvme_tcp_rules import MUTANTS
 

@@ -190,12 +190,18 @@ def pair(about: TargetLooks) -> tuple[Scratch, Scratch]:
 def hosts(
     bench: Harness, scratch: Scratch, about: TargetLooks, request: pytest.FixtureRequest
 ) -> Iterator[tuple[ReservingHost, ReservingHost]]:
-    """Yield two hosts on a namespace without registrants; none is left at the end, or the run ends."""
+    """Yield two hosts on a namespace without registrants; none is left at the end, or the run ends.
+
+    A parameter of the fixture makes the identity of the second host from that of the first one.
+    """
     if not about.reserves:
         pytest.skip("ONCS: reservations are not supported")
     made = []
     for name, key in (("first", 0xA1), ("second", 0xB2)):
-        session = bench.session(name=f"{name} host's admin queue")
+        identity = Identity.fresh()
+        if made and hasattr(request, "param"):
+            identity = request.param(made[0].session.identity)
+        session = bench.session(identity=identity, name=f"{name} host's admin queue")
         if not session.namespace(scratch.nsid)["rescap"]:
             pytest.skip("RESCAP: this namespace cannot be reserved")
         made.append(ReservingHost(session, session.io_queue(), scratch, key))

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from storagetest.wire.nvme import io
-from storagetest.wire.nvme.codes import ONCS_BITS, Io, status_name
+from storagetest.wire.nvme.codes import ONCS_BITS, Io, StatusCode, status_name
+from storagetest.wire.nvme.limits import UNLIMITED
 from storagetest.wire.nvme_tcp import ControllerSession, Queue
 from storagetest.wire.nvme_tcp.harness import Scratch, block_data, read_blocks, write_blocks
 
@@ -91,3 +92,24 @@ def test_a_transfer_of_mdts_itself_is_done(queue: Queue, scratch: Scratch, opcod
     )
     found = read_blocks(queue, half, most) if opcode == Io.WRITE else done.data
     assert found == data, f"NVM 3.3: {most} blocks that one command has transferred are others"
+
+
+@pytest.mark.case(
+    "NVB-MDTS-COMPARE",
+    section="Base 5.2.13.2.1",
+    kills=("mdts-of-compares-ignored",),
+    builds_on=("NVB-MDTS-WRITE",),
+)
+def test_a_compare_over_mdts_is_refused(session: ControllerSession, queue: Queue, scratch: Scratch) -> None:
+    """Its data are equal to those of the blocks, so that no other status is right."""
+    if not session.controller["oncs"] >> ONCS_BITS[Io.COMPARE] & 1:
+        pytest.skip("ONCS: COMPARE is not supported")
+    blocks = scratch.limits.transfer + 1
+    if blocks > UNLIMITED or scratch.lba + blocks > scratch.end:
+        pytest.skip("MDTS sets no limit that a Compare could reach")
+    data = read_blocks(queue, scratch, blocks)
+    done = queue.run(io.compare(scratch.nsid, scratch.lba, blocks), data=data)
+    assert done.status == StatusCode.INVALID_FIELD, (
+        f"5.2.13.2.1: a Compare of {blocks} blocks, one more than MDTS allows, ended with "
+        f"{status_name(done.status)}; required: Invalid Field in Command"
+    )
