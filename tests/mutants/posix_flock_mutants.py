@@ -40,13 +40,13 @@ class _Waking(Locking):
                 self.answer(unique, 0)
 
 
-@mutant("flock-unlock-wakes-none | flock(2) LOCK_UN | who waits for a lock that is unlocked waits on")
+@mutant("flock-waiter-left-at-unlock | flock(2) LOCK_UN | who waits for a lock that is unlocked waits on")
 class FlockUnlockWakesNone(_Waking):
     def wakes(self, asked: Held) -> bool:
         return self.closes
 
 
-@mutant("flock-close-wakes-none | flock(2) | who waits for a lock that ends with its last close waits on")
+@mutant("flock-waiter-left-at-close | flock(2) | who waits for a lock that ends with its last close waits on")
 class FlockCloseWakesNone(_Waking):
     def wakes(self, asked: Held) -> bool:
         return not self.closes

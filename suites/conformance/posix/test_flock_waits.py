@@ -104,11 +104,11 @@ def hold_in_process(path, kind, end):
 
 
 KILLS = {
-    "unlock": ("flock-unlock-wakes-none",),
-    "close": ("flock-close-wakes-none",),
-    "duplicate": ("flock-close-wakes-none",),
-    "exit": ("flock-close-wakes-none",),
-    "kill": ("flock-close-wakes-none",),
+    "unlock": ("flock-waiter-left-at-unlock",),
+    "close": ("flock-waiter-left-at-close",),
+    "duplicate": ("flock-waiter-left-at-close",),
+    "exit": ("flock-waiter-left-at-close",),
+    "kill": ("flock-waiter-left-at-close",),
 }
 
 
