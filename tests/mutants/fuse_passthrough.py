@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fuse_protocol import Attributes, Call, Created, Entry, Init, Opened
+from fuse_protocol import BTIME, Attributes, Call, Created, Entry, Init, Opened
 
 ROOT = 1
 """The node of the directory that is mounted (FUSE_ROOT_ID)."""
@@ -29,7 +29,10 @@ _libc.getdents64.restype = ctypes.c_ssize_t
 _DIRENT = struct.Struct("<QqHB")
 _NOT_PASSED_ON = os.O_CREAT | os.O_EXCL | os.O_DIRECT | os.O_NOCTTY | os.O_NOFOLLOW | 0o100000 | 0x20
 """Of open(2)'s flags: what the kernel has seen to, what a buffer of ours cannot keep, and FMODE_EXEC."""
+GETFLAGS, SETFLAGS, GETXATTR = 0x80086601, 0x40086602, 0x801C581F
+"""FS_IOC_GETFLAGS, FS_IOC_SETFLAGS, and FS_IOC_FSGETXATTR, which the kernel sends itself (<linux/fs.h>)."""
 _AT_FDCWD = -100
+_AT_EMPTY_PATH = 0x1000
 _UTIME_NOW, _UTIME_OMIT = (1 << 30) - 1, (1 << 30) - 2
 
 
@@ -177,6 +180,21 @@ class PassThrough:
         self.as_caller(call)
         os.removexattr(self.nodes[node].path, name)
 
+    def fits(self, length: int, size: int) -> bool:
+        """Whether a value or a list of names fits into a buffer of ``size`` bytes."""
+        return length <= size
+
+    def statx(self, call: Call, node: int, handle: int | None) -> Attributes:
+        """Return the attributes to statx(2), if it asks for more than stat(2) does."""
+        return self.getattr(call, node, handle)
+
+    def birth(self, call: Call, node: int) -> int | None:
+        """Return the time of birth in nanoseconds, None if the file system below has none (statx(2))."""
+        buffer = ctypes.create_string_buffer(256)
+        _check(_libc.statx(self.fd(node), b"", _AT_EMPTY_PATH, BTIME, buffer))
+        (mask,), born = struct.unpack_from("<I", buffer), struct.unpack_from("<qI", buffer, 80)
+        return born[0] * 10**9 + born[1] if mask & BTIME else None
+
     # Data.
 
     def open(self, call: Call, node: int, flags: int) -> Opened:
@@ -232,8 +250,16 @@ class PassThrough:
         self.as_caller(call)
         return os.copy_file_range(source, sink, min(length, 1 << 30), start, to)
 
-    def ioctl(self, call: Call, node: int, handle: int, request: int, number: int) -> None:
-        raise OSError(errno.ENOTTY, "ioctl")
+    def ioctl(self, call: Call, node: int, handle: int, request: int, number: int) -> int | None:
+        """Return or set the flags of an inode (ioctl_iflags(2)); there are no other requests."""
+        self.as_caller(call)
+        if request in (GETFLAGS, GETXATTR):
+            size = 4 if request == GETFLAGS else 28
+            return int.from_bytes(fcntl.ioctl(handle, request, bytes(28))[:size], "little")
+        if request != SETFLAGS:
+            raise OSError(errno.ENOTTY, "ioctl")
+        fcntl.ioctl(handle, SETFLAGS, number.to_bytes(8, "little"))
+        return None
 
     # Directories.
 

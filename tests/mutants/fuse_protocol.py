@@ -46,6 +46,10 @@ _SETATTR = struct.Struct("<IIQQQQQQIIIIIIII")
 _INIT = struct.Struct("<IIIIHHIIHHIIH22x")
 _STATFS = struct.Struct("<QQQQQIIII24x")
 _LOCK = struct.Struct("<QQQQIIII")
+_STATX = struct.Struct("<IIQIIIHxxQQQQ")
+_STATX_TIME = struct.Struct("<qI4x")
+BASIC_STATS, BTIME = 0x7FF, 0x800
+"""STATX_BASIC_STATS and STATX_BTIME of <linux/stat.h>: which fields of a STATX are valid."""
 
 
 @dataclass(slots=True)
@@ -436,23 +440,24 @@ def setxattr(files: Any, call: Call, body: bytes) -> bytes:
     return b""
 
 
-def _sized(data: bytes, size: int) -> bytes:
+def _sized(files: Any, data: bytes, size: int) -> bytes:
     if size == 0:  # only the length was asked for
         return struct.pack("<II", len(data), 0)
-    if len(data) > size:
+    if not files.fits(len(data), size):
         raise OSError(errno.ERANGE, "xattr")
     return data
 
 
 @_operation(22)
 def getxattr(files: Any, call: Call, body: bytes) -> bytes:
-    return _sized(files.getxattr(call, call.node, _name(body, 8)), struct.unpack_from("<I", body)[0])
+    value = files.getxattr(call, call.node, _name(body, 8))
+    return _sized(files, value, struct.unpack_from("<I", body)[0])
 
 
 @_operation(23)
 def listxattr(files: Any, call: Call, body: bytes) -> bytes:
     names = files.listxattr(call, call.node)
-    return _sized(b"".join(name + b"\0" for name in names), struct.unpack_from("<I", body)[0])
+    return _sized(files, b"".join(name + b"\0" for name in names), struct.unpack_from("<I", body)[0])
 
 
 @_operation(28)
@@ -470,10 +475,27 @@ def readdir(files: Any, call: Call, body: bytes) -> bytes:
 
 @_operation(39)
 def ioctl(files: Any, call: Call, body: bytes) -> bytes:
-    """Of the requests that the kernel passes on, those that write one number."""
-    handle, _, request, _, size, _ = struct.unpack_from("<QIIQII", body)
-    files.ioctl(call, call.node, handle, request, int.from_bytes(body[32 : 32 + size], "little"))
-    return bytes(16)
+    """Of the requests that the kernel passes on, those that write or return one number."""
+    handle, _, request, _, size, returned = struct.unpack_from("<QIIQII", body)
+    number = int.from_bytes(body[32 : 32 + size], "little")
+    result = files.ioctl(call, call.node, handle, request, number)
+    return bytes(16) if result is None else bytes(16) + result.to_bytes(returned, "little")
+
+
+@_operation(52)
+def statx(files: Any, call: Call, body: bytes) -> bytes:
+    """Encode the attributes, and the time of birth if the file system has one."""
+    flags, handle = struct.unpack_from("<I4xQ", body)
+    one = files.statx(call, call.node, handle if flags & 1 else None)
+    born = files.birth(call, call.node)
+    head = _STATX.pack(
+        BASIC_STATS | (0 if born is None else BTIME), one.blksize, 0, one.nlink, one.uid, one.gid,
+        one.mode, one.ino, one.size, one.blocks, 0,
+    )  # fmt: skip
+    times = (one.atime, born or 0, one.ctime, one.mtime)
+    stamps = b"".join(_STATX_TIME.pack(*divmod(each, 1_000_000_000)) for each in times)
+    numbers = struct.pack("<IIII", os.major(one.rdev), os.minor(one.rdev), 0, 0)
+    return bytes(32) + head + stamps + numbers + bytes(8 * 14)
 
 
 def _setlk(files: Any, call: Call, body: bytes, *, waits: bool) -> bytes:

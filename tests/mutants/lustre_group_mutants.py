@@ -16,8 +16,8 @@ mutant = partial(enter, table=MUTANTS)
 
 @mutant("group-unknown | llapi_group_lock(3) | a group lock ends in ENOTTY")
 class GroupUnknown(Groups):
-    def ioctl(self, call: Call, node: int, handle: int, request: int, number: int) -> None:
-        PassThrough.ioctl(self, call, node, handle, request, number)
+    def ioctl(self, call: Call, node: int, handle: int, request: int, number: int) -> int | None:
+        return PassThrough.ioctl(self, call, node, handle, request, number)
 
 
 @mutant("group-stays | llapi_group_lock(3) | a group lock that is released is still held")

@@ -45,13 +45,14 @@ class Groups(Locking):
         self.end_lock(handle)
         super().release(call, node, handle, owner, flock=flock)
 
-    def ioctl(self, call: Call, node: int, handle: int, request: int, number: int) -> None:
+    def ioctl(self, call: Call, node: int, handle: int, request: int, number: int) -> int | None:
         if request == GROUP_LOCK:
             self.take(call, node, handle, number)
         elif request == GROUP_UNLOCK:
             self.give(node, handle, number)
         else:
-            super().ioctl(call, node, handle, request, number)
+            return super().ioctl(call, node, handle, request, number)
+        return None
 
     def take(self, call: Call, node: int, handle: int, group: int) -> None:
         if group == 0 or handle in self.groups:

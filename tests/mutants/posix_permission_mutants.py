@@ -3,6 +3,7 @@
 import errno
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +203,27 @@ class TimesByOwnerOnly(PassThrough):
     def utimens(self, call: Call, node: int, atime: int | str | None, mtime: int | str | None) -> None:
         if call.uid not in (0, os.fstat(self.fd(node)).st_uid):
             raise PermissionError(errno.EPERM, "utimens")
+        super().utimens(call, node, atime, mtime)
+
+
+@mutant(
+    "one-time-to-now-by-writer | utimensat(3p) [EPERM] | a writer sets one time to now and leaves the other"
+)
+class OneTimeToNowByWriter(PassThrough):
+    def utimens(self, call: Call, node: int, atime: int | str | None, mtime: int | str | None) -> None:
+        if {atime, mtime} == {"now", None} and os.fstat(self.fd(node)).st_mode & 0o002:
+            call = replace(call, uid=0)
+        super().utimens(call, node, atime, mtime)
+
+
+@mutant(
+    "one-time-to-now-by-owner-refused | utimensat(3p) | an owner without write permission is refused "
+    "UTIME_NOW"
+)
+class OneTimeToNowByOwnerRefused(PassThrough):
+    def utimens(self, call: Call, node: int, atime: int | str | None, mtime: int | str | None) -> None:
+        if call.uid and "now" in (atime, mtime) and not os.fstat(self.fd(node)).st_mode & 0o200:
+            raise PermissionError(errno.EACCES, "utimens")
         super().utimens(call, node, atime, mtime)
 
 

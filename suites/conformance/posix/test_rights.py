@@ -9,6 +9,7 @@ import stat
 import pytest
 
 from storagetest.agent.testlib import assert_errno, run_as_user
+from storagetest.agent.testlib.libc import UTIME_NOW, UTIME_OMIT, utimensat
 from storagetest.agent.testlib.tmpfiles import make_file, open_fd
 
 pytestmark = [
@@ -61,6 +62,55 @@ def test_writer_who_is_not_the_owner_sets_the_times_to_now(client_dir):
         assert_errno(errno.EPERM, os.utime, client_dir / "f", (5, 5))
     found = os.stat(client_dir / "f")
     assert min(found.st_atime, found.st_mtime) > 1_000_000_000
+
+
+SET = (1_200_000_000, 0)
+OMITTED, CURRENT = (0, UTIME_OMIT), (0, UTIME_NOW)
+
+
+@pytest.mark.case(
+    "PSX-RIGHTS-UTIMENS-ONE",
+    section="POSIX.1-2024 utimensat(): ERRORS [EPERM]",
+    kills=("one-time-to-now-by-writer", "one-time-to-now-by-owner-refused"),
+)
+def test_one_time_is_set_by_the_owner_only(client_dir):
+    """[EPERM] Write permission is for both times to the current one; the owner sets each, whatever the mode.
+
+    With UTIME_OMIT for both, permissions do not matter, and nothing changes.
+    """
+    path = make_file(client_dir / "f", mode=0o666)
+    os.utime(path, (1_000_000_000, 1_000_000_000))
+    os.chown(path, USER + 1, USER + 1)
+    texts = {SET: "a given time", OMITTED: "UTIME_OMIT", CURRENT: "UTIME_NOW"}
+    pairs = [
+        (one, two)
+        for one in texts
+        for two in texts
+        if (one, two) not in ((CURRENT, CURRENT), (OMITTED, OMITTED))
+    ]
+    before = os.stat(path)
+    with run_as_user(USER, USER):
+        for pair in pairs:
+            try:
+                assert_errno(errno.EPERM, utimensat, path, *pair)
+            except AssertionError as error:
+                raise AssertionError(
+                    f"{texts[pair[0]]} for atime and {texts[pair[1]]} for mtime, by a writer: {error}"
+                ) from None
+        utimensat(path, OMITTED, OMITTED)
+    after = os.stat(path)
+    assert (after.st_atime_ns, after.st_mtime_ns, after.st_ctime_ns) == (
+        before.st_atime_ns, before.st_mtime_ns, before.st_ctime_ns
+    ), "calls that were refused, and UTIME_OMIT for both, change a time"  # fmt: skip
+    os.chmod(path, 0)
+    with run_as_user(USER + 1, USER + 1):
+        for pair in pairs:
+            try:
+                utimensat(path, *pair)
+            except OSError as error:
+                raise AssertionError(
+                    f"{texts[pair[0]]} for atime and {texts[pair[1]]} for mtime, by the owner: {error}"
+                ) from None
 
 
 @pytest.mark.case(

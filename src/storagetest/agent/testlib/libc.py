@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import os
+import struct
+from dataclasses import dataclass
 
 from storagetest.agent.testlib.outcomes import skip
 
@@ -18,6 +21,12 @@ FALLOC_INSERT_RANGE = 0x20
 # <linux/fs.h>
 RENAME_NOREPLACE = 1
 RENAME_EXCHANGE = 2
+
+FS_APPEND = 0x20
+FS_IMMUTABLE = 0x10
+FS_NODUMP = 0x40
+_GETFLAGS, _SETFLAGS = 0x80086601, 0x40086602
+"""FS_IOC_GETFLAGS and FS_IOC_SETFLAGS, for a long of 8 bytes."""
 
 # <bits/stat.h>; instead of nanoseconds
 UTIME_NOW = (1 << 30) - 1
@@ -98,6 +107,67 @@ def utimensat(path: os.PathLike[str], accessed: tuple[int, int], modified: tuple
     """
     times = (_Timespec * 2)(_Timespec(*accessed), _Timespec(*modified))
     _call("utimensat", _AT_FDCWD, os.fsencode(path), times, 0)
+
+
+def inode_flags(descriptor: int) -> int:
+    """Return the flags of an open file's inode.
+
+    See ioctl_iflags(2). Skips the case if the file system has none.
+    """
+    try:
+        return int.from_bytes(fcntl.ioctl(descriptor, _GETFLAGS, bytes(8))[:4], "little")
+    except OSError as error:
+        if error.errno in _NO_IOCTL:
+            skip(f"this file system has no inode flags: {os.strerror(error.errno)} (ioctl_iflags(2))")
+        raise
+
+
+def set_inode_flags(descriptor: int, flags: int) -> None:
+    """Set all flags of an open file's inode. See ioctl_iflags(2). Raises OSError."""
+    fcntl.ioctl(descriptor, _SETFLAGS, flags.to_bytes(8, "little"))
+
+
+_NO_IOCTL = (errno.ENOTTY, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+"""How a file system without an ioctl(2) request refuses it."""
+
+
+@dataclass(frozen=True)
+class Statx:
+    """Result of statx(2): its fields by the names of ``os.stat_result``, and ``birth`` in nanoseconds.
+
+    ``birth`` is None if STATX_BTIME is not in ``stx_mask``.
+    """
+
+    mask: int
+    fields: dict[str, int]
+    birth: int | None
+
+
+_STATX = struct.Struct("<II8xIIIH2xQQQ8x")
+_STATX_TIME = struct.Struct("<qI4x")
+STATX_BASIC_STATS = 0x7FF
+STATX_BTIME = 0x800
+_SYMLINK_NOFOLLOW = 0x100
+_EMPTY_PATH = 0x1000
+
+
+def statx(path: os.PathLike[str] | int, mask: int = STATX_BASIC_STATS | STATX_BTIME) -> Statx:
+    """Return the status of a path or an open file, by that call; a symbolic link is not followed."""
+    buffer = ctypes.create_string_buffer(256)
+    where, flags = (path, _EMPTY_PATH) if isinstance(path, int) else (_AT_FDCWD, _SYMLINK_NOFOLLOW)
+    name = b"" if isinstance(path, int) else os.fsencode(path)
+    lacking = {errno.ENOSYS}, "the client's kernel has no statx(2)"
+    _call("statx", where, name, flags, ctypes.c_uint(mask), buffer, lacking=lacking)
+    found, _, nlink, uid, gid, mode, ino, size, blocks = _STATX.unpack_from(buffer)
+    atime, birth, ctime, mtime = (
+        seconds * 10**9 + nanoseconds
+        for seconds, nanoseconds in (_STATX_TIME.unpack_from(buffer, 64 + 16 * at) for at in range(4))
+    )
+    fields = {
+        "st_mode": mode, "st_nlink": nlink, "st_uid": uid, "st_gid": gid, "st_ino": ino, "st_size": size,
+        "st_blocks": blocks, "st_atime_ns": atime, "st_mtime_ns": mtime, "st_ctime_ns": ctime,
+    }  # fmt: skip
+    return Statx(found, fields, birth if found & STATX_BTIME else None)
 
 
 def _call(name: str, *arguments: object, lacking: tuple[set[int], str] = (set(), "")) -> int:
