@@ -1,4 +1,4 @@
-"""Processes that wait in flock(2): whom a release lets go on, and what a wait that ends early leaves."""
+"""Processes that wait in flock(2): which of them a release serves, and what a wait that ends early leaves."""
 
 from __future__ import annotations
 
@@ -65,9 +65,8 @@ def can_lock(path, kind):
 def granted(call, what):
     """Assert that a process that waits gets its lock."""
     assert call.ended(within=GRANTED), (
-        f"a process that waits in flock() has no lock {GRANTED:g} s after {what}; required: a call "
-        "blocks while "
-        f"an incompatible lock is held by another process (flock(2))"
+        f"a process that waits in flock() has no lock {GRANTED:g} s after {what}; required: a call blocks "
+        "while an incompatible lock is held by another process (flock(2))"
     )
     assert call.result() == "granted"
 
@@ -75,27 +74,26 @@ def granted(call, what):
 def waits(call, what):
     """Assert that a process still waits."""
     assert not call.ended(within=0.3), (
-        f"a process that waits in flock() for an incompatible lock has it after {what}; required: it "
-        "waits until "
-        f"no such lock is held (flock(2))"
+        f"a process that waits in flock() for an incompatible lock has it after {what}; required: it waits "
+        "until no such lock is held (flock(2))"
     )
 
 
 def hold_in_process(path, kind, end):
     """Hold a lock in a process that ends by ``end`` when its pipe is written; return its id and the pipe."""
-    ready, told = os.pipe()
+    ready, holding = os.pipe()
     go, release = os.pipe()
     child = os.fork()
     if not child:
         try:
             fcntl.flock(os.open(path, os.O_RDWR), kind)
-            os.write(told, b"x")
+            os.write(holding, b"x")
             os.read(go, 1)
             if end == "is killed":
                 os.kill(os.getpid(), signal.SIGKILL)
         finally:
             os._exit(0)
-    os.close(told)
+    os.close(holding)
     os.close(go)
     held = os.read(ready, 1)
     os.close(ready)
@@ -187,9 +185,8 @@ def test_all_that_wait_for_a_shared_flock_get_it(client_dir):
             os.close(release)
             os.close(signalled)
     assert got == len(calls), (
-        f"{got} of {len(calls)} processes that wait for a LOCK_SH have it, {GRANTED:g} s after a "
-        "LOCK_EX was released; "
-        f"required: more than one process may hold a shared lock at a given time (flock(2))"
+        f"{got} of {len(calls)} processes that wait for a LOCK_SH have it, {GRANTED:g} s after a LOCK_EX "
+        "was released; required: more than one process may hold a shared lock at a given time (flock(2))"
     )
 
 
@@ -212,9 +209,14 @@ def test_exclusive_flock_waits_for_the_last_shared_one(client_dir):
             os.close(holder)
 
 
+def end_wait(*_):
+    """Handle SIGALRM: the call that waits is not repeated (PEP 475)."""
+    raise InterruptedError(errno.EINTR, "SIGALRM")
+
+
 def interrupted(path, kind, made):
     """Wait for a lock until SIGALRM ends the wait; say so by a file, and stay with the file open."""
-    signal.signal(signal.SIGALRM, lambda *_: (_ for _ in ()).throw(InterruptedError(errno.EINTR, "alarm")))
+    signal.signal(signal.SIGALRM, end_wait)
     with open_fd(path) as mine:
         try:
             signal.setitimer(signal.ITIMER_REAL, 0.4, 0.4)
@@ -263,7 +265,6 @@ def test_flock_that_is_given_up_is_not_granted_later(client_dir, end):
                 if end != "killed":
                     call.kill()
             assert got, (
-                f"no process gets a lock after the wait for a {KINDS[kind]} was {end} and the other "
-                "lock released; "
-                f"required: a wait that has ended gets no lock (flock(2))"
+                f"no process gets a lock after the wait for a {KINDS[kind]} was {end} and the other lock "
+                "released; required: a wait that has ended gets no lock (flock(2))"
             )
