@@ -265,7 +265,9 @@ class Controller:
             struct.pack_into("<" + form, raw, offset, *values)
 
         put(4, "20s40s8s", b"SECOND0001".ljust(20), b"storagetest second".ljust(40), b"1".ljust(8))
-        raw[76] = 8 * self.traits.ana  # CMIC: asymmetric namespace access is reported
+        raw[76] = (
+            8 * self.traits.ana | 2
+        )  # CMIC: asymmetric namespace access is reported; several controllers
         put(77, "BHI", self.traits.mdts, self.cntlid, self.traits.version)
         put(92, "II", 1 << 31 if self.discovery else 0x100, 1 | self.traits.traffic_keeps_alive << 6)
         raw[111] = 2 if self.discovery else 1
@@ -284,6 +286,7 @@ class Controller:
             put(1792, "II", (64 + self.subsystem.personality.in_capsule) // 16, 1)
         put(536, "I", 1 | self.traits.capsule_offsets << 20)  # SGLS: SGLs, and offsets in the capsule
         raw[1803] = 1
+        put(1802, "B", self.traits.static and not self.discovery)  # FCATT: the controller model
         put(768, "256s", (DISCOVERY_NQN if self.discovery else self.subsystem.nqn).encode())
         return bytes(raw)
 

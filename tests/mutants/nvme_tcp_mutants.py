@@ -21,6 +21,7 @@ import nvme_tcp_later_mutants  # noqa: F401
 import nvme_tcp_left_mutants  # noqa: F401
 import nvme_tcp_listed_mutants  # noqa: F401
 import nvme_tcp_many_mutants  # noqa: F401
+import nvme_tcp_model_mutants  # noqa: F401
 import nvme_tcp_optional_mutants  # noqa: F401
 import nvme_tcp_own_mutants  # noqa: F401
 import nvme_tcp_pair_mutants  # noqa: F401

@@ -1,0 +1,71 @@
+"""What Identify states of the subsystem, and what belongs to the admin queue alone (Base 5.2.13.2.1)."""
+
+from __future__ import annotations
+
+import pytest
+
+from storagetest.wire.nvme import admin
+from storagetest.wire.nvme.codes import Admin, Cns, Feature, status_name
+from storagetest.wire.nvme.command import Command
+from storagetest.wire.nvme.fabrics import ANY_CONTROLLER
+from storagetest.wire.nvme_tcp import ControllerSession, Queue
+from storagetest.wire.nvme_tcp.harness import Harness
+
+pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 5.2.13.2.1")]
+
+CMIC, FCATT = 76, 1802
+"""Offsets in Identify Controller (5.2.13.2.1)."""
+MANY_CONTROLLERS = 1 << 1
+"""CMIC: the subsystem may have two controllers or more."""
+STATIC = 1 << 0
+"""FCATT: the static controller model is used."""
+LIST = 4096
+
+
+@pytest.mark.case("NVA-PAIR-CMIC", kills=("identify-cmic",), builds_on=("NVF-CONNECT-02",))
+def test_a_subsystem_of_two_controllers_states_that_it_may_have_them(bench: Harness) -> None:
+    first, second = bench.session(), bench.session()
+    for session in (first, second):
+        found = session.controller.raw[CMIC]
+        assert found & MANY_CONTROLLERS, (
+            f"5.2.13.2.1: CMIC is {found:#04x}, which states one controller; {first.cntlid:#x} and "
+            f"{second.cntlid:#x} are there at the same time"
+        )
+
+
+@pytest.mark.case("NVA-ID-MODEL", kills=("identify-model",))
+def test_the_controller_model_is_the_one_that_connect_has_found(session: ControllerSession) -> None:
+    """CNTLID FFFFh in the Connect is of the dynamic model, and FFFEh of the static one."""
+    static = session.endpoint.any_controller != ANY_CONTROLLER
+    found = session.controller.raw[FCATT]
+    assert bool(found & STATIC) == static, (
+        f"5.2.13.2.1: FCATT is {found:#04x}; a Connect with CNTLID {session.endpoint.any_controller:#x} has "
+        f"succeeded: the {'static' if static else 'dynamic'} controller model"
+    )
+
+
+@pytest.mark.case("NVA-ID-DESC-RESERVED", section="Base 5.2.13.2.3", kills=("descriptor-reserved",))
+def test_reserved_bytes_of_the_descriptors_of_a_namespace_are_zero(session: ControllerSession) -> None:
+    for nsid in session.namespaces()[:16]:
+        done = session.admin.run(admin.identify(Cns.DESCRIPTORS, nsid=nsid), reads=LIST)
+        if not done.ok:
+            pytest.skip(f"Identify of CNS 03h: {status_name(done.status)}")
+        at = 0
+        while at + 4 <= LIST and done.data[at + 1]:
+            assert not any(done.data[at + 2 : at + 4]), (
+                f"5.2.13.2.3: bytes 2 and 3 of the descriptor at {at} of namespace {nsid:#x} are "
+                f"{done.data[at + 2 : at + 4].hex()}: reserved"
+            )
+            at += 4 + done.data[at + 1]
+
+
+@pytest.mark.parametrize("opcode", [
+    pytest.param(Admin.IDENTIFY, marks=pytest.mark.case("NVB-OPCODE-06H")),
+    pytest.param(Admin.GET_FEATURES, marks=pytest.mark.case("NVB-OPCODE-0AH")),
+])  # fmt: skip
+@pytest.mark.case(section="Base 4.2.3.1", kills=("admin-on-io-queue",), builds_on=("NVB-OPCODE-30H",))
+def test_an_admin_command_is_none_of_an_io_queue(queue: Queue, opcode: Admin) -> None:
+    """Identify of the controller, and Get Features of Number of Queues; no I/O command has these opcodes."""
+    word = Cns.CONTROLLER if opcode == Admin.IDENTIFY else Feature.NUMBER_OF_QUEUES
+    done = queue.run(Command(opcode, cdw10=word), reads=4096)
+    assert not done.ok, f"4.2.3.1: {opcode.name} succeeds on an I/O queue: Invalid Command Opcode"

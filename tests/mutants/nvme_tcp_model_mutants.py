@@ -1,0 +1,23 @@
+"""Broken rules of what Identify states of the subsystem, and of the queue that a command belongs to.
+
+The rules, from the text (NVM Express Base 2.3), before any case:
+
+- 5.2.13.2.1: CMIC bit 1 is 1 if the subsystem may have several controllers; FCATT bit 0 is the model (MUST).
+- 5.2.13.2.3: bytes 2 and 3 of a descriptor are reserved. 4.2.3.1: an opcode is of its command set (MUST).
+"""
+
+from __future__ import annotations
+
+from nvme_tcp_rules import accepts, identify, on_io, patch, put, target
+
+from storagetest.wire.nvme.codes import Admin, Cns, StatusCode
+
+target("identify-cmic | Base 5.2.13.2.1 | CMIC states a subsystem of one controller",
+       patch(put(76, b"\0"), when=identify(Cns.CONTROLLER)))  # fmt: skip
+target("identify-model | Base 5.2.13.2.1 | FCATT states the static controller model",
+       patch(put(1802, b"\1"), when=identify(Cns.CONTROLLER)))  # fmt: skip
+target("descriptor-reserved | Base 5.2.13.2.3 | a reserved byte of a namespace's descriptor is set",
+       patch(put(2, b"\1"), when=identify(Cns.DESCRIPTORS)))  # fmt: skip
+target("admin-on-io-queue | Base 4.2.3.1 | Identify and Get Features succeed on an I/O queue",
+       accepts(StatusCode.INVALID_OPCODE, StatusCode.DATA_SGL_LENGTH_INVALID,
+               when=on_io(Admin.IDENTIFY, Admin.GET_FEATURES)))  # fmt: skip
