@@ -182,8 +182,7 @@ def _replace(source, sink, what, old, new):
         one = os.lstat(second)
         assert (one.st_ino, one.st_nlink) == (replaced[0], 1), (
             f"{what}: another name of the replaced file has number {one.st_ino} and {one.st_nlink} "
-            "links; required: "
-            f"{replaced[0]} and 1 link"
+            f"links; required: {replaced[0]} and 1 link"
         )
 
 
