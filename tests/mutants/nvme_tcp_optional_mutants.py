@@ -172,6 +172,14 @@ target(
     accepts(StatusCode.LBA_OUT_OF_RANGE, when=lambda t, c: on_io(Io.COPY)(t, c) and c.cdw10 >= 2048 - 64),
 )
 target(
+    "copy-later-past-end | NVM 3.3.2 | of the ranges of a Copy the first alone is checked against the size",
+    accepts(StatusCode.LBA_OUT_OF_RANGE, when=lambda t, c: on_io(Io.COPY)(t, c) and bool(c.cdw12 & 0xFF)),
+)
+target(
+    "copy-end-of-first | NVM 3.3.2 | a Copy of one range that ends past the namespace is accepted",
+    accepts(StatusCode.LBA_OUT_OF_RANGE, when=lambda t, c: on_io(Io.COPY)(t, c) and not c.cdw12 & 0xFF),
+)
+target(
     "copy-any-format | NVM 3.3.2 | Copy of a descriptor format that does not exist is accepted",
     accepts(StatusCode.INVALID_FIELD, when=on_io(Io.COPY)),
 )

@@ -285,16 +285,20 @@ def halves(pdu: C2HData) -> tuple[C2HData, C2HData]:
     )
 
 
-def success_without_disabling(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+def success_with_flow(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
     match got.pdu:
         case C2HData(last=True) as pdu if not pdu.success:
             through.memory["done"] = pdu.cccid
             return [replace(pdu, success=True)]
         case CapsuleResp(raw) if Cqe.decode(raw).cid == through.memory.get("done"):
             return []
+    return None
+
+
+def success_without_disabling(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
     if _connects(through, got) and (cqe := Cqe.decode(got.pdu.cqe)).sqhd == 0xFFFF:
         return [CapsuleResp(replace(cqe, sqhd=1).encode())]
-    return None
+    return success_with_flow(through, got)
 
 
 def _connects(through: ProxyConnection, got: DecodedPdu) -> bool:
@@ -343,6 +347,9 @@ target(
 target(
     "success-without-disabling | NVMe/TCP 3.3.2.1 | SUCCESS is used, but SQ flow control cannot be disabled",
     success_without_disabling,
+)
+target(
+    "success-with-flow | NVMe/TCP 3.3.2.1 | SUCCESS is used while SQ flow control is on", success_with_flow
 )
 target("c2h-success-and-response | NVMe/TCP 3.3.2.1 | a CapsuleResp follows SUCCESS", success_and_response)
 target(

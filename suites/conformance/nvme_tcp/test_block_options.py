@@ -213,6 +213,34 @@ def test_copy_to_past_the_end_is_refused(supports: Supports, queue: Queue, scrat
     refused(queue.run(io.copy(scratch.nsid, scratch.end, 1), data=sources), StatusCode.LBA_OUT_OF_RANGE)
 
 
+PAST_END: dict[str, Callable[[Scratch], tuple[list[tuple[int, int]], int]]] = {
+    "ENDS": lambda s: ([(s.end - 1, 2)], s.lba + 8),
+    "SECOND": lambda s: ([(s.lba, 1), (s.end, 1)], s.lba + 8),
+    "SECOND-ENDS": lambda s: ([(s.lba, 1), (s.end - 1, 2)], s.lba + 8),
+    "THIRD": lambda s: ([(s.lba, 1), (s.lba + 2, 1), (s.end, 1)], s.lba + 8),
+    "TOGETHER": lambda s: ([(s.lba, 1), (s.lba + 2, 1)], s.end - 1),
+}
+"""Source ranges (first LBA, blocks), and the LBA that they are copied to: one end is past the namespace's."""
+
+
+@pytest.mark.parametrize("where", [
+    pytest.param(name, marks=pytest.mark.case(
+        f"NVB-COPY-PAST-{name}", kills=("copy-end-of-first" if name == "ENDS" else "copy-later-past-end",)))
+    for name in PAST_END
+])  # fmt: skip
+@pytest.mark.case(section="NVM 3.3.2")
+def test_a_copy_whose_ranges_end_past_the_namespace_is_refused(
+    supports: Supports, queue: Queue, scratch: Scratch, where: str
+) -> None:
+    """Each range is in the namespace, and so are all together where they are copied to."""
+    supports(Io.COPY)
+    ranges, target = PAST_END[where](scratch)
+    if scratch.limits.copied(ranges) != ranges:
+        pytest.skip(f"MSRC, MSSRL or MCL: not {len(ranges)} ranges of up to 2 blocks in one Copy")
+    done = queue.run(io.copy(scratch.nsid, target, len(ranges)), data=io.copy_ranges(ranges))
+    refused(done, StatusCode.LBA_OUT_OF_RANGE)
+
+
 @pytest.mark.case("NVB-COPY-06", section="NVM 3.3.2", kills=("copy-any-format",))
 def test_a_copy_of_a_format_that_does_not_exist_is_refused(
     supports: Supports, queue: Queue, scratch: Scratch

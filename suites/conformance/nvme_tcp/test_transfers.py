@@ -82,6 +82,21 @@ def test_success_is_used_only_by_a_controller_that_can_disable_sq_flow_control(
     assert not queue.sq_flow_control, "3.3.2.1: SUCCESS wants support for disabling SQHD updates"
 
 
+@pytest.mark.case("NVT-C2H-FLOW", level="SHOULD", kills=("success-with-flow",))
+def test_success_is_not_used_while_sq_flow_control_is_on(
+    session: ControllerSession, queue: Queue, scratch: Scratch
+) -> None:
+    """A C2HData has no SQHD. SHOULD: the text speaks of a controller that *supports* disabling."""
+    blocks = scratch.fit(8)
+    reads = [queue.run(io.read(scratch.nsid, scratch.lba, blocks), reads=blocks * scratch.block_size)]
+    reads.append(session.admin.run(admin.identify(Cns.CONTROLLER), reads=4096))
+    for name, done in zip(("a read", "Identify"), reads, strict=True):
+        assert done.pdus_of(CapsuleResp), (
+            f"3.3.2.1: C2HData with SUCCESS ends {name} on a queue whose SQ flow control is on, so the host "
+            "receives no SQHD"
+        )
+
+
 @pytest.mark.case("NVT-C2H-04", level="MAY")
 def test_success_without_flow_control(session: ControllerSession, scratch: Scratch, observe: Observe) -> None:
     queue = session.io_queue(cattr=DISABLE_FLOW_CONTROL)
