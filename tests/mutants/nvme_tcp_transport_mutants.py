@@ -389,6 +389,18 @@ add(
 )
 
 
+def one_too_many_of_large(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+    command = through.commands.get(got.pdu.cccid) if isinstance(got.pdu, R2T) else None
+    large = command is not None and (command.cdw12 & 0xFFFF) + 1 > 65536 // 512
+    return one_too_many(through, got) if large else None
+
+
+add(
+    "r2t-over-limit-of-large | NVMe/TCP 3.3.2.2 | of a write over 64 KiB an R2T too many is outstanding",
+    lambda: ProxyConnection(of_target=one_too_many_of_large, of_host=joined),
+)
+
+
 def r2t(change: Callable[[R2T], Iterable[Item]]) -> Rule:
     return lambda t, got: list(change(got.pdu)) if isinstance(got.pdu, R2T) else None
 

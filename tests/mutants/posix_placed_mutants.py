@@ -4,6 +4,7 @@ import ctypes
 import errno
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 from fuse_passthrough import Bending, PassThrough
@@ -249,6 +250,31 @@ class TruncateByOwnerOnly(PassThrough):
         if handle is None and call.uid not in (0, os.fstat(self.fd(node)).st_uid):
             raise PermissionError(errno.EACCES, "truncate")
         super().truncate(call, node, handle, size)
+
+
+class TruncatesAsRoot(PassThrough):
+    """``unchecked`` is whether truncate() by path asks a caller for no permission."""
+
+    def unchecked(self, call: Call, one: os.stat_result) -> bool:
+        raise NotImplementedError
+
+    def truncate(self, call: Call, node: int, handle: int | None, size: int) -> None:
+        as_root = handle is None and self.unchecked(call, os.fstat(self.fd(node)))
+        super().truncate(replace(call, uid=0, gid=0) if as_root else call, node, handle, size)
+
+
+@mutant("truncate-by-owner-unchecked | truncate(3p) | the owner sets the size without write permission")
+class TruncateByOwnerUnchecked(TruncatesAsRoot):
+    def unchecked(self, call: Call, one: os.stat_result) -> bool:
+        return call.uid == one.st_uid
+
+
+@mutant(
+    "truncate-by-others-unchecked | truncate(3p) | any user but the owner sets the size without permission"
+)
+class TruncateByOthersUnchecked(TruncatesAsRoot):
+    def unchecked(self, call: Call, one: os.stat_result) -> bool:
+        return call.uid != one.st_uid
 
 
 @mutant("others-read-only-kept | unlink(3p) | another user's read-only file is not removed or replaced")

@@ -22,6 +22,8 @@ pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST",
 
 Observe = Callable[[str], None]
 DISABLE_FLOW_CONTROL = 0x04
+BEYOND = (32768, 131072, 1 << 20)
+"""Bytes of writes that are more than a capsule holds (chosen)."""
 
 
 def asked_for(queue: Queue, scratch: Scratch, size: int) -> tuple[int, R2T]:
@@ -184,19 +186,33 @@ def test_r2ts_cover_the_data_once_and_in_order(queue: Queue, scratch: Scratch) -
 @pytest.mark.parametrize(
     "maxr2t",
     [
-        pytest.param(value, marks=pytest.mark.case(f"NVT-R2T-LIMIT-{value + 1}", kills=("r2t-over-limit",)))
+        pytest.param(
+            value,
+            marks=pytest.mark.case(
+                f"NVT-R2T-LIMIT-{value + 1}", kills=("r2t-over-limit", "r2t-over-limit-of-large")
+            ),
+        )
         for value in (0, 1, 3)
     ],
 )
 def test_outstanding_r2ts_do_not_exceed_maxr2t(bench: Harness, scratch: Scratch, maxr2t: int) -> None:
-    queue = bench.session(icreq=ICReq(maxr2t=maxr2t)).io_queue()
-    cid, _ = asked_for(queue, scratch, bulk(queue, scratch))
-    outstanding = 1
-    with contextlib.suppress(ResponseTimeout):
-        while True:  # nothing of it is answered, so what comes now is outstanding all at once
-            received = queue.receive(deadline=0.15)
-            outstanding += isinstance(received.pdu, R2T) and received.pdu.cccid == cid
-    assert outstanding <= maxr2t + 1, f"3.3.2.2: {outstanding} R2Ts for a command; MAXR2T allows {maxr2t + 1}"
+    """Of a write that is a little larger than a capsule, and of larger ones, as far as MDTS allows them."""
+    sizes: set[int] = set()
+    for beyond in BEYOND:
+        queue = bench.session(icreq=ICReq(maxr2t=maxr2t)).io_queue()
+        size = bulk(queue, scratch, beyond=beyond)
+        if size in sizes:
+            continue
+        sizes.add(size)
+        cid, _ = asked_for(queue, scratch, size)
+        outstanding = 1
+        with contextlib.suppress(ResponseTimeout):
+            while True:  # nothing of it is answered, so what comes now is outstanding all at once
+                received = queue.receive(deadline=0.15)
+                outstanding += isinstance(received.pdu, R2T) and received.pdu.cccid == cid
+        assert outstanding <= maxr2t + 1, (
+            f"3.3.2.2: {outstanding} R2Ts for a write of {size} bytes; MAXR2T allows {maxr2t + 1}"
+        )
 
 
 @pytest.mark.case("NVT-R2T-02", section="NVMe/TCP 3.6.2.10", kills=("r2t-reserved",))

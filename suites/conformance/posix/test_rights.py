@@ -130,6 +130,44 @@ def test_writer_who_is_not_the_owner_sets_the_size(client_dir):
 
 
 @pytest.mark.case(
+    "PSX-RIGHTS-TRUNCATE-DENIED",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-OPEN-MAY-EXTRA-GROUP"),
+    section="POSIX.1-2024 truncate(): ERRORS",
+    kills=("truncate-by-owner-unchecked", "truncate-by-others-unchecked"),
+)
+def test_size_is_not_set_without_write_permission(client_dir):
+    """[EACCES] Write permission is denied: to the owner, to the group or to others, whoever else has it."""
+    for name, mode, user, groups in (
+        ("owner", 0o444, USER + 1, ()),
+        ("owner-alone", 0o466, USER + 1, (USER + 2,)),
+        ("group", 0o646, USER, (USER + 2,)),
+        ("other", 0o664, USER, ()),
+        ("none", 0o000, USER + 1, ()),
+    ):
+        path = make_file(client_dir / name, b"content", mode)
+        os.chown(path, USER + 1, USER + 2)
+        before = os.stat(path)
+        with run_as_user(user, USER + 7, *groups):
+            for size in (0, 3, 7, 100):
+                try:
+                    os.truncate(path, size)
+                except OSError as error:
+                    assert error.errno == errno.EACCES, (
+                        f"truncate() of a file of mode {mode:o}, {name}: {error.strerror}; required: EACCES"
+                    )
+                else:
+                    raise AssertionError(
+                        f"truncate() to {size} bytes of a file of mode {mode:o} ({name}) succeeds; required: "
+                        "EACCES without write permission"
+                    )
+        after = os.stat(path)
+        assert (after.st_size, after.st_mtime_ns) == (before.st_size, before.st_mtime_ns), (
+            f"truncate() of a file of mode {mode:o} is refused, and yet changes it"
+        )
+        assert path.read_bytes() == b"content", f"truncate() is refused, and yet changes data, mode {mode:o}"
+
+
+@pytest.mark.case(
     "PSX-RIGHTS-READ-ONLY",
     section="POSIX.1-2024 unlink(), rename(): DESCRIPTION",
     kills=("others-read-only-kept",),
