@@ -136,7 +136,7 @@ def test_writer_who_is_not_the_owner_sets_the_size(client_dir):
     kills=("truncate-by-owner-unchecked", "truncate-by-others-unchecked"),
 )
 def test_size_is_not_set_without_write_permission(client_dir):
-    """[EACCES] Write permission is denied: to the owner, to the group or to others, whoever else has it."""
+    """[EACCES] Write permission is denied: to the owner, to the group or to others; another class has it."""
     for name, mode, user, groups in (
         ("owner", 0o444, USER + 1, ()),
         ("owner-alone", 0o466, USER + 1, (USER + 2,)),
