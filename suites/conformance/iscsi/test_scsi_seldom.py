@@ -75,16 +75,15 @@ def test_write_same_without_a_data_out_buffer_writes_zeroes(unit, facts, scratch
     "zeroes",
     [
         pytest.param(True, marks=pytest.mark.case("SCS-SAME-UNMAP-ZEROES", kills=("same-unmap-kept",))),
-        pytest.param(
-            False, marks=pytest.mark.case("SCS-SAME-UNMAP-DATA", level="SHOULD", kills=("same-unmap-zeroes",))
-        ),
+        pytest.param(False, marks=pytest.mark.case("SCS-SAME-UNMAP-DATA", kills=("same-unmap-zeroes",))),
     ],
 )
 @pytest.mark.case(section="SBC-3 WRITE SAME(16), UNMAP", builds_on=("SCS-SAME-01",))
 def test_write_same_with_unmap_is_read_as_what_it_wrote(unit, facts, scratch, zeroes):
     """If unmapped blocks read as zeroes, the range reads as the block that was sent, unmapped or not.
 
-    The text at hand is that of a later standard, so a block with data is a SHOULD.
+    "Subsequent read operations behave as if" the block was written to each, with UNMAP as well; otherwise the
+    data of the initiator are lost.
     """
     if not facts.provisioning or not facts.provisioning.reads_zero:
         pytest.skip("unmapped blocks do not read as zeroes (LBPRZ of page B2h)")
