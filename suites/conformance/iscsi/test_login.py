@@ -288,6 +288,17 @@ def test_a_tsih_with_the_isid_of_another_session_is_refused(connections, session
     session.ping()
 
 
+@pytest.mark.parametrize("cid", [
+    pytest.param(0, marks=pytest.mark.case("ISC-LOGIN-NAME-AGAIN")),
+    pytest.param(1, marks=pytest.mark.case("ISC-LOGIN-NAME-MORE")),
+])  # fmt: skip
+@pytest.mark.case(section="RFC 7143 6.3.1, 4.4.3.1", kills=("login-tsih-accepted",))
+def test_no_connection_is_added_to_the_session_of_another_initiator(connections, session, cid):
+    """Its ISID and TSIH, and another InitiatorName: that is no session of it, whose own goes on."""
+    connections.refused("b", isid=session.isid, tsih=session.tsih, cid=cid)
+    session.ping()
+
+
 @pytest.mark.case("ISC-LOGIN-29", section="RFC 7143 6.1", kills=("login-garbage-accepted",))
 @pytest.mark.usefixtures("connection")
 def test_text_without_an_equals_sign_is_refused(send_login):
