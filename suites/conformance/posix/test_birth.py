@@ -216,11 +216,9 @@ def test_new_file_is_born_when_it_is_created(client_dir):
             later = os.stat(make_file(client_dir / "after")).st_ctime_ns
             found = birth(path)
             assert earlier <= found <= later, (
-                f"{turn} file of a name, made by {call}, is born {(found - earlier) / 1e9:g} s after a "
-                "file that was "
-                f"made before it and {(later - found) / 1e9:g} s before one that was made after it; "
-                "required: the "
-                f"time of birth is set on file creation (inode(7))"
+                f"{turn} file of a name, made by {call}, is born {(found - earlier) / 1e9:g} s after a file "
+                f"that was made before it and {(later - found) / 1e9:g} s before one that was made after "
+                "it; required: the time of birth is set on file creation (inode(7))"
             )
             (os.rmdir if call == "mkdir()" else os.unlink)(path)
             for name in ("before", "after"):

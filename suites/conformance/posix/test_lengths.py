@@ -76,9 +76,8 @@ def test_link_contents_of_each_length_are_returned(client_dir):
             return
         found, size = os.readlink(path), os.lstat(path).st_size
         assert found == contents, (
-            f"a link of {length} bytes is read as one of {len(found)}, with {found[-10:]!r} at the "
-            "end; required: "
-            f"the contents that symlink() was given (readlink())"
+            f"a link of {length} bytes is read as one of {len(found)}, with {found[-10:]!r} at the end; "
+            "required: the contents that symlink() was given (readlink())"
         )
         assert size == length, f"st_size of a link of {length} bytes is {size}"
         os.rename(path, other)
@@ -117,8 +116,7 @@ def test_attribute_value_of_each_length_is_returned(client_dir):
             found = os.getxattr(path, name)
             assert found == value, (
                 f"a value of {length} bytes {what} is read as one of {len(found)} bytes, with "
-                f"{found[-8:]!r} at the "
-                f"end; required: the value that was set (setxattr(2))"
+                f"{found[-8:]!r} at the end; required: the value that was set (setxattr(2))"
             )
             if name == "user.new":
                 os.removexattr(path, name)
@@ -144,8 +142,7 @@ def test_attribute_name_of_each_length_is_listed(client_dir):
         found = [one for one in os.listxattr(path) if one.startswith("user.")]
         assert found == [name], (
             f"an attribute with a name of {len(name)} bytes is listed as {[len(one) for one in found]} "
-            "bytes; "
-            f"required: the names that were set (listxattr(2))"
+            "bytes; required: the names that were set (listxattr(2))"
         )
         assert os.getxattr(path, name) == b"%d" % length, (
             f"the value of a name of {len(name)} bytes is another"
@@ -183,9 +180,8 @@ def test_buffer_of_the_exact_size_is_enough(client_dir, call):
         for room in (size, size + 1, size + 100):
             found, data = ask(room)
             assert found == size, (
-                f"{call}() of {size} bytes with a buffer of {room} returns {found} (negative: the "
-                "error); required: "
-                f"the size, and ERANGE only if the buffer is too small ({call}(2))"
+                f"{call}() of {size} bytes with a buffer of {room} returns {found} (negative: the error); "
+                f"required: the size, and ERANGE only if the buffer is too small ({call}(2))"
             )
             assert call == "listxattr" or data == b"v" * length
         if size > 1:

@@ -57,9 +57,8 @@ def afterwards(text, call):
         raise
     except OSError as error:
         raise AssertionError(
-            f"{text} is refused by {error.strerror} after other calls were refused many times; "
-            "required: what is "
-            f"refused changes nothing"
+            f"{text} is refused by {error.strerror} after other calls were refused many times; required: "
+            "what is refused changes nothing"
         ) from None
 
 
