@@ -321,11 +321,12 @@ def _connect_and_close(session: ControllerSession) -> None:
     while True:
         try:
             session.io_queue(qid=1).close()
-            return
         except RemoteProtocolError:
             if time.monotonic() > until:
                 raise
-        time.sleep(0.05)
+            time.sleep(0.05)
+        else:
+            return
 
 
 @pytest.mark.case("NVA-FEAT-QUEUES-RESET", section="Base 5.2.26.2.1", kills=("queues-set-once",))
