@@ -138,6 +138,16 @@ def third_unreported(talk: ProxyConnection, pdu: Pdu) -> Out:
 
 
 @mutant(
+    "mode-change-same-name-unreported | SPC-4 MODE SELECT | other sessions of the same initiator get no report",
+    kind="full",
+)
+def same_name_unreported(talk: ProxyConnection, pdu: Pdu) -> Out:
+    if attention(pdu) and decode_sense(pdu.sense).asc == Asc.MODE_PARAMETERS_CHANGED:  # type: ignore[attr-defined]
+        return good(pdu) if talk.name.endswith("-a") else pdu
+    return pdu
+
+
+@mutant(
     "operations-any-action | SPC-4 REPORT SUPPORTED OPERATION CODES | any service action is supported",
     kind="full",
 )

@@ -11,6 +11,7 @@ The rules, each with the fix or the report that it is from:
 - SBC-3 UNMAP: a list that is shorter than its header is a PARAMETER LIST LENGTH ERROR (Linux bb992e72).
 """
 
+import struct
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +20,7 @@ from iscsi_proxy_connection import Out, ProxyConnection, mutant, on_request
 from iscsi_rules import attention, check, ends, good
 
 from storagetest.wire.iscsi.encoding import Pdu, flat_lun
-from storagetest.wire.iscsi.pdu import DataIn, Reject, ScsiCommand, TextRequest, TextResponse
+from storagetest.wire.iscsi.pdu import DataIn, DataOut, Reject, ScsiCommand, TextRequest, TextResponse
 from storagetest.wire.scsi.codes import Asc, SenseKey
 from storagetest.wire.scsi.sense import decode_sense
 
@@ -102,6 +103,14 @@ def unmap_short_sense(talk: ProxyConnection, pdu: Any) -> Pdu:
     if not failed or decode_sense(pdu.sense).asc != Asc.PARAMETER_LIST_LENGTH_ERROR:
         return pdu  # type: ignore[no-any-return]
     return check(pdu, SenseKey.ILLEGAL_REQUEST, Asc.INVALID_FIELD_IN_CDB)
+
+
+@on_request("unmap-length-ignored | SBC-3 UNMAP | each descriptor that was sent is executed", kind=KIND)
+def unmap_length_ignored(talk: ProxyConnection, pdu: Any) -> Pdu:
+    sent = isinstance(pdu, (ScsiCommand, DataOut)) and talk.cdb(pdu)[0] == UNMAP and len(pdu.data) >= 24
+    return (
+        replace(pdu, data=pdu.data[:2] + struct.pack(">H", len(pdu.data) - 8) + pdu.data[4:]) if sent else pdu
+    )
 
 
 @mutant(

@@ -250,6 +250,29 @@ def test_a_descriptor_that_the_length_cuts_is_not_executed(unit, facts, scratch)
 
 
 @pytest.mark.case(
+    "SCS-UNMAP-AFTER", section="SBC-3 UNMAP", kills=("unmap-length-ignored",), builds_on=("SCS-UNMAP-02",)
+)
+def test_a_descriptor_behind_the_length_is_not_executed(unit, facts, scratch):
+    """The list has two descriptors, and UNMAP BLOCK DESCRIPTOR DATA LENGTH counts the first one alone."""
+    if facts.provisioning is None or not facts.provisioning.unmap:
+        pytest.skip("UNMAP is not supported (LBPU is 0)")
+    grain = max(1, facts.limits.unmap_granularity if facts.limits else 1)
+    first = -(-scratch.lba // grain) * grain
+    data = scratch.pattern(1, seed=227)
+    whole = unmap_list((first, grain), (first + grain, grain))
+    for stated in (0, 16):
+        assert unit.write(first + grain, data).good
+        listed = whole[:2] + struct.pack(">H", stated) + whole[4:]
+        answer = unit.run(c.UNMAP, data=listed, allocation=len(listed))
+        assert answer.good or answer.check(SenseKey.ILLEGAL_REQUEST), answer
+        held = unit.read(first + grain)
+        assert held.data == data, (
+            f"{answer}: the list states {stated} bytes of descriptors, and the descriptor at byte 16 of them "
+            "unmapped its block"
+        )
+
+
+@pytest.mark.case(
     "SCS-CAW-NONE", section="SBC-3 COMPARE AND WRITE", kills=("caw-none-refused",), builds_on=("SCS-CAW-01",)
 )
 def test_compare_and_write_of_no_blocks_is_no_error(unit, scratch):

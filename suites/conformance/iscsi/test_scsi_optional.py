@@ -177,17 +177,20 @@ def test_each_failure_has_the_format_that_d_sense_selects(changeable, scratch, f
 @pytest.mark.case(
     "SCS-DSENSE-THIRD",
     section="SPC-4 MODE SELECT(6), unit attention",
-    kills=("mode-change-third-unreported",),
+    kills=("mode-change-third-unreported", "mode-change-same-name-unreported"),
     builds_on=("SCS-DSENSE-02",),
 )
 def test_a_mode_page_that_changed_is_reported_to_each_other_nexus(changeable, connections):
-    """Not to one of them only, if they share the page: each that has the new value had a unit attention."""
+    """Not to one of them only, if they share the page: each that has the new value had a unit attention.
+
+    "a" is a second session of the initiator that changes it, with another ISID.
+    """
     unit, _, page = changeable
-    others = [LogicalUnit(connections.login(name)) for name in "cde"]
+    others = [LogicalUnit(connections.login(name)) for name in "cdea"]
     before = bool(page[2] & D_SENSE)
     answer = set_d_sense(unit, page, descriptor=not before)
     assert answer.good, answer
-    for name, other in zip("cde", others, strict=True):
+    for name, other in zip("cdea", others, strict=True):
         attentions = other.clear_attentions()
         reported = any(one.asc == Asc.MODE_PARAMETERS_CHANGED for one in attentions)
         assert reported or bool(control_page(other)[2] & D_SENSE) == before, (
