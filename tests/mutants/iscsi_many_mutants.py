@@ -23,6 +23,7 @@ from storagetest.wire.iscsi.codes import NO_TAG, TaskFunction, TaskResult
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.pdu import (
     DataIn,
+    DataOut,
     NopIn,
     ScsiCommand,
     ScsiResponse,
@@ -33,7 +34,7 @@ from storagetest.wire.iscsi.pdu import (
 from storagetest.wire.scsi.codes import Asc, ScsiStatus
 from storagetest.wire.scsi.sense import decode_sense
 
-READ_16, WRITE_16, CAW, PR_IN = 0x88, 0x8A, 0x89, 0x5E
+READ_16, WRITE_16, CAW, ORWRITE, PR_IN = 0x88, 0x8A, 0x89, 0x8B, 0x5E
 SMALL = "unsolicited"
 
 
@@ -97,6 +98,18 @@ def _lost(talk: ProxyConnection, pdu: Pdu) -> Out:
 
 
 both("caw-lost-update | SBC-3 COMPARE AND WRITE | of two nexuses at the same time each compares with what was there before", _lost, _note, kind="full")  # fmt: skip
+
+
+@on_request(
+    "orwrite-lost-update | SBC-3 ORWRITE | what an ORWRITE sets while another one waits for its data is lost",
+    kind="full",
+)
+def orwrite_lost(talk: ProxyConnection, pdu: Pdu) -> Out:
+    if isinstance(pdu, ScsiCommand) and pdu.cdb[0] == ORWRITE:
+        talk.shared.setdefault("oring", []).append(talk)
+    if isinstance(pdu, DataOut) and talk.cdb(pdu)[0] == ORWRITE and talk.shared["oring"][-2:][0] is not talk:
+        return replace(pdu, data=bytes(len(pdu.data)))
+    return pdu
 
 
 # TARGET WARM RESET

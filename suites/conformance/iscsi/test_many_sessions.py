@@ -11,11 +11,14 @@ from storagetest.wire.iscsi.errors import LoginRefused
 from storagetest.wire.iscsi.keys import parse_text
 from storagetest.wire.iscsi.pdu import TextRequest, TextResponse
 from storagetest.wire.scsi import cdb as c
-from storagetest.wire.scsi.codes import SenseKey
+from storagetest.wire.scsi.codes import ScsiStatus, SenseKey
 from storagetest.wire.scsi.logical_unit import LogicalUnit
 from storagetest.wire.tcp import PeerClosed
 
+from .optional_commands import offered
 from .test_reinstatement import works
+from .test_reservation_losses import answered
+from .test_task import send_asked
 
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 7143 4.4.3", level="MUST")]
 
@@ -134,3 +137,64 @@ def test_one_of_two_compare_and_writes_of_the_same_data_succeeds(two, facts, scr
         found = two[0].read(scratch.lba)
         assert found.data == news[good[0]], f"{answers}: the block has other data than the one that was GOOD"
         held = found.data
+
+
+def overtaken(connections, scratch, command, first, second):
+    """Send a command of two nexuses: the data of the first come when the second has ended, which is GOOD.
+
+    Return the result of the first. A target may serve them one after the other; then nothing is judged.
+    """
+    block = c.cdb(command, lba=scratch.lba, blocks=1)
+    waiting, other = (
+        LogicalUnit(connections.login(letter, offer={"ImmediateData": "No", "InitialR2T": "Yes"}))
+        for letter in "cd"
+    )
+    early, r2t = waiting.runner.start_write(block, len(first))
+    late, asked = other.runner.start_write(block, len(second))
+    send_asked(other.runner, late, second, asked)
+    ended = answered(other, late)
+    if ended is None:
+        waiting.runner.validator.forget(early.itt)
+        pytest.skip("the second command waits for the data of the first")
+    assert ended.status == ScsiStatus.GOOD, f"{c.describe(block)} of the second nexus: {ended.summary()}"
+    send_asked(waiting.runner, early, first, r2t)
+    return LogicalUnit.result(waiting.runner.finish(early, first), f"{c.describe(block)}, of the first nexus")
+
+
+@pytest.mark.case(
+    "SCS-CAW-OVERTAKEN",
+    section="SBC-3 COMPARE AND WRITE",
+    kills=("caw-lost-update",),
+    builds_on=("SCS-CAW-01", "SCS-CAW-02"),
+)
+def test_compare_and_write_compares_with_what_is_there_when_its_data_come(unit, connections, facts, scratch):
+    """Comparison and write are one action: another nexus has written in between, so it is a miscompare."""
+    if not facts.limits or not facts.limits.max_compare_and_write:
+        pytest.skip("COMPARE AND WRITE is not announced (page B0h)")
+    old, one, two = (scratch.pattern(1, seed=1300 + seed) for seed in range(3))
+    assert unit.write(scratch.lba, old).good
+    assert offered(unit.compare_and_write(scratch.lba, old, old)).good
+    answer = overtaken(connections, scratch, c.COMPARE_AND_WRITE, old + one, old + two)
+    held = unit.read(scratch.lba).good_data()
+    assert answer.check(SenseKey.MISCOMPARE), f"{answer}; the block was another one when its data came"
+    assert held == two, f"{answer}: the block has other data than the one that was GOOD"
+
+
+@pytest.mark.case(
+    "SCS-ORWRITE-OVERTAKEN",
+    section="SBC-3 ORWRITE",
+    kills=("orwrite-lost-update",),
+    builds_on=("SCS-ORWRITE-01",),
+)
+def test_orwrites_of_two_nexuses_set_the_bits_of_both(unit, connections, scratch):
+    """Read, OR and write are one action: what another nexus has set in between stays set."""
+    old = bytes(scratch.block_size)
+    one, two = (bytes((mask,)) * scratch.block_size for mask in (0x0F, 0x90))
+    assert unit.write(scratch.lba, old).good
+    offered(unit.write(scratch.lba, old, command=c.ORWRITE_16))
+    answer = overtaken(connections, scratch, c.ORWRITE_16, one, two)
+    held = unit.read(scratch.lba).good_data()
+    assert answer.good, answer
+    assert held == b"\x9f" * scratch.block_size, (
+        f"{answer}: of the bits 0Fh and 90h that two nexuses have set the block has {held[0]:02X}h"
+    )
