@@ -10,13 +10,12 @@ import pytest
 
 from storagetest.wire.iscsi.codes import TaskFunction, TaskResult
 from storagetest.wire.iscsi.initiator import Initiator
-from storagetest.wire.iscsi.pdu import ScsiResponse, TaskRequest, TaskResponse
 from storagetest.wire.scsi.codes import PrType, SenseKey
 from storagetest.wire.scsi.logical_unit import LogicalUnit
 from storagetest.wire.scsi.reservation_harness import KEY_A, RESERVING
 
 from .optional_commands import reserve_6
-from .test_task import result, send_asked, waiting_write
+from .test_task import result
 
 pytestmark = [
     pytest.mark.needs("iscsi-wire"),
@@ -34,31 +33,6 @@ def reset(session: Initiator) -> None:
     answer = session.task(TaskFunction.TARGET_WARM_RESET)
     if answer.response != TaskResult.COMPLETE:
         pytest.skip(f"TARGET WARM RESET: {result(answer)}")
-
-
-@pytest.mark.case("ISC-WARM-TASKS", section="RFC 7143 11.5.1, 4.2.3.3")
-def test_a_warm_reset_ends_a_write_of_another_initiator(connections, scratch, observe):
-    """A write whose data come after the response has no GOOD, and writes nothing.
-
-    A target may wait for data of third parties before it responds (4.2.3.3); then nothing is judged.
-    """
-    session, command, r2t = waiting_write(connections, scratch)
-    other = connections.login("b")
-    unit = LogicalUnit(other, block_size=scratch.block_size)
-    before = unit.read(scratch.lba, 4).good_data()
-    sent = other.send(TaskRequest(function=TaskFunction.TARGET_WARM_RESET, lun=other.lun))
-    answers = [pdu for pdu in other.probe_alive().pdus if isinstance(pdu, TaskResponse)]
-    other.validator.forget(sent.itt)
-    session.validator.forget(command.itt)
-    send_asked(session, command, scratch.pattern(4, seed=1201), r2t)
-    after = session.probe_alive()
-    if not answers or answers[0].response != TaskResult.COMPLETE:
-        pytest.skip(f"no reset was done before the data came: {[result(one) for one in answers]}")
-    observe(str(after))
-    ended = [pdu.status for pdu in after.pdus if isinstance(pdu, ScsiResponse) and pdu.itt == command.itt]
-    assert 0 not in ended, f"the write of another initiator ended with GOOD after the reset: {after}"
-    unit.clear_attentions()
-    assert unit.read(scratch.lba, 4).good_data() == before, "data that came after a reset were written"
 
 
 @pytest.mark.case("ISC-WARM-ATTENTION", section="SAM-5 5.14, RFC 7143 11.5.1")

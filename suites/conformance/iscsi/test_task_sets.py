@@ -150,14 +150,15 @@ def test_a_task_that_another_initiator_clears_is_reported(connections, scratch, 
     )
 
 
-@pytest.mark.case(
-    "ISC-TMF-RESET-OTHER",
-    section="RFC 7143 11.5.1, 4.2.3.3",
-    kills=("reset-spares-others",),
-    builds_on=("ISC-TMF-04",),
-)
-def test_a_reset_ends_a_write_of_another_initiator(connections, scratch, observe):
-    """A write whose data come after the response to LOGICAL UNIT RESET has no GOOD, and writes nothing.
+@pytest.mark.parametrize("function", [
+    pytest.param(TaskFunction.LOGICAL_UNIT_RESET, id="unit", marks=pytest.mark.case(
+        "ISC-TMF-RESET-OTHER", kills=("reset-spares-others",), builds_on=("ISC-TMF-04",))),
+    pytest.param(TaskFunction.TARGET_WARM_RESET, id="target", marks=pytest.mark.case(
+        "ISC-WARM-TASKS", kills=("warm-reset-not-done",), builds_on=("ISC-TMF-16",))),
+])  # fmt: skip
+@pytest.mark.case(section="RFC 7143 11.5.1, 4.2.3.3")
+def test_a_reset_ends_a_write_of_another_initiator(connections, scratch, observe, function):
+    """A write whose data come after the response to the reset has no GOOD, and writes nothing.
 
     A target may wait for data of third parties before it responds (4.2.3.3); then nothing is judged.
     """
@@ -165,7 +166,7 @@ def test_a_reset_ends_a_write_of_another_initiator(connections, scratch, observe
     other = connections.login("b")
     unit = LogicalUnit(other, block_size=scratch.block_size)
     before = unit.read(scratch.lba, 4).good_data()
-    sent = other.send(TaskRequest(function=TaskFunction.LOGICAL_UNIT_RESET, lun=other.lun))
+    sent = other.send(TaskRequest(function=function, lun=other.lun))
     answers = [pdu for pdu in other.probe_alive().pdus if isinstance(pdu, TaskResponse)]
     other.validator.forget(sent.itt)
     session.validator.forget(command.itt)
@@ -178,7 +179,7 @@ def test_a_reset_ends_a_write_of_another_initiator(connections, scratch, observe
     assert 0 not in ended, f"the write of another initiator ended with GOOD after the reset: {after}"
     unit.clear_attentions()
     now = unit.read(scratch.lba, 4).good_data()
-    assert now == before, "data that came after a reset of the unit were written"
+    assert now == before, "data that came after a reset were written"
 
 
 @pytest.fixture
