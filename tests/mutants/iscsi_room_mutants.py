@@ -49,7 +49,6 @@ room("mode-10", MODE_10, 7, 8, lambda block: not block[1] & 8)
 room("mode-10-dbd", MODE_10, 7, 8, lambda block: bool(block[1] & 8))
 room("log", LOG, 7, 8, lambda _block: True)
 room("capacity", CAPACITY, 10, 13, action(0x10))
-room("lbas", CAPACITY, 10, 13, action(0x12))
 room("luns", LUNS, 6, 9, lambda _block: True)
 for _name, _action in (("keys", 0), ("held", 1), ("can", 2), ("full", 3)):
     room(f"prin-{_name}", PR_IN, 7, 8, action(_action))

@@ -119,7 +119,7 @@ def test_reservations_persist(
     claim(stranger.write(scratch.lba, data), allowed=False)
     claim(b.register(KEY_A, key=KEY_B), allowed=True)
     claim(a.release(kind, KEY_A), allowed=True)
-    assert not b.reservation().held, f"after the restart the holder's RELEASE of type {kind} releases nothing"
+    assert not a.reservation().held, f"after the restart the holder's RELEASE of type {kind} releases nothing"
 
 
 @pytest.mark.parametrize("turned_off", [

@@ -55,6 +55,8 @@ RETURNING: dict[str, tuple[c.CommandFormat, dict[str, Any]]] = {
     "GROUPS": (c.REPORT_TARGET_PORT_GROUPS, {}),
 }
 """Commands with an allocation length whose data do not change by themselves."""
+FITTED = ("LBAS",)
+"""Those whose data may be as many whole descriptors as the allocation length has space for (SBC-3)."""
 
 
 def stated(done: ScsiCompletion) -> int:
@@ -64,7 +66,7 @@ def stated(done: ScsiCompletion) -> int:
 
 @pytest.mark.parametrize("name", [
     pytest.param(name, marks=pytest.mark.case(f"SCS-ROOM-{name}", kills=(f"room-{name.lower()}",)))
-    for name in RETURNING
+    for name in RETURNING if name not in FITTED
 ])  # fmt: skip
 def test_an_allocation_length_limits_the_data_of_a_larger_buffer(unit, name):
     """The data are the first bytes of the whole, and the rest of what was expected is an underflow.
