@@ -10,9 +10,12 @@ import contextlib
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
+ACTIONS = ("grow", "shrink", "restart")
+"""What an administrator has a target do."""
 WITHIN = 20.0
 """Seconds in which an action is acknowledged."""
 
@@ -49,9 +52,31 @@ class ControlPort:
                 sock.sendall(b"done")
 
 
-def controls(file: Path, names: Iterable[str]) -> Mapping[str, list[str]]:
+class Administered:
+    """A mixin of a small target, before its class: an administrator acts while it serves."""
+
+    restarts = 0
+    """How often the target that was started last was restarted."""
+    control: ControlPort
+
+    def administered_by(self, file: Path) -> None:
+        """Carry out the methods of :data:`ACTIONS` at a port whose number is in ``file``."""
+        self.control = ControlPort(file, {name: getattr(self, name) for name in ACTIONS})
+
+    def __enter__(self) -> Any:
+        type(self).restarts = 0
+        super().__enter__()  # type: ignore[misc]
+        self.control.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.control.__exit__()
+        super().__exit__()  # type: ignore[misc]
+
+
+def controls(file: Path) -> Mapping[str, list[str]]:
     """Return the controls of a targets file, by their names there, for the target of ``file``."""
-    return {name: [sys.executable, __file__, str(file), name] for name in names}
+    return {name: [sys.executable, __file__, str(file), name] for name in ACTIONS}
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from control_port import ControlPort
+from control_port import Administered
 from iscsi_full_unit import POWER_ON, FullServer, FullUnit, UnitChoices
 
 from storagetest.wire.scsi.codes import Asc
@@ -13,26 +13,12 @@ MORE = 512
 """Blocks by which the unit grows."""
 
 
-class ControlledTarget(FullServer):
+class ControlledTarget(Administered, FullServer):
     """A target with a second port, at which an administrator acts; ``file`` is to have its number."""
-
-    restarts = 0
-    """How often the target that was started last was restarted."""
 
     def __init__(self, file: Path) -> None:
         super().__init__(FullUnit(UnitChoices(persists=True, attentions=(POWER_ON,))))
-        actions = {"grow": self.grow, "shrink": self.shrink, "restart": self.restart}
-        self._control = ControlPort(file, actions)
-
-    def __enter__(self) -> ControlledTarget:
-        ControlledTarget.restarts = 0
-        super().__enter__()
-        self._control.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._control.__exit__()
-        super().__exit__()
+        self.administered_by(file)
 
     def grow(self) -> None:
         """Make the unit larger, if it is not."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from control_port import ControlPort
+from control_port import Administered
 from nvme_namespace import ControllerConfig
 from nvme_subsystem import EVENTS
 from nvme_tcp_server import Server
@@ -17,26 +17,12 @@ NAMESPACE_NOTICES = 1 << 8
 """Of the feature Asynchronous Event Configuration: Namespace Attribute Notices (Base 5.2.26.1.5)."""
 
 
-class ControlledServer(Server):
+class ControlledServer(Administered, Server):
     """A server with a second port, at which an administrator acts; ``file`` is to have its number."""
-
-    restarts = 0
-    """How often the server that was started last was restarted."""
 
     def __init__(self, file: Path, *, personality: ControllerConfig | None = None) -> None:
         super().__init__(personality=personality)
-        actions = {"grow": self.grow, "shrink": self.shrink, "restart": self.restart}
-        self._control = ControlPort(file, actions)
-
-    def __enter__(self) -> ControlledServer:
-        ControlledServer.restarts = 0
-        super().__enter__()
-        self._control.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._control.__exit__()
-        super().__exit__()
+        self.administered_by(file)
 
     def grow(self) -> None:
         """Make each namespace larger, as far as it is not."""

@@ -2,6 +2,7 @@
 
 import iscsi_agreed_mutants  # noqa: F401
 import iscsi_agreement_mutants  # noqa: F401
+import iscsi_allocation_mutants  # noqa: F401
 import iscsi_apart_mutants  # noqa: F401
 import iscsi_block_mutants  # noqa: F401
 import iscsi_controlled_mutants  # noqa: F401
@@ -36,7 +37,6 @@ import iscsi_removal_mutants  # noqa: F401
 import iscsi_reported_length_mutants  # noqa: F401
 import iscsi_reported_mutants  # noqa: F401
 import iscsi_reservation_mutants  # noqa: F401
-import iscsi_room_mutants  # noqa: F401
 import iscsi_scsi_mutants  # noqa: F401
 import iscsi_seldom_mutants  # noqa: F401
 import iscsi_sequence_mutants  # noqa: F401

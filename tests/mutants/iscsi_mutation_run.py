@@ -142,7 +142,7 @@ def mutation_run() -> MutationRun:
                 UNSOLICITED,
                 partial(serve_controlled, file),
                 fresh=True,
-                controls=lambda _: controls(file, ("grow", "shrink", "restart")),
+                controls=lambda _: controls(file),
             ),
         },
         lambda _from_target: lambda data: [data],  # a talk cuts the stream itself: digests begin late
@@ -158,7 +158,7 @@ def mutation_run() -> MutationRun:
             "test_scsi_each_form.py test_scsi_reported_lengths.py test_reservation_events.py "
             "test_whole_lists.py test_scsi_agreement.py test_scsi_refused.py test_no_data.py "
             "test_scsi_usage_data.py test_scsi_diagnostic.py test_scsi_removal.py "
-            "test_scsi_mode_descriptors.py test_lun_forms.py test_scsi_room.py test_many_sessions.py "
+            "test_scsi_mode_descriptors.py test_lun_forms.py test_scsi_allocation.py test_many_sessions.py "
             "test_target_reset.py test_scsi_short_data.py test_scsi_subpages.py test_reservation_many.py",
             "removable": "test_scsi_removal.py",
             "controlled": "test_resize.py test_restart.py",
@@ -166,7 +166,7 @@ def mutation_run() -> MutationRun:
             "limited": "test_scsi_each_form.py",
             "protected": "test_scsi_each_form.py",
             "thin": "test_scsi_optional.py test_sense_formats.py test_scsi_mode_masks.py "
-            "test_scsi_provisioning.py test_scsi_seldom.py test_scsi_room.py",
+            "test_scsi_provisioning.py test_scsi_seldom.py test_scsi_allocation.py",
         },
         options=("-m", "not slow"),
     )

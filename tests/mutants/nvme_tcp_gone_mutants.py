@@ -21,10 +21,10 @@ from storagetest.wire.nvme.codes import FABRICS, Admin, Fctype, Io, Property, St
 from storagetest.wire.nvme.command import Command, Cqe
 from storagetest.wire.nvme_tcp.pdu import CapsuleCmd, CapsuleResp, DecodedPdu, ICReq
 
-ROOM = 16
-"""What a mutant has room for: connections, and event requests."""
+MOST = 16
+"""What a mutant serves at most: connections, and event requests."""
 READS = 64
-"""Reads whose data a mutant has room for."""
+"""Reads whose data a mutant holds at most."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def _events_leak(known: set[Any]) -> ProxyConnection:
         sent = Command.decode(got.pdu.sqe)
         if not on_admin(Admin.ASYNCHRONOUS_EVENT_REQUEST)(through, sent):
             return None
-        if len(known) >= ROOM:
+        if len(known) >= MOST:
             through.reply(Cqe(sent.cid, StatusCode.AER_LIMIT_EXCEEDED, sqhd=1))
             return []
         known.add(_held(through, sent))
@@ -96,7 +96,7 @@ def _connections_leak(known: set[Any]) -> ProxyConnection:
     known.add(number)
 
     def of_host(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
-        if isinstance(got.pdu, ICReq) and len(known) > ROOM:
+        if isinstance(got.pdu, ICReq) and len(known) > MOST:
             return []
         if isinstance(got.pdu, CapsuleCmd):
             sent = Command.decode(got.pdu.sqe)

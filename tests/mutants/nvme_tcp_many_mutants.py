@@ -109,7 +109,7 @@ _discovery("discovery-event-at-once | Base 5.2.2 | a discovery controller comple
 # Many registrants (Base 7.8, 8.1.24)
 
 FEW = 4
-"""Registrants that a mutant has room for."""
+"""Registrants that a mutant reports at most."""
 
 
 def _few(raw: bytes) -> bytes:

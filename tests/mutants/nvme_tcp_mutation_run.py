@@ -33,9 +33,6 @@ UNANNOUNCED = (
 """Starts of the cases of what most controllers here lack: what a mutant announces, a large namespace, and an
 administrator."""
 
-ADMINISTRATOR = ("grow", "shrink", "restart")
-"""The controls of a controller that has an administrator."""
-
 LARGE = 132_000
 """Blocks of a namespace of which more than 65,536 may be overwritten: the second half."""
 
@@ -71,7 +68,7 @@ def mutation_run() -> MutationRun:
             options,
             partial(serve_controlled, file),
             fresh=True,
-            controls=lambda _: controls(file, ADMINISTRATOR),
+            controls=lambda _: controls(file),
         ),
     }
     modules = {

@@ -66,7 +66,7 @@ UNIT_CASES = (
     "test_scsi_short_data.py",
     "test_scsi_subpages.py",
     "test_reservation_many.py",
-    "test_scsi_room.py",
+    "test_scsi_allocation.py",
     "test_whole_lists.py",
     "test_scsi_agreement.py",
     "test_scsi_blocks.py",

@@ -47,6 +47,20 @@ class PeerClosed(RemoteProtocolError):  # likewise
     """The peer closed the connection before a response that was due."""
 
 
+def is_connected(ask: Callable[[], object]) -> bool:
+    """Whether the peer has not closed the connection on which ``ask`` sends a request.
+
+    No response, and one that breaks the protocol, are no proof that it has.
+    """
+    try:
+        ask()
+    except PeerClosed:
+        return False
+    except RemoteProtocolError:
+        return True
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """Bytes of one send or receive call. ``time`` is seconds since the epoch."""

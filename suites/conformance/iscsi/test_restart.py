@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 import pytest
 
-from storagetest.errors import RemoteProtocolError
 from storagetest.suites.conformance.iscsi.conftest import Connections, Facts
 from storagetest.suites.conformance.iscsi.optional_commands import offered, reserve_6
 from storagetest.suites.conformance.iscsi.scratch import Scratch
@@ -20,7 +19,7 @@ from storagetest.wire.scsi.data import decode_capacity16
 from storagetest.wire.scsi.logical_unit import LogicalUnit
 from storagetest.wire.scsi.reservation_harness import KEY_A, KEY_B, RESERVING, claim
 from storagetest.wire.scsi.reservations import decode_capabilities
-from storagetest.wire.tcp import PeerClosed
+from storagetest.wire.tcp import is_connected
 
 pytestmark = [
     pytest.mark.needs("iscsi-wire", "restart"),
@@ -41,23 +40,12 @@ Restart = Callable[[Initiator], None]
 Units = tuple[LogicalUnit, LogicalUnit]
 
 
-def _is_connected(session: Initiator) -> bool:
-    """Whether the target has not ended the connection: no response is no proof that it has."""
-    try:
-        session.ping()
-    except PeerClosed:
-        return False
-    except RemoteProtocolError:
-        return True
-    return True
-
-
 @pytest.fixture
 def restart(
     connections: Connections, restart_target: Callable[[Callable[[], bool], Callable[[], bool]], None]
 ) -> Restart:
     """Return a function that restarts the target; it takes a session of before, which ends with it."""
-    return lambda before: restart_target(lambda: _is_connected(before), connections.completes_login)
+    return lambda before: restart_target(lambda: is_connected(before.ping), connections.completes_login)
 
 
 def _again(connections: Connections, unit: LogicalUnit, *, isid: bytes | None = None) -> LogicalUnit:

@@ -17,7 +17,7 @@ from storagetest.wire.scsi.logical_unit import LogicalUnit
 from storagetest.wire.scsi.reservation_harness import KEY_A, RESERVING
 from storagetest.wire.scsi.reservations import out_list
 
-from .test_scsi_room import stated
+from .test_scsi_allocation import stated
 
 pytestmark = [
     pytest.mark.needs("iscsi-wire"),

@@ -24,7 +24,7 @@ from storagetest.wire.nvme_tcp.reservation_harness import (
     allowed,
 )
 from storagetest.wire.nvme_tcp.session import SubsystemEndpoint
-from storagetest.wire.tcp import PeerClosed
+from storagetest.wire.tcp import is_connected
 
 pytestmark = [
     pytest.mark.needs("nvme-tcp-wire", "restart"),
@@ -43,17 +43,6 @@ Restart = Callable[[ControllerSession], None]
 Hosts = tuple[ReservingHost, ReservingHost]
 
 
-def _is_connected(session: ControllerSession) -> bool:
-    """Whether the target has not ended the admin queue's connection: no response is no proof that it has."""
-    try:
-        session.admin.run(admin.keep_alive())
-    except PeerClosed:
-        return False
-    except RemoteProtocolError:
-        return True
-    return True
-
-
 @pytest.fixture
 def restart(
     endpoint: SubsystemEndpoint, restart_target: Callable[[Callable[[], bool], Callable[[], bool]], None]
@@ -68,7 +57,7 @@ def restart(
         return True
 
     def run(before: ControllerSession) -> None:
-        restart_target(lambda: _is_connected(before), answers)
+        restart_target(lambda: is_connected(lambda: before.admin.run(admin.keep_alive())), answers)
 
     return run
 

@@ -177,10 +177,10 @@ def test_buffer_of_the_exact_size_is_enough(client_dir, call):
             break
         size, _ = ask(0)
         assert size > 0, f"{call}() with size 0 of an attribute of {length} bytes returns {size}"
-        for room in (size, size + 1, size + 100):
-            found, data = ask(room)
+        for given in (size, size + 1, size + 100):
+            found, data = ask(given)
             assert found == size, (
-                f"{call}() of {size} bytes with a buffer of {room} returns {found} (negative: the error); "
+                f"{call}() of {size} bytes with a buffer of {given} returns {found} (negative: the error); "
                 f"required: the size, and ERANGE only if the buffer is too small ({call}(2))"
             )
             assert call == "listxattr" or data == b"v" * length

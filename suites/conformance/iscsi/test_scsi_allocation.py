@@ -65,7 +65,8 @@ def stated(done: ScsiCompletion) -> int:
 
 
 @pytest.mark.parametrize("name", [
-    pytest.param(name, marks=pytest.mark.case(f"SCS-ROOM-{name}", kills=(f"room-{name.lower()}",)))
+    pytest.param(name, marks=pytest.mark.case(
+        f"SCS-ALLOCATION-{name}", kills=(f"allocation-{name.lower()}",)))
     for name in RETURNING if name not in FITTED
 ])  # fmt: skip
 def test_an_allocation_length_limits_the_data_of_a_larger_buffer(unit, name):
@@ -100,7 +101,7 @@ def test_an_allocation_length_limits_the_data_of_a_larger_buffer(unit, name):
 
 @pytest.mark.parametrize("name", [
     pytest.param(name, marks=pytest.mark.case(
-        f"SCS-ROOM-LESS-{name}", kills=("room-less-padded",)))
+        f"SCS-ALLOCATION-LESS-{name}", kills=("allocation-less-padded",)))
     for name in RETURNING
 ])  # fmt: skip
 @pytest.mark.case(section="RFC 7143 11.4.5.1, SPC-4 allocation length", builds_on=("ISC-DATAIN-09",))

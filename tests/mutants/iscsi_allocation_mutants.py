@@ -24,10 +24,10 @@ INQUIRY, SENSE, MODE_6, MODE_10, LOG, PR_IN = 0x12, 0x03, 0x1A, 0x5A, 0x4D, 0x5E
 CAPACITY, LUNS, MAINTENANCE_IN = 0x9E, 0xA0, 0xA3
 
 
-def room(name: str, opcode: int, first: int, last: int, when: When, kind: str = "full") -> None:
+def allocation(name: str, opcode: int, first: int, last: int, when: When, kind: str = "full") -> None:
     """A mutant that takes the largest allocation length for each other one."""
     cdb_changed(
-        f"room-{name} | SPC-4 allocation length | data are cut to what is expected alone, of opcode {opcode:02x}h",
+        f"allocation-{name} | SPC-4 allocation length | data are cut to what is expected alone, of opcode {opcode:02x}h",
         lambda block: block[0] == opcode and when(block),
         lambda block: block[:first] + b"\xff" * (last - first + 1) + block[last + 1 :],
         kind=kind,
@@ -38,27 +38,32 @@ def action(number: int) -> When:
     return lambda block: block[1] & 0x1F == number
 
 
-room("inquiry", INQUIRY, 3, 4, lambda block: not block[1] & 1)
+allocation("inquiry", INQUIRY, 3, 4, lambda block: not block[1] & 1)
 for _page in (0x00, 0x80, 0x83, 0xB0):
-    room(f"vpd-{_page:02x}", INQUIRY, 3, 4, lambda block, page=_page: block[1] & 1 == 1 and block[2] == page)  # type: ignore[misc]
-room("sense-fixed", SENSE, 4, 4, lambda block: not block[1] & 1)
-room("sense-desc", SENSE, 4, 4, lambda block: bool(block[1] & 1))
-room("mode-6", MODE_6, 4, 4, lambda block: not block[1] & 8)
-room("mode-6-dbd", MODE_6, 4, 4, lambda block: bool(block[1] & 8))
-room("mode-10", MODE_10, 7, 8, lambda block: not block[1] & 8)
-room("mode-10-dbd", MODE_10, 7, 8, lambda block: bool(block[1] & 8))
-room("log", LOG, 7, 8, lambda _block: True)
-room("capacity", CAPACITY, 10, 13, action(0x10))
-room("luns", LUNS, 6, 9, lambda _block: True)
+    allocation(
+        f"vpd-{_page:02x}", INQUIRY, 3, 4, lambda block, page=_page: block[1] & 1 == 1 and block[2] == page
+    )  # type: ignore[misc]
+allocation("sense-fixed", SENSE, 4, 4, lambda block: not block[1] & 1)
+allocation("sense-desc", SENSE, 4, 4, lambda block: bool(block[1] & 1))
+allocation("mode-6", MODE_6, 4, 4, lambda block: not block[1] & 8)
+allocation("mode-6-dbd", MODE_6, 4, 4, lambda block: bool(block[1] & 8))
+allocation("mode-10", MODE_10, 7, 8, lambda block: not block[1] & 8)
+allocation("mode-10-dbd", MODE_10, 7, 8, lambda block: bool(block[1] & 8))
+allocation("log", LOG, 7, 8, lambda _block: True)
+allocation("capacity", CAPACITY, 10, 13, action(0x10))
+allocation("luns", LUNS, 6, 9, lambda _block: True)
 for _name, _action in (("keys", 0), ("held", 1), ("can", 2), ("full", 3)):
-    room(f"prin-{_name}", PR_IN, 7, 8, action(_action))
-room("ops", MAINTENANCE_IN, 6, 9, lambda block: block[1] & 0x1F == 0x0C and not block[2] & 7)
-room("ops-one", MAINTENANCE_IN, 6, 9, lambda block: block[1] & 0x1F == 0x0C and block[2] & 7 == 1)
-room("tmf", MAINTENANCE_IN, 6, 9, action(0x0D))
-room("groups", MAINTENANCE_IN, 6, 9, action(0x0A), kind="thin")
+    allocation(f"prin-{_name}", PR_IN, 7, 8, action(_action))
+allocation("ops", MAINTENANCE_IN, 6, 9, lambda block: block[1] & 0x1F == 0x0C and not block[2] & 7)
+allocation("ops-one", MAINTENANCE_IN, 6, 9, lambda block: block[1] & 0x1F == 0x0C and block[2] & 7 == 1)
+allocation("tmf", MAINTENANCE_IN, 6, 9, action(0x0D))
+allocation("groups", MAINTENANCE_IN, 6, 9, action(0x0A), kind="thin")
 
 
-@mutant("room-less-padded | RFC 7143 11.4.5.1 | an overflow of less than a block is no overflow", kind="full")
+@mutant(
+    "allocation-less-padded | RFC 7143 11.4.5.1 | an overflow of less than a block is no overflow",
+    kind="full",
+)
 def small_overflow(talk: ProxyConnection, pdu: Pdu) -> Out:
     # READ and WRITE have overflows in blocks; what a list has over the expected length is less.
     return (
