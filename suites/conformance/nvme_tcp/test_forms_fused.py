@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -13,7 +14,7 @@ from storagetest.wire.nvme.command import Command
 from storagetest.wire.nvme_tcp import CommandResult, ControllerSession, Queue
 from storagetest.wire.nvme_tcp.harness import Scratch, block_data, read_blocks, refused, write_blocks
 
-from .test_edges_fused import first, fusing_queue, run_both, second
+from .test_edges_fused import LEADS, first, fusing_queue, run_both, second
 from .test_fused import FIRST, SECOND
 
 pytestmark = [
@@ -113,26 +114,33 @@ def test_a_compare_is_not_fused_with_another_command_than_write(
 
 @pytest.mark.case("NVB-FUSED-TWO-QUEUES", kills=("fused-on-two-queues",), builds_on=("NVB-FUSED-ALONE",))
 def test_halves_on_two_queues_are_not_fused(session: ControllerSession, scratch: Scratch) -> None:
-    """The Compare waits in one queue, and the Write is in another one: that is a half without the other."""
+    """The Compare waits in one queue, and the Write is in another one: that is a half without the other.
+
+    The Write may come before the Compare: later attempts leave that time.
+    """
     left = fusing_queue(session, scratch)
     if session.io_queues_granted < 2:
         pytest.skip("one I/O queue is granted")
     right = session.io_queue()
-    before, new = write_blocks(left, scratch, 1, 1307), block_data(scratch.block_size, 1308)
-    compare = left.submit(first(scratch), data=before)
-    done = right.run(second(scratch), data=new)
-    assert read_blocks(right, scratch, 1) == before, (
-        "3.4.2: a Write whose Compare is in another queue was carried out"
-    )
-    refused(done, StatusCode.ABORTED_MISSING_FUSED)
-    write = left.submit(second(scratch), data=new)
-    for name, half in (("Compare", compare), ("Write", write)):
-        ended = left.wait(half)
-        assert ended.ok, (
-            f"3.4.2: the {name} of one queue ended with {status_name(ended.status)}; another queue had a "
-            "Write alone between the halves"
+    before = write_blocks(left, scratch, 1, 1307)
+    for seed, pause in enumerate(LEADS, start=1321):
+        new = block_data(scratch.block_size, seed)
+        compare = left.submit(first(scratch), data=before)
+        time.sleep(pause)
+        done = right.run(second(scratch), data=new)
+        assert read_blocks(right, scratch, 1) == before, (
+            "3.4.2: a Write whose Compare is in another queue was carried out"
         )
-    assert read_blocks(left, scratch, 1) == new, "3.4.2: the Write behind its Compare was carried out"
+        refused(done, StatusCode.ABORTED_MISSING_FUSED)
+        write = left.submit(second(scratch), data=new)
+        for name, half in (("Compare", compare), ("Write", write)):
+            ended = left.wait(half)
+            assert ended.ok, (
+                f"3.4.2: the {name} of one queue ended with {status_name(ended.status)}; another queue had a "
+                "Write alone between the halves"
+            )
+        before = read_blocks(left, scratch, 1)
+        assert before == new, "3.4.2: the Write behind its Compare was carried out"
 
 
 @pytest.mark.case("NVB-FUSED-PLACES", kills=("fused-compares-end",), builds_on=("NVB-FUSED-OTHER",))
