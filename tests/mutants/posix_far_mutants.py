@@ -1,4 +1,4 @@
-"""Mutants of ranges at offsets past 4 GiB: a partial page is treated by an offset of 32 bits, or left."""
+"""Mutants of ranges: past 4 GiB a partial page has an offset of 32 bits or is left; a cut comes back."""
 
 import os
 
@@ -71,6 +71,36 @@ class FarCutLeavesTheRestOfAPage(PassThrough):
         start, rest = kept.pop(node, (0, b""))
         if rest and start == before:
             os.pwrite(handle, rest[: size - start], start)
+
+
+class _CutReturns(PassThrough):
+    """A file that is cut by ``amount`` at a block's end has its former bytes when it grows again."""
+
+    amount = 0
+
+    def truncate(self, call: Call, node: int, handle: int | None, size: int) -> None:
+        kept: dict[int, tuple[int, bytes]] = self.__dict__.setdefault("kept", {})
+        before = size_of(self.fd(node))
+        if handle is None:
+            super().truncate(call, node, handle, size)
+            return
+        if before - size == self.amount and not size % self.amount:
+            kept[node] = size, os.pread(handle, self.amount, size)
+        super().truncate(call, node, handle, size)
+        start, rest = kept.get(node, (0, b""))
+        if size > before and rest and start == before:
+            os.pwrite(handle, rest[: size - start], start)
+            del kept[node]
+
+
+@mutant("cut-of-a-kib-returns | ftruncate(3p) | the bytes of a cut by 1 KiB come back when the file grows")
+class CutOfAKibReturns(_CutReturns):
+    amount = 1024
+
+
+@mutant("cut-of-4-kib-returns | ftruncate(3p) | the bytes of a cut by 4 KiB come back when the file grows")
+class CutOf4KibReturns(_CutReturns):
+    amount = 4096
 
 
 class _FarCopy(PassThrough):
