@@ -29,8 +29,8 @@ _libc.getdents64.restype = ctypes.c_ssize_t
 _DIRENT = struct.Struct("<QqHB")
 _NOT_PASSED_ON = os.O_CREAT | os.O_EXCL | os.O_DIRECT | os.O_NOCTTY | os.O_NOFOLLOW | 0o100000 | 0x20
 """Of open(2)'s flags: what the kernel has seen to, what a buffer of ours cannot keep, and FMODE_EXEC."""
-GETFLAGS, SETFLAGS, GETXATTR = 0x80086601, 0x40086602, 0x801C581F
-"""FS_IOC_GETFLAGS, FS_IOC_SETFLAGS, and FS_IOC_FSGETXATTR, which the kernel sends itself (<linux/fs.h>)."""
+GETFLAGS, SETFLAGS, GETXATTR, SETXATTR = 0x80086601, 0x40086602, 0x801C581F, 0x401C5820
+"""FS_IOC_GETFLAGS, FS_IOC_SETFLAGS, FS_IOC_FSGETXATTR and FS_IOC_FSSETXATTR (<linux/fs.h>)."""
 _AT_FDCWD = -100
 _AT_EMPTY_PATH = 0x1000
 _UTIME_NOW, _UTIME_OMIT = (1 << 30) - 1, (1 << 30) - 2
@@ -256,9 +256,9 @@ class PassThrough:
         if request in (GETFLAGS, GETXATTR):
             size = 4 if request == GETFLAGS else 28
             return int.from_bytes(fcntl.ioctl(handle, request, bytes(28))[:size], "little")
-        if request != SETFLAGS:
+        if request not in (SETFLAGS, SETXATTR):
             raise OSError(errno.ENOTTY, "ioctl")
-        fcntl.ioctl(handle, SETFLAGS, number.to_bytes(8, "little"))
+        fcntl.ioctl(handle, request, number.to_bytes(28 if request == SETXATTR else 8, "little"))
         return None
 
     # Directories.

@@ -119,6 +119,14 @@ class AttributeSpaceStays(Taken):
         return sum(-len(value) // 4096 * -4096 for value in values)
 
 
+@mutant("short-attribute-space-stays | removexattr(2) | the space of values of up to 1 KiB is not free again")
+class ShortAttributeSpaceStays(AttributeSpaceStays):
+    @staticmethod
+    def values(path: str) -> int:
+        values = [os.getxattr(path, name, follow_symlinks=False) for name in os.listxattr(path)]
+        return sum(-len(value) // 4096 * -4096 for value in values if len(value) <= 1024)
+
+
 @mutant("emptied-counts-up | <sys/stat.h> st_blocks | each time that a file with holes is cut or punched, "
         "st_blocks grows by 16")  # fmt: skip
 class EmptiedCountsUp(Keeping):

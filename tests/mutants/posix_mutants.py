@@ -8,6 +8,7 @@ __all__ = ["MUTANTS"]
 
 for _area in (
     "again",
+    "allocated",
     "attribute",
     "alike",
     "birth",
@@ -19,8 +20,10 @@ for _area in (
     "detail",
     "directory",
     "exchanged",
+    "far",
     "freed",
     "flock",
+    "form",
     "fresh",
     "full",
     "handle",
@@ -53,6 +56,7 @@ for _area in (
     "round",
     "size",
     "stale",
+    "stamped",
     "tree",
     "twice",
     "unseen",

@@ -71,16 +71,25 @@ within() {
     return "$status"
 }
 # remove STALLED SECONDS TREE: rm -rf; returns its exit status, or 124 if it does not end within SECONDS, or
-# removes less than what fills its buffer of output (some 50 names) within STALLED.
+# removes less than what fills its buffer of output (some 50 names) within STALLED. A killed case may leave a
+# file with FS_IMMUTABLE_FL or FS_APPEND_FL, which rm refuses: if rm fails, the flags are cleared, once.
 remove() {
-    local end=$((SECONDS + $2)) removed=$scratch/removed limit before status
+    local end=$((SECONDS + $2)) removed=$scratch/removed limit before status cleared=
     : >"$removed"
     while :; do
         limit=$((end - SECONDS < $1 ? end - SECONDS : $1))
         before=$(stat -c %s "$removed")
         within "$limit" sh -c 'exec rm -rfv --one-file-system -- "$1" >>"$2"' remove "$3" "$removed"
         status=$?
-        case $status in 124 | 137) ;; *) return $status ;; esac
+        case $status in
+            124 | 137) ;;
+            *)
+                [ $status -ne 0 ] && [ -z "$cleared" ] && [ -e "$3" ] || return $status
+                cleared=yes
+                within "$limit" find "$3" -xdev \( -type f -o -type d \) -exec chattr -f -ia {} +
+                continue
+                ;;
+        esac
         [ $SECONDS -lt $end ] && [ "$(stat -c %s "$removed")" -gt "$before" ] || return 124
     done
 }

@@ -9,7 +9,7 @@ import stat
 
 import pytest
 
-from storagetest.agent.testlib import assert_errno, record_observation, skip
+from storagetest.agent.testlib import CannotRun, assert_errno, record_observation, skip
 from storagetest.agent.testlib.libc import RENAME_EXCHANGE, renameat2
 from storagetest.agent.testlib.tmpfiles import fifo, longest_name, make_file, open_fd, symbolic_link
 
@@ -159,6 +159,48 @@ def test_d_type_of_every_kind_of_file(client_dir):
     unknown = 0
     wrong = {name: found[name] for name in wanted if found[name] not in (wanted[name], unknown)}
     assert wrong == {}, f"d_type differs from st_mode: {wrong}"
+
+
+@pytest.mark.case(
+    "PSX-DIR-TYPES-MANY",
+    section="readdir(3): d_type",
+    kills=("readdir-later-types-file", "readdir-later-types-shifted"),
+)
+def test_d_type_of_each_of_many_entries(client_dir):
+    """d_type is the file's type, or DT_UNKNOWN, also of entries that the first reply has no space for."""
+    makers = [
+        make_file,
+        os.mkdir,
+        lambda path: symbolic_link("absent", path),
+        lambda path: os.mknod(path, stat.S_IFSOCK | 0o600),
+        fifo,
+    ]
+    wanted = {}
+    for number in range(420):
+        path = client_dir / f"{number:03}-{'long' * 12}"
+        while makers:
+            make = makers[number % len(makers)]
+            try:
+                make(path)
+            except (OSError, CannotRun) as error:
+                assert make not in (make_file, os.mkdir), error
+                makers.remove(make)  # the file system has none of this kind, as PSX-DIR-TYPES-ALL records
+                continue
+            break
+        wanted[path.name] = stat.S_IFMT(os.lstat(path).st_mode) >> 12
+    with Stream(client_dir) as stream:
+        for turn in ("first", "second"):
+            found = stream.read_types()
+            wrong = {
+                name[:3]: (found.get(name), kind)
+                for name, kind in wanted.items()
+                if found.get(name) not in (kind, 0)
+            }
+            assert not wrong, (
+                f"d_type of {len(wrong)} of {len(wanted)} entries is another than st_mode has, when they are "
+                f"read for the {turn} time: {dict(list(wrong.items())[:5])}"
+            )
+            stream.rewinddir()
 
 
 @pytest.mark.server_inodes

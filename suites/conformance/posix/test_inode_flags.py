@@ -19,8 +19,13 @@ from storagetest.agent.testlib.libc import (
     FS_APPEND,
     FS_IMMUTABLE,
     FS_NODUMP,
+    XFLAG_APPEND,
+    XFLAG_IMMUTABLE,
+    XFLAG_NODUMP,
+    extended_flags,
     fallocate,
     inode_flags,
+    set_extended_flags,
     set_inode_flags,
 )
 from storagetest.agent.testlib.tmpfiles import make_file, open_fd
@@ -31,6 +36,8 @@ pytestmark = [
 ]
 
 USER = 54321
+XFLAGS = {FS_APPEND: XFLAG_APPEND, FS_IMMUTABLE: XFLAG_IMMUTABLE, FS_NODUMP: XFLAG_NODUMP}
+"""The same flags in struct fsxattr (ioctl_xfs_fsgetxattr(2))."""
 NAMES = {FS_APPEND: "FS_APPEND_FL", FS_IMMUTABLE: "FS_IMMUTABLE_FL", FS_NODUMP: "FS_NODUMP_FL"}
 REFUSED = (errno.EPERM, errno.EACCES)
 LACKING = (errno.EOPNOTSUPP, errno.ENOSYS)
@@ -429,3 +436,57 @@ def test_new_file_has_no_flags_of_one_that_is_gone(client_dir):
                 )
                 set_inode_flags(new, found | FS_NODUMP)
     record_observation(f"flags of a new file: {plain:#x}")
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        pytest.param(flag, id=name, marks=pytest.mark.case(f"PSX-IFLAGS-FORMS-{name.upper()}", kills=kills))
+        for flag, name, kills in (
+            (FS_NODUMP, "nodump", ("fsxattr-clears-nothing", "fsxattr-not-stored")),
+            (FS_APPEND, "append", ("fsxattr-without-append", "fsxattr-clears-nothing")),
+            (FS_IMMUTABLE, "immutable", ("fsxattr-not-stored", "fsxattr-others-shown")),
+        )
+    ],
+)
+@pytest.mark.case(section="ioctl_iflags(2); ioctl_xfs_fsgetxattr(2): fsx_xflags")
+def test_both_forms_of_the_flags_are_of_one_inode(client_dir, flag):
+    """What FS_IOC_SETFLAGS sets is in struct fsxattr, and FS_IOC_FSSETXATTR sets what GETFLAGS returns."""
+    path = prepared(client_dir)
+    other = FS_APPEND if flag == FS_NODUMP else FS_NODUMP
+
+    def compare(descriptor, wanted, when):
+        found, shown_x = inode_flags(descriptor), extended_flags(descriptor)[0]
+        as_flags = sum(one for one, bit in XFLAGS.items() if shown_x & bit)
+        for form, flags in (("FS_IOC_GETFLAGS", found), ("FS_IOC_FSGETXATTR", as_flags)):
+            assert flags & sum(NAMES) == wanted, (
+                f"{when}: {form} returns {shown(flags)}; required: {shown(wanted)}, the flags of the inode"
+            )
+
+    with flagged(path, flag) as descriptor:
+        compare(descriptor, flag, f"after FS_IOC_SETFLAGS of {NAMES[flag]}")
+    with open_fd(path, os.O_RDONLY) as descriptor:
+        before = inode_flags(descriptor)
+        compare(descriptor, 0, f"after FS_IOC_SETFLAGS without {NAMES[flag]}")
+        plain, attributes = extended_flags(descriptor)
+        try:
+            try:
+                set_extended_flags(descriptor, plain | XFLAGS[flag], attributes)
+            except OSError as error:
+                if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTTY, errno.ENOSYS):
+                    raise
+                skip(f"the flag cannot be set by FS_IOC_FSSETXATTR here: {error.strerror}")
+            compare(descriptor, flag, f"after FS_IOC_FSSETXATTR with {NAMES[flag]}")
+            found = inode_flags(descriptor)
+            assert found & ~flag == before & ~flag, (
+                f"FS_IOC_FSSETXATTR with {NAMES[flag]} makes the flags {before:#x} to {found:#x}; required: "
+                f"no other flag changes"
+            )
+            set_inode_flags(descriptor, before)  # ext4 changes no other flag of an immutable file
+            set_inode_flags(descriptor, before | flag | other)
+            set_extended_flags(descriptor, plain | XFLAGS[other], attributes)
+            compare(descriptor, other, f"after FS_IOC_FSSETXATTR with {NAMES[other]} in its place")
+        finally:
+            set_inode_flags(descriptor, before)
+        compare(descriptor, 0, "at the end")
+    os.unlink(path)

@@ -18,6 +18,7 @@ from storagetest.agent.testlib.tmpfiles import (
     longest_name,
     make_file,
     node,
+    open_fd,
     symbolic_link,
 )
 
@@ -343,3 +344,69 @@ def test_longest_names_are_taken_by_each_call(client_dir):
             (os.rmdir if stat.S_ISDIR(os.lstat(path).st_mode) else os.unlink)(path)
             assert os.listdir(directory) == rest, f"after the removal of one of the names that {call} made"
             assert_errno(errno.ENOENT, os.lstat, path)
+
+
+SIMILAR = {
+    "beginnings": ("n", "na", "nam", "name", "name-", "names", "name2", "name.txt"),
+    "endings": ("e", "me", "ame", "name", "a-name", "the-name"),
+    "long beginnings": tuple("n" * length for length in (62, 63, 64, 65, 127, 128, 129, 254, 255)),
+    "in the last byte": tuple("n" * 200 + last for last in "abcdefgh"),
+}
+"""Names of which each is a part of another, or as long as another and different at its end."""
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        pytest.param(order, id=order, marks=pytest.mark.case(f"PSX-NAME-SIMILAR-{order.upper()}"))
+        for order in ("shortest", "longest", "mixed")
+    ],
+)
+@pytest.mark.case(
+    section="POSIX.1-2024 XBD 4.16 Pathname Resolution",
+    kills=("unlink-takes-longer-name", "rmdir-takes-longer-name", "rename-takes-longer-name",
+           "lookup-finds-longer-name"),
+)  # fmt: skip
+def test_call_is_about_the_whole_name(client_dir, order):
+    """A call that names one of several similar names is about it alone, and finds none that is not there."""
+    sizes = os.pathconf(client_dir, "PC_NAME_MAX")
+    for family, names in SIMILAR.items():
+        ordered = sorted((name for name in names if len(name) <= sizes), key=len, reverse=order == "longest")
+        if order == "mixed":
+            ordered = ordered[1::2] + ordered[::2]
+        place = client_dir / family.replace(" ", "-")
+        place.mkdir()
+        files, directories = place / "files", place / "directories"
+        files.mkdir()
+        directories.mkdir()
+        left = set()
+
+        def compare(what, left=left, files=files):
+            found = {name: (files / name).read_text() for name in os.listdir(files)}
+            wanted = {name: name for name in left}
+            assert found == wanted, (
+                f"{what}: the names and data differ in {sorted(set(found.items()) ^ set(wanted.items()))[:4]}"
+            )
+
+        for name in ordered:
+            assert_errno(errno.ENOENT, os.lstat, files / name)
+            assert_errno(errno.ENOENT, os.unlink, files / name)
+            with open_fd(files / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY) as descriptor:
+                os.write(descriptor, name.encode())
+            left.add(name)
+            os.mkdir(directories / name)
+        compare(f"after all of {family} were made")
+        for name in ordered:
+            os.rename(files / name, files / "moved")
+            assert_errno(errno.ENOENT, os.rename, files / name, files / "absent")
+            assert (files / "moved").read_text() == name, f"rename() of {name[:20]!r} moved another file"
+            os.rename(files / "moved", files / name)
+            compare(f"after rename() of a name of {len(name)} bytes, there and back")
+        for name in ordered[::2] + ordered[1::2]:
+            os.unlink(files / name)
+            left.remove(name)
+            assert_errno(errno.ENOENT, os.lstat, files / name)
+            compare(f"after unlink() of a name of {len(name)} bytes")
+            os.rmdir(directories / name)
+            found = set(os.listdir(directories))
+            assert found == left, f"rmdir() of a name of {len(name)} bytes leaves other names: {found ^ left}"

@@ -9,7 +9,7 @@ import struct
 
 import pytest
 
-from storagetest.agent.testlib import assert_errno, record_observation, run_as_user, skip
+from storagetest.agent.testlib import CannotRun, assert_errno, record_observation, run_as_user, skip
 from storagetest.agent.testlib.libc import RENAME_EXCHANGE, renameat2
 from storagetest.agent.testlib.tmpfiles import fifo, make_file, node, open_fd, symbolic_link
 
@@ -21,6 +21,8 @@ exchange = "rename(2): RENAME_EXCHANGE"
 
 USER, GROUP = 1001, 4242
 """A user, and a group that no process of a case has (chosen)."""
+LARGE_GROUPS = (65_535 + 4243, (1 << 24) + 4242, (1 << 31) + 4242)
+"""Groups of more than 16, 24 and 31 bits (gid_t has 32); their low bits are other groups (chosen)."""
 
 
 def unnamed(directory, mode):
@@ -112,6 +114,47 @@ def test_group_is_inherited_by_files_of_each_kind(client_dir):
     for name in os.listdir(directory):
         group = os.lstat(directory / name).st_gid
         assert group == GROUP, f"{name} has group {group} instead of {GROUP}"
+
+
+@pytest.mark.case(
+    "PSX-SETGID-LARGE",
+    section="inode(7): S_ISGID",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-SETGID-DEEP"),
+    kills=("setgid-group-16-bit", "setgid-group-31-bit"),
+)
+def test_group_of_more_than_16_bits_is_inherited_whole(client_dir):
+    """A new file has the same group as its directory, of whatever kind it is, also a group of 32 bits."""
+    for number, group in enumerate(LARGE_GROUPS):
+        directory = set_group_id_directory(client_dir / f"d{number}")
+        try:
+            os.chown(directory, -1, group)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.EPERM, errno.EACCES, errno.EOVERFLOW):
+                raise
+            skip(f"a file cannot have the group {group} here: {error.strerror}")
+        os.chmod(directory, 0o2777)
+        if os.stat(directory).st_gid != group:
+            skip(f"a file cannot have the group {group} here: PSX-CHOWN-32-BIT tests whether that is legal")
+        makers = {
+            "open()": make_file,
+            "mkdir()": lambda path: path.mkdir(),
+            "symlink()": lambda path: symbolic_link("absent", path),
+            "mkfifo()": fifo,
+            "mknod() of a file": lambda path: node(path, stat.S_IFREG | 0o600),
+            "mknod() of a socket": lambda path: node(path, stat.S_IFSOCK | 0o600),
+        }
+        for at, (how, make) in enumerate(makers.items()):
+            path = directory / f"n{at}"
+            with run_as_user(USER, USER):
+                try:
+                    make(path)
+                except CannotRun:
+                    continue
+            found = os.lstat(path).st_gid
+            assert found == group, (
+                f"a file made by {how} has group {found} ({found:#x}); required: {group} ({group:#x}), the "
+                f"group of its set-group-ID directory"
+            )
 
 
 @pytest.mark.case(

@@ -460,3 +460,33 @@ def test_what_was_cut_at_a_border_of_storage_does_not_come_back(client_dir):
                 f"a file that was cut to {border} bytes and grown has {wrong} (from 4000 before, turn {turn})"
             )
         os.unlink(path)
+
+
+@pytest.mark.case(
+    "PSX-CUT-GROWN-BLOCKS",
+    section="POSIX.1-2024 ftruncate(): DESCRIPTION",
+    kills=("cut-of-a-kib-returns", "cut-of-4-kib-returns"),
+)
+def test_what_was_cut_by_one_block_does_not_come_back(client_dir):
+    """A cut by one block of any size is as any other: also by several cuts, and to one byte more."""
+    for block in (512, 1024, 2048, 4096, 8192, 16_384, 65_536):
+        data = pattern_bytes(6 * block)
+        for sizes in (
+            (5 * block,),
+            (5 * block, 4 * block),
+            (5 * block + 1,),
+            (6 * block - 1, 5 * block),
+            (0,),
+        ):
+            with open_fd(make_file(client_dir / str(block), data)) as descriptor:
+                os.fsync(descriptor)
+                for size in sizes:
+                    os.ftruncate(descriptor, size)
+                os.ftruncate(descriptor, len(data))
+                found = os.pread(descriptor, len(data), 0)
+            wrong = first_difference(found, data[: sizes[-1]] + bytes(len(data) - sizes[-1]))
+            assert not wrong, (
+                f"a file of {len(data)} bytes that was cut to {', '.join(map(str, sizes))} and grown again "
+                f"has {wrong}; required: zeroes behind the last cut"
+            )
+            os.unlink(client_dir / str(block))

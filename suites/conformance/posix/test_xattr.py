@@ -93,6 +93,34 @@ def test_setxattr_replaces_a_long_value_by_another(client_dir):
         assert found == value, f"{len(found)} bytes, {found[-4:]!r} at the end, are not value {number + 1}"
 
 
+@pytest.mark.case(
+    "PSX-XATTR-ONE-BYTE",
+    kills=("xattr-compared-in-part", "xattr-tail-compared-only", "xattr-change-shared-by-files"),
+)
+def test_setxattr_changes_one_byte_of_a_value(client_dir):
+    """The value is replaced, also by one of the same length that differs in one byte, wherever that is.
+
+    Another attribute, and the same attribute of another file, keep the value that all three had.
+    """
+    for length in (1, 4, 9, 16, 64, 200, 400):
+        value = (b"storagetest " * 40)[:length]
+        make_file_with_xattrs(client_dir / f"{length}", x=value, other=value)
+        make_file_with_xattrs(client_dir / f"{length} too", x=value)
+        changed = value
+        for number, place in enumerate(sorted({0, length // 2, max(0, length - 5), length - 1})):
+            changed = changed[:place] + b"#" + changed[place + 1 :]
+            flags = os.XATTR_REPLACE if number % 2 else 0
+            os.setxattr(client_dir / f"{length}", "user.x", changed, flags)
+            found = os.getxattr(client_dir / f"{length}", "user.x")
+            assert found == changed, (
+                f"byte {place} of a value of {length} bytes was changed to '#'; getxattr() returns "
+                f"{found[max(0, place - 8) : place + 8]!r} around it"
+            )
+        for path, name in ((f"{length}", "user.other"), (f"{length} too", "user.x")):
+            found = os.getxattr(client_dir / path, name)
+            assert found == value, f"{name} of {path!r} is {found[:40]!r}, after a change of another value"
+
+
 @pytest.mark.case("PSX-XATTR-CREATE", section="setxattr(2): ERRORS", kills=("xattr-create-ignored",))
 def test_xattr_create_of_an_existing_attribute_is_refused(client_dir):
     """[EEXIST] XATTR_CREATE was specified, and the attribute exists already."""

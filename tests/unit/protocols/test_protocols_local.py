@@ -190,6 +190,32 @@ def test_a_removal_goes_on_as_long_as_it_gets_ahead(tmp_path, monkeypatch, round
     assert tree.exists() == bool(status)
 
 
+def test_files_that_a_killed_case_left_immutable_are_removed(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    (tree / "deep").mkdir(parents=True)
+    flagged = {tree / "immutable": "+i", tree / "append-only": "+a", tree / "deep": "+i"}
+    for path, flag in flagged.items():
+        if not path.exists():
+            path.write_text("data")
+        done = subprocess.run(["chattr", flag, str(path)], capture_output=True, text=True, check=False)
+        if done.returncode:
+            subprocess.run(["chattr", "-ia", *map(str, flagged)], capture_output=True, check=False)
+            pytest.skip(f"chattr: {done.stderr}")
+    done = within("remove", "10", "20", str(tree))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not tree.exists()
+
+
+def test_directory_that_cannot_be_removed_is_tried_twice(tmp_path, monkeypatch) -> None:
+    tools, tried = tmp_path / "tools", tmp_path / "tried"
+    tools.mkdir()
+    (tools / "rm").write_text(f'#!/bin/sh\n[ "$1" = -rfv ] || exec /bin/rm "$@"\necho >>{tried}; exit 1\n')
+    (tools / "rm").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    assert within("remove", "10", "20", str(tools)).returncode == 1
+    assert tried.read_text() == "\n\n"
+
+
 def test_within_passes_status_and_words_on() -> None:
     done = within("within", "5", "sh", "-c", "echo output; exit 7")
     assert (done.returncode, done.stdout) == (7, "output\n")

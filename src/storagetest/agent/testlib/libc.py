@@ -28,6 +28,13 @@ FS_NODUMP = 0x40
 _GETFLAGS, _SETFLAGS = 0x80086601, 0x40086602
 """FS_IOC_GETFLAGS and FS_IOC_SETFLAGS, for a long of 8 bytes."""
 
+XFLAG_IMMUTABLE = 0x08
+XFLAG_APPEND = 0x10
+XFLAG_NODUMP = 0x80
+_FSGETXATTR, _FSSETXATTR = 0x801C581F, 0x401C5820
+_FSXATTR = 28
+"""FS_IOC_FSGETXATTR and FS_IOC_FSSETXATTR, and the bytes of struct fsxattr; its first field are the flags."""
+
 # <bits/stat.h>; instead of nanoseconds
 UTIME_NOW = (1 << 30) - 1
 UTIME_OMIT = (1 << 30) - 2
@@ -125,6 +132,25 @@ def inode_flags(descriptor: int) -> int:
 def set_inode_flags(descriptor: int, flags: int) -> None:
     """Set all flags of an open file's inode. See ioctl_iflags(2). Raises OSError."""
     fcntl.ioctl(descriptor, _SETFLAGS, flags.to_bytes(8, "little"))
+
+
+def extended_flags(descriptor: int) -> tuple[int, bytes]:
+    """Return the flags of an open file as struct fsxattr has them, and all of that structure.
+
+    See ioctl_xfs_fsgetxattr(2). Skips the case if the file system has none.
+    """
+    try:
+        found = fcntl.ioctl(descriptor, _FSGETXATTR, bytes(_FSXATTR))
+    except OSError as error:
+        if error.errno in _NO_IOCTL:
+            skip(f"this file system has no FS_IOC_FSGETXATTR: {os.strerror(error.errno)}")
+        raise
+    return int.from_bytes(found[:4], "little"), found
+
+
+def set_extended_flags(descriptor: int, flags: int, attributes: bytes) -> None:
+    """Set the flags of a struct fsxattr and leave its other fields. See ioctl_xfs_fsgetxattr(2)."""
+    fcntl.ioctl(descriptor, _FSSETXATTR, flags.to_bytes(4, "little") + attributes[4:])
 
 
 _NO_IOCTL = (errno.ENOTTY, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
