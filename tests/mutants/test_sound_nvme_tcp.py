@@ -101,17 +101,23 @@ TWO_NAMESPACES = tuple(
 )
 """Cases of two namespaces."""
 
-BEYOND_PAGES = tuple(
-    f"NVA-LOG-BEYOND-{page}"
-    for page in (
-        "ANA",
-        "CHANGED-NAMESPACES",
-        "EFFECTS",
-        "ERROR",
-        "RESERVATION-NOTIFICATION",
-        "SMART",
-        "SUPPORTED",
-    )
+BEYOND_PAGES = (
+    *(
+        f"NVA-LOG-BEYOND-{page}"
+        for page in (
+            "ANA",
+            "CHANGED-NAMESPACES",
+            "EFFECTS",
+            "ERROR",
+            "RESERVATION-NOTIFICATION",
+            "SMART",
+            "SUPPORTED",
+        )
+    ),
+    *(
+        f"NVA-LOG-PAST-{page}"
+        for page in ("CHANGED-NAMESPACES", "EFFECTS", "FEATURES", "FIRMWARE-SLOT", "SUPPORTED")
+    ),
 )
 """Cases of offsets of log pages."""
 
