@@ -30,6 +30,7 @@ from nvme_tcp_rules import (
     CrossConnectionMutant,
     When,
     add,
+    commands,
     drops_command,
     fabrics,
     host,
@@ -46,7 +47,7 @@ from nvme_tcp_rules import (
 
 from storagetest.wire.nvme.codes import Admin, Cns, Fctype, Io, LogPage, Property, StatusCode
 from storagetest.wire.nvme.command import Command, Cqe
-from storagetest.wire.nvme_tcp.pdu import CapsuleCmd, DecodedPdu
+from storagetest.wire.nvme_tcp.pdu import C2HData, CapsuleCmd, DecodedPdu
 
 CONNECT = fabrics(Fctype.CONNECT)
 PIECE = 1024
@@ -341,3 +342,51 @@ def _refuses_most(row: str, opcode: Io) -> None:
 
 _refuses_most("read-mdts-refused | Base 5.2.13.2.1 | a Read of MDTS is over the limit", Io.READ)
 _refuses_most("write-mdts-refused | Base 5.2.13.2.1 | a Write of MDTS is over the limit", Io.WRITE)
+_refuses_most("compare-mdts-refused | Base 5.2.13.2.1 | a Compare of MDTS is over the limit", Io.COMPARE)
+
+
+def _last_byte(through: ProxyConnection, got: DecodedPdu) -> list[Item] | None:
+    asked = through.command_of(got)
+    if not isinstance(got.pdu, C2HData) or asked is None or not on_io(Io.READ)(through, asked):
+        return None
+    last = (asked.cdw12 & 0xFFFF) + 1 == MOST_BLOCKS and got.pdu.last
+    return [replace(got.pdu, data=got.pdu.data[:-1] + bytes([got.pdu.data[-1] ^ 1]))] if last else None
+
+
+target("read-mdts-last-byte | NVM 3.3.4 | the last byte of a Read of MDTS is another", _last_byte)
+
+
+def _half_copied(capsule: CapsuleCmd, _: Command) -> CapsuleCmd:
+    blocks = (MSSRL // 2 - 1).to_bytes(2, "little")
+    return replace(capsule, data=capsule.data[:16] + blocks + capsule.data[18:])
+
+
+host("copy-mssrl-half | NVM 3.3.2 | of a range of MSSRL blocks the first half is copied",
+     commands(_half_copied, when=lambda t, c: on_io(Io.COPY)(t, c) and not c.cdw12 & 0xFF))  # fmt: skip
+
+
+# WZSL (NVM 4.1.5.4): it is announced, and a range of it is refused
+
+
+def _short_zeroes(through: ProxyConnection, got: DecodedPdu) -> list[Item] | None:
+    asked = through.command_of(got)
+    if not isinstance(got.pdu, C2HData) or asked is None or not identify(Cns.CSI_CONTROLLER)(through, asked):
+        return None
+    return [replace(got.pdu, data=got.pdu.data[:1] + bytes([WZSL]) + got.pdu.data[2:])]
+
+
+def _refuses_wzsl(through: ProxyConnection, got: DecodedPdu) -> list[Item] | None:
+    if not isinstance(got.pdu, CapsuleCmd):
+        return None
+    asked = Command.decode(got.pdu.sqe)
+    if not on_io(Io.WRITE_ZEROES)(through, asked) or (asked.cdw12 & 0xFFFF) + 1 != (8 << WZSL):
+        return None
+    through.reply(Cqe(asked.cid, StatusCode.INVALID_FIELD, sqhd=1))
+    return []
+
+
+WZSL = 3
+"""2^3 pages of 4 KiB: 64 blocks of 512 bytes."""
+
+add("wzsl-itself-refused | NVM 4.1.5.4 | Write Zeroes of as many blocks as WZSL allows is refused",
+    lambda: ProxyConnection(of_host=_refuses_wzsl, of_target=_short_zeroes))  # fmt: skip

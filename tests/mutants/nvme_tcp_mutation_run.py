@@ -28,6 +28,7 @@ UNANNOUNCED = (
     "NVA-RESTART-",
     "NVB-RESIZE-",
     "NVB-RESTART-",
+    "NVR-PTPL-LACKS",
     "NVR-RESTART-",
 )
 """Starts of the cases of what most controllers here lack: what a mutant announces, a large namespace, and an

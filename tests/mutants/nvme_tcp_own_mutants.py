@@ -129,6 +129,11 @@ _of_last_queue(
     lambda through, cqe, last: replace(cqe, sqhd=0xFFFF) if last else cqe,
 )
 _of_last_queue(
+    "head-of-last-stays | Base 6.3 | SQHD stays once another I/O queue was connected with DISSQFC",
+    lambda command: bool(command.cdw11 & DISSQFC),
+    lambda through, cqe, last: replace(cqe, sqhd=1) if last else cqe,
+)
+_of_last_queue(
     "queue-size-of-last | Base 6.3 | SQSIZE of the last Connect is that of every I/O queue",
     lambda command: command.cdw11 & 0xFFFF,
     lambda through, cqe, last: replace(cqe, sqhd=through.memory["commands"] % (last + 1)),

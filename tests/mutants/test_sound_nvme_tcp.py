@@ -101,17 +101,23 @@ TWO_NAMESPACES = tuple(
 )
 """Cases of two namespaces."""
 
-BEYOND_PAGES = tuple(
-    f"NVA-LOG-BEYOND-{page}"
-    for page in (
-        "ANA",
-        "CHANGED-NAMESPACES",
-        "EFFECTS",
-        "ERROR",
-        "RESERVATION-NOTIFICATION",
-        "SMART",
-        "SUPPORTED",
-    )
+BEYOND_PAGES = (
+    *(
+        f"NVA-LOG-BEYOND-{page}"
+        for page in (
+            "ANA",
+            "CHANGED-NAMESPACES",
+            "EFFECTS",
+            "ERROR",
+            "RESERVATION-NOTIFICATION",
+            "SMART",
+            "SUPPORTED",
+        )
+    ),
+    *(
+        f"NVA-LOG-PAST-{page}"
+        for page in ("CHANGED-NAMESPACES", "EFFECTS", "FEATURES", "FIRMWARE-SLOT", "SUPPORTED")
+    ),
 )
 """Cases of offsets of log pages."""
 
@@ -130,6 +136,9 @@ SKIPPED = {
         "NVT-SGL-06",
     },
     "least-limits": {
+        "NVT-DGST-PLACE-FIRST",
+        "NVT-DGST-PLACE-LAST",
+        "NVT-DGST-PLACE-MIDDLE",
         "NVB-CROSSED-QUEUE",
         "NVT-CID-BOTH-QUEUE",
         "NVT-JOINED-CAPSULES",
@@ -204,6 +213,7 @@ SKIPPED = {
     },
     "large-capsules": set(),
     "no-options": {
+        "NVB-MDTS-COMPARE-MOST",
         "NVB-MDTS-COMPARE",
         "NVT-STEP-COMPARE-ASKED",
         "NVT-STEP-COMPARE-CAPSULE",
@@ -226,6 +236,17 @@ SKIPPED = {
         "NVT-DGST-COMPARE",
     },
     "no-digests": {
+        "NVA-AER-LEFT-FIRST",
+        "NVA-AER-LEFT-LAST",
+        "NVA-AER-LEFT-MIDDLE",
+        "NVR-EVENT-LEFT-FIRST",
+        "NVR-EVENT-LEFT-LAST",
+        "NVR-EVENT-LEFT-MIDDLE",
+        "NVT-DGST-CONNECT",
+        "NVT-DGST-FEATURE",
+        "NVT-DGST-PLACE-FIRST",
+        "NVT-DGST-PLACE-LAST",
+        "NVT-DGST-PLACE-MIDDLE",
         "NVF-DISCOVERY-DIGEST-D",
         "NVF-DISCOVERY-DIGEST-H",
         "NVF-DISCOVERY-DIGEST-HD",
@@ -345,6 +366,10 @@ SKIPPED = {
         "NVT-SGL-06",
     },
     "static-model": {
+        "NVA-AER-ABORTED-ONE",
+        "NVA-AER-LEFT-FIRST",
+        "NVA-AER-LEFT-LAST",
+        "NVA-AER-LEFT-MIDDLE",
         "NVB-NSID-BIT-8",
         "NVT-JOINED-CAPSULES",
         "NVT-JOINED-CAPSULES-HD",

@@ -188,6 +188,9 @@ def test_entries_of_the_effects_log_have_no_reserved_bits(session: ControllerSes
 MANDATORY_LOGS = (LogPage.SUPPORTED, LogPage.ERROR, LogPage.SMART, LogPage.FIRMWARE_SLOT)
 """Log pages of every I/O controller that has the list of them (3.1.3.5)."""
 
+VENDOR_LOGS = 0xC0
+"""The first log page that is vendor specific (5.2.12)."""
+
 
 @pytest.mark.case(
     "NVA-LOG-SUPPORTED", section="Base 5.2.12.1.1", kills=("log-list-lacks-smart", "log-list-all")
@@ -209,6 +212,26 @@ def test_the_list_of_log_pages_agrees_with_what_is_read(session: ControllerSessi
             f"5.2.12.1.1: LSUPP of page {page:02x}h is {entries[page] & 1}, "
             f"but reading it ended with {status_name(read.status)}"
         )
+
+
+@pytest.mark.case("NVA-LOG-UNLISTED", section="Base 5.2.12.1.1", kills=("log-list-lacks-changed",))
+def test_no_log_page_is_read_that_is_not_listed(session: ControllerSession) -> None:
+    """Pages of this standard and of command sets, up to BFh: those whose LSUPP is 0."""
+    done = session.admin.run(admin.get_log_page(LogPage.SUPPORTED, 1024), reads=1024)
+    if not done.ok:
+        pytest.skip(f"no Supported Log Pages log page: {status_name(done.status)}")
+    pages = range(VENDOR_LOGS)
+    unlisted = [
+        page for page in pages if not int.from_bytes(done.data[4 * page : 4 * page + 4], "little") & 1
+    ]
+    read = [
+        f"{page:02x}h"
+        for page in unlisted
+        if session.admin.run(admin.get_log_page(page, 512, rae=1), reads=512).ok
+    ]
+    assert not read, (
+        f"5.2.12.1.1: the log pages {', '.join(read)} are read, and LSUPP states that they are not supported"
+    )
 
 
 @pytest.mark.case("NVA-LOG-FIRMWARE", section="Base 5.2.12.1.4", kills=("log-firmware-other",))

@@ -59,7 +59,7 @@ def _get_features(host: ReservingHost, count: int) -> None:
         assert done.ok, f"5.2.11: not {status_name(done.status)}"
 
 
-def _await_one(queue: Queue, cids: list[int], circumstance: str = "") -> None:
+def await_one(queue: Queue, cids: list[int], circumstance: str = "") -> None:
     """Wait until an event has completed one of the requests ``cids``."""
     until = time.monotonic() + queue.deadline
     while all(queue.status_of(cid) is None for cid in cids):
@@ -140,7 +140,7 @@ def test_an_event_is_reported_after_one_request_too_many(hosts: tuple[ReservingH
     cids = [request_event(second.session), *(queue.submit(admin.async_event()) for _ in range(more))]
     assert not queue.run(admin.async_event()).ok, "5.2.2: a request over AERL"
     allowed(first.release(SHARED))
-    _await_one(queue, cids, ", after another one was refused (Asynchronous Event Request Limit Exceeded)")
+    await_one(queue, cids, ", after another one was refused (Asynchronous Event Request Limit Exceeded)")
     ended = [status_name(status) for cid in cids if (status := queue.status_of(cid))]
     assert not ended, f"5.2.2: requests within AERL ended with {ended}"
 
@@ -155,7 +155,7 @@ def test_an_event_completes_one_request(hosts: tuple[ReservingHost, ReservingHos
     allowed(second.register())
     cids = [request_event(second.session), second.session.admin.submit(admin.async_event())]
     allowed(first.release(SHARED))
-    _await_one(second.session.admin, cids)
+    await_one(second.session.admin, cids)
     _get_features(second, 3)
     ended = [cid for cid in cids if second.session.admin.status_of(cid) is not None]
     assert len(ended) < len(cids), "5.2.2: one event has completed both of the outstanding requests"

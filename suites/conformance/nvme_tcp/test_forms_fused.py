@@ -11,9 +11,12 @@ import pytest
 from storagetest.wire.nvme import io
 from storagetest.wire.nvme.codes import ONCS_BITS, Io, StatusCode, status_name
 from storagetest.wire.nvme.command import Command
-from storagetest.wire.nvme_tcp import CommandResult, ControllerSession, Queue
-from storagetest.wire.nvme_tcp.harness import Scratch, block_data, read_blocks, refused, write_blocks
+from storagetest.wire.nvme_tcp import CommandResult, ControllerSession, Queue, override_field
+from storagetest.wire.nvme_tcp.harness import Harness, Scratch, block_data, read_blocks, refused, write_blocks
+from storagetest.wire.nvme_tcp.pdu import ICReq
+from storagetest.wire.tcp import ResponseTimeout
 
+from .test_digests import needs_digests
 from .test_edges_fused import LEADS, first, fusing_queue, run_both, second
 from .test_fused import FIRST, SECOND
 
@@ -178,3 +181,55 @@ def test_halves_of_two_namespaces_are_not_fused(fusing: Queue, pair: tuple[Scrat
             f"2.1.3.1: the halves are of namespaces {left.nsid} and {right.nsid}, and the {name} was written"
         )
     assert not ended[1].ok, "2.1.3.1: the Write of another namespace than its Compare's ended with a success"
+
+
+PAIRS = 300
+"""Operations of a case: more than an I/O queue has places for, so that each is used again (chosen)."""
+
+
+@pytest.mark.case("NVB-FUSED-AGAIN", kills=("fused-fails-again",))
+def test_operations_after_a_half_that_was_aborted_are_done(fusing: Queue, scratch: Scratch) -> None:
+    """A Compare without its Write is aborted; operations in each place of the queue come after it."""
+    current = write_blocks(fusing, scratch, 1, 1320)
+    lone = fusing.submit(first(scratch), data=current)
+    done = fusing.run(io.read(scratch.nsid, scratch.lba, 1), reads=scratch.block_size)
+    assert done.ok, f"NVM 3.3.4: a read behind a lone half ended with {status_name(done.status)}"
+    done = fusing.wait(lone)
+    assert not done.ok, "3.4.2: a Compare without its Write ended with a success"
+    for number in range(1, PAIRS + 1):
+        new = block_data(scratch.block_size, 1321 + number % 2)
+        for half in run_both(fusing, (first(scratch), second(scratch)), (current, new)):
+            assert half.ok, (
+                f"3.4.2: a half of operation {number}, after a half that was aborted, ended with "
+                f"{status_name(half.status)}"
+            )
+        current = new
+    assert read_blocks(fusing, scratch, 1) == current, f"3.4.2: the block after {PAIRS} operations"
+
+
+@pytest.mark.case(
+    "NVB-FUSED-DIGEST",
+    section="NVMe/TCP 3.5",
+    kills=("fused-ddgst-unchecked",),
+    builds_on=("NVB-FUSED-EQUAL", "NVT-DGST-CAPSULE"),
+)
+def test_a_write_whose_compare_was_damaged_is_not_carried_out(bench: Harness, scratch: Scratch) -> None:
+    """The data digest of the Compare is wrong, and its data are those of the block."""
+    queue = fusing_queue(bench.session(icreq=ICReq(data_digest=True)), scratch)
+    needs_digests(queue)
+    if scratch.block_size > queue.in_capsule_limit:
+        pytest.skip(f"IOCCSZ allows {queue.in_capsule_limit} bytes of in-capsule data")
+    before, new = write_blocks(queue, scratch, 1, 1330), block_data(scratch.block_size, 1331)
+    compare = queue.submit(first(scratch), data=before, inside=True, override=_wrong)
+    write = queue.submit(second(scratch), data=new, inside=True)
+    compared = queue.wait(compare)
+    refused(compared, StatusCode.TRANSIENT_TRANSPORT_ERROR)
+    try:
+        ended = compared, queue.wait(write)
+    except ResponseTimeout as error:
+        raise AssertionError(f"3.4.2: a Write whose Compare was damaged is not completed: {error}") from error
+    _claim_kept(queue, scratch, before, ended, "the data of the Compare were damaged")
+
+
+def _wrong(raw: bytes) -> bytes:
+    return override_field(raw, "DDGST", 0xDEADBEEF)

@@ -1,4 +1,4 @@
-"""Commands of exactly as much as is allowed are done: MDTS, MSSRL, MCL and MSRC."""
+"""Commands of exactly as much as is allowed are done: MDTS, WZSL, MSSRL, MCL and MSRC."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from storagetest.wire.nvme import io
 from storagetest.wire.nvme.codes import ONCS_BITS, Io, StatusCode, status_name
 from storagetest.wire.nvme.limits import UNLIMITED
 from storagetest.wire.nvme_tcp import ControllerSession, Queue
-from storagetest.wire.nvme_tcp.harness import Scratch, block_data, read_blocks, write_blocks
+from storagetest.wire.nvme_tcp.harness import Harness, Scratch, block_data, read_blocks, write_blocks
+from storagetest.wire.nvme_tcp.pdu import ICReq
 
 pytestmark = [
     pytest.mark.needs("nvme-tcp-wire"),
@@ -19,6 +20,15 @@ pytestmark = [
 ]
 
 Ranges = list[tuple[int, int]]
+
+SAMPLES = 16
+"""Blocks of a large range that are looked at, at equal distances (chosen); and the last one."""
+
+LARGEST = 8 << 20
+"""Bytes of the largest transfer, or Copy, that a case carries out (chosen)."""
+
+LONG = 30.0
+"""Timeout in seconds of a command of many blocks (chosen)."""
 
 
 def _longest(scratch: Scratch) -> Ranges:
@@ -69,6 +79,45 @@ def test_a_copy_of_a_limit_itself_is_done(
     assert read_blocks(queue, scratch, total, at=half) == data, f"3.3.2: {total} blocks after their Copy"
 
 
+def _of_mdts(scratch: Scratch) -> Scratch:
+    """Return blocks for a transfer of MDTS: the scratch, or a part of the second half of the namespace."""
+    most = scratch.limits.transfer
+    if most * scratch.block_size > LARGEST:
+        pytest.skip(f"MDTS: one transfer may be of more than {LARGEST >> 20} MiB")
+    if most <= scratch.blocks:
+        return scratch
+    first = scratch.end // 2
+    if first + most > scratch.end:
+        pytest.skip(f"MDTS allows {most} blocks, and half of the namespace has {scratch.end - first}")
+    return replace(scratch, lba=first, blocks=most)
+
+
+@pytest.mark.case("NVB-COPY-LARGE", kills=("copy-mssrl-half",))
+def test_every_block_of_a_large_copy_is_copied(
+    session: ControllerSession, queue: Queue, scratch: Scratch
+) -> None:
+    """One range of as many blocks as MSSRL and MCL allow, and the half that may be written holds."""
+    if not session.controller["oncs"] >> ONCS_BITS[Io.COPY] & 1 or not scratch.limits.copied([(0, 1)]):
+        pytest.skip("ONCS, MSSRL or MCL: no block may be copied")
+    first, half = scratch.end // 2, (scratch.end - scratch.end // 2) // 2
+    most = LARGEST // scratch.block_size
+    total = min(scratch.limits.copy_range, scratch.limits.copy_total, half - 1, most)
+    samples = {*range(0, total, max(total // SAMPLES, 1)), total - 1}
+    source = replace(scratch, lba=first, blocks=half)
+    target = replace(scratch, lba=first + half, blocks=half)
+    data = {at: write_blocks(queue, source, 1, 980 + at, at=at) for at in samples}
+    for at in samples:
+        write_blocks(queue, target, 1, 981, at=at)
+    behind = write_blocks(queue, target, 1, 982, at=total)
+    command = io.copy(scratch.nsid, target.lba, 1)
+    cid = queue.submit(command, data=io.copy_ranges([(source.lba, total)]))
+    done = queue.wait(cid, deadline=LONG)
+    assert done.ok, f"3.3.2: a Copy of {total} blocks in one range ends with {status_name(done.status)}"
+    left = [at for at in sorted(samples) if read_blocks(queue, target, 1, at=at) != data[at]]
+    assert not left, f"3.3.2: of {total} copied blocks these are not those of the source: {left}"
+    assert read_blocks(queue, target, 1, at=total) == behind, f"3.3.2: the block behind {total} copied ones"
+
+
 @pytest.mark.parametrize("opcode", [
     pytest.param(Io.READ, marks=pytest.mark.case("NVB-MDTS-READ-MOST", kills=("read-mdts-refused",))),
     pytest.param(Io.WRITE, marks=pytest.mark.case("NVB-MDTS-WRITE-MOST", kills=("write-mdts-refused",))),
@@ -76,9 +125,8 @@ def test_a_copy_of_a_limit_itself_is_done(
 @pytest.mark.case(section="Base 5.2.13.2.1", builds_on=("NVB-RW-01",))
 def test_a_transfer_of_mdts_itself_is_done(queue: Queue, scratch: Scratch, opcode: Io) -> None:
     """MDTS is the largest transfer that is allowed."""
+    scratch = _of_mdts(scratch)
     most = scratch.limits.transfer
-    if most > scratch.blocks:
-        pytest.skip(f"MDTS: one transfer may be of more than these {scratch.blocks} blocks")
     half = replace(scratch, limits=replace(scratch.limits, transfer=(most + 1) // 2))
     data, size = write_blocks(queue, half, most, 973), most * scratch.block_size
     if opcode == Io.WRITE:
@@ -92,6 +140,97 @@ def test_a_transfer_of_mdts_itself_is_done(queue: Queue, scratch: Scratch, opcod
     )
     found = read_blocks(queue, half, most) if opcode == Io.WRITE else done.data
     assert found == data, f"NVM 3.3: {most} blocks that one command has transferred are others"
+
+
+@pytest.mark.case(
+    "NVB-MDTS-COMPARE-MOST",
+    section="Base 5.2.13.2.1",
+    kills=("compare-mdts-refused",),
+    builds_on=("NVB-COMPARE-01",),
+)
+def test_a_compare_of_mdts_itself_is_done(session: ControllerSession, queue: Queue, scratch: Scratch) -> None:
+    """Equal data, and data that differ in the last byte alone."""
+    if not session.controller["oncs"] >> ONCS_BITS[Io.COMPARE] & 1:
+        pytest.skip("ONCS: COMPARE is not supported")
+    scratch = _of_mdts(scratch)
+    most, size = scratch.limits.transfer, scratch.limits.transfer * scratch.block_size
+    half = replace(scratch, limits=replace(scratch.limits, transfer=(most + 1) // 2))
+    data = write_blocks(queue, half, most, 975)
+    command = io.compare(scratch.nsid, scratch.lba, most)
+    done = queue.run(command, data=data)
+    assert done.ok, (
+        f"5.2.13.2.1: MDTS allows {size} bytes, but a Compare of {most} equal blocks ends with "
+        f"{status_name(done.status)}"
+    )
+    done = queue.run(command, data=data[:-1] + bytes([data[-1] ^ 1]))
+    assert done.status == StatusCode.COMPARE_FAILURE, (
+        f"NVM 3.3.1: a Compare of {most} blocks ends with {status_name(done.status)}; the last byte differs"
+    )
+
+
+@pytest.mark.case(
+    "NVB-MOST-ZEROES-WZSL",
+    section="NVM 4.1.5.4",
+    kills=("wzsl-itself-refused",),
+    builds_on=("NVB-ZEROES-01",),
+)
+def test_write_zeroes_of_wzsl_itself_zeroes_every_block(
+    session: ControllerSession, queue: Queue, scratch: Scratch
+) -> None:
+    """WZSL is the largest range that is allowed: blocks of all of it are looked at, and the one behind it."""
+    if not session.controller["oncs"] >> ONCS_BITS[Io.WRITE_ZEROES] & 1:
+        pytest.skip("ONCS: WRITE_ZEROES is not supported")
+    most, first = session.limits(scratch.nsid).zeroes, scratch.end // 2
+    if most == UNLIMITED:
+        pytest.skip("WZSL is 0, or no less than NLB can name")
+    if first + most >= scratch.end:
+        pytest.skip(f"WZSL allows {most} blocks, and half of the namespace has {scratch.end - first}")
+    largest = replace(scratch, lba=first, blocks=most + 1)
+    samples = {*range(0, most, max(most // SAMPLES, 1)), most - 1}
+    for at in samples:
+        write_blocks(queue, largest, 1, 978, at=at)
+    behind = write_blocks(queue, largest, 1, 979, at=most)
+    done = queue.wait(queue.submit(io.write_zeroes(scratch.nsid, first, most)), deadline=LONG)
+    assert done.ok, (
+        f"4.1.5.4: WZSL allows {most} blocks, but Write Zeroes of them ends with {status_name(done.status)}"
+    )
+    left = [at for at in sorted(samples) if any(read_blocks(queue, largest, 1, at=at))]
+    assert not left, f"3.3.8: of {most} zeroed blocks these are not zero: {left}"
+    assert read_blocks(queue, largest, 1, at=most) == behind, f"3.3.8: the block behind {most} zeroed ones"
+
+
+@pytest.mark.parametrize("digests", [
+    pytest.param(True, marks=pytest.mark.case("NVT-MDTS-DIGEST")),
+    pytest.param(False, marks=pytest.mark.case("NVT-MDTS-SIDES")),
+])  # fmt: skip
+@pytest.mark.case(section="Base 5.2.13.2.1", kills=("read-mdts-last-byte",), builds_on=("NVB-RW-01",))
+def test_transfers_of_mdts_on_two_queues_at_the_same_time(
+    bench: Harness, scratch: Scratch, digests: bool
+) -> None:
+    """Two hosts write as much as MDTS allows, each blocks of its own, and then read those of the other."""
+    scratch = _of_mdts(scratch)
+    most, size = scratch.limits.transfer, scratch.limits.transfer * scratch.block_size
+    near = replace(scratch, lba=scratch.end - 2 * most)
+    if near.lba < scratch.end // 2:
+        pytest.skip(f"MDTS allows {most} blocks, and a quarter of the namespace has fewer")
+    icreq = ICReq(header_digest=digests, data_digest=digests)
+    queues = [bench.session(icreq=icreq, name=f"host {number}").io_queue() for number in (1, 2)]
+    lbas, data = (near.lba, near.lba + most), (block_data(size, 976), block_data(size, 977))
+    writes = [
+        queue.submit(io.write(scratch.nsid, lba, most), data=one, inside=False)
+        for queue, lba, one in zip(queues, lbas, data, strict=True)
+    ]
+    for queue, cid in zip(queues, writes, strict=True):
+        done = queue.wait(cid)
+        assert done.ok, f"5.2.13.2.1: a Write of MDTS, {size} bytes, ends with {status_name(done.status)}"
+    reads = [
+        queue.submit(io.read(scratch.nsid, lba, most), reads=size)
+        for queue, lba in zip(queues, lbas[::-1], strict=True)
+    ]
+    for queue, cid, one in zip(queues, reads, data[::-1], strict=True):
+        done = queue.wait(cid)
+        assert done.ok, f"5.2.13.2.1: a Read of MDTS, {size} bytes, ends with {status_name(done.status)}"
+        assert done.data == one, f"NVM 3.3.4: {most} blocks that another host has written at once are others"
 
 
 @pytest.mark.case(

@@ -17,9 +17,11 @@ from storagetest.wire.nvme_tcp.reservation_harness import (
     CLEAR,
     HOLDING,
     PREEMPT,
+    PREEMPT_ABORT,
     UNREGISTER,
     ReservingHost,
     allowed,
+    read_notice,
 )
 from storagetest.wire.nvme_tcp.session import connect_queue
 from storagetest.wire.nvme_tcp.undo import undo_reservations
@@ -28,6 +30,8 @@ pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST",
 
 HOSTS = 8
 """Hosts of a case (chosen): each has an admin queue and an I/O queue."""
+REGISTRATION_PREEMPTED = 1
+"""Type of a Reservation Notification log page (5.2.12.1.35)."""
 QUEUES = 32
 """I/O queues that a case asks for (chosen)."""
 
@@ -121,6 +125,93 @@ def test_a_preempt_unregisters_every_host_of_a_key(clients: list[ReservingHost])
     _claim(holder, _registrants(clients, holder), "before the Preempt")
     allowed(holder.acquire(Rtype.WRITE_EXCLUSIVE, PREEMPT, victim=others[0].key))
     _claim(holder, _registrants([holder], holder), f"after a Preempt of the key of {len(others)} hosts")
+
+
+@pytest.mark.parametrize("action", [
+    pytest.param(PREEMPT, marks=pytest.mark.case("NVR-MANY-PREEMPT-HOLDER")),
+    pytest.param(PREEMPT_ABORT, marks=pytest.mark.case("NVR-MANY-PREEMPT-HOLDER-ABORT")),
+])  # fmt: skip
+@pytest.mark.case(
+    section="Base 8.1.24.7",
+    kills=("preempt-of-holder-alone", "second-preempted-unnotified"),
+    builds_on=HOLDING,
+)
+def test_a_preempt_of_the_holder_unregisters_the_others_of_its_key(
+    clients: list[ReservingHost], action: int
+) -> None:
+    """Of three hosts or more all but one have the key of the holder, which that one preempts.
+
+    Each of them is notified that its registration was preempted.
+    """
+    taker, *others = clients
+    for host in others:
+        host.key = 0xEF << 48 | 0xEF
+    for host in clients:
+        allowed(host.register())
+    holder = others[len(others) // 2]
+    allowed(holder.acquire(Rtype.WRITE_EXCLUSIVE))
+    _claim(taker, _registrants(clients, holder), "before the Preempt")
+    allowed(taker.acquire(Rtype.WRITE_EXCLUSIVE, action, victim=holder.key))
+    _claim(
+        taker, _registrants([taker], taker), f"after a Preempt of the holder's key, of {len(others)} hosts"
+    )
+    for number, host in enumerate(others, 1):
+        done = host.write()
+        assert done.status == StatusCode.RESERVATION_CONFLICT, (
+            f"8.1.24.1: a write by preempted host {number} ended with {status_name(done.status)}"
+        )
+        kind, _ = read_notice(host)
+        assert kind == REGISTRATION_PREEMPTED, (
+            f"8.1.24.7: the registration of host {number} of {len(others)} was preempted, and its "
+            f"notification has type {kind}"
+        )
+
+
+@pytest.mark.parametrize("rtype", [
+    pytest.param(rtype, marks=pytest.mark.case(f"NVR-MANY-PREEMPT-ALL-{rtype:d}"))
+    for rtype in (Rtype.WRITE_EXCLUSIVE_ALL_REGISTRANTS, Rtype.EXCLUSIVE_ACCESS_ALL_REGISTRANTS)
+])  # fmt: skip
+@pytest.mark.case(section="Base 8.1.24.7", kills=("preempt-of-many-ignored",), builds_on=HOLDING)
+def test_a_preempt_of_key_0_unregisters_every_other_registrant(
+    clients: list[ReservingHost], rtype: Rtype
+) -> None:
+    """All registrants hold the reservation; the second one takes it."""
+    for host in clients:
+        allowed(host.register())
+    allowed(clients[0].acquire(rtype))
+    taker = clients[1]
+    allowed(taker.acquire(rtype, PREEMPT))
+    _claim(taker, _registrants([taker], taker), f"after a Preempt of key 0, of {len(clients)} registrants")
+    for number, host in enumerate(clients, 1):
+        done = host.write()
+        wanted = StatusCode.SUCCESS if host is taker else StatusCode.RESERVATION_CONFLICT
+        assert done.status == wanted, (
+            f"8.1.24.1: a write by host {number} of {len(clients)} ended with {status_name(done.status)}; "
+            "host 2 has preempted all others"
+        )
+
+
+@pytest.mark.parametrize("length", [
+    pytest.param(64, marks=pytest.mark.case("NVR-REPORT-COUNT-64")),
+    pytest.param(128, marks=pytest.mark.case("NVR-REPORT-COUNT-128")),
+    pytest.param(192, marks=pytest.mark.case("NVR-REPORT-COUNT-192")),
+])  # fmt: skip
+@pytest.mark.case(kills=("report-counts-what-fits",))
+def test_a_part_of_the_report_counts_every_registrant(clients: list[ReservingHost], length: int) -> None:
+    """The header alone, and with one registrant, and with two; they begin as the whole report does."""
+    for host in clients:
+        allowed(host.register())
+    queue, nsid = clients[0].queue, clients[0].nsid
+    whole = queue.run(io.report(nsid, 1024), reads=1024)
+    done = queue.run(io.report(nsid, length), reads=length)
+    assert done.ok, f"7.8: a Reservation Report of {length} bytes is not {status_name(done.status)}"
+    found = int.from_bytes(done.data[5:7], "little")
+    assert found == len(clients), (
+        f"7.8: {len(clients)} hosts are registered; a Reservation Report of {length} bytes counts {found}"
+    )
+    assert done.data == whole.data[:length], (
+        f"7.8: the {length} bytes of a part of the report are not the first ones of the whole"
+    )
 
 
 @pytest.mark.case(

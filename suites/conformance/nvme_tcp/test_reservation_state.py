@@ -232,6 +232,24 @@ def test_the_persist_state_is_kept_by_a_register_that_does_not_change_it(
         first.register(REPLACE, current=first.key, new=first.key, ignore=True, persist=PERSIST_OFF)
 
 
+@pytest.mark.case(
+    "NVR-PTPL-LACKS", section="Base 7.6", level="SHOULD", kills=("rescap-lacks-persistence",), builds_on=()
+)
+def test_a_persist_state_that_is_not_supported_is_not_set(hosts: tuple[ReservingHost, ReservingHost]) -> None:
+    """Either a Register with CPTPL 11b is refused, or RESCAP states that reservations may persist."""
+    first, _ = hosts
+    if first.session.namespace(first.nsid)["rescap"] & 1:
+        pytest.skip("RESCAP bit 0: Persist Through Power Loss is supported")
+    done = first.register(persist=PERSIST_ON)
+    if done.ok:
+        seen = first.report().persistence
+        first.register(REPLACE, current=first.key, new=first.key, ignore=True, persist=PERSIST_OFF)
+        pytest.fail(
+            f"7.6: a Register with CPTPL 11b succeeded, and PTPLS is {seen}; RESCAP bit 0 is 0: reservations "
+            "do not persist"
+        )
+
+
 # Notifications (8.1.24.6 to 8.1.24.8, 5.2.12.1.35)
 
 

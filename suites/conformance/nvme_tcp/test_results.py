@@ -26,6 +26,9 @@ UNKNOWN_OPCODE = 0x7C
 TURNS = 4
 """Times that a command is sent, so that each place of a small queue has held a result before (chosen)."""
 
+PLACES = 300
+"""Commands of a case of a large queue: an admin queue has rarely more than 128 entries (chosen)."""
+
 
 def _no_result(done: CommandResult, what: str, section: str) -> None:
     """Claim that bytes 0 to 7 of the completion are 0."""
@@ -98,3 +101,19 @@ def test_an_admin_command_that_is_refused_has_no_result(session: ControllerSessi
         done = session.admin.run(command, reads=reads)
         if not done.ok:
             _no_result(done, what, "4.2.1")
+
+
+@pytest.mark.case(
+    "NVT-CQE-RESULT-LATE",
+    section="Base 5.2.14",
+    kills=("keep-alive-result-late",),
+    builds_on=("NVF-PROP-01",),
+)
+def test_no_result_of_an_earlier_command_is_returned(session: ControllerSession) -> None:
+    """As many commands with a result, and then without one, as use each place of a large queue twice."""
+    for _ in range(PLACES):
+        assert session.get_property(Property.CAP), "3.1.4.1: CAP is not 0"
+    for number in range(1, PLACES + 1):
+        done = session.admin.run(admin.keep_alive())
+        assert done.ok, f"5.2.14: Keep Alive is not {status_name(done.status)}"
+        _no_result(done, f"Keep Alive {number} of {PLACES}", "5.2.14")

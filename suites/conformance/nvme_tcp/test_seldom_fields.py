@@ -151,6 +151,37 @@ def test_an_offset_beyond_any_log_page_is_refused(session: ControllerSession, pa
     refused(done, StatusCode.INVALID_FIELD)
 
 
+FIXED = {
+    LogPage.SUPPORTED: 1024,
+    LogPage.FIRMWARE_SLOT: 512,
+    LogPage.CHANGED_NAMESPACES: 4096,
+    LogPage.EFFECTS: 4096,
+    LogPage.FEATURES: 1024,
+}
+"""Log pages of one size, in bytes (5.2.12.1)."""
+
+PAST = (4, 512, 4096)
+"""Bytes from the end of a log page to the offset of a read (chosen)."""
+
+
+@pytest.mark.parametrize("page", [
+    pytest.param(page, marks=pytest.mark.case(
+        f"NVA-LOG-PAST-{page.name.replace('_', '-')}", kills=("log-offset-unchecked",)))
+    for page in FIXED
+])  # fmt: skip
+@pytest.mark.case(section="Base 5.2.12", builds_on=("NVA-LOG-BEYOND",))
+def test_an_offset_a_little_past_a_log_page_is_refused(session: ControllerSession, page: LogPage) -> None:
+    if not session.controller["lpa"] & 4:
+        pytest.skip("LPA bit 2: the log page offset is not supported")
+    size = FIXED[page]
+    whole = session.admin.run(admin.get_log_page(page, size, nsid=ALL_NAMESPACES, rae=1), reads=size)
+    if not whole.ok:
+        pytest.skip(f"log page {page:02x}h is not supported: {status_name(whole.status)}")
+    for past in PAST:
+        command = admin.get_log_page(page, 64, nsid=ALL_NAMESPACES, offset=size + past, rae=1)
+        refused(session.admin.run(command, reads=64), StatusCode.INVALID_FIELD)
+
+
 @pytest.mark.case(
     "NVT-SGL-SHORT-FEATURE", section="Base 4.3.2", kills=("feature-short",), builds_on=("NVT-SGL-04",)
 )
