@@ -2,7 +2,7 @@
 
 The rules, from the text:
 
-- SPC-4 MODE SELECT, PREEMPT AND ABORT, SAM-5 5.14: each nexus that is concerned is told, or has its commands aborted, and no other (MUST).
+- SPC-4 MODE SELECT, PREEMPT AND ABORT, SAM-5 5.14: each nexus that is concerned is notified, or has its commands aborted, and no other (MUST).
 - RFC 7143 11.7.5, 11.8.3: buffer offsets have 32 bits (MUST).
 - RFC 7143 6.3.1, 11.12.6: a TSIH of 16 bits names one session (MUST).
 - RFC 7143 11.5.1, 4.2.3.3: a function ends each task that it covers (MUST).
@@ -33,7 +33,8 @@ from storagetest.wire.iscsi.pdu import (
 from storagetest.wire.scsi.codes import Asc, PrOut, ScsiStatus
 from storagetest.wire.scsi.sense import decode_sense
 
-MODE_SELECT_6, PR_OUT, WRITE_10, VERIFY_16, CACHING = 0x15, 0x5F, 0x2A, 0x8F, 0x08
+MODE_SELECT_6, PR_OUT, WRITE_10, VERIFY_16, UNMAP, CACHING = 0x15, 0x5F, 0x2A, 0x8F, 0x42, 0x08
+SERVICE_IN, GET_LBA_STATUS = 0x9E, 0x12
 FAR = 1 << 24
 LOW = FAR - 1
 
@@ -157,6 +158,31 @@ def far_data_out_dropped(talk: ProxyConnection, pdu: Pdu) -> Out:
 def long_data_out_lost(talk: ProxyConnection, pdu: Pdu) -> Out:
     long = isinstance(pdu, DataOut) and len(pdu.data) >= 65536
     return replace(pdu, data=bytes(len(pdu.data))) if long else pdu
+
+
+@on_request("unmap-empty-ends | SBC-3 UNMAP | a descriptor of no blocks is the last one", kind="full")
+def unmap_empty_ends(talk: ProxyConnection, pdu: Pdu) -> Out:
+    if not isinstance(pdu, (ScsiCommand, DataOut)) or talk.cdb(pdu)[0] != UNMAP or len(pdu.data) < 24:
+        return pdu
+    parts = [pdu.data[at : at + 16] for at in range(8, len(pdu.data), 16)]
+    ends = next((number for number, part in enumerate(parts) if not any(part[8:12])), len(parts))
+    empty = [part if number < ends else part[:8] + bytes(8) for number, part in enumerate(parts)]
+    return replace(pdu, data=pdu.data[:8] + b"".join(empty))
+
+
+@mutant(
+    "lba-status-later-deallocated | SBC-3 GET LBA STATUS | the descriptors after a deallocated one are deallocated",
+    kind="thin",
+)
+def later_deallocated(talk: ProxyConnection, pdu: Pdu) -> Out:
+    block = talk.cdb(pdu)
+    if not isinstance(pdu, DataIn) or block[0] != SERVICE_IN or block[1] & 0x1F != GET_LBA_STATUS:
+        return pdu
+    parts, seen = [pdu.data[at : at + 16] for at in range(8, len(pdu.data), 16)], 0
+    for number, part in enumerate(parts):
+        seen |= part[12] if len(part) > 12 else 0
+        parts[number] = part[:12] + bytes((seen,)) + part[13:] if len(part) > 12 else part
+    return replace(pdu, data=pdu.data[:8] + b"".join(parts))
 
 
 # TSIH
