@@ -222,7 +222,7 @@ class Reservations:
         self.notify(gone, UNREGISTERED)
         if held or (all_hold and not victim):
             self.holder, self.type = nexus, kind
-            if before != kind and before.registrants:
+            if before != kind:
                 self.notify((one for one in self.registered if one != nexus), RELEASED)
         elif all_hold and self.holder not in self.registered:
             self.holder = next(iter(self.registered), None)

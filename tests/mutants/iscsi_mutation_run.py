@@ -79,6 +79,13 @@ def serve_mixed() -> Iterator[tuple[str, int]]:
 
 
 @contextlib.contextmanager
+def serve_queued() -> Iterator[tuple[str, int]]:
+    """Start the small target, which asks for the data of one write at a time."""
+    with Server(Choices(one_write=True)) as server:
+        yield "127.0.0.1", server.port
+
+
+@contextlib.contextmanager
 def serve_limited() -> Iterator[tuple[str, int]]:
     """Start that unit with a MAXIMUM TRANSFER LENGTH, to which LIO does not keep."""
     with FullServer(FullUnit(UnitChoices(max_transfer=MOST))) as server:
@@ -135,6 +142,7 @@ def mutation_run() -> MutationRun:
             "thin": TargetKind(UNSOLICITED, serve_thin),
             "full": TargetKind(UNSOLICITED, serve_full),
             "mixed": TargetKind(UNSOLICITED, serve_mixed),
+            "queued": TargetKind(UNSOLICITED, serve_queued),
             "limited": TargetKind(UNSOLICITED, serve_limited),
             "protected": TargetKind(UNSOLICITED, serve_protected),
             "removable": TargetKind(UNSOLICITED, serve_removable),
@@ -151,7 +159,7 @@ def mutation_run() -> MutationRun:
             "mutual": "test_chap.py",
             "unsolicited": "test_sessions.py test_steps.py test_agreed.py test_whole_lists.py test_apart.py "
             "test_longest.py test_login_stages.py test_many_sessions.py",
-            "digests": "test_digest_headers.py",
+            "digests": "test_digest_headers.py test_digest_pieces.py",
             "full": "test_reservations.py test_reservation_ports.py test_reservation_losses.py "
             "test_reservation_allowed.py test_scsi_data.py test_scsi_flags.py test_scsi_forms.py "
             "test_scsi_neighbours.py test_scsi_other_forms.py test_odd_sizes.py test_reservation_nexuses.py "
@@ -159,7 +167,9 @@ def mutation_run() -> MutationRun:
             "test_whole_lists.py test_scsi_agreement.py test_scsi_refused.py test_no_data.py "
             "test_scsi_usage_data.py test_scsi_diagnostic.py test_scsi_removal.py "
             "test_scsi_mode_descriptors.py test_lun_forms.py test_scsi_allocation.py test_many_sessions.py "
-            "test_target_reset.py test_scsi_short_data.py test_scsi_subpages.py test_reservation_many.py",
+            "test_target_reset.py test_scsi_short_data.py test_scsi_subpages.py test_reservation_many.py "
+            "test_third_nexus.py test_far_data.py",
+            "queued": "test_waiting_tasks.py",
             "removable": "test_scsi_removal.py",
             "controlled": "test_resize.py test_restart.py",
             "mixed": "test_data_paths.py",

@@ -62,6 +62,9 @@ UNIT_CASES = (
     "test_lun_forms.py",
     "test_data_paths.py",
     "test_many_sessions.py",
+    "test_third_nexus.py",
+    "test_far_data.py",
+    "test_waiting_tasks.py",
     "test_target_reset.py",
     "test_scsi_short_data.py",
     "test_scsi_subpages.py",
@@ -104,6 +107,7 @@ CASES = (
     "test_agreed.py",
     "test_apart.py",
     "test_longest.py",
+    "test_waiting_tasks.py",
     "test_pdu.py::test_a_command_with_each_task_attribute_is_executed",
     "test_data_in.py::test_a_read_with_expected_length_zero_sends_no_data",
     "test_long.py::test_many_reads_at_once_each_get_their_own_data",
@@ -129,6 +133,7 @@ CASES = (
     "test_login_stages.py",
     "test_digest.py",
     "test_digest_headers.py",
+    "test_digest_pieces.py",
     "test_login.py::test_no_request_is_served_before_the_login",
 )
 INCOMPLETE = {

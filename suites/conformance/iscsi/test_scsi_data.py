@@ -294,6 +294,10 @@ def grain(facts) -> int:
             marks=pytest.mark.case("SCS-UNMAP-EIGHT", kills=("unmap-later-ignored",)),
         ),
         pytest.param(
+            ((1, 0), (3, 1), (6, 0), (9, 2)), id="none-among",
+            marks=pytest.mark.case("SCS-UNMAP-EMPTY", kills=("unmap-empty-ends",)),
+        ),
+        pytest.param(
             ((1, 300),), id="long",
             marks=pytest.mark.case("SCS-UNMAP-08", kills=("unmap-one-more",)),
         ),
@@ -301,7 +305,7 @@ def grain(facts) -> int:
 )  # fmt: skip
 @pytest.mark.case(section="SBC-3 UNMAP", level="MUST")
 def test_unmap_changes_the_blocks_of_its_descriptors_and_no_others(unit, scratch, facts, grain, ranges):
-    """Each range is a number of grains. The area ends one grain behind the last one."""
+    """Each range is a number of grains, or of none. The area ends one grain behind the last one."""
     limits, size = facts.limits, scratch.block_size
     first = -(-scratch.lba // grain) * grain
     whole = (max(at + count for at, count in ranges) + 1) * grain

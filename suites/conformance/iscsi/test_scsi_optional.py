@@ -326,6 +326,29 @@ def test_blocks_that_were_written_are_mapped(thin, scratch):
 
 
 @pytest.mark.case(
+    "SCS-LBAS-LATER",
+    section="SBC-3 GET LBA STATUS, provisioning status",
+    kills=("lba-status-later-deallocated",),
+    builds_on=("SCS-LBAS-02",),
+)
+def test_blocks_that_were_written_are_mapped_in_each_descriptor(thin, scratch):
+    """Three ranges are written among others that were unmapped; a list may end before the last of them."""
+    statuses(thin, scratch.lba)
+    answer = thin.unmap((scratch.lba, 64))
+    assert answer.good, answer
+    written = [range(scratch.lba + first, scratch.lba + first + 4) for first in (8, 24, 40)]
+    for blocks in written:
+        answer = thin.write(blocks[0], scratch.pattern(len(blocks), seed=132))
+        assert answer.good, answer
+    for number, one in enumerate(statuses(thin, scratch.lba), 1):
+        inside = [lba for blocks in written for lba in blocks if one.lba <= lba < one.lba + one.count]
+        assert not inside or one.status == MAPPED, (
+            f"LBA {inside[0]} was written, and descriptor {number}, from LBA {one.lba} on, "
+            f"has provisioning status {one.status}"
+        )
+
+
+@pytest.mark.case(
     "SCS-LBAS-03",
     section="SBC-3 GET LBA STATUS, LBPRZ",
     kills=("lba-status-all-deallocated",),
