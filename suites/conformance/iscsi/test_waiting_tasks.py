@@ -141,12 +141,16 @@ def reopened(session: Initiator) -> bool:
 
 @pytest.mark.case(
     "ISC-TMF-DEPTH-AFTER",
+    level="SHOULD",
     section="RFC 7143 4.2.2.1, 11.5.1",
     kills=("places-lost-by-reset",),
     builds_on=("ISC-TMF-04", "ISC-DEPTH-WRITE"),
 )
 def test_as_many_writes_can_wait_after_a_reset_of_those_that_waited(connections, scratch):
-    """Three times: the places of the writes that a reset has ended are free again."""
+    """Three times: the places of the writes that a reset has ended are free again.
+
+    SHOULD: no text requires a target to open its window again. One that does not takes no command any more.
+    """
     session = connections.login(offer=SOLICITED)
     unit = LogicalUnit(session, block_size=scratch.block_size)
     for turn in range(3):

@@ -82,8 +82,9 @@ def test_an_abort_ends_no_write_of_another_host(
     """The others abort the CID of a write that waits for its data, on the I/O queue of the same number."""
     queues = [session.io_queue(qid=1) for session in three]
     victim, queue = three[WHICH[which]], queues[WHICH[which]]
-    data = block_data(scratch.block_size, 2301)
-    r2t = asked_for(queue, replace(io.write(scratch.nsid, scratch.lba, 1), cid=CID), data)
+    blocks = scratch.blocks_of(queue.in_capsule_limit + scratch.block_size)
+    data = block_data(blocks * scratch.block_size, 2301)
+    r2t = asked_for(queue, replace(io.write(scratch.nsid, scratch.lba, blocks), cid=CID), data)
     for other in three:
         if other is not victim:
             _abort(other, 1, which.lower())
@@ -92,4 +93,4 @@ def test_an_abort_ends_no_write_of_another_host(
         f"5.2.1: the write of the {which.lower()} host ended with {status_name(completion.status)}; other "
         "hosts have aborted a command of its CID on their own queue"
     )
-    assert read_blocks(queue, scratch, 1) == data, "NVM 3.3.6: the block after its write"
+    assert read_blocks(queue, scratch, blocks) == data, f"NVM 3.3.6: {blocks} blocks after their write"
