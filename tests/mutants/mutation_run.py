@@ -24,6 +24,7 @@ Rules of the count:
 import importlib
 import json
 import os
+import re
 import tempfile
 import time
 import warnings
@@ -140,6 +141,9 @@ class Outcomes:
         return sorted({attempt.case for attempt in self.attempts.get(mutant, ()) if attempt.kills})
 
 
+STOPPED = re.compile(r"^!+ .* !+$", re.MULTILINE)
+"""pytest's line for a run that was stopped: the cases after it are not judged."""
+
 WITH_HONEST = 2
 """Number of mutants out of five that run together with the honest cases in :func:`run_in_two`."""
 
@@ -192,6 +196,8 @@ def run(
     if done.returncode not in (0, 1):
         output = done.stdout[-4000:] + done.stderr[-2000:]
         raise RuntimeError(f"pytest ended with {done.returncode}:\n{output}")
+    if stopped := STOPPED.search(done.stdout):
+        raise RuntimeError(f"the run ended before its last case: {stopped[0]}")
     outcomes = Outcomes(_lines(where / "cases.jsonl"), by_mutant(_lines(where / "attempts.jsonl")))
     warn_of_second_attempts(outcomes)
     return outcomes

@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from storagetest.errors import DataAtRisk, RemoteProtocolError
+from storagetest.suites.conformance.iscsi.absent_unit import NUMBERS, absent_lun
+from storagetest.suites.conformance.iscsi.conftest import Connections
+from storagetest.wire.iscsi.encoding import flat_lun
 from storagetest.wire.iscsi.look import data_signature, good_data, vpd_page
 from storagetest.wire.iscsi.outcomes import ScsiCompletion
 from storagetest.wire.iscsi.pdu import DataIn
@@ -285,3 +288,42 @@ def test_a_nexus_that_does_not_respond_is_no_proof_and_hinders_no_other() -> Non
     assert "does not report" in undo_reservations([dead, unit.through("b")])
     assert UNDO_KEY not in unit.keys.values()
     assert unit.holder == ""
+
+
+# Logical units that the targets file does not name
+
+
+def test_the_undo_leaves_the_reservations_of_another_logical_unit() -> None:
+    """Another host may have reserved it: a session that a case has for it is no nexus of the undo."""
+    units = {lun: Unit({"host": 0xAB}, "host") for lun in (1, 2)}
+    made = Connections(SimpleNamespace(lun=1), None, "x")  # type: ignore[arg-type]  # all that is used
+    for letter, lun in (("a", 1), ("o", 2)):
+        runner = units[lun].through(letter).runner
+        runner.name, runner.isid, runner.tsih, runner.lun = letter, b"1", 1, flat_lun(lun)
+        runner.logged_in = True
+        made._initiators.append(runner)
+    assert undo_reservations(made.nexuses(SIZE)) == ""
+    assert units[1].keys == {}
+    assert units[2].keys == {"host": 0xAB}
+
+
+def listing(*luns: int) -> Any:
+    """An initiator whose target lists these LUNs, or none if it has no REPORT LUNS."""
+    fields = b"".join(flat_lun(lun).to_bytes(8, "big") for lun in luns)
+    data = len(fields).to_bytes(4, "big") + bytes(4) + fields
+    return SimpleNamespace(
+        command=lambda _cdb, **_more: completed(GOOD, data) if luns else completed(CHECK, sense=ILLEGAL)
+    )
+
+
+def test_a_logical_unit_that_is_listed_is_not_thought_absent() -> None:
+    assert absent_lun(listing(0)) == flat_lun(NUMBERS[0])
+    assert absent_lun(listing(0, NUMBERS[0])) == flat_lun(NUMBERS[1])
+    with pytest.raises(pytest.skip.Exception, match="are there"):
+        absent_lun(listing(0, *NUMBERS))
+
+
+def test_nothing_is_written_to_a_logical_unit_that_may_be_there() -> None:
+    assert absent_lun(listing()) == flat_lun(NUMBERS[0])
+    with pytest.raises(pytest.skip.Exception, match="not listed"):
+        absent_lun(listing(), harmless=False)

@@ -27,6 +27,7 @@ from storagetest.plugin.conformance.repeated_faults import fail_on_faults
 from storagetest.suites.conformance.iscsi.portal import Portal
 from storagetest.suites.conformance.iscsi.scratch import Scratch
 from storagetest.wire.iscsi.codes import TaskFunction
+from storagetest.wire.iscsi.encoding import flat_lun
 from storagetest.wire.iscsi.errors import AnnouncedClose, LoginRefused
 from storagetest.wire.iscsi.initiator import Initiator
 from storagetest.wire.iscsi.keys import format_text, portal_of
@@ -328,13 +329,16 @@ class Connections:
     def nexuses(self, block_size: int) -> list[LogicalUnit]:
         """Return the logical unit through each I_T nexus of this case: its name and ISID (RFC 7143 4.4.3.1).
 
-        A nexus whose session has ended, or does not respond, is logged in again.
+        A nexus whose session has ended, or does not respond, is logged in again. A session for another
+        logical unit is none of these: what others have reserved there stays.
         """
         found: dict[tuple[str, bytes], LogicalUnit] = {}
         for initiator in list(self._initiators):
             nexus = (initiator.name, initiator.isid)
             if not initiator.tsih or nexus in found:
                 continue  # it was never logged in
+            if initiator.lun != flat_lun(self.portal.lun):
+                continue
             with suppress(RemoteProtocolError):  # nothing can be undone from here
                 if not _responds(initiator):
                     initiator = self.login(initiator.name.rpartition("-")[2], isid=initiator.isid)  # noqa: PLW2901

@@ -8,7 +8,6 @@ from __future__ import annotations
 import pytest
 
 from storagetest.wire.iscsi.codes import TaskFunction, TaskResult
-from storagetest.wire.iscsi.encoding import flat_lun
 from storagetest.wire.iscsi.initiator import Initiator
 from storagetest.wire.iscsi.pdu import ReadyToTransfer, ScsiCommand
 from storagetest.wire.scsi import cdb as c
@@ -17,6 +16,8 @@ from storagetest.wire.scsi.codes import Asc, ScsiStatus, SenseKey
 from storagetest.wire.scsi.logical_unit import LogicalUnit
 from storagetest.wire.scsi.sense import decode_sense
 from storagetest.wire.tcp import ResponseTimeout
+
+from .absent_unit import absent_lun
 
 pytestmark = [
     pytest.mark.needs("iscsi-wire"),
@@ -27,7 +28,6 @@ TAG = 0x0A0B0C0D
 """A task tag that no request has otherwise (chosen)."""
 BLOCKS = 4
 """Blocks of a write (chosen)."""
-ABSENT = 0x2FF
 """The number of a logical unit that no target is taken to have (chosen, as in test_pdu.py)."""
 OFFER = {"ImmediateData": "No", "InitialR2T": "Yes"}
 
@@ -177,8 +177,9 @@ def test_no_command_to_an_absent_logical_unit_is_executed(connections, scratch, 
         "MODE": (cdb(c.MODE_SENSE_6, page=0x3F, allocation=255), 255, b""),
         "SYNC": (cdb(c.SYNCHRONIZE_CACHE_10, lba=lba, blocks=1), 0, b""),
     }[name]
-    done = session.command(block, read=read, data=data, lun=flat_lun(ABSENT))
-    answer = LogicalUnit.result(done, f"{c.describe(block)}, to LUN {ABSENT}")
+    lun = absent_lun(session, harmless=not data)
+    done = session.command(block, read=read, data=data, lun=lun)
+    answer = LogicalUnit.result(done, f"{c.describe(block)}, to LUN {lun:016x}")
     assert answer.check(SenseKey.ILLEGAL_REQUEST, Asc.LOGICAL_UNIT_NOT_SUPPORTED), answer
     assert answer.data == b"", f"{answer}, with {len(answer.data)} bytes"
     assert scratch.read_back(session, 1) == scratch.pattern(1), (
@@ -190,8 +191,9 @@ def test_no_command_to_an_absent_logical_unit_is_executed(connections, scratch, 
 def test_request_sense_of_an_absent_logical_unit_states_that_it_is_absent(session):
     """Its data state it; a target that ends the command in CHECK CONDITION states it there."""
     block = cdb(c.REQUEST_SENSE, allocation=252)
-    done = session.command(block, read=252, lun=flat_lun(ABSENT))
-    answer = LogicalUnit.result(done, f"REQUEST SENSE, to LUN {ABSENT}")
+    lun = absent_lun(session)
+    done = session.command(block, read=252, lun=lun)
+    answer = LogicalUnit.result(done, f"REQUEST SENSE, to LUN {lun:016x}")
     assert answer.sense or answer.data, f"{answer}, without data"
     sense = answer.sense or decode_sense(answer.data)
     assert (sense.key, sense.asc) == (SenseKey.ILLEGAL_REQUEST, Asc.LOGICAL_UNIT_NOT_SUPPORTED), (

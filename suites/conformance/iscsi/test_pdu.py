@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from storagetest.wire.iscsi.codes import NO_TAG, Attribute, RejectReason
-from storagetest.wire.iscsi.encoding import AHS_BIDIRECTIONAL, Ahs, flat_lun
+from storagetest.wire.iscsi.encoding import AHS_BIDIRECTIONAL, Ahs
 from storagetest.wire.iscsi.outcomes import ProbeOutcome
 from storagetest.wire.iscsi.pdu import (
     NopIn,
@@ -20,6 +20,8 @@ from storagetest.wire.scsi.cdb import INQUIRY, TEST_UNIT_READY, WRITE_10, cdb
 from storagetest.wire.scsi.codes import Asc, SenseKey
 from storagetest.wire.scsi.data import decode_luns
 from storagetest.wire.scsi.logical_unit import LogicalUnit
+
+from .absent_unit import absent_lun
 
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 7143 11.2", level="MUST")]
 
@@ -274,7 +276,8 @@ def test_a_reserved_task_attribute_is_refused(session, observe):
 
 @pytest.mark.case("ISC-PDU-21", section="RFC 7143 11.2.1.7, SAM-5 4.7", kills=("wrong-lun-answered",))
 def test_a_command_to_a_logical_unit_that_is_not_there_is_not_executed(session):
-    answer = LogicalUnit.result(session.command(READY, lun=flat_lun(0x2FF)), "TEST UNIT READY to LUN 767")
+    lun = absent_lun(session)
+    answer = LogicalUnit.result(session.command(READY, lun=lun), f"TEST UNIT READY to LUN {lun:016x}")
     assert answer.check(SenseKey.ILLEGAL_REQUEST, Asc.LOGICAL_UNIT_NOT_SUPPORTED), answer
 
 
@@ -301,7 +304,7 @@ def test_a_lun_is_all_of_its_bytes(session):
 
 @pytest.mark.case("ISC-PDU-22", section="RFC 7143 11.2.1.7, SPC-4 INQUIRY", no_mutant_reason=LIO_DEVIATES)
 def test_inquiry_of_an_absent_logical_unit_reports_its_absence(session):
-    done = session.command(cdb(INQUIRY, allocation=96), read=96, lun=flat_lun(0x2FF))
+    done = session.command(cdb(INQUIRY, allocation=96), read=96, lun=absent_lun(session))
     assert done.status == 0, f"status {done.status:#04x}, where INQUIRY data were due"
     assert done.data[0] in (0x7F, 0x3F), f"the peripheral qualifier and type are {done.data[0]:#04x}"
 
@@ -313,7 +316,7 @@ def test_inquiry_of_an_absent_logical_unit_reports_its_absence(session):
 def test_a_vpd_page_of_an_absent_logical_unit_is_of_none_that_is_there(session, page):
     """It states that the unit is absent, or the command is refused (SAM-5, incorrect logical unit)."""
     block = cdb(INQUIRY, evpd=1, page=page, allocation=252)
-    done = session.command(block, read=252, lun=flat_lun(0x2FF))
+    done = session.command(block, read=252, lun=absent_lun(session))
     assert done.status or done.data[0] in (0x7F, 0x3F), (
         f"page {page:02x}h of a logical unit that is not there: {done.data[:24].hex()}"
     )

@@ -136,12 +136,14 @@ def test_each_byte_of_the_length_of_a_reservation_list_counts(unreserved):
 
 
 @pytest.mark.parametrize("action", [
-    pytest.param(action, marks=pytest.mark.case(f"SCS-PR-CUT-{action.name.replace('_', '-')}"))
-    for action in PrIn if action != PrIn.REPORT_CAPABILITIES  # which has 8 bytes
+    pytest.param(action, marks=pytest.mark.case(
+        f"SCS-PR-CUT-{action.name.replace('_', '-')}", kills=("reserve-in-length-cut", *more)))
+    for action, more in (
+        (PrIn.READ_KEYS, ("keys-last-cut",)), (PrIn.READ_RESERVATION, ()), (PrIn.READ_FULL_STATUS, ())
+    )
 ])  # fmt: skip
 @pytest.mark.case(
     section="SPC-4 PERSISTENT RESERVE IN, ADDITIONAL LENGTH",
-    kills=("reserve-in-length-cut",),
     builds_on=RESERVING,
 )
 def test_an_allocation_length_cuts_what_is_reserved_and_changes_no_length(unreserved, action):
@@ -153,7 +155,7 @@ def test_an_allocation_length_cuts_what_is_reserved_and_changes_no_length(unrese
     if whole.check(SenseKey.ILLEGAL_REQUEST):
         pytest.skip(f"not supported: {whole}")
     data = whole.good_data()
-    for allocation in sorted({8, 9, 12, len(data) // 2, len(data) - 1}):
+    for allocation in sorted({9, 12, *range(8, len(data), 8), len(data) - 1, len(data) + 1}):
         answer = a.reserve_in(action, allocation=allocation)
         assert answer.good, f"{answer}; with {len(data)} bytes it was GOOD"
         assert answer.data == data[:allocation], f"{answer}: {answer.data.hex()}; the whole is {data.hex()}"

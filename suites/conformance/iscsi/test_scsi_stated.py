@@ -283,10 +283,17 @@ def other_unit(two, connections, portal) -> tuple[LogicalUnit, LogicalUnit, Logi
 )
 def test_a_reset_of_one_logical_unit_is_none_of_another(other_unit):
     first, _, other = other_unit
+    if not (before := other.test_unit_ready()).good:
+        pytest.skip(f"{before} of the other logical unit: it is not ready, or another host has reserved it")
     if first.runner.task(TaskFunction.LOGICAL_UNIT_RESET).response != TaskResult.COMPLETE:
         pytest.skip("LOGICAL UNIT RESET is not complete (ISC-TMF-04)")
     answer = other.test_unit_ready()
     assert answer.good, f"{answer} of another logical unit, after LOGICAL UNIT RESET"
+
+
+def _ready_and_read(unit: LogicalUnit) -> tuple[ScsiResult, ScsiResult]:
+    """Return the results of TEST UNIT READY and of a READ; the unit may be reserved by another host."""
+    return unit.test_unit_ready(), unit.run(c.READ_10, read=unit.block_size, lba=0, blocks=1)
 
 
 @pytest.mark.case(
@@ -298,9 +305,10 @@ def test_a_registration_is_of_one_logical_unit(other_unit, unreserved):
     before = other.reserve_in(PrIn.READ_KEYS)
     if not before.good:
         pytest.skip(f"the other logical unit has no persistent reservations: {before}")
+    served = _ready_and_read(other)
     reserved(a, PrType.EXCLUSIVE_ACCESS)
-    claim(other.test_unit_ready(), allowed=True)
-    claim(other.run(c.READ_10, read=other.block_size, lba=0, blocks=1), allowed=True)
+    for was, answer in zip(served, _ready_and_read(other), strict=True):
+        assert answer.good or not was.good, f"{answer} of another logical unit; before the reservation: {was}"
     after = other.reserve_in(PrIn.READ_KEYS)
     assert after.data == before.data, (
         f"READ KEYS of another logical unit: {after.data.hex()}; it was {before.data.hex()}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from storagetest.wire.iscsi.codes import TaskFunction, TaskResult
-from storagetest.wire.iscsi.encoding import Pdu, flat_lun
+from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.initiator import Initiator
 from storagetest.wire.iscsi.pdu import (
     ReadyToTransfer,
@@ -19,6 +19,8 @@ from storagetest.wire.iscsi.validator import plus
 from storagetest.wire.scsi.cdb import TEST_UNIT_READY, WRITE_10, cdb
 from storagetest.wire.scsi.codes import SenseKey
 from storagetest.wire.scsi.logical_unit import LogicalUnit
+
+from .absent_unit import absent_lun
 
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 7143 11.5, 11.6", level="MUST")]
 
@@ -244,7 +246,7 @@ def test_a_function_that_is_not_defined_is_not_supported(session, observe, funct
 
 @pytest.mark.case("ISC-TMF-12", section="RFC 7143 11.6.1", level="SHOULD", no_mutant_reason=LIO_DEVIATES)
 def test_a_function_for_an_absent_logical_unit_reports_its_absence(session):
-    answer = session.task(TaskFunction.LOGICAL_UNIT_RESET, lun=flat_lun(0x2FF))
+    answer = session.task(TaskFunction.LOGICAL_UNIT_RESET, lun=absent_lun(session, harmless=False))
     assert answer.response in (TaskResult.LUN_DOES_NOT_EXIST, *UNSUPPORTED), result(answer)
 
 

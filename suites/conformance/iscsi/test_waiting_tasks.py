@@ -25,6 +25,9 @@ pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(level="MUST", se
 PINGS = 40
 """Pings, over two seconds, after which a command window that is closed stays so (chosen)."""
 
+WINDOW = 512
+"""Writes of a case that closes the command window, at most (chosen)."""
+
 LOOKS = 10
 """Looks for the response of a function, over half a second, before the data are sent (chosen)."""
 
@@ -32,7 +35,8 @@ LOOKS = 10
 class Waiting:
     """Writes of one session that wait for their data, each of blocks of its own (those of test_depth)."""
 
-    def __init__(self, session: Initiator, scratch, seed: int) -> None:
+    def __init__(self, session: Initiator, scratch, seed: int, *, spare: int = 0) -> None:
+        """Start as many as the window and :data:`DEPTH` allow, without ``spare`` of them."""
         session.ping()  # its response has the command window
         self.session, self.scratch, self.seed = session, scratch, seed
         count = min(DEPTH, session.window)
@@ -41,10 +45,15 @@ class Waiting:
         self.commands: dict[int, tuple[int, ScsiCommand]] = {}
         self.asked: list[ReadyToTransfer] = []
         self.ended: dict[int, int] = {}
-        for number in range(count):
-            block = cdb(WRITE_10, lba=scratch.lba + number * BLOCKS, blocks=BLOCKS)
-            command = session.start(block, write=BLOCKS * scratch.block_size)
-            self.commands[command.itt] = number, command
+        for _ in range(count - spare):
+            self.start()
+
+    def start(self) -> None:
+        """Start one more."""
+        number = len(self.commands) % DEPTH
+        block = cdb(WRITE_10, lba=self.scratch.lba + number * BLOCKS, blocks=BLOCKS)
+        command = self.session.start(block, write=BLOCKS * self.scratch.block_size)
+        self.commands[command.itt] = number, command
 
     def take(self, pdus: tuple[Pdu, ...]) -> None:
         """Note what has come: the data that are asked for, and the commands that have ended."""
@@ -127,6 +136,44 @@ def test_a_function_ends_each_write_that_waits(connections, scratch, observe, fu
         assert writes.ended.get(itt) != ScsiStatus.GOOD, f"{where} ended with GOOD after {function.name}"
         found = unit.read(scratch.lba + number * BLOCKS, BLOCKS).good_data()
         assert found == blocks_of(scratch, number, 1700), f"{where}: written after {function.name}"
+
+
+@pytest.mark.case(
+    "ISC-IMMEDIATE-CLOSED",
+    section="RFC 7143 4.2.2.1",
+    kills=("immediate-needs-window",),
+    builds_on=("ISC-CMDSN-02", "ISC-DEPTH-WRITE"),
+)
+def test_an_immediate_request_is_answered_while_the_command_window_is_closed(connections, scratch):
+    """The window is of requests that are not immediate: if a ping was answered before, it is then.
+
+    Writes close it, which wait for their data. A target may let it stay open.
+    """
+    session = connections.login(offer=SOLICITED)
+    writes = Waiting(session, scratch, 1740, spare=1)
+    writes.take(writes.look())
+    for _ in range(WINDOW):
+        if not session.window:
+            break
+        writes.start()
+        if session.window == 1:
+            writes.take(writes.look())
+    else:
+        writes.forget()
+        pytest.skip(f"the command window stays open with {len(writes.commands)} writes")
+    answered = session.probe_alive()
+    writes.take(answered.pdus)
+    assert not answered.unresponsive, (
+        f"an immediate NOP-Out has no response: {len(writes.commands)} writes wait for their data, and the "
+        f"window is closed (MaxCmdSN {session.numbers.max_cmd_sn}, CmdSN {session.numbers.cmd_sn}); it had "
+        "one when the window had a place left"
+    )
+    for _ in range(len(writes.commands) + 1):
+        if not writes.answer() and len(writes.ended) == len(writes.commands):
+            break
+        writes.take(writes.look())
+    lost = len(writes.commands) - len(writes.ended)
+    assert not lost, f"{lost} of {len(writes.commands)} writes have no response after their data"
 
 
 def reopened(session: Initiator) -> bool:
