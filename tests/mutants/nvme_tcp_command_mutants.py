@@ -395,6 +395,14 @@ host(
     ),
 )
 
+host(
+    "timer-of-a-third | Base 3.9.5 | the Keep Alive Timer expires after a third of KATO",
+    commands(
+        lambda capsule, c: CapsuleCmd(replace(c, cdw12=c.cdw12 // 3).encode(), capsule.data),
+        when=fabrics(Fctype.CONNECT),
+    ),
+)
+
 # I/O commands (NVM 3.3)
 
 host("write-lost | NVM 3.3.6 | writes succeed and are lost", drops_command(on_io(Io.WRITE)))

@@ -148,6 +148,12 @@ host(
     ),
 )
 host(
+    "deac-whole-units | NVM 3.3.8 | Write Zeroes with DEAC does nothing if it begins or ends within 8 blocks",
+    drops_command(
+        lambda t, c: on_io(Io.WRITE_ZEROES)(t, c) and bool(c.cdw12 >> 25 & 1 and (c.cdw10 | c.cdw12 + 1) & 7)
+    ),
+)
+host(
     "dsm-without-ad | NVM 3.3.3 | Dataset Management deallocates although AD is 0",
     commands(
         lambda capsule, c: CapsuleCmd(replace(c, cdw11=c.cdw11 | 4).encode(), capsule.data),

@@ -285,6 +285,36 @@ def test_deallocated_zeroes_read_as_zero(session: ControllerSession, queue: Queu
     assert read_blocks(queue, scratch, 8) == bytes(8 * scratch.block_size)
 
 
+ODD_RANGES = ((1, 1), (3, 5), (7, 9), (9, 14), (15, 1), (2, 29))
+"""First block and blocks of ranges that begin and end within larger units of 8 and 16 blocks."""
+
+
+@pytest.mark.case(
+    "NVB-ZEROES-DEAC-PARTS", section="NVM 3.3.8", kills=("deac-whole-units",), builds_on=("NVB-ZEROES-02",)
+)
+def test_deallocated_zeroes_begin_and_end_at_any_block(
+    session: ControllerSession, queue: Queue, scratch: Scratch
+) -> None:
+    """A namespace may deallocate larger units: what is outside of them is zeroed, and the neighbours stay."""
+    optional(session, Io.WRITE_ZEROES)
+    blocks, size = 32, scratch.block_size
+    for at, count in ODD_RANGES:
+        data = write_blocks(queue, scratch, blocks, 1340 + at)
+        done = zero(queue, scratch, at, count, deallocate=True)
+        if not done.ok and not session.namespace(scratch.nsid)["dlfeat"] & DEAC_SUPPORTED:
+            pytest.skip(f"DLFEAT bit 3: Write Zeroes takes no DEAC, and it was {status_name(done.status)}")
+        assert done.ok, (
+            f"Write Zeroes with DEAC, which DLFEAT announces, ended with {status_name(done.status)}"
+        )
+        found = read_blocks(queue, scratch, blocks)
+        wanted = data[: at * size] + bytes(count * size) + data[(at + count) * size :]
+        wrong = [lba for lba in range(blocks) if found[lba * size :][:size] != wanted[lba * size :][:size]]
+        assert not wrong, (
+            f"3.3.8: Write Zeroes with DEAC of {count} blocks from block {at} on; of {blocks} blocks these "
+            f"are wrong: {wrong}"
+        )
+
+
 @pytest.mark.case(section="NVM 3.3.8")
 @out_of_range(("lba-not-checked", "zeroes-past-end"), "ZEROES")
 def test_zeroes_past_the_end_are_refused(

@@ -193,6 +193,70 @@ def test_traffic_keeps_an_association_alive(bench: Harness) -> None:
     _claim_kept(session, kato, _read_feature)
 
 
+SHARE = 0.7
+"""Part of a Keep Alive Timeout for which a host is silent without being given up (chosen)."""
+
+LATE = 0.95
+"""Part of a Keep Alive Timeout after which it proves nothing that a host was given up (chosen)."""
+
+ATTEMPTS = 3
+
+
+def _claim_silence_kept(make: Callable[[], tuple[ControllerSession, int]], what: str) -> None:
+    """Be silent for :data:`SHARE` of a timeout; claim that the association stays.
+
+    A host that was held up for too long tries again. ``make`` returns a session, and its timeout in ms.
+    """
+    for _ in range(ATTEMPTS):
+        began = time.monotonic()
+        session, kato = make()
+        ended: object = session.admin.wait_for_close(deadline=SHARE * kato / 1000)
+        late = time.monotonic() - began > LATE * kato / 1000
+        try:
+            done = session.admin.run(admin.keep_alive())
+            if done.ok:
+                return
+            ended = status_name(done.status)
+        except RemoteProtocolError as error:
+            ended = f"{ended}; {error}"
+        if not late:
+            pytest.fail(f"3.9: a host was silent for {SHARE:.0%} of {what} of {kato} ms, and then: {ended}")
+        session.close()
+    pytest.skip(f"the host could not send in time in {ATTEMPTS} attempts")
+
+
+@pytest.mark.slow
+@pytest.mark.case(
+    "NVA-KA-WHOLE", section="Base 3.9.5", kills=("timer-of-a-third",), builds_on=("NVA-KA-02", "NVA-KA-03")
+)
+def test_a_host_is_not_given_up_before_its_timeout(bench: Harness) -> None:
+    """It is silent for most of the timeout that Connect has set, and then sends Keep Alive."""
+    kato = timeout_in_use(bench, LONG)
+    _claim_silence_kept(lambda: (bench.session(kato=kato), kato), "the Keep Alive Timeout")
+
+
+@pytest.mark.slow
+@pytest.mark.case(
+    "NVA-KA-LONGER",
+    section="Base 5.2.26.1.8",
+    kills=("kato-set-ignored",),
+    builds_on=("NVA-KA-02", "NVA-KA-WHOLE"),
+)
+def test_a_longer_timeout_that_was_set_later_counts(bench: Harness) -> None:
+    """Connect has a short timeout, Set Features a longer one, within which the host is silent."""
+    short = timeout_in_use(bench, SHORT)
+    longer = 4 * short
+    if longer > LONGEST:
+        pytest.skip(f"four times a Keep Alive Timeout of {short} ms are too long to wait for")
+
+    def make() -> tuple[ControllerSession, int]:
+        session = bench.session(kato=short)
+        _set_again(session, longer)
+        return session, longer
+
+    _claim_silence_kept(make, "the Keep Alive Timeout that Set Features has set,")
+
+
 @pytest.mark.case("NVA-KA-LEAST", section="Base 3.9.1", kills=("kato-least-refused",))
 def test_a_timeout_below_the_least_one_is_rounded_up(session: ControllerSession) -> None:
     """A timeout that is too short is no error: the controller uses the least one that it supports."""
