@@ -69,6 +69,10 @@ target(
     patch(put(176, bytes(16)), when=log(LogPage.SMART)),
 )
 target(
+    "error-log-smart-four | Base 5.2.12.1.3 | SMART counts four entries of the error log at most",
+    patch(lambda raw: put(176, min(raw[176], 4).to_bytes(16, "little"))(raw), when=log(LogPage.SMART)),
+)
+target(
     "notice-count-stays | Base 5.2.12.1.35 | each notification has the Log Page Count 1",
     patch(
         lambda raw: put(0, (1).to_bytes(8, "little"))(raw) if raw[8] else raw,

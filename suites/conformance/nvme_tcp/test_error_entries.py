@@ -113,6 +113,37 @@ def test_a_full_error_log_has_the_newest_entries_in_their_order(
     )
 
 
+def _logged(session: ControllerSession) -> int:
+    """Return the Number of Error Information Log Entries (5.2.12.1.3)."""
+    raw = session.log_page(LogPage.SMART, LENGTH, nsid=ALL_NAMESPACES)
+    return int.from_bytes(raw[176:192], "little")
+
+
+@pytest.mark.usefixtures("entries")
+@pytest.mark.case(
+    "NVA-LOG-ERROR-COUNT-MANY",
+    section="Base 5.2.12.1.3",
+    kills=("error-log-smart-four",),
+    builds_on=("NVA-LOG-ERROR-COUNT", "NVA-LOG-ERROR-FULL"),
+)
+def test_the_smart_log_counts_entries_that_are_no_longer_in_the_error_log(
+    session: ControllerSession, queue: Queue, scratch: Scratch
+) -> None:
+    """It counts those of the life of the controller: a full log is written anew, and counted."""
+    capacity, before = session.controller["elpe"] + 1, _logged(session)
+    failed = []
+    for _ in range(capacity + FAILURES):
+        cid = queue.submit(io.read(scratch.nsid, scratch.end, 1), reads=scratch.block_size)
+        assert not queue.wait(cid).ok, "NVM 3.1: a read past the end"
+        failed.append(cid)
+    new = sum(cid in failed for count, cid in _found(session, capacity) if count)
+    risen = _logged(session) - before
+    assert risen >= new, (
+        f"5.2.12.1.3: of {len(failed)} reads that failed {new} are in the error log; the Number of Error "
+        f"Information Log Entries was {before}, and rises by {risen}"
+    )
+
+
 @pytest.mark.case("NVA-LOG-ERROR-UNIQUE", kills=("error-log-count-same",))
 def test_each_entry_of_the_error_log_has_a_count_of_its_own(entries: Entries) -> None:
     counts = sorted(count for count, _ in entries.found)

@@ -124,15 +124,22 @@ def test_the_timeout_in_the_connect_of_an_io_queue_is_no_timeout(
 
 
 @pytest.mark.slow
-@pytest.mark.case(
-    "NVA-KA-IO", section="Base 3.9.5", kills=("timeout-leaves-io-queue",), builds_on=("NVA-KA-02",)
-)
-def test_the_io_queues_end_with_the_association(bench: Harness) -> None:
-    """The host falls silent on all queues; afterwards no I/O queue carries out a command."""
+@pytest.mark.parametrize("lost", [
+    pytest.param(False, marks=pytest.mark.case("NVA-KA-IO")),
+    pytest.param(True, marks=pytest.mark.case("NVA-KA-IO-LOST")),
+])  # fmt: skip
+@pytest.mark.case(section="Base 3.9.5", kills=("timeout-leaves-io-queue",), builds_on=("NVA-KA-02",))
+def test_the_io_queues_end_with_the_association(bench: Harness, *, lost: bool) -> None:
+    """The host falls silent on all queues; afterwards no I/O queue carries out a command.
+
+    Or it closes the connection of its admin queue, on which alone it could keep the association alive.
+    """
     kato = timeout_in_use(bench, SHORT)
     within = _silence(bench, kato)
     session = bench.session(kato=kato)
     nsid, queue = session.namespaces()[0], session.io_queue()
+    if lost:
+        session.admin.link.close()
     if queue.wait_for_close(deadline=within).ended:
         return
     try:
