@@ -124,6 +124,15 @@ large(
 )
 
 
+large(
+    "zeroes-15-bits | NVM 3.3.8 | Write Zeroes takes 15 bits of NLB",
+    commands(
+        lambda capsule, c: replace(capsule, sqe=replace(c, cdw12=c.cdw12 & ~0x8000).encode()),
+        when=on_io(Io.WRITE_ZEROES),
+    ),
+)
+
+
 # All namespaces, all entries
 
 
