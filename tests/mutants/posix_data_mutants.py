@@ -215,4 +215,4 @@ class FsyncRefused(PassThrough):
 @mutant("fsync-directory-refused | fsync(2) | a directory cannot be flushed")
 class FsyncDirectoryRefused(PassThrough):
     def fsyncdir(self, call: Call, node: int, handle: int, *, data_only: bool) -> None:
-        raise OSError(errno.EINVAL, "fsync")
+        raise OSError(errno.EIO, "fsync")
