@@ -91,14 +91,14 @@ def test_equal_attributes_of_two_files_are_changed_in_one(client_dir):
                 )
 
 
-def copy_all(source, target):
-    """Copy COPIED bytes of a file to another one from their beginning on."""
+def copy_all(source, target, length=COPIED):
+    """Copy ``length`` bytes of a file to another one from their beginning on."""
     if not hasattr(os, "copy_file_range"):
         skip("the client's Python has no copy_file_range()")
     done = 0
-    while done < COPIED:
-        step = os.copy_file_range(source, target, COPIED - done, done, done)
-        assert step > 0, f"copy_file_range() copies nothing at {done} of {COPIED} bytes"
+    while done < length:
+        step = os.copy_file_range(source, target, length - done, done, done)
+        assert step > 0, f"copy_file_range() copies nothing at {done} of {length} bytes"
         done += step
 
 
@@ -166,6 +166,29 @@ def test_copied_hole_replaces_the_data_of_the_target(client_dir):
             assert not wrong, f"the target has {wrong}, after a copy of a file {turn}"
             wanted[20 * PAGE : 22 * PAGE] = bytes(2 * PAGE)
             fallocate(source, FALLOC_PUNCH_HOLE | FALLOC_KEEP_SIZE, 20 * PAGE, 2 * PAGE)
+
+
+@pytest.mark.case(
+    "PSX-COPY-HOLE-LAST",
+    section="copy_file_range(2): DESCRIPTION, RETURN VALUE",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-COPY-FILE-RANGE"),
+    kills=("copy-ends-with-last-data",),
+)
+def test_hole_at_the_end_of_a_copied_range_is_copied(client_dir):
+    """The bytes that are reported are copied, those of a hole at the end too: the target reaches as far."""
+    wanted = pattern_bytes(PAGE) + bytes(5 * PAGE) + pattern_bytes(PAGE) + bytes(4 * PAGE + 7)
+    with open_fd(client_dir / "source", os.O_CREAT | os.O_RDWR) as source:
+        os.ftruncate(source, len(wanted))
+        for offset in (0, 6 * PAGE):
+            os.pwrite(source, pattern_bytes(PAGE), offset)
+        os.fsync(source)
+        for length in (len(wanted), 3 * PAGE, 5 * PAGE + 9):
+            for before in (b"", b"\xee" * 100, b"\xee" * (2 * PAGE)):
+                path = make_file(client_dir / f"{length}-{len(before)}", before)
+                with open_fd(path) as target:
+                    copy_all(source, target, length)
+                wrong = first_difference(path.read_bytes(), wanted[:length])
+                assert not wrong, f"{length} bytes copied to a file of {len(before)}: it has {wrong}"
 
 
 @pytest.mark.server_inodes("st_ino of *")
