@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import re
 import stat
 from collections.abc import Iterator
 
@@ -144,6 +145,77 @@ class CoarseTimes(Bending):
         found.atime -= found.atime % self.unit
         found.mtime -= found.mtime % self.unit
         found.ctime -= found.ctime % self.unit
+
+
+class FatTimes(CoarseTimes):
+    """Times as FAT's: reads by days of another time zone, writes by two seconds, changes by 10 ms."""
+
+    zone = 3600 * 10**9
+    units = (86_400 * 10**9, 2 * 10**9, 10**7)
+
+    def bend(self, found: Attributes) -> None:
+        read, written, changed = self.units
+        found.atime -= (found.atime + self.zone) % read
+        found.mtime -= found.mtime % written
+        found.ctime -= found.ctime % changed
+
+
+class FineWrites(FatTimes):
+    """Reads and writes are kept by 10 ms, changes by a second."""
+
+    zone = 0
+    units = (10**7, 10**7, 10**9)
+
+
+class LeastLimits(PassThrough):
+    """The least that the standards allow: 8 links, links of 255 bytes, portable names, short attributes.
+
+    fsync() is not possible on a directory (EINVAL), and an open directory is in use (rmdir() [EBUSY]).
+    """
+
+    def link(self, call: Call, old: int, parent: int, name: bytes) -> int:
+        if os.fstat(self.fd(old)).st_nlink >= 8:
+            raise OSError(errno.EMLINK, "link")
+        return super().link(call, old, parent, name)
+
+    def symlink(self, call: Call, parent: int, name: bytes, target: bytes) -> int:
+        if len(target) > 255:
+            raise OSError(errno.ENAMETOOLONG, "symlink")
+        return super().symlink(call, parent, name, target)
+
+    def create(self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int) -> Created:
+        if not re.fullmatch(rb"[A-Za-z0-9._-]+", name):
+            raise OSError(errno.EILSEQ, "create")
+        return super().create(call, parent, name, flags, mode, umask)
+
+    def setxattr(self, call: Call, node: int, name: bytes, value: bytes, flags: int) -> None:
+        if len(value) > 1000:
+            raise OSError(errno.ERANGE, "setxattr")
+        super().setxattr(call, node, name, value, flags)
+
+    def fsyncdir(self, call: Call, node: int, handle: int, *, data_only: bool) -> None:
+        raise OSError(errno.EINVAL, "fsync")
+
+    def opendir(self, call: Call, node: int) -> Opened:
+        opened = super().opendir(call, node)
+        self._opened()[opened.handle] = self.nodes[node].key
+        return opened
+
+    def releasedir(self, call: Call, node: int, handle: int) -> None:
+        self._opened().pop(handle, None)
+        super().releasedir(call, node, handle)
+
+    def rmdir(self, call: Call, parent: int, name: bytes) -> None:
+        one = os.stat(name, dir_fd=self.fd(parent), follow_symlinks=False)
+        if (one.st_dev, one.st_ino) in self._opened().values() and not os.listdir(
+            f"/proc/self/fd/{self.fd(parent)}/{os.fsdecode(name)}"
+        ):
+            raise OSError(errno.EBUSY, "rmdir")
+        super().rmdir(call, parent, name)
+
+    def _opened(self) -> dict[int, tuple[int, int]]:
+        opened: dict[int, tuple[int, int]] = self.__dict__.setdefault("opened", {})
+        return opened
 
 
 class SmallAttributes(PassThrough):

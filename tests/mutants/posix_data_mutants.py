@@ -156,6 +156,14 @@ class SeekPastEndAccepted(PassThrough):
             return offset
 
 
+@mutant("seek-hole-at-end-accepted | lseek(2) [ENXIO] | SEEK_HOLE at the size of the file returns it")
+class SeekHoleAtEndAccepted(PassThrough):
+    def lseek(self, call: Call, node: int, handle: int, offset: int, whence: int) -> int:
+        if whence == os.SEEK_HOLE and offset == size_of(handle):
+            return offset
+        return super().lseek(call, node, handle, offset, whence)
+
+
 @mutant("fallocate-ignored | posix_fallocate(3p) | allocating space succeeds and the file does not grow")
 class FallocateIgnored(PassThrough):
     def fallocate(self, call: Call, node: int, handle: int, offset: int, length: int, mode: int) -> None:
@@ -206,6 +214,21 @@ class CopyRangeShort(PassThrough):
         return wanted
 
 
+@mutant(
+    "copy-ends-with-last-data | copy_file_range(2) | a hole at the end of the range leaves the target short"
+)
+class CopyEndsWithLastData(PassThrough):
+    def copy_file_range(
+        self, call: Call, node: int, source: int, start: int, to_node: int, sink: int, to: int, length: int
+    ) -> int:
+        before = size_of(sink)
+        done = super().copy_file_range(call, node, source, start, to_node, sink, to, length)
+        data = os.pread(source, done, start).rstrip(bytes(1))
+        if to + done > before:
+            os.ftruncate(sink, max(before, to + len(data)))
+        return done
+
+
 @mutant("fsync-refused | fsync(3p) | a regular file cannot be flushed")
 class FsyncRefused(PassThrough):
     def fsync(self, call: Call, node: int, handle: int, *, data_only: bool) -> None:
@@ -215,4 +238,4 @@ class FsyncRefused(PassThrough):
 @mutant("fsync-directory-refused | fsync(2) | a directory cannot be flushed")
 class FsyncDirectoryRefused(PassThrough):
     def fsyncdir(self, call: Call, node: int, handle: int, *, data_only: bool) -> None:
-        raise OSError(errno.EINVAL, "fsync")
+        raise OSError(errno.EIO, "fsync")

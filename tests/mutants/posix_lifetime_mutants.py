@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from fuse_locks import Locking
+from fuse_locks import Held, Locking
 from fuse_protocol import Call
 from posix_rules import mutant
 
@@ -41,3 +41,13 @@ class ChildCloseUnlocks(Locking):
             if one.owner in self.through.get(handle, ()):
                 self.give_up(node, one.owner, whole=False)
         super().flush(call, node, handle, owner)
+
+
+@mutant(
+    "ofd-wait-for-own-process-deadlocks | fcntl(2) F_OFD_SETLKW | a wait for another description's lock "
+    "of the same process is EDEADLK"
+)
+class OfdWaitForOwnProcessDeadlocks(Locking):
+    def would_wait_for_itself(self, asked: Held, seen: frozenset[int] = frozenset()) -> bool:
+        own = any(one.pid == asked.pid and one.owner != asked.owner and one.meets(asked) for one in self.held)
+        return own or super().would_wait_for_itself(asked, seen)

@@ -81,10 +81,30 @@ status=$?
 exit $status
 """
 
-READ_BACK = r"""
+PLAIN = r"""
+# Remove what a new directory has inherited: ACLs, the set-group-ID bit, a mode by another umask.
+plain() {
+    case $(LC_ALL=C ls -ld "$1") in
+        ??????????+*) python3 -c 'if True:
+            import os, sys
+            for kind in "access", "default":
+                try:
+                    os.removexattr(sys.argv[1], "system.posix_acl_" + kind)
+                except OSError:
+                    pass' "$1" ;;
+    esac
+    [ "$(stat -c %a "$1")" = 755 ] || chmod u=rwx,go=rx,g-s "$1" 2>/dev/null || :
+}
+"""
+"""A shell function, best effort: a file system without modes or POSIX ACLs keeps what it has."""
+
+READ_BACK = (
+    PLAIN
+    + r"""
 point=$1 subdirectory=$2
 shift 2
 mkdir "$point/$subdirectory" || exit 91
+plain "$point/$subdirectory"
 echo "== size"
 stat -f -c '%a %S' "$point"
 for file in /proc/self/mountinfo "$@"; do
@@ -92,6 +112,7 @@ for file in /proc/self/mountinfo "$@"; do
     cat "$file"
 done
 """
+)
 
 RELEASE = (
     WITHIN

@@ -12,12 +12,15 @@ from storagetest.config.base import BlockOptions
 from storagetest.errors import AttachError
 from storagetest.protocols._acquire import LEFT_ON_TARGET, REMOVAL_SECONDS, STALLED_SECONDS, WITHIN, new_id
 from storagetest.protocols._block_device import block_capabilities, leased_device, required_tools
-from storagetest.protocols._mount import parse_mountinfo, parse_sections
+from storagetest.protocols._mount import PLAIN, parse_mountinfo, parse_sections
 from storagetest.protocols.base import Attachment, AttachmentKind, Capability, ClientRequirements, register
 from storagetest.protocols.template import Attaching, KernelProtocol
 
-MAKE = r"""
+MAKE = (
+    PLAIN
+    + r"""
 mkdir "$1/$2" || exit 91
+plain "$1/$2"
 echo "== size"
 stat -f -c '%a %S' "$1/$2"
 echo "== mount"
@@ -25,6 +28,7 @@ findmnt --noheadings --output TARGET --target "$1/$2"
 echo "== mountinfo"
 cat /proc/self/mountinfo
 """
+)
 
 REMOVE = (
     WITHIN

@@ -21,7 +21,13 @@ from storagetest.agent.testlib.libc import (
     fallocate,
     renameat2,
 )
-from storagetest.agent.testlib.tmpfiles import make_file, open_fd, pattern_bytes, wait_clock_tick
+from storagetest.agent.testlib.tmpfiles import (
+    NO_VALUE_SPACE,
+    make_file,
+    open_fd,
+    pattern_bytes,
+    wait_clock_tick,
+)
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -57,9 +63,9 @@ def test_equal_attributes_of_two_files_are_changed_in_one(client_dir):
                 for name in ("user.a", "user.b"):
                     supported("user.* attributes", os.setxattr, path, name, first)
         except OSError as error:
-            if error.errno != errno.ENOSPC or size <= 256:
+            if error.errno not in NO_VALUE_SPACE or size <= 256:
                 raise
-            record_observation(f"a file has no space for two values of {size} bytes (setxattr(2): ENOSPC)")
+            record_observation(f"a file has no space for two values of {size} bytes (setxattr(2))")
             break
         wanted = [{"user.a": first, "user.b": first} for _ in paths]
         steps = (
@@ -85,14 +91,14 @@ def test_equal_attributes_of_two_files_are_changed_in_one(client_dir):
                 )
 
 
-def copy_all(source, target):
-    """Copy COPIED bytes of a file to another one from their beginning on."""
+def copy_all(source, target, length=COPIED):
+    """Copy ``length`` bytes of a file to another one from their beginning on."""
     if not hasattr(os, "copy_file_range"):
         skip("the client's Python has no copy_file_range()")
     done = 0
-    while done < COPIED:
-        step = os.copy_file_range(source, target, COPIED - done, done, done)
-        assert step > 0, f"copy_file_range() copies nothing at {done} of {COPIED} bytes"
+    while done < length:
+        step = os.copy_file_range(source, target, length - done, done, done)
+        assert step > 0, f"copy_file_range() copies nothing at {done} of {length} bytes"
         done += step
 
 
@@ -160,6 +166,29 @@ def test_copied_hole_replaces_the_data_of_the_target(client_dir):
             assert not wrong, f"the target has {wrong}, after a copy of a file {turn}"
             wanted[20 * PAGE : 22 * PAGE] = bytes(2 * PAGE)
             fallocate(source, FALLOC_PUNCH_HOLE | FALLOC_KEEP_SIZE, 20 * PAGE, 2 * PAGE)
+
+
+@pytest.mark.case(
+    "PSX-COPY-HOLE-LAST",
+    section="copy_file_range(2): DESCRIPTION, RETURN VALUE",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-COPY-FILE-RANGE"),
+    kills=("copy-ends-with-last-data",),
+)
+def test_hole_at_the_end_of_a_copied_range_is_copied(client_dir):
+    """The bytes that are reported are copied, those of a hole at the end too: the target reaches as far."""
+    wanted = pattern_bytes(PAGE) + bytes(5 * PAGE) + pattern_bytes(PAGE) + bytes(4 * PAGE + 7)
+    with open_fd(client_dir / "source", os.O_CREAT | os.O_RDWR) as source:
+        os.ftruncate(source, len(wanted))
+        for offset in (0, 6 * PAGE):
+            os.pwrite(source, pattern_bytes(PAGE), offset)
+        os.fsync(source)
+        for length in (len(wanted), 3 * PAGE, 5 * PAGE + 9):
+            for before in (b"", b"\xee" * 100, b"\xee" * (2 * PAGE)):
+                path = make_file(client_dir / f"{length}-{len(before)}", before)
+                with open_fd(path) as target:
+                    copy_all(source, target, length)
+                wrong = first_difference(path.read_bytes(), wanted[:length])
+                assert not wrong, f"{length} bytes copied to a file of {len(before)}: it has {wrong}"
 
 
 @pytest.mark.server_inodes("st_ino of *")
@@ -419,7 +448,7 @@ def test_many_attributes_are_listed_and_removed_one_by_one(client_dir):
         try:
             supported("user.* attributes", os.setxattr, path, name, value)
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.E2BIG, errno.ERANGE):
+            if error.errno not in NO_VALUE_SPACE:
                 raise
             break  # a file system may have less space for them
         wanted[name] = value

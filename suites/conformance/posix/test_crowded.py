@@ -14,7 +14,7 @@ import random
 import pytest
 
 from storagetest.agent.testlib import skip
-from storagetest.agent.testlib.tmpfiles import hard_link, make_file, open_fd
+from storagetest.agent.testlib.tmpfiles import NO_VALUE_SPACE, hard_link, make_file, open_fd
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -38,8 +38,6 @@ OTHERS = 100
 """Files that are used before each comparison (chosen)."""
 ENTRIES = 160
 """Entries of the directory (chosen)."""
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.E2BIG)
-"""A file system may have less space for attributes (setxattr(2))."""
 
 
 class Others:
@@ -75,7 +73,7 @@ class Attributes:
             except OSError as error:
                 if error.errno == errno.EOPNOTSUPP and not self.wanted:
                     skip("this file system has no user.* attributes (setxattr(2): ENOTSUP)")
-                if error.errno in FULL:
+                if error.errno in NO_VALUE_SPACE:
                     return
                 raise
             self.wanted[name] = value

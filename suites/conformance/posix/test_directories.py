@@ -11,7 +11,14 @@ import pytest
 
 from storagetest.agent.testlib import CannotRun, assert_errno, record_observation, skip
 from storagetest.agent.testlib.libc import RENAME_EXCHANGE, renameat2
-from storagetest.agent.testlib.tmpfiles import fifo, longest_name, make_file, open_fd, symbolic_link
+from storagetest.agent.testlib.tmpfiles import (
+    fifo,
+    longest_name,
+    make_file,
+    open_fd,
+    rmdir_open_directory,
+    symbolic_link,
+)
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -409,7 +416,7 @@ def test_removed_open_directory_is_empty(client_dir):
     """A stream of a removed directory returns no entry, and no error but ENOENT or ESTALE."""
     (client_dir / "d").mkdir()
     with open_fd(client_dir / "d", os.O_RDONLY | os.O_DIRECTORY) as descriptor:
-        os.rmdir(client_dir / "d")
+        rmdir_open_directory(client_dir / "d")
         try:
             assert os.listdir(descriptor) == []
         except OSError as error:

@@ -24,6 +24,8 @@ from storagetest.agent.testlib.tmpfiles import (
     make_file,
     open_fd,
     read_at,
+    rename_onto_open_directory,
+    rmdir_open_directory,
     wait_clock_tick,
 )
 
@@ -567,10 +569,10 @@ def test_open_directory_without_a_name_has_no_links(client_dir):
         with open_fd(path, os.O_RDONLY) as directory:
             assert os.fstat(directory).st_nlink > 0
             if how == "removed":
-                os.rmdir(path)
+                rmdir_open_directory(path)
             else:
                 (client_dir / "new").mkdir()
-                os.rename(client_dir / "new", path)
+                rename_onto_open_directory(client_dir / "new", path)
             try:
                 found = os.fstat(directory).st_nlink
             except OSError as error:

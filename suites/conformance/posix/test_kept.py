@@ -17,6 +17,7 @@ from storagetest.agent.testlib.tmpfiles import (
     open_fd,
     pattern_bytes,
     read_at,
+    rmdir_open_directory,
     wait_clock_tick,
 )
 
@@ -406,7 +407,7 @@ def test_nothing_is_made_in_a_removed_directory(client_dir):
     make_file(client_dir / "f")
     directory = os.open(client_dir / "d", os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.rmdir(client_dir / "d")
+        rmdir_open_directory(client_dir / "d")
         gone = (errno.ENOENT, errno.ESTALE)  # RFC 1813 2.6 NFS3ERR_STALE: a server may have forgotten it
         assert_errno(gone, os.open, "f", os.O_CREAT | os.O_WRONLY, dir_fd=directory)
         assert_errno(gone, os.mkdir, "e", dir_fd=directory)

@@ -13,14 +13,20 @@ import os
 import pytest
 
 from storagetest.agent.testlib import record_observation, skip
-from storagetest.agent.testlib.tmpfiles import longest_name, make_file, open_fd, pattern_bytes, symbolic_link
+from storagetest.agent.testlib.tmpfiles import (
+    NO_VALUE_SPACE,
+    longest_name,
+    make_file,
+    open_fd,
+    pattern_bytes,
+    symbolic_link,
+)
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
     pytest.mark.case(level="MUST", builds_on=("PSX-DATA-NEW-FILE",)),
 ]
 
-FULL = (errno.ENOSPC, errno.E2BIG, errno.ERANGE, errno.EDQUOT)
 BORDERS = [(1 << power) + step for power in range(9, 13) for step in (-1, 0, 1)]
 SMALLEST_SPACE = 512
 """Bytes of attributes that each file has space for: half of the smallest block of ext4 (xattr(7); chosen)."""
@@ -93,7 +99,7 @@ def attribute(path, name, value):
     except OSError as error:
         if error.errno == errno.EOPNOTSUPP:
             skip("this file system has no user.* attributes, or they are disabled (setxattr(2), ENOTSUP)")
-        if error.errno not in FULL or len(name) + len(value) <= 100:
+        if error.errno not in NO_VALUE_SPACE or len(name) + len(value) <= 100:
             raise
         record_observation(f"{len(value)} bytes for a name of {len(name)} are refused by {error.strerror}")
         return False

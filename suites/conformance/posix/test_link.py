@@ -41,9 +41,9 @@ def test_linked_names_are_one_file(client_dir):
     "PSX-LINK-NLINK", builds_on=("PSX-DATA-NEW-FILE", "PSX-LINK-SAME-FILE"), kills=("link-not-counted",)
 )
 def test_link_increments_the_link_count(client_dir):
-    """The link count of the file shall be incremented by one."""
+    """The link count of the file shall be incremented by one, up to the 8 of _POSIX_LINK_MAX."""
     make_file(client_dir / "a")
-    for count in range(2, 12):
+    for count in range(2, 9):
         hard_link(client_dir / "a", client_dir / str(count))
         assert os.stat(client_dir / "a").st_nlink == count
 
@@ -144,12 +144,22 @@ def test_removed_file_cannot_be_linked(client_dir):
     kills=("link-not-counted",),
 )
 def test_file_can_have_many_links(client_dir):
-    """[EMLINK] is for more than {LINK_MAX} links: fewer (at most 32 are tried here) are made and counted."""
+    """[EMLINK] is for more than {LINK_MAX} links: fewer (at most 32 are tried here) are made and counted.
+
+    The C library guesses {LINK_MAX} by the type of the file system: a lower limit of 8 or more is observed.
+    """
     make_file(client_dir / "a")
     count = min(os.pathconf(client_dir / "a", "PC_LINK_MAX"), 32)
     assert count >= 8, "_POSIX_LINK_MAX"
-    for number in range(count - 1):
-        hard_link(client_dir / "a", client_dir / str(number))
+    for number in range(1, count):
+        try:
+            hard_link(client_dir / "a", client_dir / str(number))
+        except OSError as error:
+            if error.errno != errno.EMLINK or number < 8:  # _POSIX_LINK_MAX
+                raise
+            record_observation(f"a file has at most {number} links")
+            count = number
+            break
     assert os.stat(client_dir / "a").st_nlink == count
 
 

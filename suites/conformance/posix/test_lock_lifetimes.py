@@ -7,6 +7,7 @@ import fcntl
 import itertools
 import os
 import struct
+import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 
 from storagetest.agent.testlib import SubprocessCall, call_in_subprocess, skip
 from storagetest.agent.testlib.libc import RENAME_EXCHANGE, renameat2
-from storagetest.agent.testlib.outcomes import CannotRun
+from storagetest.agent.testlib.outcomes import CannotRun, name_of
 from storagetest.agent.testlib.tmpfiles import hard_link, make_file, open_fd
 
 pytestmark = [
@@ -329,6 +330,36 @@ def test_waiting_lock_is_granted_when_one_of_the_other_sort_is_released(client_d
             assert not other.ended(within=0.3)
             request(descriptor, held, fcntl.F_UNLCK)
             assert other.result(within=12) == "granted"
+
+
+@pytest.mark.case(
+    "PSX-LOCK-OFD-WAITS-OWN",
+    section="fcntl(2): Open file description locks, F_OFD_SETLKW",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-LOCK-OFD"),
+    kills=("ofd-wait-for-own-process-deadlocks",),
+)
+def test_wait_for_another_description_of_the_same_process_is_no_deadlock(client_dir):
+    """Locks of open file descriptions that one process has conflict; a wait for one is no deadlock."""
+    path = make_file(client_dir / "f", bytes(10))
+    with open_fd(path) as first, open_fd(path) as second:
+        request(first, "ofd", fcntl.F_WRLCK)
+        ended = []
+
+        def wait() -> None:
+            try:
+                request(second, "ofd", fcntl.F_WRLCK, waits=True)
+            except OSError as error:
+                ended.append(name_of(error.errno or 0))
+            else:
+                ended.append("granted")
+
+        thread = threading.Thread(target=wait, daemon=True)
+        thread.start()
+        thread.join(0.5)
+        assert not ended, f"F_OFD_SETLKW has to wait for the other description's lock; it ended: {ended[0]}"
+        request(first, "ofd", fcntl.F_UNLCK)
+        thread.join(12)
+        assert ended == ["granted"], f"after the release of the other description's lock: {ended}"
 
 
 @each_kind(

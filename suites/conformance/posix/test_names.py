@@ -68,7 +68,10 @@ NAMES = [
     [pytest.param(name, id=what.lower(), marks=pytest.mark.case(f"PSX-NAME-{what}")) for what, name in NAMES],
 )
 def test_name_is_stored_unchanged(client_dir, name):
-    """A filename has any characters but slash and null; the file is found, listed and removed by it."""
+    """A filename has any characters but slash and null; the file is found, listed and removed by it.
+
+    A name that is no portable filename may be refused by [EILSEQ] (open(), ERRORS).
+    """
     make_file(client_dir / name, name.encode())
     assert os.listdir(client_dir) == [name]
     assert (client_dir / name).read_bytes() == name.encode()

@@ -16,6 +16,7 @@ from storagetest.agent.testlib.tmpfiles import (
     make_file,
     node,
     open_fd,
+    rmdir_open_directory,
     symbolic_link,
     wait_clock_tick,
 )
@@ -400,5 +401,5 @@ def test_removed_working_directory_takes_no_files(client_dir):
     """A directory that is removed while it is a working directory gets no new entries."""
     (client_dir / "d").mkdir()
     os.chdir(client_dir / "d")
-    os.rmdir(client_dir / "d")
+    rmdir_open_directory(client_dir / "d")
     assert_errno((errno.ENOENT, errno.ESTALE), os.open, "f", os.O_CREAT | os.O_WRONLY)

@@ -60,6 +60,23 @@ def test_seek_at_or_past_the_end_is_refused(client_dir):
 
 
 @pytest.mark.case(
+    "PSX-SEEK-ENXIO-END",
+    section="POSIX.1-2024 lseek(): ERRORS",
+    kills=("seek-hole-at-end-accepted",),
+)
+def test_seek_for_a_hole_at_the_end_is_refused(client_dir):
+    """[ENXIO] The offset of SEEK_HOLE is the size of the file: of one with data, with holes, and empty."""
+    for name, data, size in (
+        ("data", pattern_bytes(10_000), 10_000),
+        ("hole", b"x", 1 << 20),
+        ("empty", b"", 0),
+    ):
+        with open_fd(make_file(client_dir / name, data)) as descriptor:
+            os.ftruncate(descriptor, size)
+            assert_errno(errno.ENXIO, os.lseek, descriptor, size, os.SEEK_HOLE)
+
+
+@pytest.mark.case(
     "PSX-SEEK-HOLE-MIDDLE", kills=("hole-reads-garbage", "seek-data-skips", "seek-hole-in-data")
 )
 def test_reported_hole_contains_no_written_data(client_dir):

@@ -1,7 +1,9 @@
 """The local protocol and the holding of things, for real on this machine."""
 
+import errno
 import os
 import signal
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +41,23 @@ def test_own_directory_is_made_and_removed(tmp_path: Path) -> None:
         assert len(Journal(LocalHost()).entries()) == 1
     assert sorted(tmp_path.iterdir()) == before
     assert Journal(LocalHost()).entries() == []
+
+
+def test_own_directory_inherits_no_access_control_list_and_no_set_group_id(tmp_path: Path) -> None:
+    entries = ((1, 7), (2, 7), (4, 5), (0x10, 7), (0x20, 0))  # <linux/posix_acl.h>
+    value = struct.pack("<I", 2) + b"".join(
+        struct.pack("<HHI", tag, bits, 1234 if tag == 2 else 0xFFFFFFFF) for tag, bits in entries
+    )
+    tmp_path.chmod(0o2775)
+    try:
+        os.setxattr(tmp_path, "system.posix_acl_default", value)
+    except OSError as error:
+        if error.errno != errno.EOPNOTSUPP:
+            raise
+        pytest.skip("no POSIX ACLs here")
+    with attach(tmp_path) as attachment:
+        assert Path(attachment.path).stat().st_mode & 0o7777 == 0o755
+        assert not [name for name in os.listxattr(attachment.path) if "posix_acl" in name]
 
 
 def test_two_never_meet(tmp_path: Path) -> None:

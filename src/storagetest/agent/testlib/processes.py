@@ -6,21 +6,27 @@ import json
 import os
 import select
 import signal
+import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from storagetest.agent import fsutil
 from storagetest.agent.testlib.outcomes import CannotRun, skip
 from storagetest.agent.worker_pool import fork_worker
 
+target_path = ""
+"""The directory on the target in which the case has its own, set by the case's fixture."""
+
 
 @contextmanager
 def run_as_user(user: int, group: int, *others: int) -> Iterator[None]:
     """Set the real and effective user, ``group`` and supplementary groups ``others`` for the with-block.
 
-    Skips the case if the process does not run as root.
+    Skips the case if the process does not run as root, or if a directory above the target's is closed to
+    the user.
     """
     if os.geteuid() != 0:
         skip("the cases do not run as root on this client, so they cannot run as another user")
@@ -29,11 +35,28 @@ def run_as_user(user: int, group: int, *others: int) -> Iterator[None]:
     os.setresgid(group, group, 0)
     os.setresuid(user, user, 0)
     try:
+        closed = _closed_directory(target_path) if target_path else None
+        if closed is not None:
+            skip(
+                f"other users cannot enter {closed}, which leads to the target's files: "
+                "give its mode x for others, or the target another path"
+            )
         yield
     finally:
         os.setresuid(0, 0, 0)
         os.setresgid(0, 0, 0)
         os.setgroups(groups)
+
+
+def _closed_directory(path: str) -> str | None:
+    """Return the first directory above ``path`` that its mode closes to this process, or None.
+
+    If the mode has x for others, a refusal is the file system's fault, which the case has to find.
+    """
+    for directory in reversed(Path(path).parents):
+        if not os.access(directory, os.X_OK):
+            return None if os.stat(directory).st_mode & stat.S_IXOTH else str(directory)
+    return None
 
 
 class KilledBySignal(Exception):

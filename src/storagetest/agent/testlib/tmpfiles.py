@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 import time
 from collections.abc import Callable
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from socket import socket
 
 __all__ = [
+    "NO_VALUE_SPACE",
     "bind_socket",
     "fifo",
     "hard_link",
@@ -27,9 +29,20 @@ __all__ = [
     "open_fd",
     "pattern_bytes",
     "read_at",
+    "rename_onto_open_directory",
+    "rmdir_open_directory",
     "symbolic_link",
     "wait_clock_tick",
 ]
+
+NO_VALUE_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.E2BIG, errno.ERANGE)
+"""How a file system refuses an attribute's value of more bytes than it has space for.
+
+setxattr(2): ENOSPC and EDQUOT, ERANGE for "a filesystem-specific limit", E2BIG for that of the system.
+"""
+
+_PORTABLE = re.compile("[A-Za-z0-9._-]+")
+"""POSIX.1-2024 Base Definitions: Portable Filename."""
 
 _PATTERN_BLOCK = 10_000
 """Bytes after which the last four digits of the offsets of :func:`pattern_bytes` repeat: 625 lines of 16."""
@@ -41,10 +54,20 @@ _TICK_TIMEOUT = 4.0
 
 
 def make_file(path: Path, data: bytes = b"", mode: int | None = None) -> Path:
-    """Create a file with ``data``, and exactly ``mode`` if it is not None; return its path."""
-    with open_fd(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644 if mode is None else mode) as descriptor:
-        if data:
-            assert os.write(descriptor, data) == len(data)
+    """Create a file with ``data``, and exactly ``mode`` if it is not None; return its path.
+
+    Skips the case if the file system does not make files of this name, which is no portable filename: open()
+    is then [EILSEQ].
+    """
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
+    try:
+        with open_fd(path, flags, 0o644 if mode is None else mode) as descriptor:
+            if data:
+                assert os.write(descriptor, data) == len(data)
+    except OSError as error:
+        if error.errno != errno.EILSEQ or _PORTABLE.fullmatch(path.name):
+            raise
+        skip(f"no file can be called {path.name!r}, which is no portable filename (open(), EILSEQ)")
     if mode is not None and os.stat(path).st_mode & 0o7777 != mode:
         os.chmod(path, mode)
     return path
@@ -160,6 +183,29 @@ def _refuses_each(make: Callable[[Path], None], error: OSError, path: str | Path
     return False
 
 
+def rmdir_open_directory(path: Path) -> None:
+    """Remove a directory that is open or a working directory; skip the case if it is in use for that.
+
+    rmdir() [EBUSY]: it is "currently in use by the system or some process and the implementation considers
+    this to be an error".
+    """
+    _unless_in_use(os.rmdir, path)
+
+
+def rename_onto_open_directory(old: Path, new: Path) -> None:
+    """Rename a directory onto an empty one that is open; skip the case if that is in use (EBUSY)."""
+    _unless_in_use(os.rename, old, new)
+
+
+def _unless_in_use(call: Callable[..., None], *paths: Path) -> None:
+    try:
+        call(*paths)
+    except OSError as error:
+        if error.errno == errno.EBUSY:
+            skip(f"a directory that is open is in use, and {call.__name__}() of it is refused (EBUSY)")
+        raise
+
+
 def longest_name(directory: Path) -> int:
     """Return {NAME_MAX} of ``directory``, in bytes (POSIX.1-2024 pathconf()); 255 if there is no limit."""
     longest = os.pathconf(directory, "PC_NAME_MAX")
@@ -169,27 +215,29 @@ def longest_name(directory: Path) -> int:
 def wait_clock_tick(directory: Path, *, after: int | None = None) -> int:
     """Wait until the target's clock for time stamps has advanced; return its time before, in ns.
 
-    Later time stamps are greater than all earlier ones. ``after``: the last time stamp, if the caller knows
-    it. Raises AssertionError if the clock does not advance.
+    Later time stamps are greater than all earlier ones: st_mtime and st_ctime, whose resolutions may differ.
+    ``after``: the last time stamp, if the caller knows it. Raises AssertionError if the clock does not
+    advance.
     """
     probe = directory / ".tick"
-    before = _new_file_mtime(probe) if after is None else after
+    before = _new_file_times(probe) if after is None else (after, after)
     until = time.monotonic() + _TICK_TIMEOUT
     while time.monotonic() < until:
-        if _new_file_mtime(probe) > before:
+        if all(now > then for now, then in zip(_new_file_times(probe), before)):
             os.unlink(probe)
-            return before
+            return before[0]
         time.sleep(0.002)
     raise AssertionError(f"the target's clock for time stamps did not advance within {_TICK_TIMEOUT:g} s")
 
 
-def _new_file_mtime(probe: Path) -> int:
-    """Create the file again and return its modification time in ns."""
+def _new_file_times(probe: Path) -> tuple[int, int]:
+    """Create the file again and return its modification and its status change time in ns."""
     if os.path.lexists(probe):
         os.unlink(probe)
     descriptor = os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
     os.close(descriptor)
-    return os.stat(probe).st_mtime_ns
+    found = os.stat(probe)
+    return found.st_mtime_ns, found.st_ctime_ns
 
 
 @cache
