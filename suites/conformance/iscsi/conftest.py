@@ -26,7 +26,7 @@ from storagetest.plugin.conformance.odd_data import UNREADABLE
 from storagetest.plugin.conformance.repeated_faults import fail_on_faults
 from storagetest.suites.conformance.iscsi.portal import Portal
 from storagetest.suites.conformance.iscsi.scratch import Scratch
-from storagetest.wire.iscsi.codes import TaskFunction
+from storagetest.wire.iscsi.codes import LoginStatus, TaskFunction
 from storagetest.wire.iscsi.errors import AnnouncedClose, LoginRefused
 from storagetest.wire.iscsi.initiator import Initiator
 from storagetest.wire.iscsi.keys import format_text, portal_of
@@ -47,7 +47,7 @@ from storagetest.wire.scsi.data import (
     implementation,
     wwids,
 )
-from storagetest.wire.scsi.logical_unit import LogicalUnit, NoSenseData, ScsiResult
+from storagetest.wire.scsi.logical_unit import LogicalUnit, NoSenseData, ScsiResult, TypeNotSupported
 from storagetest.wire.scsi.undo import reservation_of_another, undo_reservations
 from storagetest.wire.tcp import PeerClosed, RecordedConnection
 
@@ -292,8 +292,20 @@ class Connections:
         """Connect and log in; with ``clear``, clear the pending unit attentions.
 
         With the ``tsih`` of a session of this case, the login has that session's next CmdSN
-        (RFC 7143 11.12.9).
+        (RFC 7143 11.12.9). Skip if the target serves the sessions that are open and no further one (0302h).
         """
+        try:
+            return self._log_in(letter, offer=offer, clear=clear, **more)
+        except LoginRefused as refusal:
+            served = sum(one.logged_in and one.link.closed_how is None for one in self._initiators)
+            if refusal.status != LoginStatus.OUT_OF_RESOURCES or not served:
+                raise
+            pytest.skip(f"the target serves {served} sessions at once, and no further one: {refusal}")
+
+    def _log_in(
+        self, letter: str, *, offer: Mapping[str, str] | None = None, clear: bool = True, **more: Any
+    ) -> Initiator:
+        """Connect and log in as :meth:`login` does. Raises LoginRefused."""
         made = self.open(letter)
         for session in self._initiators:
             if session.tsih and session.tsih == more.get("tsih"):
@@ -308,7 +320,7 @@ class Connections:
     def refused(self, letter: str = "r", **more: Any) -> RemoteProtocolError:
         """Assert that a login is refused, or ends in a close; return the error."""
         try:
-            self.login(letter, clear=False, **more)
+            self._log_in(letter, clear=False, **more)
         except (LoginRefused, PeerClosed) as refusal:
             return refusal
         raise AssertionError("the login was accepted")
@@ -337,7 +349,7 @@ class Connections:
                 continue  # it was never logged in
             with suppress(RemoteProtocolError):  # nothing can be undone from here
                 if not _responds(initiator):
-                    initiator = self.login(initiator.name.rpartition("-")[2], isid=initiator.isid)  # noqa: PLW2901
+                    initiator = self._log_in(initiator.name.rpartition("-")[2], isid=initiator.isid)  # noqa: PLW2901
                 found[nexus] = LogicalUnit(initiator, block_size=block_size)
         return list(found.values())
 
@@ -356,7 +368,7 @@ class Connections:
 
     def reset_unit(self) -> None:
         """Reset the logical unit: LOGICAL UNIT RESET (RFC 7143 11.5.1)."""
-        self.login("reset").task(TaskFunction.LOGICAL_UNIT_RESET)
+        self._log_in("reset").task(TaskFunction.LOGICAL_UNIT_RESET)
 
     def close(self) -> None:
         """Log out and close all initiators, the last one first."""
@@ -411,6 +423,7 @@ def pytest_runtest_makereport(
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
     """Skip a case whose connection the target closed as it had announced (RFC 7143 11.9.1).
 
+    So is one that needs a type of persistent reservation that the unit does not have (SPC-4, TYPE MASK).
     A case whose own claims hold fails if a PDU that it received broke a rule that holds always. Sense data
     that are missing are the failure of the first case that needs them; the later ones are not judged.
     """
@@ -418,6 +431,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
         result = yield
     except AnnouncedClose as announced:
         pytest.skip(f"the target ended the connection, as it may: {announced}")
+    except TypeNotSupported as lacking:
+        pytest.skip(str(lacking))
     except NoSenseData as fault:
         fail_on_faults(pyfuncitem, (NO_SENSE,))
         pytest.skip(f"not judged: {fault}, which an earlier case reports")
