@@ -24,7 +24,7 @@ from storagetest.plugin.conformance.known_issues import apply_identified
 from storagetest.plugin.conformance.leftovers import stop_run
 from storagetest.plugin.conformance.odd_data import UNREADABLE
 from storagetest.plugin.conformance.repeated_faults import fail_on_faults
-from storagetest.suites.conformance.iscsi.portal import Portal
+from storagetest.suites.conformance.iscsi.portal import FACTS, NAME, REDIRECTIONS, Portal
 from storagetest.suites.conformance.iscsi.scratch import Scratch
 from storagetest.wire.iscsi.codes import LoginStatus, TaskFunction
 from storagetest.wire.iscsi.errors import AnnouncedClose, LoginRefused
@@ -55,9 +55,6 @@ BRIEF = 1.0
 """Timeout in seconds of a login on a target that completed none before: each skipped case waits so long
 (chosen)."""
 
-REDIRECTIONS = 4
-"""The most redirections that are followed (chosen)."""
-
 FIRST, BLOCKS = 64, 2048
 """The blocks that the cases overwrite: the first one, and their number (chosen)."""
 
@@ -65,8 +62,6 @@ NO_SENSE = "CHECK CONDITION comes without sense data (SAM-5 5.13, RFC 7143 11.4.
 """A fault that nearly every case on refused commands would report."""
 
 T = TypeVar("T")
-
-_NAME = "iqn.2024-01.org.storagetest:"
 
 
 class Facts:
@@ -188,7 +183,7 @@ class Facts:
 def _in_a_session(portal: Portal, read: Callable[[LogicalUnit], T]) -> T:
     """Log in as the first look does, and return what ``read`` returns in that session."""
     with RecordedConnection.connect(portal.address, portal.port, deadline=portal.deadline) as link:
-        initiator = Initiator(link, name=f"{_NAME}facts", lun=portal.lun, deadline=portal.deadline)
+        initiator = Initiator(link, name=FACTS, lun=portal.lun, deadline=portal.deadline)
         with initiator:
             initiator.login(target=portal.iqn, credentials=portal.credentials)
             unit = LogicalUnit(initiator)
@@ -225,11 +220,13 @@ def _names(unit: LogicalUnit) -> tuple[str, ...]:
     return wwids(decode_designators(vpd_page(unit, 0x83)))
 
 
-def _moved(portal: Portal) -> Portal:
+def _moved(portal: Portal, config: pytest.Config) -> Portal:
     """Return the portal to which the target redirects a login (RFC 7143 11.13.5), or ``portal``.
 
-    What else goes wrong is a matter of the cases.
+    End the run if the target does not serve the initiator name (0202h): each case logs in with names of its
+    own. What else goes wrong is a matter of the cases.
     """
+    refused: LoginRefused | None = None
     with suppress(StoragetestError, *UNREADABLE):
         for _ in range(REDIRECTIONS):
             try:
@@ -239,14 +236,22 @@ def _moved(portal: Portal) -> Portal:
                     host, port = portal_of(refusal.moved_to)
                     portal = replace(portal, address=host, port=port)
                     continue
+                if refusal.status == LoginStatus.AUTHORIZATION_FAILED:
+                    refused = refusal
             break
+    if refused is not None:
+        stop_run(
+            config,
+            f"{portal.iqn} does not serve the initiator {FACTS} ({refused}): the cases log in with names "
+            f"that begin with {NAME}, several each. Let the target serve every initiator name, and run again",
+        )
     return portal
 
 
 @pytest.fixture(scope="session")
-def portal(variant: Variant) -> Portal:
+def portal(variant: Variant, pytestconfig: pytest.Config) -> Portal:
     """Return the target's portal, as this machine connects to it, after redirections."""
-    return _moved(Portal.of(variant.options))
+    return _moved(Portal.of(variant.options), pytestconfig)
 
 
 class Connections:
@@ -260,7 +265,7 @@ class Connections:
 
     def name(self, letter: str = "a") -> str:
         """Return an initiator name for this case."""
-        return f"{_NAME}{self._case}-{letter}"
+        return f"{NAME}{self._case}-{letter}"
 
     def open(self, letter: str = "a", *, lun: int | None = None) -> Initiator:
         """Connect without a login."""
