@@ -571,9 +571,11 @@ class FullConnection(Connection):
 class FullServer(Server):
     """A context manager that serves one :class:`FullUnit` on loopback."""
 
-    def __init__(self, unit: FullUnit, choices: Choices | None = None) -> None:
+    def __init__(
+        self, unit: FullUnit, choices: Choices | None = None, *, kind: type[FullConnection] = FullConnection
+    ) -> None:
         super().__init__(choices)
-        self.full = unit
+        self.full, self.kind = unit, kind
         unit.abort = self._abort
 
     def _abort(self, nexus: Nexus) -> None:
@@ -589,7 +591,7 @@ class FullServer(Server):
 
     def _serve(self, sock: Any, moved_to: str) -> None:
         with sock, contextlib.suppress(OSError):
-            made = FullConnection(sock, self.unit, self.choices, every=self._connections, full=self.full)
+            made = self.kind(sock, self.unit, self.choices, every=self._connections, full=self.full)
             self._connections.append(made)
             try:
                 made.serve()

@@ -11,6 +11,7 @@ from iscsi_rules import check, ends, good, sense_data
 from storagetest.wire.iscsi.codes import Attribute
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.pdu import DataIn, ScsiResponse
+from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.sense import decode_sense
 
 # SCSI
@@ -121,14 +122,14 @@ def ordered_busy(talk: ProxyConnection, pdu: Pdu) -> Pdu:
 def sense_lost(talk: ProxyConnection, pdu: Pdu) -> Pdu:
     return (
         replace(pdu, data=b"")
-        if isinstance(pdu, ScsiResponse) and pdu.status == 2 and talk.cdb(pdu)[0] == 0xFF
+        if isinstance(pdu, ScsiResponse) and pdu.status == 2 and talk.cdb(pdu)[0] == c.NO_COMMAND[0]
         else pdu
     )
 
 
 @mutant("sense-length | RFC 7143 11.4.7.2 | SenseLength exceeds the data")
 def sense_length(talk: ProxyConnection, pdu: Pdu) -> Pdu:
-    bad = isinstance(pdu, ScsiResponse) and pdu.status == 2 and talk.cdb(pdu)[0] == 0xFF
+    bad = isinstance(pdu, ScsiResponse) and pdu.status == 2 and talk.cdb(pdu)[0] == c.NO_COMMAND[0]
     return replace(pdu, data=b"\x01\x00" + pdu.data[2:]) if bad else pdu
 
 

@@ -10,7 +10,16 @@ from typing import Any
 import mutation_run
 import pytest
 from iscsi_choices import Choices
-from iscsi_full_unit import FullServer, FullUnit, UnitChoices
+from iscsi_full_unit import FullConnection, FullServer, FullUnit, UnitChoices
+from iscsi_seldom_choices import (
+    Asking,
+    FewTypes,
+    RegistrantsTypes,
+    Shutting,
+    TwoSessions,
+    VendorConnection,
+    VendorUnit,
+)
 from iscsi_target import IQN, NAA, Server
 from suite_runs import run_suite
 
@@ -185,6 +194,54 @@ def test_a_sound_unit_is_accused_by_no_case(name: str, tmp_path: Path) -> None:
     assert len(cases) > 150
     bad = mutation_run.unexpected_outcomes(cases, ("passed", "observed", "skipped"))
     assert not bad, "\n".join(bad)
+
+
+RESERVATION_CASES = (
+    "test_reservations.py",
+    "test_reservation_allowed.py",
+    "test_reservation_events.py",
+    "test_reservation_limits.py",
+    "test_reservation_ports.py",
+    "test_scsi_stated.py",
+    "test_scsi_neighbours.py",
+    "test_third_nexus.py",
+    "test_nexus_sequences.py",
+)
+SELDOM: dict[str, tuple[type[FullUnit], type[FullConnection], tuple[str, ...], tuple[str, ...]]] = {
+    "two-types": (FewTypes, FullConnection, RESERVATION_CASES, ("SCS-PR-WRITE-7", "SCS-PR-12", "SCS-PR-33")),
+    "two-other-types": (RegistrantsTypes, FullConnection, RESERVATION_CASES, ("SCS-PR-WRITE-1", "SCS-PR-37")),
+    "vendor": (
+        VendorUnit,
+        VendorConnection,
+        ("test_scsi_inquiry.py", "test_scsi_optional.py", "test_scsi_refused.py", "test_scsi_families.py"),
+        (),
+    ),
+    "shut-window": (FullUnit, Shutting, ("test_numbering.py", "test_nop.py", "test_data_in.py"), ()),
+    "one-exchange-more": (
+        FullUnit,
+        Asking,
+        ("test_login.py::test_text_that_continues_in_a_second_request_gets_an_empty_response",),
+        (),
+    ),
+    "two-sessions": (
+        FullUnit,
+        TwoSessions,
+        ("test_reservations.py", "test_reservation_many.py", "test_third_nexus.py", "test_scsi_data.py"),
+        ("SCS-PR-23", "SCS-PR-80", "SCS-PR-MANY-KEYS"),
+    ),
+}
+"""Unit, connection, cases, and some of the cases that are skipped because of the choice."""
+
+
+@pytest.mark.parametrize("name", SELDOM)
+def test_a_seldom_choice_is_accused_by_no_case(name: str, tmp_path: Path) -> None:
+    unit, connection, what, lacking = SELDOM[name]
+    cases = run(Choices(), tmp_path, made=FullServer(unit(UnitChoices()), kind=connection), what=what)
+    bad = mutation_run.unexpected_outcomes(cases, ("passed", "observed", "skipped"))
+    assert not bad, "\n".join(bad)
+    skipped = {case["id"] for case in cases if case["outcome"] == "skipped"}
+    assert set(lacking) <= skipped
+    assert len(skipped) < len(cases) / 2
 
 
 def test_a_late_response_of_an_aborted_task_is_reported_by_the_cases_of_that_rule(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "controllers"))
 from iscsi_full_unit import FullServer, FullUnit
+from iscsi_seldom_choices import Masking
 from iscsi_target import IQN, NAA, Connection, Server, fixed_sense
 
 from storagetest.wire.iscsi.pdu import LoginRequest, LoginResponse, ScsiCommand, ScsiResponse
@@ -230,6 +231,17 @@ def test_a_unit_that_another_initiator_has_reserved_ends_the_run(run_on_target, 
     result.stdout.fnmatch_lines([f"! {IQN} LUN 0 is reserved (*{what}) by another initiator, *run again !"])
     assert STRANGER in (unit.reserved6, unit.holder)
     assert not unit.written
+
+
+def test_a_target_that_does_not_serve_the_initiator_names_ends_the_run(run_on_target):
+    with FullServer(FullUnit(), kind=Masking) as server:
+        disk = {"protocol": "iscsi", "port": server.port, "iqn": IQN}
+        result, outcomes = run_on_target(disk, str(SUITE / "test_nop.py"))
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert list(outcomes.values()) == ["error"], "the target or another case was blamed"
+    result.stdout.fnmatch_lines(
+        [f"! {IQN} does not serve the initiator iqn.*:facts (*status 0202*, and run again !"]
+    )
 
 
 class ClosedDoor:

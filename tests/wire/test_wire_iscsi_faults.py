@@ -3,6 +3,7 @@
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -117,6 +118,39 @@ def test_the_rest_of_a_text_is_asked_for_within_the_command_window(left: int) ->
         made.numbers.cmd_sn = 1
         assert made.text(("A", "?")) == (("A", "1"), ("B", "2"))
     assert [bool(request[0] & 0x40) for request in requests] == [not left]
+
+
+def test_a_request_waits_until_the_command_window_is_open() -> None:
+    """RFC 7143 4.2.2.1, 11.19: a NOP-In opens it; what comes before that is returned later."""
+    early: list[bytes] = []
+
+    def behave(sock: socket.socket) -> None:
+        sock.sendall(NopIn(itt=7, exp_cmd_sn=1, max_cmd_sn=0).encode())
+        sock.settimeout(0.2)
+        with contextlib.suppress(TimeoutError):
+            early.append(sock.recv(48))
+        sock.settimeout(5)
+        sock.sendall(ScsiResponse(itt=8, stat_sn=1, exp_cmd_sn=1, max_cmd_sn=0).encode())
+        sock.sendall(NopIn(stat_sn=2, exp_cmd_sn=1, max_cmd_sn=1).encode())
+        sock.recv(48)
+        sock.sendall(ScsiResponse(itt=9, stat_sn=2, exp_cmd_sn=2, max_cmd_sn=64).encode())
+
+    with target(behave, deadline=5) as made:
+        made.send_raw(bytes(48))
+        assert made.expect(NopIn).itt == 7
+        made.start(bytes(16), itt=9)
+        assert [made.expect(ScsiResponse).itt for _ in range(2)] == [8, 9]
+    assert not early
+
+
+def test_a_window_that_stays_closed_is_waited_for_once() -> None:
+    with target(lambda sock: sock.sendall(NopIn(itt=7, exp_cmd_sn=1, max_cmd_sn=0).encode())) as made:
+        made.send_raw(bytes(48))
+        assert made.expect(NopIn).itt == 7
+        begun = time.monotonic()
+        for _ in range(10):
+            made.start(bytes(16))
+        assert made.deadline <= time.monotonic() - begun < 5 * made.deadline
 
 
 def test_an_endless_response_to_a_command_raises() -> None:

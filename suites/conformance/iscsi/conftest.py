@@ -24,9 +24,9 @@ from storagetest.plugin.conformance.known_issues import apply_identified
 from storagetest.plugin.conformance.leftovers import stop_run
 from storagetest.plugin.conformance.odd_data import UNREADABLE
 from storagetest.plugin.conformance.repeated_faults import fail_on_faults
-from storagetest.suites.conformance.iscsi.portal import Portal
+from storagetest.suites.conformance.iscsi.portal import FACTS, NAME, REDIRECTIONS, Portal
 from storagetest.suites.conformance.iscsi.scratch import Scratch
-from storagetest.wire.iscsi.codes import TaskFunction
+from storagetest.wire.iscsi.codes import LoginStatus, TaskFunction
 from storagetest.wire.iscsi.encoding import flat_lun
 from storagetest.wire.iscsi.errors import AnnouncedClose, LoginRefused
 from storagetest.wire.iscsi.initiator import Initiator
@@ -48,16 +48,13 @@ from storagetest.wire.scsi.data import (
     implementation,
     wwids,
 )
-from storagetest.wire.scsi.logical_unit import LogicalUnit, NoSenseData, ScsiResult
+from storagetest.wire.scsi.logical_unit import LogicalUnit, NoSenseData, ScsiResult, TypeNotSupported
 from storagetest.wire.scsi.undo import reservation_of_another, undo_reservations
 from storagetest.wire.tcp import PeerClosed, RecordedConnection
 
 BRIEF = 1.0
 """Timeout in seconds of a login on a target that completed none before: each skipped case waits so long
 (chosen)."""
-
-REDIRECTIONS = 4
-"""The most redirections that are followed (chosen)."""
 
 FIRST, BLOCKS = 64, 2048
 """The blocks that the cases overwrite: the first one, and their number (chosen)."""
@@ -66,8 +63,6 @@ NO_SENSE = "CHECK CONDITION comes without sense data (SAM-5 5.13, RFC 7143 11.4.
 """A fault that nearly every case on refused commands would report."""
 
 T = TypeVar("T")
-
-_NAME = "iqn.2024-01.org.storagetest:"
 
 
 class Facts:
@@ -189,7 +184,7 @@ class Facts:
 def _in_a_session(portal: Portal, read: Callable[[LogicalUnit], T]) -> T:
     """Log in as the first look does, and return what ``read`` returns in that session."""
     with RecordedConnection.connect(portal.address, portal.port, deadline=portal.deadline) as link:
-        initiator = Initiator(link, name=f"{_NAME}facts", lun=portal.lun, deadline=portal.deadline)
+        initiator = Initiator(link, name=FACTS, lun=portal.lun, deadline=portal.deadline)
         with initiator:
             initiator.login(target=portal.iqn, credentials=portal.credentials)
             unit = LogicalUnit(initiator)
@@ -226,11 +221,13 @@ def _names(unit: LogicalUnit) -> tuple[str, ...]:
     return wwids(decode_designators(vpd_page(unit, 0x83)))
 
 
-def _moved(portal: Portal) -> Portal:
+def _moved(portal: Portal, config: pytest.Config) -> Portal:
     """Return the portal to which the target redirects a login (RFC 7143 11.13.5), or ``portal``.
 
-    What else goes wrong is a matter of the cases.
+    End the run if the target does not serve the initiator name (0202h): each case logs in with names of its
+    own. What else goes wrong is a matter of the cases.
     """
+    refused: LoginRefused | None = None
     with suppress(StoragetestError, *UNREADABLE):
         for _ in range(REDIRECTIONS):
             try:
@@ -240,14 +237,22 @@ def _moved(portal: Portal) -> Portal:
                     host, port = portal_of(refusal.moved_to)
                     portal = replace(portal, address=host, port=port)
                     continue
+                if refusal.status == LoginStatus.AUTHORIZATION_FAILED:
+                    refused = refusal
             break
+    if refused is not None:
+        stop_run(
+            config,
+            f"{portal.iqn} does not serve the initiator {FACTS} ({refused}): the cases log in with names "
+            f"that begin with {NAME}, several each. Let the target serve every initiator name, and run again",
+        )
     return portal
 
 
 @pytest.fixture(scope="session")
-def portal(variant: Variant) -> Portal:
+def portal(variant: Variant, pytestconfig: pytest.Config) -> Portal:
     """Return the target's portal, as this machine connects to it, after redirections."""
-    return _moved(Portal.of(variant.options))
+    return _moved(Portal.of(variant.options), pytestconfig)
 
 
 class Connections:
@@ -261,7 +266,7 @@ class Connections:
 
     def name(self, letter: str = "a") -> str:
         """Return an initiator name for this case."""
-        return f"{_NAME}{self._case}-{letter}"
+        return f"{NAME}{self._case}-{letter}"
 
     def open(self, letter: str = "a", *, lun: int | None = None) -> Initiator:
         """Connect without a login."""
@@ -293,8 +298,20 @@ class Connections:
         """Connect and log in; with ``clear``, clear the pending unit attentions.
 
         With the ``tsih`` of a session of this case, the login has that session's next CmdSN
-        (RFC 7143 11.12.9).
+        (RFC 7143 11.12.9). Skip if the target serves the sessions that are open and no further one (0302h).
         """
+        try:
+            return self._log_in(letter, offer=offer, clear=clear, **more)
+        except LoginRefused as refusal:
+            served = sum(one.logged_in and one.link.closed_how is None for one in self._initiators)
+            if refusal.status != LoginStatus.OUT_OF_RESOURCES or not served:
+                raise
+            pytest.skip(f"the target serves {served} sessions at once, and no further one: {refusal}")
+
+    def _log_in(
+        self, letter: str, *, offer: Mapping[str, str] | None = None, clear: bool = True, **more: Any
+    ) -> Initiator:
+        """Connect and log in as :meth:`login` does. Raises LoginRefused."""
         made = self.open(letter)
         for session in self._initiators:
             if session.tsih and session.tsih == more.get("tsih"):
@@ -309,7 +326,7 @@ class Connections:
     def refused(self, letter: str = "r", **more: Any) -> RemoteProtocolError:
         """Assert that a login is refused, or ends in a close; return the error."""
         try:
-            self.login(letter, clear=False, **more)
+            self._log_in(letter, clear=False, **more)
         except (LoginRefused, PeerClosed) as refusal:
             return refusal
         raise AssertionError("the login was accepted")
@@ -341,7 +358,7 @@ class Connections:
                 continue
             with suppress(RemoteProtocolError):  # nothing can be undone from here
                 if not _responds(initiator):
-                    initiator = self.login(initiator.name.rpartition("-")[2], isid=initiator.isid)  # noqa: PLW2901
+                    initiator = self._log_in(initiator.name.rpartition("-")[2], isid=initiator.isid)  # noqa: PLW2901
                 found[nexus] = LogicalUnit(initiator, block_size=block_size)
         return list(found.values())
 
@@ -360,7 +377,7 @@ class Connections:
 
     def reset_unit(self) -> None:
         """Reset the logical unit: LOGICAL UNIT RESET (RFC 7143 11.5.1)."""
-        self.login("reset").task(TaskFunction.LOGICAL_UNIT_RESET)
+        self._log_in("reset").task(TaskFunction.LOGICAL_UNIT_RESET)
 
     def close(self) -> None:
         """Log out and close all initiators, the last one first."""
@@ -415,6 +432,7 @@ def pytest_runtest_makereport(
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
     """Skip a case whose connection the target closed as it had announced (RFC 7143 11.9.1).
 
+    So is one that needs a type of persistent reservation that the unit does not have (SPC-4, TYPE MASK).
     A case whose own claims hold fails if a PDU that it received broke a rule that holds always. Sense data
     that are missing are the failure of the first case that needs them; the later ones are not judged.
     """
@@ -422,6 +440,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
         result = yield
     except AnnouncedClose as announced:
         pytest.skip(f"the target ended the connection, as it may: {announced}")
+    except TypeNotSupported as lacking:
+        pytest.skip(str(lacking))
     except NoSenseData as fault:
         fail_on_faults(pyfuncitem, (NO_SENSE,))
         pytest.skip(f"not judged: {fault}, which an earlier case reports")

@@ -40,6 +40,8 @@ class NexusCommands(Commands):
     ) -> None:
         super().__init__(nexuses[0], facts, scratch)
         self.nexuses, self.log_in_again, self.reserves = list(nexuses), again, reserves
+        types = nexuses[0].reservation_types() if reserves else None
+        self.types = tuple(kind for kind in PrType if not types or kind in types)
         self.registered: set[int] = set()
         self.type: PrType | None = None
         self.holder = -1
@@ -136,7 +138,7 @@ class NexusCommands(Commands):
         members = numbers[: sequence.deal("registrants", range(1, len(numbers)))]
         for number in numbers:
             self._register(sequence, number, registered=number in members)
-        kind = sequence.deal("type", tuple(PrType))
+        kind = sequence.deal("type", self.types)
         self._out(sequence, members[0], PrOut.RESERVE, type=kind)
         self.type, self.holder = kind, members[0]
 
@@ -163,7 +165,7 @@ class NexusCommands(Commands):
         if number == self.holder:
             return
         self._register(sequence, number, registered=True)
-        kind = sequence.deal("type", tuple(PrType))
+        kind = sequence.deal("type", self.types)
         victim = 0 if self.type.all_hold else KEYS[self.holder]
         self._out(sequence, number, PrOut.PREEMPT, type=kind, action_key=victim)
         self.registered = {number} if self.type.all_hold else self.registered - {self.holder}

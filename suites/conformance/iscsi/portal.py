@@ -11,6 +11,16 @@ DEADLINE = 10.0
 """Timeout of one response in seconds, or the target's `deadline` if that is less (chosen)."""
 
 
+NAME = "iqn.2024-01.org.storagetest:"
+"""The beginning of every initiator name of the cases."""
+
+FACTS = f"{NAME}facts"
+"""The initiator name of the first look."""
+
+REDIRECTIONS = 4
+"""The most redirections that are followed (chosen)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Portal:
     """Address, name and credentials of the target."""

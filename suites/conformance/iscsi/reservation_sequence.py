@@ -37,9 +37,13 @@ class ReservationSequence(Dealer):
         self.nexuses, self.lba, self.silent = list(nexuses), lba, silent
         self.model: ReservationModel[PrType] = ReservationModel()
         self.generation: int | None = nexuses[0].keys().generation
+        types = nexuses[0].reservation_types()
+        self.types = tuple(kind for kind in PrType if not types or kind in types)
         self.block = bytes(nexuses[0].block_size)
         self.log: list[str] = []
-        asked = nexuses[0].preempt(PrType.WRITE_EXCLUSIVE, KEYS[0], KEYS[1], abort=True)
+        asked = nexuses[0].reserve_out(
+            PrOut.PREEMPT_AND_ABORT, key=KEYS[0], action_key=KEYS[1], type=self.types[0]
+        )
         actions = (PrOut.PREEMPT, PrOut.PREEMPT_AND_ABORT)
         self.preempting = actions if asked.conflict else actions[:1]  # a unit need not have the second
 
@@ -76,7 +80,7 @@ class ReservationSequence(Dealer):
 
     def reserve(self) -> None:
         """Reserve: a holder may repeat it, and anything else is a conflict while there is a reservation."""
-        nexus, kind = self._registered("reserve"), self.deal("type", tuple(PrType))
+        nexus, kind = self._registered("reserve"), self.deal("type", self.types)
         if nexus is None:
             return
         if self.model.type is not None and self.deal("type again", (True, False)):
@@ -101,7 +105,7 @@ class ReservationSequence(Dealer):
 
     def preempt(self) -> None:
         """Preempt the registrations of a key, and the reservation if its holder has that key."""
-        nexus, kind = self._registered("preempt"), self.deal("preempting type", tuple(PrType))
+        nexus, kind = self._registered("preempt"), self.deal("preempting type", self.types)
         victims = sorted({key for other, key in self.model.keys.items() if other != nexus})
         if nexus is None or not victims:
             return

@@ -39,8 +39,6 @@ PATHS = {
 """What a login offers for each path."""
 PIECE = 8
 """Bytes of one Data-Out of PIECES, and of the immediate data of SPLIT (chosen)."""
-ABSENT_PAGE = 0x2B
-"""A mode page that no standard has."""
 
 
 class Path:
@@ -207,10 +205,10 @@ def select(plain: LogicalUnit, unit: LogicalUnit, scratch: Scratch, command: c.C
         listed = bytes(8) + listed[4:]
     page = 8 if command is c.MODE_SELECT_10 else 4
     good(unit.run(command, data=listed, pf=1, allocation=len(listed)))
-    wrong = listed[:page] + bytes((ABSENT_PAGE,)) + listed[page + 1 :]
+    wrong = listed[:page] + bytes((c.NO_MODE_PAGE,)) + listed[page + 1 :]
     if plain.run(command, data=wrong, pf=1, allocation=len(wrong)).check(SenseKey.ILLEGAL_REQUEST):
         answer = unit.run(command, data=wrong, pf=1, allocation=len(wrong))
-        assert answer.check(SenseKey.ILLEGAL_REQUEST), f"{answer}: the list has page {ABSENT_PAGE:02X}h"
+        assert answer.check(SenseKey.ILLEGAL_REQUEST), f"{answer}: the list has page {c.NO_MODE_PAGE:02X}h"
 
 
 @by_path("PROUT", builds_on=RESERVING)

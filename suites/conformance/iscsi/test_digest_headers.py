@@ -20,8 +20,8 @@ pytestmark = [
 READY = cdb(TEST_UNIT_READY).ljust(16, b"\0")
 EXTENDED = 1
 """AHSType of a CDB of more than 16 bytes (11.2.2.3)."""
-LONG = bytes((0x7F, 0, 0, 0, 0, 0, 0, 0x18, 0xFF, 0xFE)) + bytes(6)
-"""The first 16 of 32 bytes of a CDB of variable length, of a service action that is the vendor's (SPC-4)."""
+LONG = bytes((0x7F, 0, 0, 0, 0, 0, 0, 0x18, 0x07, 0xFE)) + bytes(6)
+"""The first 16 of 32 bytes of a CDB of variable length, of a service action that is reserved (SBC-3)."""
 
 HEADERS = {
     "CDB": (LONG, (Ahs(EXTENDED, b"\0" + bytes(16)),)),

@@ -18,7 +18,7 @@ from storagetest.wire.iscsi.pdu import (
     TextRequest,
 )
 from storagetest.wire.iscsi.validator import before, plus
-from storagetest.wire.scsi.cdb import INQUIRY, READ_10, TEST_UNIT_READY, WRITE_10, cdb
+from storagetest.wire.scsi.cdb import INQUIRY, NO_COMMAND, READ_10, TEST_UNIT_READY, WRITE_10, cdb
 from storagetest.wire.scsi.logical_unit import LogicalUnit
 
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 7143 4.2.2.1", level="MUST")]
@@ -204,6 +204,8 @@ def test_a_write_beyond_max_cmd_sn_is_not_executed(connections, scratch):
     session = connections.login()
     unit = LogicalUnit(session, block_size=scratch.block_size)
     assert unit.write(scratch.lba, scratch.pattern(1)).good
+    assert session.command(READY).status == 0
+    session.ping()
     beyond, data = plus(session.numbers.max_cmd_sn, 1), scratch.pattern(1, seed=15)
     if not session.parameters.immediate_data:
         pytest.skip("ImmediateData=No")
@@ -343,7 +345,7 @@ def test_the_target_sets_no_bit_that_is_not_defined(session, unit, scratch):
 )
 def test_a_completed_command_has_the_response_of_one(session, unit, scratch):
     session.command(READY)
-    session.command(bytes((0xFF, *bytes(15))))
+    session.command(NO_COMMAND)
     unit.write(scratch.lba, scratch.pattern(4))
     unit.read(scratch.lba, 4)
     for frame in session.frames:
@@ -365,7 +367,7 @@ def test_fixed_bits_are_set_and_flags_that_exclude_each_other_are_not(connection
     assert unit.read(scratch.lba, 4).good
     session.command(cdb(INQUIRY, allocation=36), read=4096)
     session.command(cdb(READ_10, lba=scratch.lba, blocks=2), read=scratch.block_size)
-    session.command(bytes((0xFF, *bytes(15))), read=512)
+    session.command(NO_COMMAND, read=512)
     session.ping(b"x")
     session.task(TaskFunction.ABORT_TASK, referenced_itt=0x5555)
     session.logout()

@@ -12,7 +12,6 @@ import pytest
 from storagetest.wire.scsi.codes import Asc, PrIn, PrOut, PrType, SenseKey
 from storagetest.wire.scsi.logical_unit import LogicalUnit, ScsiResult
 from storagetest.wire.scsi.reservation_harness import KEY_A, KEY_B, RESERVING
-from storagetest.wire.scsi.reservations import decode_capabilities
 
 pytestmark = [
     pytest.mark.needs("iscsi-wire"),
@@ -118,15 +117,8 @@ def test_an_event_leaves_the_reservation_the_keys_and_the_generation_as_it_has_t
 @pytest.fixture
 def types(unreserved) -> list[PrType]:
     """Return the types that the unit supports: REPORT CAPABILITIES, or else the two that are always there."""
-    shown = decode_types(unreserved[0])
+    shown = unreserved[0].reservation_types() or (PrType.WRITE_EXCLUSIVE, PrType.EXCLUSIVE_ACCESS)
     return [kind for kind in PrType if kind in shown]
-
-
-def decode_types(unit: LogicalUnit) -> frozenset[int]:
-    """Return the type mask of REPORT CAPABILITIES."""
-    answer = unit.reserve_in(PrIn.REPORT_CAPABILITIES)
-    found = decode_capabilities(answer.data).types if answer.good else None
-    return found or frozenset({PrType.WRITE_EXCLUSIVE, PrType.EXCLUSIVE_ACCESS})
 
 
 def prepare(a: LogicalUnit, b: LogicalUnit, kind: PrType) -> None:

@@ -216,9 +216,7 @@ def test_verify_with_other_data_changes_no_block(unit, scratch, command):
 
 
 FAILURES: dict[str, Callable[[LogicalUnit, Facts], ScsiResult]] = {
-    "opcode": lambda unit, _: unit.result(
-        unit.runner.command(bytes((0xFF, *bytes(15)))), "operation code FFh"
-    ),
+    "opcode": lambda unit, _: unit.result(unit.runner.command(c.NO_COMMAND), "operation code 6Bh"),
     "range": lambda unit, facts: unit.read(facts.capacity.blocks),
     "across": lambda unit, facts: unit.read(facts.capacity.last_lba, 2),
     "written": lambda unit, facts: unit.write(facts.capacity.blocks, b"\xa5" * facts.capacity.block_size),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from storagetest.suites.conformance.iscsi.optional_commands import offered
+from storagetest.wire.iscsi.look import vpd_page
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.codes import Asc, SenseKey
 from storagetest.wire.scsi.data import (
@@ -15,7 +16,6 @@ from storagetest.wire.scsi.data import (
     decode_inquiry,
     decode_luns,
     decode_mode6,
-    decode_vpd,
 )
 from storagetest.wire.scsi.logical_unit import LogicalUnit, ScsiResult
 from storagetest.wire.scsi.sense import decode_sense
@@ -140,7 +140,7 @@ def test_every_page_is_cut_to_each_allocation_length(unit, facts):
 
 @pytest.mark.case("SCS-VPD-01", section="SPC-4 Supported VPD Pages", kills=("vpd-order",))
 def test_the_list_of_vpd_pages_is_ascending_and_begins_with_itself(unit):
-    pages = list(decode_vpd(unit.inquiry(0x00).data).body)
+    pages = list(vpd_page(unit, 0x00).body)
     assert pages[0] == 0x00
     assert pages == sorted(set(pages))
 
@@ -148,9 +148,7 @@ def test_the_list_of_vpd_pages_is_ascending_and_begins_with_itself(unit):
 @pytest.mark.case("SCS-VPD-02", section="SPC-4 Supported VPD Pages", kills=("vpd-code",))
 def test_every_listed_vpd_page_is_there_and_carries_its_code(unit, facts):
     for page in sorted(facts.pages):
-        answer = unit.inquiry(page)
-        assert answer.good, answer
-        assert decode_vpd(answer.data).code == page
+        assert vpd_page(unit, page).code == page
 
 
 @pytest.mark.case("SCS-VPD-03", section="SPC-4 Device Identification", kills=("designators-missing",))
@@ -160,17 +158,13 @@ def test_the_mandatory_pages_are_listed(facts):
 
 @pytest.mark.case("SCS-VPD-04", section="SPC-4 Device Identification", kills=("designators-missing",))
 def test_the_unit_has_a_name_that_is_unique_in_the_world(unit):
-    kinds = {
-        found.kind
-        for found in decode_designators(decode_vpd(unit.inquiry(0x83).data))
-        if found.association == 0
-    }
+    kinds = {found.kind for found in decode_designators(vpd_page(unit, 0x83)) if found.association == 0}
     assert kinds & {1, 2, 3, 8}, "no T10 vendor, EUI-64, NAA or SCSI name designator for the logical unit"
 
 
 @pytest.mark.case("SCS-VPD-05", section="SPC-4 Device Identification", kills=("naa-length",))
 def test_each_naa_designator_has_the_length_of_its_format(unit):
-    for designator in decode_designators(decode_vpd(unit.inquiry(0x83).data)):
+    for designator in decode_designators(vpd_page(unit, 0x83)):
         data = designator.data
         if designator.kind == 3:
             assert len(data) == (16 if data[0] >> 4 == 6 else 8), data.hex()
@@ -188,7 +182,7 @@ def test_a_short_allocation_cuts_a_vpd_page_but_not_its_length(unit):
 def test_the_block_limits_page_has_its_length(unit, facts):
     if 0xB0 not in facts.pages:
         pytest.skip("no Block Limits page")
-    page = decode_vpd(unit.inquiry(0xB0).data)
+    page = vpd_page(unit, 0xB0)
     assert len(page.body) in (0x0C, 0x3C)
     decode_block_limits(page)
 
@@ -197,7 +191,7 @@ def test_the_block_limits_page_has_its_length(unit, facts):
 def test_the_serial_number_is_printable(unit, facts):
     if 0x80 not in facts.pages:
         pytest.skip("no Unit Serial Number page")
-    assert all(0x20 <= byte <= 0x7E for byte in decode_vpd(unit.inquiry(0x80).data).body.strip(b"\0"))
+    assert all(0x20 <= byte <= 0x7E for byte in vpd_page(unit, 0x80).body.strip(b"\0"))
 
 
 @pytest.mark.case("SCS-CAP-01", section="SBC-3 READ CAPACITY", kills=("capacity-mismatch",))
@@ -309,7 +303,7 @@ def test_all_pages_include_the_caching_page_which_one_can_ask_for_alone(unit):
 
 @pytest.mark.case("SCS-MODE-03", section="SPC-4 MODE SENSE", kills=("mode-page-accepted",))
 def test_a_mode_page_that_is_not_there_is_an_invalid_field(unit):
-    answer = offered(unit.run(c.MODE_SENSE_6, read=255, page=0x2B, allocation=255))
+    answer = offered(unit.run(c.MODE_SENSE_6, read=255, page=c.NO_MODE_PAGE, allocation=255))
     assert invalid_field(answer), answer
 
 
@@ -432,7 +426,7 @@ def test_mode_sense_is_cut_to_its_allocation_length(unit):
 @pytest.mark.case("SCS-SENSE-05", section="SPC-4 sense data", kills=("sense-deferred",))
 def test_sense_data_of_a_failed_command_are_those_of_a_current_error(unit, facts, session):
     for answer in (
-        LogicalUnit.result(session.command(bytes((0xFF, *bytes(15)))), "operation code FFh"),
+        LogicalUnit.result(session.command(c.NO_COMMAND), "operation code 6Bh"),
         unit.read(facts.capacity.blocks),
         unit.inquiry(0xAB),
     ):
@@ -452,7 +446,7 @@ def test_sense_data_have_the_format_of_d_sense(session, unit):
     if 0x0A not in pages or len(pages[0x0A]) < 3:
         pytest.skip(f"no Control mode page: {answer}")
     descriptor = bool(pages[0x0A][2] & 0x04)
-    sense = decode_sense(session.command(bytes((0xFF, *bytes(15)))).sense)
+    sense = decode_sense(session.command(c.NO_COMMAND).sense)
     assert sense.descriptor == descriptor, (
         f"D_SENSE is {descriptor:d}; the sense data begin with {'72h' if sense.descriptor else '70h'}"
     )
@@ -477,7 +471,7 @@ def test_sense_data_that_came_with_the_status_are_not_returned_again(unit, facts
 
 @pytest.mark.case("SCS-SENSE-01", section="SPC-4 sense data, SAM-5 5.13", kills=("sense-lost",))
 def test_check_condition_comes_with_its_sense_data(session):
-    done = session.command(bytes((0xFF, *bytes(15))))
+    done = session.command(c.NO_COMMAND)
     assert done.status == 2
     assert done.sense, "CHECK CONDITION without sense data"
     sense = decode_sense(done.sense)
@@ -486,7 +480,7 @@ def test_check_condition_comes_with_its_sense_data(session):
 
 @pytest.mark.case("SCS-SENSE-02", section="RFC 7143 11.4.7.2", kills=("sense-length",))
 def test_sense_length_is_the_length_of_the_sense_data(session):
-    session.command(bytes((0xFF, *bytes(15))))
+    session.command(c.NO_COMMAND)
     data = session.frames[-1].pdu.data
     assert 8 <= int.from_bytes(data[:2], "big") <= len(data) - 2
 

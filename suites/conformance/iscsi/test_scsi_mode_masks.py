@@ -19,9 +19,6 @@ WORDS = {CACHING: (4, 6, 8, 10), CONTROL: (8, 10)}
 """Fields of two bytes, by page: those of the prefetch (SBC-3); BUSY TIMEOUT PERIOD and EXTENDED SELF-TEST
 COMPLETION TIME (SPC-4)."""
 
-ABSENT = 0x3E
-"""The last page code for vendors: a page that most units do not have (SPC-4)."""
-
 REFUSALS = (Asc.INVALID_FIELD_IN_PARAMETER_LIST, Asc.INVALID_FIELD_IN_CDB)
 
 
@@ -79,8 +76,8 @@ def test_a_list_whose_second_page_is_refused_changes_no_page(unit, page):
     """The first page changes a bit that is changeable; the second one has a code that is not there."""
     before, mask = selectable_page(unit, page), current_page(unit, page, control=CHANGEABLE)
     every = mode_sense(unit, c.MODE_SENSE_6, page=0x3F, dbd=1)
-    if not every.good or ABSENT in dict(mode_pages(every.data, ten=False)):
-        pytest.skip(f"no list of the pages, or page {ABSENT:02x}h is there: {every}")
+    if not every.good or c.NO_MODE_PAGE in dict(mode_pages(every.data, ten=False)):
+        pytest.skip(f"no list of the pages, or page {c.NO_MODE_PAGE:02x}h is there: {every}")
     wanted = bytearray(before)
     for at, bit in ((4 + byte, bit) for byte, some in BITS[page] for bit in some):
         if at < min(len(mask), len(before)) and mask[at] & bit:
@@ -88,11 +85,11 @@ def test_a_list_whose_second_page_is_refused_changes_no_page(unit, page):
             break
     else:
         pytest.skip(f"no bit of page {page:02x}h that is tested is changeable: {mask.hex()}")
-    answer = mode_select(unit, bytes(wanted) + bytes((ABSENT, 2, 0, 0)))
+    answer = mode_select(unit, bytes(wanted) + bytes((c.NO_MODE_PAGE, 2, 0, 0)))
     found = current_page(unit, page)
     if found != before:
         mode_select(unit, before)
-    assert answer.check(SenseKey.ILLEGAL_REQUEST), f"{answer}: page {ABSENT:02x}h is not there"
+    assert answer.check(SenseKey.ILLEGAL_REQUEST), f"{answer}: page {c.NO_MODE_PAGE:02x}h is not there"
     assert found == before, f"{answer}, but page {page:02x}h, the first of the list, has changed"
 
 

@@ -455,7 +455,7 @@ def test_a_type_that_the_mask_lacks_is_not_reserved(unreserved):
         pytest.skip("TMV is 0: the mask is not valid")
     assert a.register(KEY_A).good
     for kind in set(PrType) - set(seen.types):
-        answer = a.reserve(kind, KEY_A)
+        answer = a.reserve_out(PrOut.RESERVE, key=KEY_A, type=kind)
         assert not answer.good, f"{answer}: the mask of REPORT CAPABILITIES lacks type {kind:d}"
 
 

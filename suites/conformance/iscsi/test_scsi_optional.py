@@ -43,8 +43,8 @@ def set_d_sense(unit: LogicalUnit, page: bytes, *, descriptor: bool) -> ScsiResu
 
 def sense_of_failure(unit: LogicalUnit) -> Sense:
     """Return the sense data of a command that does not exist."""
-    done = unit.runner.command(bytes((0xFF, *bytes(15))))
-    assert done.sense, "operation code FFh: no sense data"
+    done = unit.runner.command(c.NO_COMMAND)
+    assert done.sense, "operation code 6Bh: no sense data"
     return decode_sense(done.sense)
 
 
@@ -131,7 +131,7 @@ def test_descriptor_sense_data_have_their_stated_length(changeable):
     unit, _, page = changeable
     answer = set_d_sense(unit, page, descriptor=True)
     assert answer.good, answer
-    raw = unit.runner.command(bytes((0xFF, *bytes(15)))).sense
+    raw = unit.runner.command(c.NO_COMMAND).sense
     assert raw[:1] == b"\x72", f"the sense data begin with {raw[:1].hex()}h, not with 72h: {raw.hex()}"
     assert len(raw) == 8 + raw[7], f"ADDITIONAL SENSE LENGTH is {raw[7]}, and {len(raw) - 8} bytes follow it"
     rest = raw[8:]

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from storagetest.suites.conformance.iscsi.optional_commands import offered, reserve_6
+from storagetest.wire.iscsi.look import vpd_page
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.cdb import CommandFormat
 from storagetest.wire.scsi.codes import Asc, PrIn, SenseKey
-from storagetest.wire.scsi.data import decode_designators, decode_vpd
+from storagetest.wire.scsi.data import decode_designators
 from storagetest.wire.scsi.logical_unit import LogicalUnit, ScsiResult
 
 from .test_scsi_inquiry import mode_pages, mode_sense
@@ -131,7 +132,7 @@ def test_verify_16_compares_each_byte_of_each_block(unit, scratch):
 )
 def test_each_designator_has_the_association_of_its_type(unit):
     """A relative target port identifier and a target port group are of the port."""
-    for found in decode_designators(decode_vpd(unit.inquiry(0x83).data)):
+    for found in decode_designators(vpd_page(unit, 0x83)):
         wanted = {4: 1, 5: 1}.get(found.kind, found.association)
         assert found.association == wanted, (
             f"the designator of type {found.kind}h has association {found.association}, not {wanted}"
@@ -149,7 +150,7 @@ def test_mode_select_of_a_page_that_is_not_there_is_refused(unit, scratch):  # n
     """Alone in its list; a page that MODE SENSE does not return is not supported."""
     listed = refusable(mode_sense(unit, c.MODE_SENSE_6)).data
     there = {code for code, _ in mode_pages(listed, ten=False)}
-    page = next(code for code in (0x3E, 0x2F, 0x1F, 0x0D) if code not in there)
+    page = next(code for code in (c.NO_MODE_PAGE, 0x1F, 0x0D) if code not in there)
     data = bytes(4) + bytes((page, 10)) + bytes(10)
     answer = offered(unit.run(c.MODE_SELECT_6, data=data, pf=1, allocation=len(data)))
     assert answer.check(SenseKey.ILLEGAL_REQUEST), f"{answer}: MODE SENSE returns no page {page:02x}h"

@@ -20,12 +20,12 @@ SIZE = 512
 NO_SUCH = {
     "INQUIRY": cdb(c.INQUIRY, evpd=1, page=0xAB, allocation=SIZE),
     "INQUIRY-PAGE": cdb(c.INQUIRY, page=0x83, allocation=SIZE),
-    "MODE-6": cdb(c.MODE_SENSE_6, page=0x2B, allocation=255),
-    "MODE-10": cdb(c.MODE_SENSE_10, page=0x2B, allocation=SIZE),
+    "MODE-6": cdb(c.MODE_SENSE_6, page=c.NO_MODE_PAGE, allocation=255),
+    "MODE-10": cdb(c.MODE_SENSE_10, page=c.NO_MODE_PAGE, allocation=SIZE),
     "LOG": cdb(c.LOG_SENSE, page=0x2B, allocation=SIZE),
     "PRIN": cdb(c.PERSISTENT_RESERVE_IN, service_action=0x1F, allocation=SIZE),
     "CAPACITY": bytes((0x9E, 0x1F, *bytes(8), 0, 0, 2, 0, 0, 0)),
-    "OPCODE": bytes((0xFF, *bytes(15))),
+    "OPCODE": c.NO_COMMAND,
 }
 """Commands on what is not there: pages, service actions, an operation code."""
 READS = {"READ-10": c.READ_10, "READ-12": c.READ_12, "READ-16": c.READ_16}

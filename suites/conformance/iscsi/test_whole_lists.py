@@ -13,9 +13,9 @@ import pytest
 from storagetest.suites.conformance.iscsi.optional_commands import offered
 from storagetest.wire.iscsi.initiator import Initiator
 from storagetest.wire.iscsi.keys import NOT_UNDERSTOOD, format_text, parse_text
+from storagetest.wire.iscsi.look import vpd_page
 from storagetest.wire.iscsi.pdu import TextRequest, TextResponse
 from storagetest.wire.scsi import cdb as c
-from storagetest.wire.scsi.data import decode_vpd
 
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(level="MUST")]
 
@@ -41,7 +41,7 @@ VENDOR_LOG_PAGES = 0x30
 )
 def test_a_vpd_page_that_is_not_listed_is_not_there(unit):
     """Of each page code of the standards: page 00h lists all VPD pages that the device server implements."""
-    listed = decode_vpd(unit.inquiry(0x00).good_data()).body
+    listed = vpd_page(unit, 0x00).body
     found = bytes(
         page for page in range(1, VENDOR_VPD_PAGES) if page not in listed and unit.inquiry(page).good
     )

@@ -14,6 +14,7 @@ of the target (:class:`AnnouncedClose`).
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -40,6 +41,7 @@ from storagetest.wire.iscsi.pdu import (
     NopOut,
     ReadyToTransfer,
     Reject,
+    Request,
     ScsiCommand,
     ScsiResponse,
     TaskRequest,
@@ -52,6 +54,7 @@ from storagetest.wire.iscsi.validator import (
     Parameters,
     SequenceNumbers,
     SessionValidator,
+    before,
 )
 from storagetest.wire.scsi.codes import ScsiStatus
 from storagetest.wire.tcp import PeerClosed, RecordedConnection, ResponseTimeout
@@ -100,6 +103,8 @@ class Initiator:
         self.frames: list[ReceivedPdu] = []
         self.async_messages: list[AsyncMessage] = []
         """The target's Asynchronous Messages so far."""
+        self._early: deque[Pdu] = deque()  # came while a request waited for the command window
+        self._waits = True  # False: the command window once stayed closed
         self._negotiating: int | None = None  # the task tag of the Text Request that event 4 requires
 
     @property
@@ -125,7 +130,12 @@ class Initiator:
         data_digest_xor: int = 0,
         padding: bytes | None = None,
     ) -> P:
-        """Send ``pdu`` and return it without the ``overrides``, which change header fields last."""
+        """Send ``pdu`` and return it without the ``overrides``, which change header fields last.
+
+        A request that takes its turn waits until the command window is open (4.2.2.1).
+        """
+        if number and isinstance(pdu, Request) and not pdu.immediate and "cmd_sn" not in (overrides or {}):
+            self._await_window()
         pdu = self.assign_numbers(pdu) if number else pdu
         self.validator.sent(pdu)
         if overrides or not number or header_digest_xor or data_digest_xor:
@@ -140,6 +150,24 @@ class Initiator:
         )
         self.link.send(wire, deadline=self.deadline)
         return pdu
+
+    def _await_window(self) -> None:
+        """Wait until the target takes a further command; :meth:`receive` returns later what comes until then.
+
+        A target ignores a request beyond MaxCmdSN, and may open the window by a NOP-In (4.2.2.1, 11.19). One
+        that keeps it closed until the deadline is sent the request all the same, and is not waited for again.
+        """
+        end = time.monotonic() + self.deadline
+        in_phase = self.validator.phase is ConnectionPhase.FULL_FEATURE
+        while in_phase and self._waits and before(self.numbers.max_cmd_sn, self.numbers.cmd_sn):
+            try:
+                pdu = self._next(end)
+            except ResponseTimeout:
+                pdu = None
+            if pdu is None:
+                self._waits = False
+            elif not self._handle_unsolicited(pdu):
+                self._early.append(pdu)
 
     def send_parts(self, parts: EncodedPdu) -> None:
         """Send an encoded PDU with the negotiated digests; the validator does not record it."""
@@ -157,18 +185,24 @@ class Initiator:
         self, *, deadline: float | None = None, expected: str = "anything that was asked for"
     ) -> Pdu | None:
         """Return the next PDU that the target did not send of its own accord, or None if it has closed."""
+        if self._early:
+            return self._early.popleft()
         end = time.monotonic() + (self.deadline if deadline is None else deadline)
+        while (pdu := self._next(end)) is not None and self._handle_unsolicited(pdu):
+            if time.monotonic() > end:
+                raise self._overdue_error(expected)
+        return pdu
+
+    def _next(self, end: float) -> Pdu | None:
+        """Return the next PDU, or None if the target has closed. Raises ResponseTimeout at ``end``."""
         while True:
             event = self.stream.next_event()
             if isinstance(event, ReceivedPdu):
                 self._record(event)
-                if not self._handle_unsolicited(event.pdu):
-                    return event.pdu
-                if time.monotonic() > end:
-                    raise self._overdue_error(expected)
-            elif event is CLOSED:
+                return event.pdu
+            if event is CLOSED:
                 return None
-            elif event is NEED_DATA:
+            if event is NEED_DATA:
                 data = self.link.receive(deadline=end - time.monotonic())
                 if data:
                     self.stream.receive_data(data)

@@ -167,6 +167,13 @@ COMMANDS: Mapping[tuple[int, int | None], CommandFormat] = {
 """Every command by operation code and service action."""
 
 
+NO_COMMAND = bytes((0x6B, *bytes(15)))
+"""A CDB with an operation code that is reserved: 60h to 7Dh are, and C0h to FFh are the vendor's (SPC-4)."""
+
+NO_MODE_PAGE = 0x17
+"""A reserved mode page code; 20h to 3Eh are the vendor's (SPC-4, mode page codes)."""
+
+
 def cdb(command: CommandFormat, **values: Value) -> bytes:
     """Return the CDB; missing fields are zero. Raises :class:`LocalProtocolError` for an unknown field."""
     known = {place.name for place in command.fields}

@@ -9,12 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from storagetest.errors import RemoteProtocolError
+from storagetest.errors import RemoteProtocolError, StoragetestError
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.cdb import CommandFormat, cdb
 from storagetest.wire.scsi.codes import Asc, PrIn, PrOut, PrType, ScsiStatus, SenseKey
 from storagetest.wire.scsi.data import unmap_list
-from storagetest.wire.scsi.reservations import Keys, Reservation, decode_keys, decode_reservation, out_list
+from storagetest.wire.scsi.reservations import (
+    Keys,
+    Reservation,
+    decode_capabilities,
+    decode_keys,
+    decode_reservation,
+    out_list,
+)
 from storagetest.wire.scsi.sense import Sense, decode_sense
 
 ALLOCATION = 4096
@@ -87,6 +94,10 @@ class ScsiResult:
 
 class NoSenseData(RemoteProtocolError):
     """CHECK CONDITION came without sense data (SAM-5 5.13)."""
+
+
+class TypeNotSupported(StoragetestError):
+    """The unit does not have a type of persistent reservation: it need not have each (SPC-4, TYPE MASK)."""
 
 
 class LogicalUnit:
@@ -202,17 +213,40 @@ class LogicalUnit:
         return self.reserve_out(PrOut.REGISTER, key=key, action_key=new, aptpl=aptpl)
 
     def reserve(self, kind: PrType | int, key: int) -> ScsiResult:
-        """RESERVE."""
-        return self.reserve_out(PrOut.RESERVE, key=key, type=kind)
+        """RESERVE. Raises :class:`TypeNotSupported` if the unit refuses a type that it does not have."""
+        return self._of_type(kind, self.reserve_out(PrOut.RESERVE, key=key, type=kind))
 
     def release(self, kind: PrType | int, key: int) -> ScsiResult:
-        """RELEASE."""
-        return self.reserve_out(PrOut.RELEASE, key=key, type=kind)
+        """RELEASE. Raises :class:`TypeNotSupported` if the unit refuses a type that it does not have."""
+        return self._of_type(kind, self.reserve_out(PrOut.RELEASE, key=key, type=kind))
 
     def preempt(self, kind: PrType | int, key: int, victim: int, *, abort: bool = False) -> ScsiResult:
-        """PREEMPT, or PREEMPT AND ABORT, the registrations of ``victim``."""
+        """PREEMPT, or PREEMPT AND ABORT, the registrations of ``victim``.
+
+        Raises :class:`TypeNotSupported` if the unit refuses a type that it does not have.
+        """
         action = PrOut.PREEMPT_AND_ABORT if abort else PrOut.PREEMPT
-        return self.reserve_out(action, key=key, action_key=victim, type=kind)
+        return self._of_type(kind, self.reserve_out(action, key=key, action_key=victim, type=kind))
+
+    def reservation_types(self) -> frozenset[int] | None:
+        """Return the types of the TYPE MASK of REPORT CAPABILITIES, or None if it is not valid (TMV 0)."""
+        answer = self.reserve_in(PrIn.REPORT_CAPABILITIES)
+        return decode_capabilities(answer.data).types if answer.good else None
+
+    def _of_type(self, kind: PrType | int, answer: ScsiResult) -> ScsiResult:
+        """Return ``answer``, which a request with the type ``kind`` got.
+
+        Without a TYPE MASK, INVALID FIELD IN CDB is what states that the unit does not have the type.
+        """
+        if kind in set(PrType) and answer.check(SenseKey.ILLEGAL_REQUEST):
+            types = self.reservation_types()
+            unknown = types is None and answer.check(SenseKey.ILLEGAL_REQUEST, Asc.INVALID_FIELD_IN_CDB)
+            if unknown or (types is not None and kind not in types):
+                raise TypeNotSupported(
+                    f"{answer}: the unit does not support reservations of type {PrType(kind).name} "
+                    f"(TYPE MASK of REPORT CAPABILITIES: {'not valid' if types is None else sorted(types)})"
+                )
+        return answer
 
     def keys(self) -> Keys:
         """READ KEYS, decoded. Raises :class:`RemoteProtocolError` if it fails."""

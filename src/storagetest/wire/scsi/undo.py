@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from storagetest.errors import RemoteProtocolError
 from storagetest.wire.scsi import cdb as c
-from storagetest.wire.scsi.codes import PrIn, PrOut
+from storagetest.wire.scsi.codes import PrIn, PrOut, PrType
 from storagetest.wire.scsi.logical_unit import LogicalUnit, ScsiResult
 from storagetest.wire.scsi.reservations import decode_keys, decode_reservation
 
@@ -105,13 +105,13 @@ def _clear(nexus: LogicalUnit) -> None:
 def _unregister(nexus: LogicalUnit) -> None:
     """Try each listed key as the nexus' own: release, clear, and unregister."""
     keys = dict.fromkeys(nexus.keys().keys)
-    kind = nexus.reservation().type
+    kind = nexus.reservation().type or min(nexus.reservation_types() or PrType)
     for key in keys:
-        nexus.release(kind, key)
+        nexus.reserve_out(PrOut.RELEASE, key=key, type=kind)
         nexus.reserve_out(PrOut.CLEAR, key=key)
         nexus.register(0, key=key)
     nexus.reserve_out(PrOut.REGISTER_AND_IGNORE_EXISTING_KEY, action_key=UNDO_KEY)
     for key in keys:
-        nexus.preempt(kind or 1, UNDO_KEY, key)
-    nexus.release(kind or 1, UNDO_KEY)
+        nexus.reserve_out(PrOut.PREEMPT, key=UNDO_KEY, action_key=key, type=kind)
+    nexus.reserve_out(PrOut.RELEASE, key=UNDO_KEY, type=kind)
     nexus.register(0, key=UNDO_KEY)
