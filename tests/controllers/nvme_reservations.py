@@ -32,7 +32,7 @@ def reserve(controller: Controller, namespace: Namespace, command: Command, data
     if registered is None or (not ignore and registered != current):
         raise CommandFailed(StatusCode.RESERVATION_CONFLICT)
     if command.opcode == Io.RESERVATION_ACQUIRE:
-        if ignore or action > 2 or rtype not in set(Rtype):
+        if ignore or action > 2 or rtype not in set(Rtype) or not controller.traits.rescap >> rtype & 1:
             raise CommandFailed(StatusCode.INVALID_FIELD)
         (_acquire if action == 0 else _preempt)(controller, namespace, rtype, other)
         return Answer()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from storagetest.errors import RemoteProtocolError
+from storagetest.errors import NotOffered, RemoteProtocolError
 from storagetest.plugin.conformance.leftovers import stop_run
 from storagetest.wire.nvme import admin, io
 from storagetest.wire.nvme.codes import Feature, Rtype, StatusCode, status_name
@@ -48,16 +48,18 @@ def clients(
         try:
             session = bench.session(name=f"host {number}")
             queue = session.io_queue()
-        except RemoteProtocolError as error:
+        except (RemoteProtocolError, NotOffered) as error:
             if len(made) < 3:
                 pytest.skip(f"{len(made)} hosts are let in at the same time: {error}")
             break
-        if not session.controller["oncs"] >> 5 & 1 or not session.namespace(scratch.nsid)["rescap"]:
+        if not session.controller["oncs"] >> 5 & 1 or not scratch.rescap:
             pytest.skip("ONCS or RESCAP: reservations are not supported")
         made.append(ReservingHost(session, queue, scratch, (0xD1 + number) << 56 | 0x51 + number))
     if made[0].report().registrants:
         pytest.skip("another host is registered on this namespace")
     yield made
+
+    bench.close()  # the undo needs controllers, of which there may be no more
 
     def connect(identity: object) -> ControllerSession:
         return bench.session(identity=identity, name="the undo")  # type: ignore[arg-type]
