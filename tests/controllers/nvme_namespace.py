@@ -158,6 +158,8 @@ class ControllerConfig:
     rescap_bits: int = RESCAP  # of RESCAP, if ONCS announces reservations
     write_protected: bool = False  # every namespace (NSATTR)
     most_controllers: int = 0  # of I/O at a time; one more is refused with Controller Busy; 0: any number
+    hides_cntlid: bool = False  # the CNTLID of each registrant is FFFFh: its controller is a dynamic one
+    logs_own_errors: bool = False  # an entry of no command follows each one of a command in the error log
     only_host: str = ""  # the Host NQN that is let in; "": any
     mpsmin: int = 0  # CAP.MPSMIN: pages of 2^(12 + n) bytes at least
     out_of_reach: dict[int, int] = field(default_factory=dict)  # NSID → status of its reads, writes, Flush

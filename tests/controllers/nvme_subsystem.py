@@ -145,6 +145,10 @@ class Controller:
         lba = command.cdw10 | command.cdw11 << 32 if qid else 0
         entry = struct.pack("<QHHHHQI", self.failed, qid, command.cid, status << 1, 0xFFFF, lba, command.nsid)
         self.errors = [entry.ljust(64, b"\0"), *self.errors[: self.traits.elpe]]
+        if self.traits.logs_own_errors:
+            self.failed += 1
+            entry = struct.pack("<QHHHHQI", self.failed, 0xFFFF, 0xFFFF, 6 << 1, 0xFFFF, 0, 0xFFFFFFFF)
+            self.errors = [entry.ljust(64, b"\0"), *self.errors[: self.traits.elpe]]
 
     # Fabrics (6)
 

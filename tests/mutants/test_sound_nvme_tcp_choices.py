@@ -102,3 +102,11 @@ def test_a_namespace_that_is_out_of_reach_is_left_out(status: StatusCode, tmp_pa
     )
     passed = with_outcome("passed", cases)
     assert {"NVB-NS-READ", "NVB-NS-ALTERNATE", "NVB-NS-TOGETHER", "NVF-RESET-03", "NVA-ABORT-03"} <= passed
+
+
+def test_entries_of_no_command_and_registrants_of_no_controller_are_left_out(tmp_path: Path) -> None:
+    """SQID and CID FFFFh in the error log (Base 5.2.12.1.2), CNTLID FFFFh in the report (7.8)."""
+    config = ControllerConfig(hides_cntlid=True, logs_own_errors=True)
+    these = "test_log_pages or test_other_sides or test_error_entries or test_many_hosts or upper_halves"
+    cases = accused_by_no_case(config, tmp_path, these)
+    assert {"NVA-LOG-ERROR-COMMAND", "NVA-LOG-ERROR-EACH", "NVR-MANY"} <= with_outcome("passed", cases)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -30,6 +31,8 @@ pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST",
 
 HOSTS = 8
 """Hosts of a case (chosen): each has an admin queue and an I/O queue."""
+DYNAMIC = 0xFFFF
+"""CNTLID of a registrant whose controller is a dynamic one (7.8)."""
 REGISTRATION_PREEMPTED = 1
 """Type of a Reservation Notification log page (5.2.12.1.35)."""
 QUEUES = 32
@@ -79,8 +82,14 @@ def _registrants(hosts: list[ReservingHost], *holders: ReservingHost) -> set[Reg
     }
 
 
+def _named(found: Registrant, wanted: set[Registrant]) -> Registrant:
+    """Return a registrant with the CNTLID of its host's session, if it has that of a dynamic controller."""
+    known = {one.hostid: one.cntlid for one in wanted}
+    return replace(found, cntlid=known.get(found.hostid, DYNAMIC)) if found.cntlid == DYNAMIC else found
+
+
 def _claim(reader: ReservingHost, wanted: set[Registrant], what: str) -> None:
-    found = reader.report().registrants
+    found = [_named(one, wanted) for one in reader.report().registrants]
     assert set(found) == wanted, (
         f"7.8: {what}: {len(wanted)} hosts are registered, and the report has {len(found)}: missing "
         f"{wanted - set(found) or 'none'}, not registered {set(found) - wanted or 'none'}"
