@@ -2,7 +2,8 @@
 
 A false claim about a target is an ``AssertionError`` (pytest: failed). The errors here mean that the
 measurement or test itself failed, or that the target could not be reached (pytest: error). The plugin turns
-two of them into skips: :class:`ClientLacks` on a target marked ``optional``, and :class:`OptionRefused`.
+three of them into skips: :class:`ClientLacks` on a target marked ``optional``, :class:`OptionRefused`, and
+:class:`NotOffered` in a conformance case.
 """
 
 from __future__ import annotations
@@ -97,6 +98,10 @@ class LocalProtocolError(StoragetestError):
 
 class RemoteProtocolError(StoragetestError):
     """The target broke the protocol; the message shows the bytes."""
+
+
+class NotOffered(StoragetestError):
+    """The target lacks what a conformance case needs, and may: the case is skipped with this reason."""
 
 
 class ReportError(StoragetestError):

@@ -155,6 +155,14 @@ class ControllerConfig:
         False  # the static controller model: CNTLID FFFEh requests any controller, FFFFh is refused
     )
     several_r2ts: bool = False  # as many R2Ts of a command at once as MAXR2T allows
+    rescap_bits: int = RESCAP  # of RESCAP, if ONCS announces reservations
+    write_protected: bool = False  # every namespace (NSATTR)
+    most_controllers: int = 0  # of I/O at a time; one more is refused with Controller Busy; 0: any number
+    hides_cntlid: bool = False  # the CNTLID of each registrant is FFFFh: its controller is a dynamic one
+    logs_own_errors: bool = False  # an entry of no command follows each one of a command in the error log
+    only_host: str = ""  # the Host NQN that is let in; "": any
+    mpsmin: int = 0  # CAP.MPSMIN: pages of 2^(12 + n) bytes at least
+    out_of_reach: dict[int, int] = field(default_factory=dict)  # NSID → status of its reads, writes, Flush
     aborts: bool = True  # Abort aborts an Asynchronous Event Request; without it, nothing
     least_timeout: int = 0  # ms: the least Keep Alive Timeout, which a shorter one is set to
     timeout: int = 20  # CAP.TO, in units of 500 ms
@@ -163,7 +171,7 @@ class ControllerConfig:
     @property
     def rescap(self) -> int:
         """RESCAP: what reservations can do, if ONCS announces them."""
-        return RESCAP if self.oncs >> 5 & 1 else 0
+        return self.rescap_bits if self.oncs >> 5 & 1 else 0
 
     @property
     def discard_limits(self) -> bytes:
@@ -185,6 +193,7 @@ def namespace_data(namespace: Namespace, traits: ControllerConfig) -> bytes:
     raw[30], raw[31], raw[33] = 1, traits.rescap, traits.dlfeat
     struct.pack_into("<HIB", raw, 74, traits.mssrl, traits.mcl, traits.msrc)
     struct.pack_into("<I", raw, 92, traits.ana)  # ANAGRPID
+    raw[99] = traits.write_protected  # NSATTR
     raw[104:120] = namespace.identifier.bytes[::-1]
     last = traits.formats - 1
     raw[25], raw[26] = last, last  # NLBAF, FLBAS

@@ -32,7 +32,7 @@ def reserve(controller: Controller, namespace: Namespace, command: Command, data
     if registered is None or (not ignore and registered != current):
         raise CommandFailed(StatusCode.RESERVATION_CONFLICT)
     if command.opcode == Io.RESERVATION_ACQUIRE:
-        if ignore or action > 2 or rtype not in set(Rtype):
+        if ignore or action > 2 or rtype not in set(Rtype) or not controller.traits.rescap >> rtype & 1:
             raise CommandFailed(StatusCode.INVALID_FIELD)
         (_acquire if action == 0 else _preempt)(controller, namespace, rtype, other)
         return Answer()
@@ -157,6 +157,7 @@ def _report(namespace: Namespace, controller: Controller, command: Command) -> b
     out = out.ljust(64, b"\0")
     for host, key in registered:
         ids = [one.cntlid for one in controller.subsystem.controllers.values() if one.hostid == host]
-        out += struct.pack("<HB5xQ", ids[0] if ids else 0xFFFF, namespace.holds(host), key) + host + bytes(32)
+        cntlid = ids[0] if ids and not controller.traits.hides_cntlid else 0xFFFF
+        out += struct.pack("<HB5xQ", cntlid, namespace.holds(host), key) + host + bytes(32)
     length = (command.cdw10 + 1) * 4
     return out[:length].ljust(length, b"\0")

@@ -59,6 +59,7 @@ class Subsystem:
     def admit(self, data: ConnectData, kato: int, hangup: Callable[[], None]) -> Controller:
         """Create a controller for an admin queue's Connect (6.3)."""
         with self.lock:
+            self._check_admitted(data)
             self._next = self._next % 0xFFEF + 1
             discovery, kato = data.subnqn == DISCOVERY_NQN, self.personality.rounded_timeout(kato)
             controller = Controller(self, self._next, str(data.hostnqn), data.hostid, kato, discovery, hangup)
@@ -66,6 +67,15 @@ class Subsystem:
                 controller.masks = self.masks
             self.controllers[controller.cntlid] = controller
             return controller
+
+    def _check_admitted(self, data: ConnectData) -> None:
+        """Connect Invalid Host, Connect Controller Busy (6.3)."""
+        traits = self.personality
+        if traits.only_host and str(data.hostnqn) != traits.only_host:
+            raise CommandFailed(StatusCode.CONNECT_INVALID_HOST)
+        used = sum(not one.discovery for one in self.controllers.values())
+        if traits.most_controllers and data.subnqn != DISCOVERY_NQN and used >= traits.most_controllers:
+            raise CommandFailed(StatusCode.CONNECT_CONTROLLER_BUSY, dnr=False)
 
 
 @dataclass
@@ -135,13 +145,17 @@ class Controller:
         lba = command.cdw10 | command.cdw11 << 32 if qid else 0
         entry = struct.pack("<QHHHHQI", self.failed, qid, command.cid, status << 1, 0xFFFF, lba, command.nsid)
         self.errors = [entry.ljust(64, b"\0"), *self.errors[: self.traits.elpe]]
+        if self.traits.logs_own_errors:
+            self.failed += 1
+            entry = struct.pack("<QHHHHQI", self.failed, 0xFFFF, 0xFFFF, 6 << 1, 0xFFFF, 0, 0xFFFFFFFF)
+            self.errors = [entry.ljust(64, b"\0"), *self.errors[: self.traits.elpe]]
 
     # Fabrics (6)
 
     def property_get(self, command: Command) -> Answer:
         modes = self.traits.version >= READY_MODES_SINCE
         values = {
-            Property.CAP: (8, self.traits.mqes | 1 << 16 | self.traits.timeout << 24 | 1 << 37 | modes << 59),
+            Property.CAP: (8, self._cap() | modes << 59),
             **({Property.CRTO: (4, self.traits.timeout)} if modes else {}),
             Property.VS: (4, self.traits.version),
             Property.CC: (4, self.cc),
@@ -152,6 +166,11 @@ class Controller:
             raise CommandFailed(StatusCode.INVALID_FIELD)
         return Answer(result=value)
 
+    def _cap(self) -> int:
+        traits = self.traits
+        pages = traits.mpsmin << 48 | traits.mpsmin << 52  # MPSMIN, MPSMAX
+        return traits.mqes | 1 << 16 | traits.timeout << 24 | 1 << 37 | pages
+
     def property_set(self, command: Command) -> Answer:
         if command.cdw11 != Property.CC or command.cdw10 & 7:
             raise CommandFailed(StatusCode.INVALID_FIELD)
@@ -159,7 +178,7 @@ class Controller:
         if self.cc >> 14 & 3 or (self.cc ^ was) & 1:
             self._busy_until = time.monotonic() + self.traits.ready_after
         if self.cc & 1 and not was & 1:
-            self.csts = 1
+            self.csts = 1 if self.cc >> 7 & 0xF == self.traits.mpsmin else 2
         elif was & 1 and not self.cc & 1:
             self.csts = 0
             self.features.clear()  # none is saveable, so each has its default value again (4.4)
@@ -237,7 +256,10 @@ class Controller:
             if namespace is None or cns == Cns.CSI_NAMESPACE:
                 return Answer(bytes(4096))
             if cns == Cns.CSI_INDEPENDENT:
-                independent = struct.pack("<BBBxI6xB", 0, 1, self.traits.rescap, self.traits.ana, 1)
+                protected = self.traits.write_protected
+                independent = struct.pack(
+                    "<BBBxIB5xB", 0, 1, self.traits.rescap, self.traits.ana, protected, 1
+                )
                 return Answer(independent.ljust(4096, b"\0"))
             return Answer(namespace_data(namespace, self.traits))
         if cns == Cns.DESCRIPTORS:
@@ -394,7 +416,11 @@ class Controller:
             namespace = self.namespace(command.nsid)
             if command.opcode in _RESERVATION:
                 return reserve(self, namespace, command, data)
+            if command.nsid in self.traits.out_of_reach:
+                raise CommandFailed(self.traits.out_of_reach[command.nsid], dnr=False)
             namespace.check_access(self.hostid, writes=command.opcode in _WRITING)
+            if self.traits.write_protected and command.opcode in _WRITING - {Io.FLUSH}:
+                raise CommandFailed(StatusCode.NAMESPACE_WRITE_PROTECTED)
             return self._media(namespace, command, data)
 
     def transfer_length(self, command: Command) -> int | None:
@@ -417,10 +443,9 @@ class Controller:
             return (command.cdw10 + 1) * 4
         return 0
 
-    @staticmethod
-    def _check_size(size: int, exponent: int) -> None:
+    def _check_size(self, size: int, exponent: int) -> None:
         """Refuse ``size`` bytes over a limit of 2^``exponent`` pages; 0 is no limit."""
-        if exponent and size > 4096 << exponent:
+        if exponent and size > 4096 << self.traits.mpsmin << exponent:
             raise CommandFailed(StatusCode.INVALID_FIELD)
 
     def _media(self, namespace: Namespace, command: Command, data: bytes) -> Answer:

@@ -454,8 +454,13 @@ def _identity(nsid: int) -> str:
     return f"{NAMESPACE}{nsid % 100:02d}"
 
 
-def run(config: ControllerConfig, where: Path, *options: str) -> list[dict[str, Any]]:
-    """Run the suite on a new controller; return the records of the cases."""
+def run(
+    config: ControllerConfig, where: Path, *options: str, named: dict[str, Any] | None = None
+) -> list[dict[str, Any]]:
+    """Run the suite on a new controller; return the records of the cases.
+
+    ``named`` replaces options of the target.
+    """
     with Server(personality=config) as server:
         target: dict[str, Any] = {
             "protocol": "nvme-tcp",
@@ -469,6 +474,7 @@ def run(config: ControllerConfig, where: Path, *options: str) -> list[dict[str, 
         target |= {
             "more_namespaces": [{"namespace": one, "erase": _identity(one)} for one in config.nsids[1:]]
         }
+        target |= named or {}
         return run_suite({"sound": target}, where, "nvme_tcp", options=options)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import uuid
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 
@@ -10,7 +11,7 @@ import pytest
 
 from storagetest.config import Variant
 from storagetest.config.implementations import Implementation
-from storagetest.errors import RemoteProtocolError
+from storagetest.errors import NotOffered, RemoteProtocolError
 from storagetest.plugin.conformance import entry
 from storagetest.plugin.conformance.cases import WireLog
 from storagetest.plugin.conformance.first_look import Look
@@ -21,7 +22,7 @@ from storagetest.wire.nvme.fabrics import DISCOVERY_NQN
 from storagetest.wire.nvme.structures import ControllerData
 from storagetest.wire.nvme_tcp import PORT, ControllerSession, Queue, SubsystemEndpoint, decoder
 from storagetest.wire.nvme_tcp.harness import Harness, Scratch, data_signature, implementation, wwids
-from storagetest.wire.nvme_tcp.reservation_harness import ReservingHost
+from storagetest.wire.nvme_tcp.reservation_harness import ReservingHost, offered_types
 from storagetest.wire.nvme_tcp.session import Identity
 from storagetest.wire.nvme_tcp.undo import undo_reservations
 from storagetest.wire.tcp import RecordedConnection
@@ -38,12 +39,27 @@ REGION = 256
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
-    """Fail the case after its own claims if a reserved field was set in any PDU that it received."""
-    result = yield
+    """Fail the case after its own claims if a reserved field was set in any PDU that it received.
+
+    The case is skipped if it needs what the target need not offer.
+    """
+    try:
+        result = yield
+    except NotOffered as error:
+        pytest.skip(str(error))
     bench = pyfuncitem.funcargs.get("bench")
     if isinstance(bench, Harness):
         fail_on_faults(pyfuncitem, bench.faults)
     return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup() -> Generator[None, object, object]:
+    """Skip the case if a fixture needs what the target need not offer."""
+    try:
+        return (yield)
+    except NotOffered as error:
+        pytest.skip(str(error))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -70,7 +86,20 @@ def endpoint(variant: Variant) -> SubsystemEndpoint:
     options = variant.options
     address, port = options.wire_endpoint(options.address, options.port)
     within = min(ANSWER, options.deadline)
-    return SubsystemEndpoint(address, port, options.nqn, within, within)
+    return SubsystemEndpoint(
+        address,
+        port,
+        options.nqn,
+        within,
+        within,
+        namespace=options.namespace,
+        host=_host(options.host_nqn),
+    )
+
+
+def _host(nqn: str | None) -> Identity | None:
+    """Return the one host that the subsystem lets in (Base 6.3, Connect Invalid Host), if there is one."""
+    return Identity(nqn, uuid.uuid5(uuid.NAMESPACE_URL, nqn).bytes) if nqn else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,11 +227,11 @@ def hosts(
         pytest.skip("ONCS: reservations are not supported")
     made = []
     for name, key in (("first", 0xA1), ("second", 0xB2)):
-        identity = Identity.fresh()
+        identity = Identity.fresh() if made else bench.any_host()
         if made and hasattr(request, "param"):
             identity = request.param(made[0].session.identity)
         session = bench.session(identity=identity, name=f"{name} host's admin queue")
-        if not session.namespace(scratch.nsid)["rescap"]:
+        if not offered_types(scratch):
             pytest.skip("RESCAP: this namespace cannot be reserved")
         made.append(ReservingHost(session, session.io_queue(), scratch, key))
     first, second = made
@@ -210,6 +239,8 @@ def hosts(
         pytest.skip("another host is registered on this namespace")
     identities = [host.session.identity for host in made]
     yield first, second
+
+    bench.close()  # the undo needs controllers, of which there may be no more
 
     def connect(identity: Identity) -> ControllerSession:
         return bench.session(identity=identity, name="admin queue of the undo")
@@ -227,12 +258,13 @@ def _scratch(session: ControllerSession, variant: Variant) -> itertools.cycle[Sc
     """Return regions of the namespace that ``erase`` names; skip if the user allows no write."""
     nsid = variant.options.namespace
     _check_erasable(session, variant.id, nsid, variant.options.erase)
-    limits, end = session.limits(nsid), session.namespace(nsid)["nsze"]
+    limits, data = session.limits(nsid), session.namespace(nsid)
+    end = data["nsze"]
     first = end // 2
     starts = range(first, min(end - REGION, first + 64 * REGION), REGION)
     if not starts:
         pytest.skip(f"{variant.id}: namespace {nsid} has {end} blocks; the cases need {2 * REGION + 2}")
-    return itertools.cycle([Scratch(nsid, lba, REGION, end, limits) for lba in starts])
+    return itertools.cycle([Scratch(nsid, lba, REGION, end, limits, data["rescap"]) for lba in starts])
 
 
 def _pair(connect: Callable[[], ControllerSession], variant: Variant) -> tuple[Scratch, Scratch]:
@@ -247,8 +279,8 @@ def _pair(connect: Callable[[], ControllerSession], variant: Variant) -> tuple[S
     for nsid, erase in list(allowed.items())[:2]:
         with connect() as session:  # each look has an I/O queue, of which a controller may grant one
             _check_erasable(session, variant.id, nsid, erase)
-            end = session.namespace(nsid)["nsze"]
-            made.append(Scratch(nsid, 0, REGION, end, session.limits(nsid)))
+            data = session.namespace(nsid)
+            made.append(Scratch(nsid, 0, REGION, data["nsze"], session.limits(nsid), data["rescap"]))
     lba = min(one.end for one in made) // 2
     if lba < REGION:
         pytest.skip(f"{variant.id}: a namespace has fewer than {2 * REGION} blocks")
@@ -274,6 +306,8 @@ def _check_erasable(session: ControllerSession, variant: str, nsid: int, erase: 
             f"{variant}: `erase` does not name namespace {nsid}, so nothing is written there "
             f"(its names: {', '.join(sorted(names)) or 'none'})"
         )
+    if session.namespace(nsid)["nsattr"] & 1:  # NVM 4.1.5.1
+        pytest.skip(f"{variant}: NSATTR bit 0 is 1: namespace {nsid} is write protected")
     found = data_signature(session, nsid)
     if found:
         pytest.skip(f"{variant}: namespace {nsid} carries {found}; nothing is written there")

@@ -99,7 +99,7 @@ class ReservationSequence(Dealer):
 
     def acquire(self) -> None:
         """Acquire: a holder may repeat it, and anything else is a conflict while there is a reservation."""
-        number, kind = self._registrant("acquire"), self.deal("type", tuple(Rtype))
+        number, kind = self._registrant("acquire"), self.deal("type", self.hosts[0].types)
         if number is None:
             return
         if self.model.type is not None and self.deal("type again", (True, False)):
@@ -122,7 +122,7 @@ class ReservationSequence(Dealer):
 
     def preempt(self) -> None:
         """Preempt the registrations of a key, and the reservation if its holder has that key."""
-        number, kind = self._registrant("preempt"), self.deal("preempting type", tuple(Rtype))
+        number, kind = self._registrant("preempt"), self.deal("preempting type", self.hosts[0].types)
         victims = sorted({key for other, key in self.model.keys.items() if other != number})
         if number is None or not victims:
             return

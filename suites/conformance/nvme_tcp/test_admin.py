@@ -439,7 +439,7 @@ def test_abort_of_an_event_request_reports_its_result(session: ControllerSession
 @pytest.mark.case("NVA-ABORT-03", section="Base 5.2.1.2", kills=("abort-unknown",))
 def test_a_completed_io_command_is_not_aborted(session: ControllerSession) -> None:
     queue = session.io_queue(qid=1)
-    cid = queue.submit(io.flush(session.namespaces()[0]))
+    cid = queue.submit(io.flush(session.own_namespace()))
     assert queue.wait(cid).ok
     done = session.admin.run(admin.abort(sqid=1, cid=cid))
     assert done.ok, f"5.2.1: Abort itself succeeds, not {status_name(done.status)}"

@@ -11,7 +11,7 @@ from storagetest.wire.nvme import admin, fabrics
 from storagetest.wire.nvme.codes import Cns, Feature, Property, StatusCode, status_name
 from storagetest.wire.nvme_tcp import ControllerSession
 from storagetest.wire.nvme_tcp.harness import Harness, refused
-from storagetest.wire.nvme_tcp.session import KATO, Identity
+from storagetest.wire.nvme_tcp.session import KATO
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 6.3")]
 
@@ -26,7 +26,7 @@ FUSED = {"FIRST": 0x41, "SECOND": 0x42}
 @pytest.mark.case(section="Base 4.3.2", builds_on=("NVT-SGL-04",))
 def test_a_connect_with_a_part_of_its_data_is_refused(bench: Harness, size: int) -> None:
     """Its data structure has 1024 bytes. Another connection is let in after that."""
-    identity = Identity.fresh()
+    identity = bench.any_host()
     endpoint = bench.endpoint
     names = fabrics.ConnectData(identity.hostid, endpoint.any_controller, endpoint.subnqn, identity.nqn)
     queue = bench.queue(name="short connect")

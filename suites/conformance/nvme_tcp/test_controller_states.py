@@ -14,7 +14,6 @@ from storagetest.wire.nvme.command import Command
 from storagetest.wire.nvme_tcp import CommandResult, ControllerSession, Identity, Queue
 from storagetest.wire.nvme_tcp.harness import Harness, Scratch, block_data, refused
 from storagetest.wire.nvme_tcp.session import (
-    CC_ENABLE,
     CC_SHUTDOWN_NORMAL,
     CSTS_FATAL,
     CSTS_READY,
@@ -55,7 +54,8 @@ def test_status_before_and_after_enable(bench: Harness) -> None:
 def test_cc_reads_as_written_after_a_shutdown(session: ControllerSession) -> None:
     session.shut_down()
     value = session.get_property(Property.CC)
-    assert value == CC_ENABLE | CC_SHUTDOWN_NORMAL, f"3.1.4.5: CC was written with SHN 01b, but is {value:#x}"
+    wanted = session.cc_enable | CC_SHUTDOWN_NORMAL
+    assert value == wanted, f"3.1.4.5: CC was written with SHN 01b, but is {value:#x}"
 
 
 @pytest.mark.case("NVF-SHUTDOWN-03", section="Base 3.6.2", kills=("csts-shutdown-stays",))
@@ -78,7 +78,7 @@ def _carried_out(queue: Queue, command: Command, reads: int = 0) -> bool:
 @pytest.mark.case("NVF-SHUTDOWN-COMMANDS", section="Base 3.6.2", kills=("shutdown-serves-all",))
 def test_after_a_shutdown_only_fabrics_commands_are_processed(session: ControllerSession) -> None:
     """Until a reset: neither admin commands nor commands of an I/O queue."""
-    nsid, queue = session.namespaces()[0], session.io_queue()
+    nsid, queue = session.own_namespace(), session.io_queue()
     session.shut_down()
     assert not _carried_out(queue, io.flush(nsid)), "3.6.2: Flush is carried out after a shutdown"
     assert not _carried_out(session.admin, admin.identify(Cns.CONTROLLER), 4096), (
@@ -118,7 +118,7 @@ def io_queue(session: ControllerSession) -> Queue:
 
 @pytest.mark.case("NVF-RESET-03", section="Base 3.7.2", kills=("reset-ends-io",))
 def test_io_queues_are_connected_after_a_reset(session: ControllerSession) -> None:
-    nsid = session.namespaces()[0]
+    nsid = session.own_namespace()
     for number in (1, 2):
         assert io_queue(session).run(io.flush(nsid)).ok, f"6.3: I/O queue 1 before reset {number}"
         reset(session)

@@ -13,7 +13,13 @@ from storagetest.wire.nvme.command import Command, Cqe, in_capsule, transport_sg
 from storagetest.wire.nvme_tcp import CommandResult, ControllerSession, Queue, override_field
 from storagetest.wire.nvme_tcp.harness import Harness, Scratch, block_data, read_blocks, write_blocks
 from storagetest.wire.nvme_tcp.pdu import R2T, CapsuleResp, ICReq
-from storagetest.wire.nvme_tcp.reservation_harness import REGISTER, RELEASE, ReservingHost, allowed
+from storagetest.wire.nvme_tcp.reservation_harness import (
+    REGISTER,
+    RELEASE,
+    ReservingHost,
+    allowed,
+    require_type,
+)
 
 from .test_digests import needs_digests
 from .test_families import supported
@@ -86,6 +92,7 @@ def test_a_deallocation_whose_ranges_are_asked_for_is_done(
 def test_keys_that_are_asked_for_are_taken(hosts: Hosts) -> None:
     """Register, Acquire and Release, whose keys are asked for by R2T."""
     host, _ = hosts
+    require_type(host.scratch, TYPE)
     nsid, key = host.nsid, host.key
     done = host.queue.run(io.register(nsid, REGISTER), data=io.keys(0, key), inside=False)
     _claim_done(done, "Reservation Register")
@@ -283,6 +290,7 @@ def test_a_command_whose_sgl_has_half_of_a_range_fails(
 def test_a_reservation_command_whose_sgl_is_too_short_fails(hosts: Hosts, name: str) -> None:
     """What is missing is PRKEY of an Acquire, or a half of the key; the reservation stays as it was."""
     host, _ = hosts
+    require_type(host.scratch, TYPE)
     allowed(host.register())
     if name == "RELEASE":
         allowed(host.acquire(TYPE))

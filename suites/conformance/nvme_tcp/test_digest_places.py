@@ -10,7 +10,7 @@ from storagetest.wire.nvme import admin, fabrics, io
 from storagetest.wire.nvme.codes import Feature, StatusCode, status_name
 from storagetest.wire.nvme.command import Cqe
 from storagetest.wire.nvme.fabrics import ConnectData
-from storagetest.wire.nvme_tcp import Identity, Queue, override_field
+from storagetest.wire.nvme_tcp import Queue, override_field
 from storagetest.wire.nvme_tcp.harness import Harness, Scratch, block_data
 from storagetest.wire.nvme_tcp.pdu import R2T, CapsuleResp, ICReq
 
@@ -91,7 +91,7 @@ def test_one_damaged_piece_of_a_write_fails_it(bench: Harness, scratch: Scratch,
 def test_damaged_data_of_a_connect_are_a_transient_transport_error(bench: Harness) -> None:
     queue = bench.queue(ICReq(data_digest=True))
     needs_digests(queue)
-    identity, endpoint = Identity.fresh(), bench.endpoint
+    identity, endpoint = bench.any_host(), bench.endpoint
     data = ConnectData(identity.hostid, endpoint.any_controller, endpoint.subnqn, identity.nqn).encode()
     command = fabrics.connect(qid=0, sqsize=31, kato=120_000)
     done = queue.wait(queue.submit(command, data=data, inside=True, override=_wrong))

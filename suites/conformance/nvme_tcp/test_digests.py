@@ -191,7 +191,7 @@ def test_each_connection_negotiates_for_itself(session: ControllerSession) -> No
     queue = session.io_queue(icreq=ICReq(header_digest=True, data_digest=True))
     needs_digests(queue)
     assert not session.admin.digests.header
-    assert queue.run(io.flush(session.namespaces()[0])).pdus_of(CapsuleResp)[0].header_digest_ok, (
+    assert queue.run(io.flush(session.own_namespace())).pdus_of(CapsuleResp)[0].header_digest_ok, (
         "3.3.1.1: of this connection"
     )
 

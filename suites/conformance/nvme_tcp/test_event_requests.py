@@ -71,7 +71,10 @@ WHICH = {"FIRST": 0, "MIDDLE": 1, "LAST": 2}
     for which in WHICH
 ])  # fmt: skip
 def test_the_requests_that_are_not_aborted_stay(session: ControllerSession, which: str) -> None:
-    """They are outstanding as before, and each of them is aborted after it."""
+    """They are outstanding as before, and each of them is aborted after it.
+
+    Abort is best effort (5.2.1): a request that it does not abort is claimed to be outstanding.
+    """
     if session.controller["aerl"] + 1 < REQUESTS:
         pytest.skip(f"AERL allows {session.controller['aerl'] + 1} requests, not {REQUESTS}")
     cids = _waiting(session, REQUESTS)
@@ -86,10 +89,14 @@ def test_the_requests_that_are_not_aborted_stay(session: ControllerSession, whic
     for at, cid in enumerate(cids, 1):
         done = session.admin.run(admin.abort(sqid=0, cid=cid))
         assert done.ok, f"5.2.1: Abort is not {status_name(done.status)}"
-        assert not done.cqe.dw0 & 1, (
-            f"5.2.2: the {which.lower()} of {REQUESTS} event requests was aborted; request {at} of the "
-            "others is not aborted after it, as if it were no longer outstanding"
-        )
+        if done.cqe.dw0 & 1:
+            _behind(session)
+            status = session.admin.status_of(cid)
+            assert status is None, (
+                f"5.2.1: Abort of event request {at} states that it was not aborted; it ended with "
+                f"{status_name(status)}"
+            )
+            pytest.skip(f"a second event request is not aborted (NVR-EVENT-LEFT-{which})")
         refused(session.admin.wait(cid), StatusCode.ABORTED_BY_REQUEST)
 
 

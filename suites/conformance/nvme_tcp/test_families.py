@@ -13,7 +13,14 @@ from storagetest.wire.nvme.codes import ONCS_BITS, Cns, Io, LogPage, Rtype, Stat
 from storagetest.wire.nvme.command import Command
 from storagetest.wire.nvme.structures import descriptors
 from storagetest.wire.nvme_tcp import ControllerSession, Queue
-from storagetest.wire.nvme_tcp.harness import Harness, Scratch, read_blocks, refused, write_blocks
+from storagetest.wire.nvme_tcp.harness import (
+    Harness,
+    Scratch,
+    is_within_reach,
+    read_blocks,
+    refused,
+    write_blocks,
+)
 from storagetest.wire.nvme_tcp.reservation_harness import (
     CLEAR,
     HOLDING,
@@ -153,9 +160,15 @@ def test_reads_of_two_namespaces_on_one_queue_return_the_data_of_each(
     session: ControllerSession, queue: Queue, scratch: Scratch, bench: Harness
 ) -> None:
     """Only the namespace of ``erase`` is written; the other one is read."""
-    others = [nsid for nsid in session.namespaces()[:8] if nsid != scratch.nsid]
-    if not others or session.namespace(others[0])["nsze"] < scratch.end:
-        pytest.skip("no other namespace that is as large")
+    others = [
+        nsid
+        for nsid in session.namespaces()[:8]
+        if nsid != scratch.nsid
+        and session.namespace(nsid)["nsze"] >= scratch.end
+        and is_within_reach(session, queue, nsid, scratch.lba)
+    ]
+    if not others:
+        pytest.skip("no other namespace that is as large and is read")
     limits = session.limits(others[0])
     if limits.block_size != scratch.block_size:
         pytest.skip("the other namespace has blocks of another size")

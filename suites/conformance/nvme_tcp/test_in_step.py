@@ -15,6 +15,7 @@ from storagetest.wire.nvme.fabrics import ConnectData
 from storagetest.wire.nvme_tcp import ControllerSession, Queue
 from storagetest.wire.nvme_tcp.harness import Harness, Scratch, block_data, read_blocks, write_blocks
 from storagetest.wire.nvme_tcp.pdu import H2CData
+from storagetest.wire.nvme_tcp.reservation_harness import require_type
 
 from .test_families import supported
 from .test_pending_writes import asked_for
@@ -68,8 +69,9 @@ def _compared(session: ControllerSession, scratch: Scratch, blocks: int) -> Refu
 
 
 def _key(session: ControllerSession, scratch: Scratch, _: int) -> Refused:
-    if not session.controller["oncs"] >> 5 & 1 or not session.namespace(scratch.nsid)["rescap"]:
+    if not session.controller["oncs"] >> 5 & 1 or not scratch.rescap:
         pytest.skip("ONCS or RESCAP: reservations are not supported")
+    require_type(scratch, Rtype.WRITE_EXCLUSIVE)
     return Refused(io.acquire(scratch.nsid, 0, Rtype.WRITE_EXCLUSIVE), io.keys(0xDEAD_0001))
 
 

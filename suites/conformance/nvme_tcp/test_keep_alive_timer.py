@@ -137,7 +137,7 @@ def test_the_io_queues_end_with_the_association(bench: Harness, *, lost: bool) -
     kato = timeout_in_use(bench, SHORT)
     within = _silence(bench, kato)
     session = bench.session(kato=kato)
-    nsid, queue = session.namespaces()[0], session.io_queue()
+    nsid, queue = session.own_namespace(), session.io_queue()
     if lost:
         session.admin.link.close()
     if queue.wait_for_close(deadline=within).ended:

@@ -39,7 +39,7 @@ def test_a_reset_completes_no_event_request(session: ControllerSession) -> None:
 )
 def test_a_connect_of_a_queue_that_exists_does_not_end_it(session: ControllerSession, bench: Harness) -> None:
     """Each Connect is refused, on a connection of its own, and the I/O queue goes on."""
-    nsid, queue = session.namespaces()[0], session.io_queue(qid=1)
+    nsid, queue = session.own_namespace(), session.io_queue(qid=1)
     for number in range(1, 3):
         done = connect_queue(
             bench.queue(name="the same I/O queue"),

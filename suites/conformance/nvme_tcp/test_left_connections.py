@@ -12,10 +12,11 @@ from storagetest.wire.nvme import admin, fabrics, io
 from storagetest.wire.nvme.codes import Cns, Property, status_name
 from storagetest.wire.nvme.command import in_capsule, transport_sgl
 from storagetest.wire.nvme.fabrics import ConnectData
-from storagetest.wire.nvme_tcp import ControllerSession, Identity, Queue
+from storagetest.wire.nvme.structures import Cap
+from storagetest.wire.nvme_tcp import ControllerSession, Queue
 from storagetest.wire.nvme_tcp.harness import Harness, Scratch, read_blocks, write_blocks
 from storagetest.wire.nvme_tcp.pdu import CapsuleCmd, ICReq
-from storagetest.wire.nvme_tcp.session import CC_ENABLE, KATO, connect_queue
+from storagetest.wire.nvme_tcp.session import KATO, connect_queue
 
 pytestmark = [
     pytest.mark.needs("nvme-tcp-wire"),
@@ -83,18 +84,19 @@ def _admin(bench: Harness, *, enable: bool) -> Queue:
     done = connect_queue(
         queue,
         subnqn=bench.endpoint.subnqn,
-        identity=Identity.fresh(),
+        identity=bench.any_host(),
         cntlid=bench.endpoint.any_controller,
     )
     assert done.ok, f"6.3: Connect of another host ended with {status_name(done.status)}"
     if enable:
-        queue.submit(fabrics.property_set(Property.CC, CC_ENABLE))
+        cap = Cap(queue.run(fabrics.property_get(Property.CAP)).cqe.result)
+        queue.submit(fabrics.property_set(Property.CC, cap.cc_enable))
     return queue
 
 
 def _part_of_connect(bench: Harness) -> Queue:
     queue = bench.queue(name="a connection with a part of Connect")
-    endpoint, identity = bench.endpoint, Identity.fresh()
+    endpoint, identity = bench.endpoint, bench.any_host()
     data = ConnectData(identity.hostid, endpoint.any_controller, endpoint.subnqn, identity.nqn).encode()
     connect = replace(fabrics.connect(qid=0, sqsize=31, kato=KATO), cid=1, dptr=in_capsule(len(data)))
     queue.send_raw(queue.encode(CapsuleCmd(connect.encode(), data))[:500])

@@ -86,6 +86,10 @@ def test_each_log_page_is_read_from_any_offset(session: ControllerSession, page:
 # Error Information (5.2.12.1.2)
 
 
+NO_COMMAND = 0xFFFF
+"""SQID and CID of an entry that is of no command (5.2.12.1.2)."""
+
+
 @dataclass(frozen=True, slots=True)
 class ErrorEntry:
     """An entry of the Error Information log page."""
@@ -99,7 +103,10 @@ class ErrorEntry:
 
 
 def newest(session: ControllerSession) -> ErrorEntry:
-    """Return the entry with the highest Error Count; a count of 0 is no entry."""
+    """Return the entry of a command with the highest Error Count; a count of 0 is no entry.
+
+    An error that is of no command has an entry with SQID and CID FFFFh (5.2.12.1.2).
+    """
     entries = session.controller["elpe"] + 1
     raw = session.log_page(LogPage.ERROR, 64 * min(entries, 16), nsid=ALL_NAMESPACES)
     found = [
@@ -113,7 +120,12 @@ def newest(session: ControllerSession) -> ErrorEntry:
         )
         for one in (raw[at : at + 64] for at in range(0, len(raw), 64))
     ]
-    return max(found, key=lambda one: one.count)
+    none = ErrorEntry(0, 0, 0, 0, 0, 0)
+    return max(
+        [one for one in found if (one.sqid, one.cid) != (NO_COMMAND, NO_COMMAND)],
+        key=lambda one: one.count,
+        default=none,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,7 +154,7 @@ def _serves(session: ControllerSession, queue: Queue, which: str) -> None:
     assert found == session.cntlid, (
         f"6.3: CNTLID is {found:#x}, not {session.cntlid:#x}, of a controller {which}"
     )
-    done = queue.run(io.flush(session.namespaces()[0]))
+    done = queue.run(io.flush(session.own_namespace()))
     assert done.ok, f"3.3.1: Flush is {status_name(done.status)} through a controller {which}"
 
 

@@ -17,6 +17,7 @@ from storagetest.wire.nvme_tcp.reservation_harness import (
     ReservingHost,
     allowed,
     hold,
+    require_type,
 )
 from storagetest.wire.tcp import ResponseTimeout
 
@@ -61,6 +62,8 @@ def test_a_write_that_waits_for_its_data_is_not_carried_out_after_preempt_and_ab
     A controller may abort the write, refuse it when its data come, or let Preempt and Abort wait for it.
     """
     first, second = hosts
+    require_type(first.scratch, Rtype.WRITE_EXCLUSIVE)
+    require_type(first.scratch, rtype)
     old = write_blocks(first.queue, first.scratch, 1, 1401)
     new = block_data(first.scratch.block_size, 1402)
     hold(first, rtype)

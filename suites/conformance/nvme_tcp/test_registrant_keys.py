@@ -26,6 +26,7 @@ from storagetest.wire.nvme_tcp.reservation_harness import (
     kept_masks,
     mask_of,
     read_notice,
+    require_type,
     set_mask,
 )
 from storagetest.wire.tcp import ResponseTimeout
@@ -46,6 +47,7 @@ WRONG = 0xBAD0
 
 def _acquire(action: int, rtype: int = HELD, *, ignore: bool = False, key: int | None = None) -> Uses:
     def use(holder: ReservingHost, host: ReservingHost) -> CommandResult:
+        require_type(host.scratch, rtype)
         command = io.acquire(host.nsid, action, rtype, ignore=ignore)
         return host.queue.run(command, data=io.keys(host.key if key is None else key, holder.key))
 

@@ -187,7 +187,7 @@ def test_any_registrant_clears_a_reservation_of_each_type(hosts: Hosts, rtype: R
 def test_a_holder_acquires_the_same_type_and_no_other(hosts: Hosts, rtype: Rtype) -> None:
     first, _ = hosts
     hold(first, rtype)
-    for other in Rtype:
+    for other in first.types:
         done = first.acquire(other)
         wanted = StatusCode.SUCCESS if other == rtype else StatusCode.RESERVATION_CONFLICT
         assert done.status == wanted, (
@@ -207,7 +207,7 @@ def test_a_holder_acquires_the_same_type_and_no_other(hosts: Hosts, rtype: Rtype
 def test_a_preempt_makes_each_type_of_each_other(hosts: Hosts, rtype: Rtype, action: int) -> None:
     """The holder, or all holders, are preempted; the host that preempts holds alone, of its RTYPE."""
     first, second = hosts
-    for other in Rtype:
+    for other in first.types:
         hold(first, rtype)
         allowed(second.register())
         done = second.acquire(other, action, victim=0 if rtype.all_hold else first.key)

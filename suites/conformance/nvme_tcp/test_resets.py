@@ -20,7 +20,7 @@ from storagetest.wire.nvme_tcp.harness import (
     write_blocks,
 )
 from storagetest.wire.nvme_tcp.pdu import R2T, CapsuleResp
-from storagetest.wire.nvme_tcp.session import CC_ENABLE, CSTS_FATAL, CSTS_READY, CSTS_SHUTDOWN_DONE
+from storagetest.wire.nvme_tcp.session import CSTS_FATAL, CSTS_READY, CSTS_SHUTDOWN_DONE
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 3.7.2")]
 
@@ -93,7 +93,7 @@ def test_a_write_of_before_a_reset_neither_succeeds_nor_is_carried_out(
 
 
 def _shut_down(session: ControllerSession, shn: int, which: str) -> None:
-    session.set_property(Property.CC, CC_ENABLE | shn)
+    session.set_property(Property.CC, session.cc_enable | shn)
 
     def complete() -> bool:
         return session.get_property(Property.CSTS) & SHST == CSTS_SHUTDOWN_DONE
@@ -121,7 +121,7 @@ def test_an_abrupt_shutdown_completes(session: ControllerSession) -> None:
 def test_another_hosts_shutdown_does_not_end_this_ones_commands(
     session: ControllerSession, queue: Queue, bench: Harness
 ) -> None:
-    nsid = session.namespaces()[0]
+    nsid = session.own_namespace()
     _shut_down(bench.session(name="the other host"), SHUTDOWN_ABRUPT, "the other host's abrupt shutdown")
     assert queue.run(io.flush(nsid)).ok, "3.6.2: the shutdown of one controller ended another's commands"
     assert session.get_property(Property.CSTS) & (SHST | CSTS_READY) == CSTS_READY, (

@@ -37,7 +37,7 @@ def _connect(bench: Harness, session: ControllerSession | None, **more: Any) -> 
     endpoint = bench.endpoint
     given: dict[str, Any] = {
         "subnqn": endpoint.subnqn,
-        "identity": Identity.fresh(),
+        "identity": bench.any_host(),
         "cntlid": endpoint.any_controller,
     }
     if session is not None:

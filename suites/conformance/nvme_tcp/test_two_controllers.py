@@ -47,20 +47,15 @@ QUEUE_EXISTS = (
 
 @pytest.fixture
 def pair(session: ControllerSession, bench: Harness) -> Pair:
-    """Return two sessions of one host; skip if the subsystem has no controller left for the second (6.3)."""
-    try:
-        return session, bench.session(identity=session.identity, name="the second admin queue")
-    except RemoteProtocolError as error:
-        if StatusCode.CONNECT_CONTROLLER_BUSY.name in str(error):
-            pytest.skip(f"a second association of a host has no controller: {error}")
-        raise
+    """Return two sessions of one host."""
+    return session, bench.session(identity=session.identity, name="the second admin queue")
 
 
 def _works(session: ControllerSession, queue: Queue, why: str) -> None:
     """Claim that the controller and its I/O queue carry out commands."""
     done = session.admin.run(admin.identify(Cns.CONTROLLER), reads=4096)
     assert done.ok, f"3.1.3: Identify of the other controller ends with {status_name(done.status)} {why}"
-    done = queue.run(io.flush(session.namespaces()[0]))
+    done = queue.run(io.flush(session.own_namespace()))
     assert done.ok, f"3.1.3: Flush through the other controller ends with {status_name(done.status)} {why}"
 
 

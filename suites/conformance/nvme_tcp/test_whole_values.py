@@ -75,7 +75,7 @@ def test_a_subsystem_is_not_that_of_a_name_that_is_alike(bench: Harness, change:
     endpoint = bench.endpoint
     other = _another(change, endpoint.subnqn)
     done = connect_queue(
-        bench.queue(), subnqn=other, identity=Identity.fresh(), cntlid=endpoint.any_controller
+        bench.queue(), subnqn=other, identity=bench.any_host(), cntlid=endpoint.any_controller
     )
     assert done.status in REFUSED_NAME, (
         f"4.7: Connect to {other} ended with {status_name(done.status)}; the name of the subsystem is "

@@ -76,6 +76,7 @@ NAMESPACE: Mapping[str, tuple[int, int]] = {
     "mcl": (76, 4),
     "msrc": (80, 1),
     "anagrpid": (92, 4),
+    "nsattr": (99, 1),
 }
 """Fields of Identify Namespace (NVM 4.1.5.1): name → (offset, bytes)."""
 
@@ -124,10 +125,20 @@ class NamespaceData:
         return _number(self.raw, NAMESPACE[name])
 
     @property
-    def block_size(self) -> int:
-        """Bytes of a logical block, of the format in use (FLBAS, LBADS)."""
+    def _format(self) -> bytes:
+        """The LBA format in use (FLBAS)."""
         index = self["flbas"] & 0xF | (self["flbas"] >> 1 & 0x30)
-        return 1 << min(self.raw[128 + 4 * index + 2], 24)
+        return self.raw[128 + 4 * index : 132 + 4 * index]
+
+    @property
+    def block_size(self) -> int:
+        """Bytes of a logical block, of the format in use (LBADS)."""
+        return 1 << min(self._format[2], 24)
+
+    @property
+    def metadata(self) -> int:
+        """Bytes of metadata of a logical block, of the format in use (MS)."""
+        return int.from_bytes(self._format[:2], "little")
 
     @property
     def nguid(self) -> bytes:
@@ -172,6 +183,10 @@ def descriptors(raw: bytes) -> list[tuple[int, bytes]]:
     return found
 
 
+CC_ENABLE = 0x00460001
+"""CC (Base 3.1.4.5): EN, I/O completion entries of 2^4 bytes, submission entries of 2^6."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cap:
     """Controller Capabilities (Base 3.1.4.1)."""
@@ -192,6 +207,11 @@ class Cap:
     def page_size(self) -> int:
         """Bytes of the least memory page (MPSMIN), the unit of MDTS."""
         return 1 << (12 + (self.value >> 48 & 0xF))
+
+    @property
+    def cc_enable(self) -> int:
+        """:data:`CC_ENABLE` with MPS as MPSMIN: a host writes no page size that CAP lacks (3.1.4.5)."""
+        return CC_ENABLE | (self.value >> 48 & 0xF) << 7
 
     @property
     def css(self) -> int:

@@ -10,7 +10,7 @@ import secrets
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from storagetest.errors import DataAtRisk, RemoteProtocolError
+from storagetest.errors import DataAtRisk, NotOffered, RemoteProtocolError
 from storagetest.wire.nvme import admin, io
 from storagetest.wire.nvme.codes import Cns, Feature, StatusCode, status_name
 from storagetest.wire.nvme.fabrics import ANY_CONTROLLER, DISCOVERY_NQN
@@ -21,6 +21,7 @@ from storagetest.wire.nvme_tcp.queue import CommandResult, Queue
 from storagetest.wire.nvme_tcp.session import (
     KATO,
     ConnectionCallback,
+    ConnectRefused,
     ControllerSession,
     Identity,
     SubsystemEndpoint,
@@ -80,7 +81,8 @@ def request_event(session: ControllerSession, *, cid: int = 0) -> int:
 class Scratch:
     """Blocks that a case may write: ``blocks`` from ``lba`` of namespace ``nsid``.
 
-    ``end`` is the namespace's size in blocks; ``limits`` plans the transfers.
+    ``end`` is the namespace's size in blocks; ``limits`` plans the transfers; ``rescap`` is RESCAP of the
+    namespace (NVM 4.1.5.1).
     """
 
     nsid: int
@@ -88,6 +90,7 @@ class Scratch:
     blocks: int
     end: int
     limits: Limits
+    rescap: int = 0
 
     @property
     def block_size(self) -> int:
@@ -121,6 +124,33 @@ def read_blocks(queue: Queue, scratch: Scratch, blocks: int, *, at: int = 0) -> 
         assert done.ok, f"a read ended with {status_name(done.status)}"
         data += done.data
     return data
+
+
+MEDIA, PATH = 2, 3
+"""Status Code Types: media and data integrity errors, path related status (Base 4.2.3)."""
+
+
+def out_of_reach(status: int) -> bool:
+    """Whether a read may end so through a sound controller, on a namespace that the user has not named.
+
+    The path is none by ANA (Base 8.1.1), another host has reserved the namespace, it is not ready, or the
+    block is lost.
+    """
+    return status >> 8 in (MEDIA, PATH) or status in (
+        StatusCode.RESERVATION_CONFLICT,
+        StatusCode.NAMESPACE_NOT_READY,
+    )
+
+
+def is_within_reach(session: ControllerSession, queue: Queue, nsid: int, lba: int) -> bool:
+    """Whether cases may read block ``lba`` of a namespace that the user has not named.
+
+    Blocks with metadata are not read: they are transferred with more bytes (NVM 4.1.5.1, FLBAS bit 4).
+    """
+    data = session.namespace(nsid)
+    if data.metadata:
+        return False
+    return not out_of_reach(queue.run(io.read(nsid, lba, 1), reads=data.block_size).status)
 
 
 class Harness:
@@ -164,6 +194,27 @@ class Harness:
         self._queues.append(queue)
         return queue
 
+    def any_host(self) -> Identity:
+        """Return a host that is let in: a new one, unless the targets file names one."""
+        return self.endpoint.host or Identity.fresh()
+
+    def _free_host(self) -> Identity:
+        """Return a host that no open session has."""
+        host = self.any_host()
+        return Identity.fresh() if host in [one.identity for one in self._open_sessions()] else host
+
+    def _open_sessions(self) -> list[ControllerSession]:
+        return [one for one in self._sessions if one.admin.link.is_open]
+
+    def _may_lack(self, error: ConnectRefused, identity: Identity) -> str:
+        """Return why a sound subsystem may refuse one more session (Base 6.3), or ""."""
+        others, host = len(self._open_sessions()), self.endpoint.host
+        if error.status == StatusCode.CONNECT_CONTROLLER_BUSY and others:
+            return f"no controller is left, with {others} in use: {error}"
+        if error.status == StatusCode.CONNECT_INVALID_HOST and host and identity.nqn != host.nqn:
+            return f"the case needs a host that is not `host_nqn` of the targets file: {error}"
+        return ""
+
     def session(
         self,
         *,
@@ -174,18 +225,25 @@ class Harness:
         subnqn: str | None = None,
         name: str = "admin queue",
     ) -> ControllerSession:
-        """Return a session with a ready controller (unless ``enable`` is false), as a new host by default."""
-        endpoint = self.endpoint
+        """Return a session with a ready controller (unless ``enable`` is false), as another host by default.
+
+        Raises :class:`NotOffered` if the subsystem may refuse one more session, or another host.
+        """
+        endpoint, identity = self.endpoint, identity or self._free_host()
         if subnqn is not None:
             endpoint = replace(endpoint, subnqn=subnqn)
         if subnqn == DISCOVERY_NQN:  # its controllers are dynamic (Base 3.1.2)
             endpoint = replace(endpoint, any_controller=ANY_CONTROLLER)
-        session = self._stack.enter_context(
-            ControllerSession.connect(
+        try:
+            session = ControllerSession.connect(
                 endpoint, identity=identity, icreq=icreq, kato=kato, enable=enable, note=self._note, name=name
             )
-        )
-        self._sessions.append(session)
+        except ConnectRefused as error:
+            reason = self._may_lack(error, identity)
+            if not reason:
+                raise
+            raise NotOffered(reason) from error
+        self._sessions.append(self._stack.enter_context(session))
         return session
 
     def close(self) -> None:

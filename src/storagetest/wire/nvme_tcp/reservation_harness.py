@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from storagetest.errors import RemoteProtocolError
+from storagetest.errors import NotOffered, RemoteProtocolError
 from storagetest.wire.nvme import admin, io
-from storagetest.wire.nvme.codes import Feature, LogPage, status_name
+from storagetest.wire.nvme.codes import Feature, LogPage, Rtype, status_name
 from storagetest.wire.nvme.structures import ReservationStatus, reservation_status
 from storagetest.wire.nvme_tcp.harness import Scratch
 from storagetest.wire.nvme_tcp.queue import CommandResult, Queue
@@ -26,6 +26,19 @@ PERSIST_OFF, PERSIST_ON = 2, 3
 """CPTPL of Register: reservations and registrations are lost with the power, or persist (7.6)."""
 
 
+def offered_types(scratch: Scratch) -> tuple[Rtype, ...]:
+    """Return the reservation types that RESCAP announces: bits 1 to 6 are the types 1 to 6 (NVM 4.1.5.1)."""
+    return tuple(rtype for rtype in Rtype if scratch.rescap >> rtype & 1)
+
+
+def require_type(scratch: Scratch, rtype: int) -> None:
+    """Raise :class:`NotOffered` if ``rtype`` is a reservation type that RESCAP does not announce."""
+    if rtype in set(Rtype) - set(offered_types(scratch)):
+        raise NotOffered(
+            f"RESCAP is {scratch.rescap:#04x}: reservations of type {int(rtype)} are not supported"
+        )
+
+
 @dataclass
 class ReservingHost:
     """One host with its queue, and the key that it registers; a method for each command it sends."""
@@ -38,6 +51,11 @@ class ReservingHost:
     @property
     def nsid(self) -> int:
         return self.scratch.nsid
+
+    @property
+    def types(self) -> tuple[Rtype, ...]:
+        """The reservation types of the namespace."""
+        return offered_types(self.scratch)
 
     def register(
         self,
@@ -54,6 +72,7 @@ class ReservingHost:
     def acquire(
         self, rtype: int, action: int = ACQUIRE, *, key: int | None = None, victim: int = 0
     ) -> CommandResult:
+        require_type(self.scratch, rtype)
         keys = io.keys(self.key if key is None else key, victim)
         return self.queue.run(io.acquire(self.nsid, action, rtype), data=keys)
 
@@ -91,6 +110,7 @@ def read_notice(host: ReservingHost) -> tuple[int, int]:
 
 def hold(host: ReservingHost, rtype: int) -> None:
     """Register and acquire."""
+    require_type(host.scratch, rtype)
     allowed(host.register())
     allowed(host.acquire(rtype))
 

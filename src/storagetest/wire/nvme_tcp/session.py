@@ -18,6 +18,7 @@ from storagetest.wire.nvme import admin, fabrics
 from storagetest.wire.nvme.codes import Cns, Feature, Property, StatusCode, status_name
 from storagetest.wire.nvme.limits import Limits
 from storagetest.wire.nvme.structures import (
+    CC_ENABLE,
     Cap,
     ControllerData,
     NamespaceData,
@@ -28,9 +29,6 @@ from storagetest.wire.nvme_tcp.pdu import ICReq
 from storagetest.wire.nvme_tcp.queue import CommandResult, Queue
 from storagetest.wire.tcp import Connector, PeerClosed, RecordedConnection, ResponseTimeout
 
-CC_ENABLE = 0x00460001
-"""CC (Base 3.1.4.5): EN, I/O completion entries of 2^4 bytes, submission entries of 2^6."""
-
 CC_SHUTDOWN_NORMAL = 0x4000
 KATO = 120_000
 """Default Keep Alive Timeout, in ms: the default of TCP (Base 5.2.26.1.8).
@@ -38,24 +36,6 @@ KATO = 120_000
 0 would disable the timer, which this transport requires (NVMe/TCP 3.4, Base 3.9.1).
 """
 CSTS_READY, CSTS_FATAL, CSTS_SHUTDOWN_DONE = 0x01, 0x02, 0x08
-
-
-@dataclass(frozen=True, slots=True)
-class SubsystemEndpoint:
-    """Address of a subsystem, and timeouts in seconds.
-
-    ``deadline`` is for connecting and for every response, ``close_timeout`` for the end of a connection.
-    ``any_controller`` is the CNTLID that requests any controller: FFFFh in the dynamic model, FFFEh in the
-    static one (Base 3.1.2, 6.3).
-    """
-
-    address: str
-    port: int
-    subnqn: str
-    deadline: float = 10.0
-    close_timeout: float = 10.0
-    connector: Connector | None = None
-    any_controller: int = fabrics.ANY_CONTROLLER
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +50,27 @@ class Identity:
         """Return a new random identity; each case uses its own."""
         name = uuid.uuid4()
         return cls(f"nqn.2014-08.org.nvmexpress:uuid:{name}", name.bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class SubsystemEndpoint:
+    """Address of a subsystem, and timeouts in seconds.
+
+    ``deadline`` is for connecting and for every response, ``close_timeout`` for the end of a connection.
+    ``any_controller`` is the CNTLID that requests any controller: FFFFh in the dynamic model, FFFEh in the
+    static one (Base 3.1.2, 6.3). ``namespace`` is the NSID that the user has named, or 0;
+    ``host`` the host that the subsystem lets in, if that is not any.
+    """
+
+    address: str
+    port: int
+    subnqn: str
+    deadline: float = 10.0
+    close_timeout: float = 10.0
+    connector: Connector | None = None
+    any_controller: int = fabrics.ANY_CONTROLLER
+    namespace: int = 0
+    host: Identity | None = None
 
 
 ConnectionCallback = Callable[[RecordedConnection, str], None]
@@ -127,6 +128,15 @@ def connect_queue(
     return result
 
 
+class ConnectRefused(RemoteProtocolError):
+    """A Connect of an admin queue ended with ``status``."""
+
+    def __init__(self, subnqn: str, result: CommandResult) -> None:
+        name = status_name(result.status)
+        super().__init__(f"Connect to {subnqn} was refused: {name}{_wrong_parameter(result)}")
+        self.status = result.status
+
+
 @dataclass
 class ControllerSession:
     """A host's association with one controller: its admin queue and I/O queues. A context manager."""
@@ -139,6 +149,7 @@ class ControllerSession:
     icreq: ICReq = field(default_factory=ICReq)
     io_queues: list[Queue] = field(default_factory=list)
     io_queues_granted: int = 1
+    _cc: int | None = None
     _identified: ControllerData | None = None
     _closed: bool = False
 
@@ -158,7 +169,7 @@ class ControllerSession:
 
         If a subsystem refuses the dynamic controller model, the session is one of the static model.
         """
-        identity = identity or Identity.fresh()
+        identity = identity or endpoint.host or Identity.fresh()
         queue = open_queue(endpoint, icreq, name=name, note=note)
         try:
             try:
@@ -177,7 +188,7 @@ class ControllerSession:
                 return cls.connect(
                     static, identity=identity, icreq=icreq, kato=kato, enable=enable, note=note, name=name
                 )
-            _require_success(result, f"Connect to {endpoint.subnqn}", _wrong_parameter(result))
+            _require_connected(result, endpoint.subnqn)
             session = cls(endpoint, identity, queue, result.cqe.dw0 & 0xFFFF, note, icreq or ICReq())
             if enable:
                 session.enable()
@@ -209,22 +220,30 @@ class ControllerSession:
         """Controller Capabilities."""
         return Cap(self.get_property(Property.CAP))
 
+    @property
+    def cc_enable(self) -> int:
+        """CC of an enabled controller: :data:`CC_ENABLE`, with MPS of the least page that CAP allows."""
+        if self._cc is None:
+            self._cc = self.cap.cc_enable
+        return self._cc
+
     def enable(self) -> None:
         """Set CC.EN and wait for CSTS.RDY, for as long as CAP.TO allows (Base 3.5.2)."""
-        limit = self.cap.timeout
-        self.set_property(Property.CC, CC_ENABLE)
-        self.wait_status(CSTS_READY, within=max(limit, 1.0), expected="CSTS.RDY")
+        cap = self.cap
+        self._cc = cap.cc_enable
+        self.set_property(Property.CC, self._cc)
+        self.wait_status(CSTS_READY, within=max(cap.timeout, 1.0), expected="CSTS.RDY")
 
     def disable(self) -> None:
         """Clear CC.EN (a controller reset, Base 3.7.2) and wait until CSTS.RDY is clear."""
-        self.set_property(Property.CC, CC_ENABLE & ~1)
+        self.set_property(Property.CC, self.cc_enable & ~1)
         self.wait_status(
             CSTS_READY, within=max(self.cap.timeout, 1.0), expected="clear CSTS.RDY", cleared=True
         )
 
     def shut_down(self) -> None:
         """Request a normal shutdown (CC.SHN, Base 3.6.2) and wait until it is complete."""
-        self.set_property(Property.CC, CC_ENABLE | CC_SHUTDOWN_NORMAL)
+        self.set_property(Property.CC, self.cc_enable | CC_SHUTDOWN_NORMAL)
         self.wait_status(CSTS_SHUTDOWN_DONE, within=self.endpoint.deadline, expected="CSTS.SHST 10b")
 
     def wait_status(self, bits: int, *, within: float, expected: str, cleared: bool = False) -> int:
@@ -258,6 +277,14 @@ class ControllerSession:
     def namespaces(self) -> list[int]:
         """Return the active NSIDs."""
         return active_namespaces(self.identify(Cns.ACTIVE_NAMESPACES))
+
+    def own_namespace(self) -> int:
+        """Return the NSID that the user has named; the first active one if that is not active.
+
+        Another namespace may be out of reach: by ANA (Base 8.1.1), or reserved by another host (8.1.24).
+        """
+        active = self.namespaces()
+        return self.endpoint.namespace if self.endpoint.namespace in active else active[0]
 
     def namespace(self, nsid: int) -> NamespaceData:
         """Return Identify Namespace."""
@@ -321,7 +348,8 @@ class ControllerSession:
         with contextlib.suppress(RemoteProtocolError):
             if self.admin.link.is_open:
                 self.admin.deadline = min(self.admin.deadline, 2.0)
-                self.admin.run(fabrics.property_set(Property.CC, CC_ENABLE | CC_SHUTDOWN_NORMAL))
+                value = (CC_ENABLE if self._cc is None else self._cc) | CC_SHUTDOWN_NORMAL
+                self.admin.run(fabrics.property_set(Property.CC, value))
         self.admin.close()
 
     def __enter__(self) -> ControllerSession:
@@ -340,6 +368,11 @@ def _names(result: CommandResult, parameter: int) -> bool:
     return result.status == StatusCode.CONNECT_INVALID_PARAMETERS and result.cqe.dw0 & 0x1FFFF == parameter
 
 
+def _require_connected(result: CommandResult, subnqn: str) -> None:
+    if not result.ok:
+        raise ConnectRefused(subnqn, result)
+
+
 def _wrong_parameter(result: CommandResult) -> str:
     """Return what to do about a refused Connect, if its result names SUBNQN; else ""."""
     if not _names(result, SUBNQN):
@@ -347,7 +380,7 @@ def _wrong_parameter(result: CommandResult) -> str:
     return "; it names SUBNQN: no such subsystem is here. Check `nqn` and `port` in the targets file"
 
 
-def _require_success(result: CommandResult, command: str, advice: str = "") -> CommandResult:
+def _require_success(result: CommandResult, command: str) -> CommandResult:
     if not result.ok:
-        raise RemoteProtocolError(f"{command} was refused: {status_name(result.status)}{advice}")
+        raise RemoteProtocolError(f"{command} was refused: {status_name(result.status)}")
     return result

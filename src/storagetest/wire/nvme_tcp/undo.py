@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
-from storagetest.errors import RemoteProtocolError
+from storagetest.errors import NotOffered, RemoteProtocolError
 from storagetest.wire.nvme import io
 from storagetest.wire.nvme.codes import Rtype, StatusCode, status_name
 from storagetest.wire.nvme.command import Command
@@ -36,21 +36,22 @@ def undo_reservations(
 ) -> str:
     """Remove every registration and reservation of namespace ``nsid``; return what is left, "" for nothing.
 
-    ``connect`` returns a new session of a host.
+    ``connect`` returns a new session of a host. One is open at a time: a subsystem may admit no more (6.3).
     """
     for identity in identities:
-        with suppress(RemoteProtocolError):  # what is left decides
-            _try(connect(identity).io_queue(), io.register(nsid, UNREGISTER, ignore=True), io.keys(0))
+        with suppress(RemoteProtocolError, NotOffered), connect(identity) as session:  # what is left decides
+            _try(session.io_queue(), io.register(nsid, UNREGISTER, ignore=True), io.keys(0))
     left = "no host could connect"
     for undo in (_undo_own, _undo_anew):
         for identity in identities:
             try:
-                queue = connect(identity).io_queue()
-                left = reservations_left(queue, nsid)
-                if left:
-                    undo(queue, nsid, identity.hostid)
+                with connect(identity) as session:
+                    queue = session.io_queue()
                     left = reservations_left(queue, nsid)
-            except RemoteProtocolError as error:
+                    if left:
+                        undo(queue, nsid, identity.hostid)
+                        left = reservations_left(queue, nsid)
+            except (RemoteProtocolError, NotOffered) as error:
                 left = left or str(error)
             if not left:
                 return ""
