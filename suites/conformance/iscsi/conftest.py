@@ -24,7 +24,7 @@ from storagetest.plugin.conformance.known_issues import apply_identified
 from storagetest.plugin.conformance.leftovers import stop_run
 from storagetest.plugin.conformance.odd_data import UNREADABLE
 from storagetest.plugin.conformance.repeated_faults import fail_on_faults
-from storagetest.suites.conformance.iscsi.portal import FACTS, NAME, REDIRECTIONS, Portal
+from storagetest.suites.conformance.iscsi.portal import FACTS, NAME, REDIRECTIONS, Portal, responds
 from storagetest.suites.conformance.iscsi.scratch import Scratch
 from storagetest.wire.iscsi.codes import LoginStatus, TaskFunction
 from storagetest.wire.iscsi.encoding import flat_lun
@@ -357,7 +357,7 @@ class Connections:
             if initiator.lun != flat_lun(self.portal.lun):
                 continue
             with suppress(RemoteProtocolError):  # nothing can be undone from here
-                if not _responds(initiator):
+                if not responds(initiator):
                     initiator = self._log_in(initiator.name.rpartition("-")[2], isid=initiator.isid)  # noqa: PLW2901
                 found[nexus] = LogicalUnit(initiator, block_size=block_size)
         return list(found.values())
@@ -383,17 +383,6 @@ class Connections:
         """Log out and close all initiators, the last one first."""
         for initiator in reversed(self._initiators):
             initiator.close()
-
-
-def _responds(initiator: Initiator) -> bool:
-    """Whether the session is logged in and completes a command."""
-    if not initiator.logged_in:
-        return False
-    try:
-        LogicalUnit(initiator).test_unit_ready()
-    except RemoteProtocolError:
-        return False
-    return True
 
 
 @pytest.fixture

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from storagetest.errors import RemoteProtocolError
+from storagetest.wire.iscsi.initiator import Initiator
 from storagetest.wire.iscsi.login import Credentials
+from storagetest.wire.scsi.logical_unit import LogicalUnit
 
 DEADLINE = 10.0
 """Timeout of one response in seconds, or the target's `deadline` if that is less (chosen)."""
@@ -49,3 +52,14 @@ class Portal:
         address, port = options.wire_endpoint(options.address, options.port)
         deadline = min(DEADLINE, options.deadline)
         return cls(address, port, options.iqn, options.lun, deadline, credentials, options.erase)
+
+
+def responds(initiator: Initiator) -> bool:
+    """Whether the session is logged in and completes a command."""
+    if not initiator.logged_in:
+        return False
+    try:
+        LogicalUnit(initiator).test_unit_ready()
+    except RemoteProtocolError:
+        return False
+    return True
