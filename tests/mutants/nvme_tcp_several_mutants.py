@@ -193,7 +193,7 @@ def _counts(raw: bytes) -> bytes:
     return put(5, fits.to_bytes(2, "little"))(raw) if int.from_bytes(raw[5:7], "little") > fits else raw
 
 
-target("report-counts-what-fits | Base 7.8 | a report counts the registrants that it has room for",
+target("report-counts-what-fits | Base 7.8 | a report counts the registrants that fit into it",
        patch(_counts, when=REPORT))  # fmt: skip
 
 

@@ -84,18 +84,23 @@ class FarFile:
             assert not wrong, f"after {what}, the {SPAN} bytes at {place} have {wrong}"
 
 
-@places("PUNCHED", ("far-hole-edges-32-bit", "far-hole-edges-left"))
-@pytest.mark.case(section="fallocate(2): Deallocating file space")
-def test_hole_has_odd_ends_at_a_far_offset(client_dir, far):
-    """Partial blocks are zeroed and whole ones removed, and nothing else, wherever in the file that is."""
+def compare_each_range(client_dir, far, mode, what):
+    """Clear each of :data:`RANGES` at ``far`` by fallocate(2), and assert the data of the file."""
     with open_fd(client_dir / "f", os.O_CREAT | os.O_RDWR) as descriptor:
         file = FarFile(descriptor, far)
         for offset, length in RANGES:
             os.fsync(descriptor)
-            fallocate(descriptor, FALLOC_PUNCH_HOLE | FALLOC_KEEP_SIZE, far + offset, length)
+            fallocate(descriptor, mode | FALLOC_KEEP_SIZE, far + offset, length)
             file.clear(offset, length)
-            file.compare(f"a hole of {length} bytes at {far} + {offset}")
+            file.compare(f"{what} of {length} bytes at {far} + {offset}")
             file.fill()
+
+
+@places("PUNCHED", ("far-hole-edges-32-bit", "far-hole-edges-left"))
+@pytest.mark.case(section="fallocate(2): Deallocating file space")
+def test_hole_has_odd_ends_at_a_far_offset(client_dir, far):
+    """Partial blocks are zeroed and whole ones removed, and nothing else, wherever in the file that is."""
+    compare_each_range(client_dir, far, FALLOC_PUNCH_HOLE, "a hole")
 
 
 LENGTHS = (
@@ -144,14 +149,7 @@ def test_hole_is_as_long_as_it_has_to_be(client_dir):
 @pytest.mark.case(section="fallocate(2): Zeroing file space")
 def test_zeroed_range_has_odd_ends_at_a_far_offset(client_dir, far):
     """Reads of the range return zeroes, and those of its neighbours what they had, wherever that is."""
-    with open_fd(client_dir / "f", os.O_CREAT | os.O_RDWR) as descriptor:
-        file = FarFile(descriptor, far)
-        for offset, length in RANGES:
-            os.fsync(descriptor)
-            fallocate(descriptor, FALLOC_ZERO_RANGE | FALLOC_KEEP_SIZE, far + offset, length)
-            file.clear(offset, length)
-            file.compare(f"zeroes of {length} bytes at {far} + {offset}")
-            file.fill()
+    compare_each_range(client_dir, far, FALLOC_ZERO_RANGE, "zeroes")
 
 
 @places("CUT", ("far-cut-leaves-the-rest-of-a-page",))

@@ -12,18 +12,11 @@ from array import array
 
 import pytest
 
-from storagetest.agent.testlib import CannotRun, call_in_subprocess, record_observation, skip
+from storagetest.agent.testlib import CannotRun, call_in_subprocess, record_observation, skip, tmpfiles
 from storagetest.agent.testlib.large_files import put, resize
 from storagetest.agent.testlib.libc import FALLOC_KEEP_SIZE, FALLOC_PUNCH_HOLE, FALLOC_ZERO_RANGE, fallocate
 from storagetest.agent.testlib.mappings import map_file
-from storagetest.agent.testlib.tmpfiles import (
-    NO_VALUE_SPACE,
-    hard_link,
-    make_file,
-    open_fd,
-    pattern_bytes,
-    symbolic_link,
-)
+from storagetest.agent.testlib.tmpfiles import hard_link, make_file, open_fd, pattern_bytes, symbolic_link
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -516,7 +509,7 @@ def test_long_list_of_attributes_is_complete(client_dir):
         except OSError as error:
             if error.errno == errno.EOPNOTSUPP and not wanted:
                 skip("this file system has no user.* attributes, or they are disabled (setxattr(2), ENOTSUP)")
-            if error.errno not in NO_VALUE_SPACE:
+            if error.errno not in tmpfiles.NO_VALUE_SPACE:
                 raise
             break
         wanted.add(name)

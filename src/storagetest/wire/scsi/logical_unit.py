@@ -24,6 +24,9 @@ from storagetest.wire.scsi.reservations import (
 )
 from storagetest.wire.scsi.sense import Sense, decode_sense
 
+USUAL_TYPES = frozenset({PrType.WRITE_EXCLUSIVE, PrType.EXCLUSIVE_ACCESS})
+"""Types that a unit with persistent reservations has if it has no TYPE MASK (chosen)."""
+
 ALLOCATION = 4096
 
 
@@ -236,11 +239,13 @@ class LogicalUnit:
     def _of_type(self, kind: PrType | int, answer: ScsiResult) -> ScsiResult:
         """Return ``answer``, which a request with the type ``kind`` got.
 
-        Without a TYPE MASK, INVALID FIELD IN CDB is what states that the unit does not have the type.
+        Without a TYPE MASK, INVALID FIELD IN CDB is what states that the unit does not have the type. That it
+        has :data:`USUAL_TYPES` is taken for granted then.
         """
         if kind in set(PrType) and answer.check(SenseKey.ILLEGAL_REQUEST):
             types = self.reservation_types()
-            unknown = types is None and answer.check(SenseKey.ILLEGAL_REQUEST, Asc.INVALID_FIELD_IN_CDB)
+            refused = answer.check(SenseKey.ILLEGAL_REQUEST, Asc.INVALID_FIELD_IN_CDB)
+            unknown = types is None and refused and kind not in USUAL_TYPES
             if unknown or (types is not None and kind not in types):
                 raise TypeNotSupported(
                     f"{answer}: the unit does not support reservations of type {PrType(kind).name} "
