@@ -150,9 +150,21 @@ print(json.dumps(clean()))
 
 
 @pytest.fixture
-def file_system(data: Path, tmp_path: Path) -> Iterator[Path]:
+def memory(tmp_path: Path) -> Iterator[Path]:
+    """A tmpfs: no write to it waits for a loaded disk."""
+    place = tmp_path / "memory"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "memory", place], check=True)
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "--lazy", place], check=True)  # a loop device is detached later
+
+
+@pytest.fixture
+def file_system(data: Path, memory: Path) -> Iterator[Path]:
     """An ext4 file system on ``data``, which can be frozen (FIFREEZE): its writers cannot be killed then."""
-    image = make_image(tmp_path / "image", 64 << 20)
+    image = make_image(memory / "image", 64 << 20)
     subprocess.run(["mkfs.ext4", "-q", image], check=True)
     with loop_device(image) as device:
         subprocess.run(["mount", device, data], check=True)

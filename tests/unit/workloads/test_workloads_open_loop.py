@@ -51,10 +51,16 @@ def test_rate_is_reached_and_service_differs_from_response(directory: Attachment
 
 
 def test_each_request_is_made_once_however_many_workers_race_for_it(directory: Attachment):
+    """A request that is taken twice makes one more. A loaded machine may not reach the end of the plan."""
     options = {"rate": 20_000, "workers": 8, "direct": False, "block_size": "512B"}
-    for _ in range(3):
+    whole = 0
+    for _ in range(20):
         sample = measured(LOAD, directory, options, LoadSize(size=1 << 20, ramp=0.0, runtime=0.1))
-        assert sample.operations["response"].count == 2000
+        assert sample.operations["response"].count <= 2000
+        whole += sample.operations["response"].count == 2000
+        if whole == 3:
+            return
+    raise AssertionError(f"{whole} of 20 loads made all requests in time")
 
 
 def test_a_stall_is_charged_to_every_request_behind_it(directory: Attachment):
