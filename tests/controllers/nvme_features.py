@@ -28,6 +28,7 @@ _OF_NAMESPACE = (
     Feature.ERROR_RECOVERY,
     Feature.RESERVATION_NOTIFICATION_MASK,
     Feature.RESERVATION_PERSISTENCE,
+    Feature.WRITE_PROTECT,
 )
 """Features whose scope is a namespace (5.2.26; NVM 4.1.3)."""
 
@@ -66,6 +67,8 @@ def get_features(controller: Controller, command: Command) -> Answer:
         return Answer(result=controller.masks.get(_masked(controller, command.nsid).nsid, 0))
     if fid == Feature.RESERVATION_PERSISTENCE:
         return Answer(result=controller.namespace(command.nsid).persistence)
+    if fid == Feature.WRITE_PROTECT and controller.traits.nwpc:
+        return Answer(result=controller.namespace(command.nsid).protection)
     if fid not in values:
         raise CommandFailed(StatusCode.INVALID_FIELD)
     changeable = fid in CHANGEABLE
@@ -114,6 +117,8 @@ def set_features(controller: Controller, command: Command, *, data: bytes) -> An
             controller.masks[nsid] = value
     elif fid == Feature.RESERVATION_PERSISTENCE:
         controller.namespace(command.nsid).persistence = value & 1
+    elif fid == Feature.WRITE_PROTECT and traits.nwpc and value & 7 <= 1:
+        controller.namespace(command.nsid).protection = value & 7
     elif fid == Feature.HOST_IDENTIFIER:
         raise CommandFailed(StatusCode.COMMAND_SEQUENCE_ERROR)  # Connect has set it (5.2.26.1.32)
     elif fid == Feature.VOLATILE_WRITE_CACHE and traits.write_cache and not value & 1:
@@ -129,7 +134,7 @@ def feature_effects(controller: Controller) -> bytes:
     """Return the Feature Identifiers Supported and Effects log page (5.2.12.1.18)."""
     fids = {
         *_values(controller),
-        *_OF_NAMESPACE,
+        *(fid for fid in _OF_NAMESPACE if fid != Feature.WRITE_PROTECT or controller.traits.nwpc),
         Feature.HOST_IDENTIFIER,
         Feature.HOST_BEHAVIOR,
     }

@@ -42,6 +42,7 @@ class Namespace:
     identifier: uuid.UUID = field(init=False)
     generation: int = 0
     persistence: int = 0
+    protection: int = 0  # the state of Namespace Write Protection (5.2.26.1.35)
     registrants: dict[bytes, int] = field(default_factory=dict)  # Host Identifier → key
     holder: bytes | None = None
     rtype: int = 0
@@ -157,6 +158,7 @@ class ControllerConfig:
     several_r2ts: bool = False  # as many R2Ts of a command at once as MAXR2T allows
     rescap_bits: int = RESCAP  # of RESCAP, if ONCS announces reservations
     write_protected: bool = False  # every namespace (NSATTR)
+    nwpc: int = 1  # No Write Protect and Write Protect; 0: no namespace write protection
     most_controllers: int = 0  # of I/O at a time; one more is refused with Controller Busy; 0: any number
     hides_cntlid: bool = False  # the CNTLID of each registrant is FFFFh: its controller is a dynamic one
     logs_own_errors: bool = False  # an entry of no command follows each one of a command in the error log
@@ -193,7 +195,7 @@ def namespace_data(namespace: Namespace, traits: ControllerConfig) -> bytes:
     raw[30], raw[31], raw[33] = 1, traits.rescap, traits.dlfeat
     struct.pack_into("<HIB", raw, 74, traits.mssrl, traits.mcl, traits.msrc)
     struct.pack_into("<I", raw, 92, traits.ana)  # ANAGRPID
-    raw[99] = traits.write_protected  # NSATTR
+    raw[99] = traits.write_protected or bool(namespace.protection)  # NSATTR
     raw[104:120] = namespace.identifier.bytes[::-1]
     last = traits.formats - 1
     raw[25], raw[26] = last, last  # NLBAF, FLBAS

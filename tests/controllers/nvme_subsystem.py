@@ -256,7 +256,7 @@ class Controller:
             if namespace is None or cns == Cns.CSI_NAMESPACE:
                 return Answer(bytes(4096))
             if cns == Cns.CSI_INDEPENDENT:
-                protected = self.traits.write_protected
+                protected = self.traits.write_protected or bool(namespace.protection)
                 independent = struct.pack(
                     "<BBBxIB5xB", 0, 1, self.traits.rescap, self.traits.ana, protected, 1
                 )
@@ -301,6 +301,7 @@ class Controller:
             raw[522] = self.traits.fuses
             put(532, "H", self.traits.acwu * self.traits.fuses)
             raw[525] = self.traits.write_cache
+            raw[531] = self.traits.nwpc
             if self.traits.ana:
                 put(343, "BII", 1, 1, 1)  # ANACAP: optimized; ANAGRPMAX, NANAGRPID
             put(534, "H", 1)  # OCFS: copy format 0
@@ -419,7 +420,8 @@ class Controller:
             if command.nsid in self.traits.out_of_reach:
                 raise CommandFailed(self.traits.out_of_reach[command.nsid], dnr=False)
             namespace.check_access(self.hostid, writes=command.opcode in _WRITING)
-            if self.traits.write_protected and command.opcode in _WRITING - {Io.FLUSH}:
+            protected = self.traits.write_protected or namespace.protection
+            if protected and command.opcode in _WRITING - {Io.FLUSH}:
                 raise CommandFailed(StatusCode.NAMESPACE_WRITE_PROTECTED)
             return self._media(namespace, command, data)
 

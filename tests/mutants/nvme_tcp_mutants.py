@@ -28,6 +28,7 @@ import nvme_tcp_pair_mutants  # noqa: F401
 import nvme_tcp_pending_mutants  # noqa: F401
 import nvme_tcp_preempted_mutants  # noqa: F401
 import nvme_tcp_property_mutants  # noqa: F401
+import nvme_tcp_protected_mutants  # noqa: F401
 import nvme_tcp_rare_mutants  # noqa: F401
 import nvme_tcp_refused_mutants  # noqa: F401
 import nvme_tcp_repeated_mutants  # noqa: F401

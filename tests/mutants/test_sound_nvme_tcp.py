@@ -96,8 +96,9 @@ SOUND = {
 }
 """Legal choices by name. The first has those of SPDK."""
 
-TWO_NAMESPACES = tuple(
-    f"NVB-TWO-NS-{name}" for name in ("COPY", "DSM", "MARK", "TOGETHER", "WRITE", "ZEROES")
+TWO_NAMESPACES = (
+    "NVB-PROTECT-ONE",
+    *(f"NVB-TWO-NS-{name}" for name in ("COPY", "DSM", "MARK", "TOGETHER", "WRITE", "ZEROES")),
 )
 """Cases of two namespaces."""
 
@@ -439,6 +440,7 @@ OPTIONAL = (
     "NVB-NS-COMPARE",
     "NVB-NS-MARK-",
     "NVB-NSID-",
+    *(f"NVB-PROTECT-{name}" for name in ("COMPARE", "COPY", "DSM", "MARK", "VERIFY", "ZEROES")),
     "NVB-SEEN-COPY",
     "NVB-SEEN-ZEROES",
     "NVB-UNC-",

@@ -124,7 +124,7 @@ class Feature(IntEnum):
     HOST_IDENTIFIER = 0x81  # 5.2.26.1.32
     RESERVATION_NOTIFICATION_MASK = 0x82  # 5.2.26.1.33
     RESERVATION_PERSISTENCE = 0x83  # 5.2.26.1.34
-    WRITE_PROTECT = 0x84  # 5.2.26.1.35
+    WRITE_PROTECT = 0x84  # Namespace Write Protection Config, 5.2.26.1.35
 
 
 class Rtype(IntEnum):

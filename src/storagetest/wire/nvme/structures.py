@@ -42,6 +42,7 @@ CONTROLLER: Mapping[str, tuple[int, int]] = {
     "vwc": (525, 1),
     "awun": (526, 2),
     "awupf": (528, 2),
+    "nwpc": (531, 1),
     "ocfs": (534, 2),
     "sgls": (536, 4),
     "mnan": (540, 4),
