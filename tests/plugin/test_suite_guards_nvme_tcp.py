@@ -15,7 +15,7 @@ from nvme_subsystem import Controller
 from nvme_tcp_server import NQN, Connection, Server
 
 from storagetest.plugin.conformance import entry
-from storagetest.wire.nvme.codes import Admin, Cns, Io, StatusCode
+from storagetest.wire.nvme.codes import Admin, Cns, Feature, Io, StatusCode
 from storagetest.wire.nvme.command import Command
 
 SUITE = Path(__file__).parents[2] / "suites" / "conformance" / "nvme_tcp"
@@ -294,6 +294,25 @@ def test_a_reservation_that_cannot_be_undone_ends_the_run(
     assert len(outcomes) <= 2, "other cases were blamed"
     result.stdout.fnmatch_lines(
         ["! namespace 1 of *: its reservations cannot be undone after test_*restart it, and run again !"]
+    )
+
+
+def test_a_write_protection_that_cannot_be_lifted_ends_the_run(
+    run_suite: RunCases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change = nvme_subsystem.set_features
+
+    def refuse_to_lift(controller, command, *, data):
+        if command.cdw10 & 0xFF == Feature.WRITE_PROTECT and not command.cdw11:
+            raise CommandFailed(StatusCode.INTERNAL_ERROR)
+        return change(controller, command, data=data)
+
+    monkeypatch.setattr(nvme_subsystem, "set_features", refuse_to_lift)
+    result, outcomes = run_suite("test_write_protection.py")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert len(outcomes) <= 2, "other cases were blamed"
+    result.stdout.fnmatch_lines(
+        ["! namespace 1 of *: its write protection cannot be lifted after test_*, and run again !"]
     )
 
 
