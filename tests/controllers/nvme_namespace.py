@@ -111,6 +111,7 @@ class ControllerConfig:
     in_capsule: int = 4096  # of I/O queues
     read_piece: int = 12288  # bytes of one C2HData
     r2t_piece: int = 16384  # bytes of one R2T
+    first_r2t: int = 0  # of the first R2T of a write; 0: as of each other one
     held_for: float = 0.0  # seconds that an I/O queue waits for more commands, to respond in another order
     success_flag: bool = True
     disable_flow_control: bool = True
@@ -168,6 +169,8 @@ class ControllerConfig:
     aborts: bool = True  # Abort aborts an Asynchronous Event Request; without it, nothing
     least_timeout: int = 0  # ms: the least Keep Alive Timeout, which a shorter one is set to
     timeout: int = 20  # CAP.TO, in units of 500 ms
+    counts_media: bool = True  # SMART counts commands and data units; without it, it reports neither
+    lists_itself: bool = False  # the discovery log has the unique NQN of the discovery subsystem
     namespace_masks: bool = False  # a Reservation Notification Mask is of all controllers; resets keep it
 
     @property
@@ -181,6 +184,10 @@ class ControllerConfig:
         if not self.dmrl and not self.dmrsl:
             return bytes(13)
         return struct.pack("<BIQ", self.dmrl or 0xFF, self.dmrsl or 0xFFFFFFFF, (1 << 64) - 1)
+
+    def r2t_size(self, at: int) -> int:
+        """Return the most bytes of an R2T whose data begin at byte ``at`` of the command."""
+        return self.r2t_piece if at or not self.first_r2t else self.first_r2t
 
     def rounded_timeout(self, kato: int) -> int:
         """Return a Keep Alive Timeout in ms: the least one, rounded up to the units of KAS (3.9.1)."""

@@ -310,8 +310,13 @@ class Controller:
         put(536, "I", 1 | self.traits.capsule_offsets << 20)  # SGLS: SGLs, and offsets in the capsule
         raw[1803] = 1
         put(1802, "B", self.traits.static and not self.discovery)  # FCATT: the controller model
-        put(768, "256s", (DISCOVERY_NQN if self.discovery else self.subsystem.nqn).encode())
+        put(768, "256s", (self._discovery_nqn if self.discovery else self.subsystem.nqn).encode())
         return bytes(raw)
+
+    @property
+    def _discovery_nqn(self) -> str:
+        """The NQN of the discovery subsystem: the well-known one, or one of its own (3.1.3.3)."""
+        return f"{self.subsystem.nqn}.discovery" if self.traits.lists_itself else DISCOVERY_NQN
 
     @property
     def _lpa(self) -> int:
@@ -359,7 +364,8 @@ class Controller:
     def _smart(self) -> bytes:
         (reads, got), (writes, put) = self.subsystem.counted[Io.READ], self.subsystem.counted[Io.WRITE]
         units = (-(-got // 512_000), -(-put // 512_000))
-        counts = b"".join(one.to_bytes(16, "little") for one in (*units, reads, writes))
+        known = self.traits.counts_media  # 0: not reported
+        counts = b"".join((one * known).to_bytes(16, "little") for one in (*units, reads, writes))
         head = bytes([0, 0x2C, 1, 100, 10]).ljust(32, b"\0") + counts
         return head.ljust(176, b"\0") + struct.pack("<Q328x", self.failed)
 
@@ -383,8 +389,11 @@ class Controller:
         entry[32:64] = str(self.port).encode().ljust(32)
         entry[256:512] = self.subsystem.nqn.encode().ljust(256, b"\0")
         entry[512:768] = b"127.0.0.1".ljust(256)
-        others = self.traits.discovered - 1
-        raw = struct.pack("<QQH", 1, others + 1, 0).ljust(1024, b"\0")
+        others, itself = self.traits.discovered - 1, self.traits.lists_itself
+        raw = struct.pack("<QQH", 1, others + 1 + itself, 0).ljust(1024, b"\0")
+        if itself:  # SUBTYPE 3: the current discovery subsystem
+            name = self._discovery_nqn.encode().ljust(256, b"\0")
+            raw += entry[:2] + b"\3" + entry[3:256] + name + entry[512:]
         for number in range(others):  # other subsystems at other ports, before the one that is here
             other = bytearray(entry)
             other[4:6] = struct.pack("<H", 2 + number)  # PORTID

@@ -312,7 +312,7 @@ class Connection:
             if transfer.ends:  # each outstanding R2T has a TTAG of its own
                 self._ttag = transfer.ttag = self._ttag % 0xFFFE + 1
             at = transfer.asked
-            piece = min(self.traits.r2t_piece, transfer.length - at)
+            piece = min(self.traits.r2t_size(at), transfer.length - at)
             transfer.asked += piece
             transfer.ends[transfer.ttag] = transfer.asked
             self.transfers[transfer.ttag] = transfer

@@ -110,3 +110,18 @@ def test_entries_of_no_command_and_registrants_of_no_controller_are_left_out(tmp
     these = "test_log_pages or test_other_sides or test_error_entries or test_many_hosts or upper_halves"
     cases = accused_by_no_case(config, tmp_path, these)
     assert {"NVA-LOG-ERROR-COMMAND", "NVA-LOG-ERROR-EACH", "NVR-MANY"} <= with_outcome("passed", cases)
+
+
+def test_a_discovery_subsystem_may_list_itself_and_counters_may_stay_0(tmp_path: Path) -> None:
+    """SUBTYPE 3 of the discovery log (Base 5.2.12.3.3); a SMART counter of 0 is not reported (5.2.12.1.3)."""
+    config = ControllerConfig(lists_itself=True, counts_media=False)
+    cases = accused_by_no_case(config, tmp_path, "discovery or smart or test_fabrics or test_log_pages")
+    assert "NVF-DISCOVERY-05" in with_outcome("passed", cases)
+    assert "NVA-SMART-UNITS" not in with_outcome("passed", cases)
+
+
+def test_a_second_r2t_may_be_longer_than_the_first(tmp_path: Path) -> None:
+    """R2TO and R2TL are the controller's choice (NVMe/TCP 3.6.2.9)."""
+    config = ControllerConfig(first_r2t=512)
+    cases = accused_by_no_case(config, tmp_path, "pieces or r2t or crossed or segments or test_transfers")
+    assert {"NVT-PIECES-FIRST-R2T", "NVT-R2T-01"} <= with_outcome("passed", cases)
