@@ -14,6 +14,8 @@ from storagetest.wire.nvme.codes import Admin, Cns, StatusCode
 
 target("identify-cmic | Base 5.2.13.2.1 | CMIC states a subsystem of one controller",
        patch(put(76, b"\0"), when=identify(Cns.CONTROLLER)))  # fmt: skip
+target("identify-nmic | NVM 4.1.5.1 | NMIC states a private namespace",
+       patch(put(30, b"\0"), when=identify(Cns.NAMESPACE)))  # fmt: skip
 target("identify-model | Base 5.2.13.2.1 | FCATT states the static controller model",
        patch(put(1802, b"\1"), when=identify(Cns.CONTROLLER)))  # fmt: skip
 target("descriptor-reserved | Base 5.2.13.2.3 | a reserved byte of a namespace's descriptor is set",

@@ -9,7 +9,7 @@ from storagetest.wire.nvme.codes import Admin, Cns, Feature, status_name
 from storagetest.wire.nvme.command import Command
 from storagetest.wire.nvme.fabrics import ANY_CONTROLLER
 from storagetest.wire.nvme_tcp import ControllerSession, Queue
-from storagetest.wire.nvme_tcp.harness import Harness
+from storagetest.wire.nvme_tcp.harness import Harness, wwids
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 5.2.13.2.1")]
 
@@ -17,6 +17,8 @@ CMIC, FCATT = 76, 1802
 """Offsets in Identify Controller (5.2.13.2.1)."""
 MANY_CONTROLLERS = 1 << 1
 """CMIC: the subsystem may have two controllers or more."""
+SHARED = 1 << 0
+"""NMIC: the namespace may be attached to two controllers or more at the same time (NVM 4.1.5.1)."""
 STATIC = 1 << 0
 """FCATT: the static controller model is used."""
 LIST = 4096
@@ -31,6 +33,25 @@ def test_a_subsystem_of_two_controllers_states_that_it_may_have_them(bench: Harn
             f"5.2.13.2.1: CMIC is {found:#04x}, which states one controller; {first.cntlid:#x} and "
             f"{second.cntlid:#x} are there at the same time"
         )
+
+
+@pytest.mark.case(
+    "NVA-PAIR-NMIC", section="NVM 4.1.5.1", kills=("identify-nmic",), builds_on=("NVF-CONNECT-02",)
+)
+def test_a_namespace_of_two_controllers_states_that_it_may_be_shared(bench: Harness) -> None:
+    """With NMIC bit 0 cleared it is a private namespace, which one controller alone has at a time."""
+    sessions = (bench.session(), bench.session())
+    names = [{nsid: wwids(session, nsid) for nsid in session.namespaces()[:16]} for session in sessions]
+    for nsid, own in names[0].items():
+        if not own or names[1].get(nsid) != own:
+            continue
+        for session in sessions:
+            found = session.namespace(nsid)["nmic"]
+            assert found & SHARED, (
+                f"4.1.5.1: NMIC of NSID {nsid:#x} is {found:#04x}, which states a private namespace; the "
+                f"controllers {sessions[0].cntlid:#x} and {sessions[1].cntlid:#x} have it at the same time "
+                f"({', '.join(sorted(own))})"
+            )
 
 
 @pytest.mark.case("NVA-ID-MODEL", kills=("identify-model",))
