@@ -6,13 +6,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
-from nvme_tcp_proxy_connection import ProxyConnection
-from nvme_tcp_rules import accepts, commands, feature, host, on_io, refuses, response, target
+from nvme_tcp_proxy_connection import Item, ProxyConnection
+from nvme_tcp_rules import accepts, action, commands, feature, host, on_io, refuses, response, target
 
-from storagetest.wire.nvme.codes import Admin, Feature, Io, StatusCode
+from storagetest.wire.nvme.codes import FABRICS, Admin, Feature, Io, StatusCode
 from storagetest.wire.nvme.command import Command, Cqe
+from storagetest.wire.nvme_tcp.pdu import CapsuleCmd, DecodedPdu
 
 ALL_NAMESPACES = 0xFFFFFFFF
 CONFLICT = StatusCode.RESERVATION_CONFLICT
@@ -45,6 +47,51 @@ def _remembers(through: ProxyConnection, command: Command | None, cqe: Cqe) -> C
 target(
     "conflict-remembered | Base 8.1.24.6 | a queue other than the first one that was excluded stays so",
     response(_remembers),
+)
+
+# Opcodes of both directions (4.2.3.1)
+
+
+def _unanswered(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+    if not isinstance(got.pdu, CapsuleCmd):
+        return None
+    opcode = Command.decode(got.pdu.sqe).opcode
+    return [] if opcode & 3 == 3 and opcode != FABRICS else None
+
+
+host(
+    "opcode-both-unanswered | Base 4.2.3.1 | a command whose opcode ends with 11b has no response",
+    _unanswered,
+)
+
+# Ignore Existing Key (7.6, 8.1.24.3)
+
+IEKEY = 1 << 3
+
+host(
+    "unregister-iekey-ignored | Base 7.6 | IEKEY of an Unregister is ignored",
+    commands(
+        lambda capsule, c: replace(capsule, sqe=replace(c, cdw10=c.cdw10 & ~IEKEY).encode()),
+        when=action(Io.RESERVATION_REGISTER, 1),
+    ),
+)
+
+
+def _replaces_of_registrants(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+    """Clear IEKEY of a Replace on a queue on which no Register has come."""
+    if not isinstance(got.pdu, CapsuleCmd):
+        return None
+    asked = Command.decode(got.pdu.sqe)
+    if action(Io.RESERVATION_REGISTER, 0)(through, asked):
+        through.memory["registered"] = True
+    if not action(Io.RESERVATION_REGISTER, 2)(through, asked) or through.memory.get("registered"):
+        return None
+    return [replace(got.pdu, sqe=replace(asked, cdw10=asked.cdw10 & ~IEKEY).encode())]
+
+
+host(
+    "iekey-of-registrants | Base 8.1.24.3 | IEKEY of a Replace is ignored if the host is no registrant",
+    _replaces_of_registrants,
 )
 
 # Features of a namespace (4.4)

@@ -154,6 +154,7 @@ SKIPPED = {
     },
     "least-limits": {
         *(f"NVR-QUEUES-{name}" for name in QUEUES),
+        "NVB-WIDE-VERIFY",
         "NVT-DGST-PLACE-FIRST",
         "NVT-DGST-PLACE-LAST",
         "NVT-DGST-PLACE-MIDDLE",
@@ -471,6 +472,7 @@ OPTIONAL = (
     "NVB-SEEN-ZEROES",
     "NVB-UNC-",
     "NVB-VERIFY-",
+    "NVB-WIDE-",
     "NVB-ZEROES-",
     "NVR-",
     "NVT-ASKED-",

@@ -54,6 +54,51 @@ def test_a_namespace_of_two_controllers_states_that_it_may_be_shared(bench: Harn
             )
 
 
+CONTROLLER_UNITS = {"AWUN": 526, "AWUPF": 528, "ACWU": 532}
+"""Offsets in Identify Controller; the units are zero's based (NVM 4.1.5.2)."""
+NAMESPACE_UNITS = {"NAWUN": 34, "NAWUPF": 36, "NACWU": 38, "NABSN": 40, "NABO": 42, "NABSPF": 44}
+"""Offsets in Identify Namespace; 0h is the controller's unit, or no boundary (NVM 4.1.5.1)."""
+UNITS_DEFINED = 1 << 1
+"""NSFEAT: NAWUN, NAWUPF and NACWU are defined for the namespace (NVM 4.1.5.1)."""
+AT_MOST = (
+    ("AWUPF", "AWUN"),
+    ("AWUN", "NAWUN"),
+    ("AWUPF", "NAWUPF"),
+    ("NAWUPF", "NAWUN"),
+    ("ACWU", "NACWU"),
+    ("AWUN", "NABSN"),
+    ("AWUPF", "NABSPF"),
+    ("NABO", "NABSN"),
+    ("NABO", "NABSPF"),
+)
+"""The first one is no more than the second one, if that one is defined (NVM 2.1.4, Atomicity Parameters)."""
+
+
+@pytest.mark.case(
+    "NVA-ID-ATOMIC",
+    section="NVM 2.1.4",
+    kills=("identify-awupf-larger", "identify-nawupf-larger", "identify-nabo-larger"),
+)
+def test_the_atomic_units_agree(session: ControllerSession) -> None:
+    """A unit at power fail is no larger than the normal one, nor one of the controller than a namespace's."""
+
+    def words(raw: bytes, places: dict[str, int]) -> dict[str, int]:
+        return {name: int.from_bytes(raw[at : at + 2], "little") for name, at in places.items()}
+
+    own = words(session.controller.raw, CONTROLLER_UNITS)
+    assert own["AWUPF"] <= own["AWUN"], f"2.1.4: AWUPF is no more than AWUN; the controller has {own}"
+    for nsid in session.namespaces()[:16]:
+        data = session.namespace(nsid)
+        if not data["nsfeat"] & UNITS_DEFINED:
+            continue
+        units = own | {name: value for name, value in words(data.raw, NAMESPACE_UNITS).items() if value}
+        for less, more in AT_MOST:
+            if less in units and more in units:
+                assert units[less] <= units[more], (
+                    f"2.1.4: {less} of NSID {nsid:#x} is {units[less]} and {more} {units[more]}: no more"
+                )
+
+
 @pytest.mark.case("NVA-ID-MODEL", kills=("identify-model",))
 def test_the_controller_model_is_the_one_that_connect_has_found(session: ControllerSession) -> None:
     """CNTLID FFFFh in the Connect is of the dynamic model, and FFFEh of the static one."""
