@@ -182,7 +182,8 @@ def test_each_queue_has_the_new_size(
     if session.io_queues_granted > 1:
         queues["I/O queue 2"] = session.io_queue()
     with resize():
-        size = _size_becomes(session, scratch.nsid, lambda size: size > end, f"more than {end}")
+        for one in (other, session):
+            size = _size_becomes(one, scratch.nsid, lambda size: size > end, f"more than {end}")
         if other.io_queues_granted > 1:
             queues["an I/O queue that was connected later"] = other.io_queue()
         for number, (name, queue) in enumerate(queues.items()):
@@ -195,7 +196,8 @@ def test_each_queue_has_the_new_size(
         for reader in queues.values():
             for lba in range(end, min(end + len(queues), size)):
                 _expect(reader, scratch, lba, lba, "after the growth, on each queue")
-    _size_becomes(session, scratch.nsid, lambda size: size == end, str(end))
+    for one in (other, session):
+        _size_becomes(one, scratch.nsid, lambda size: size == end, str(end))
     for name, queue in queues.items():
         done = queue.run(io.write(scratch.nsid, end, 1), data=bytes(scratch.block_size))
         assert done.status == StatusCode.LBA_OUT_OF_RANGE, (
