@@ -47,7 +47,7 @@ ALL_NAMESPACES = 0xFFFFFFFF
 def get_features(controller: Controller, command: Command) -> Answer:
     """Return the value of a feature (5.2.11)."""
     fid, select = command.cdw10 & 0xFF, command.cdw10 >> 8 & 7
-    values = _values(controller)
+    values = _values(controller, command.nsid)
     if select > 3:
         raise CommandFailed(StatusCode.INVALID_FIELD)  # a reserved value (1.4.1.6)
     _check_nsid(controller, fid, command.nsid)
@@ -100,6 +100,12 @@ def set_features(controller: Controller, command: Command, *, data: bytes) -> An
     if fid in _SETTABLE:
         under = fid == Feature.TEMPERATURE_THRESHOLD and value >> 20 & 3 == 1
         controller.features[_UNDER_THRESHOLD if under else fid] = value & ~(3 << 20) if under else value
+        if fid == Feature.ERROR_RECOVERY:  # of each namespace by itself
+            every = [
+                nsid for nsid in controller.subsystem.namespaces if command.nsid in (nsid, 0, ALL_NAMESPACES)
+            ]
+            controller.features.update(dict.fromkeys([nsid << 8 | fid for nsid in every], value))
+            del controller.features[fid]
     elif fid == Feature.KATO:
         if not value:
             raise CommandFailed(StatusCode.KEEP_ALIVE_INVALID)  # 3.9.1
@@ -116,7 +122,9 @@ def set_features(controller: Controller, command: Command, *, data: bytes) -> An
         for nsid in controller.subsystem.namespaces if every else [_masked(controller, command.nsid).nsid]:
             controller.masks[nsid] = value
     elif fid == Feature.RESERVATION_PERSISTENCE:
-        controller.namespace(command.nsid).persistence = value & 1
+        every = command.nsid == ALL_NAMESPACES
+        for nsid in controller.subsystem.namespaces if every else [command.nsid]:
+            controller.namespace(nsid).persistence = value & 1
     elif fid == Feature.WRITE_PROTECT and traits.nwpc and value & 7 <= 1:
         controller.namespace(command.nsid).protection = value & 7
     elif fid == Feature.HOST_IDENTIFIER:
@@ -142,13 +150,17 @@ def feature_effects(controller: Controller) -> bytes:
     return b"".join(struct.pack("<I", scopes.get(fid, 0) | (fid in fids)) for fid in range(256))
 
 
-def _values(controller: Controller) -> dict[int, int]:
+def _values(controller: Controller, nsid: int = 0) -> dict[int, int]:
+    """Return the values of features, by FID; Error Recovery of ``nsid``, or of the first namespace."""
+    features, recovery = controller.features, Feature.ERROR_RECOVERY
+    nsid = nsid if nsid in controller.subsystem.namespaces else min(controller.subsystem.namespaces)
     return {
         Feature.POWER_MANAGEMENT: 0,
         Feature.NUMBER_OF_QUEUES: (controller.traits.max_qid - 1) * 0x10001,
         **({Feature.VOLATILE_WRITE_CACHE: 0} if controller.traits.write_cache else {}),
         **_SETTABLE,
-        **{fid: value for fid, value in controller.features.items() if fid != _UNDER_THRESHOLD},
+        **{fid: value for fid, value in features.items() if fid <= 0xFF},
+        recovery: features.get(nsid << 8 | recovery, _SETTABLE[recovery]),
         Feature.KATO: controller.kato,
     }
 

@@ -13,7 +13,10 @@ from nvme_tcp_rules import (
     MUTANTS,
     CrossConnectionMutant,
     When,
+    accepts,
+    action,
     commands,
+    drops_command,
     feature,
     identify,
     log,
@@ -68,6 +71,10 @@ _target("grown-not-listed | NVM 4.1.5.1 | NSZE of a namespace that has grown is 
         patch(put(0, FIRST_SIZE.to_bytes(8, "little")), when=identify(Cns.NAMESPACE)))  # fmt: skip
 _target("grown-not-served | NVM 4.1.5.1 | blocks that a namespace has grown by are out of range",
         refuses(StatusCode.LBA_OUT_OF_RANGE, when=lambda t, c: on_io(Io.READ, Io.WRITE)(t, c) and c.cdw10 >= FIRST_SIZE))  # fmt: skip
+_target("grown-first-queue-alone | NVM 4.1.5.1 | blocks that a namespace has grown by are out of range on the second I/O queue",
+        refuses(StatusCode.LBA_OUT_OF_RANGE, when=lambda t, c: on_io(Io.READ, Io.WRITE)(t, c) and t.qid == 2 and c.cdw10 >= FIRST_SIZE))  # fmt: skip
+_target("shrunk-first-queue-alone | NVM 4.1.5.1 | blocks that a namespace has lost are written on the second I/O queue",
+        accepts(StatusCode.LBA_OUT_OF_RANGE, when=lambda t, c: on_io(Io.WRITE)(t, c) and t.qid == 2))  # fmt: skip
 _target("grown-is-another | NVM 4.1.5.1 | a namespace that has grown has another NGUID",
         patch(lambda raw: put(104, b"\1" * 16)(raw) if _grown(raw) else raw, when=identify(Cns.NAMESPACE)))  # fmt: skip
 
@@ -160,6 +167,32 @@ _host(
 )
 _target("persistent-key-lost | Base 7.6 | one registrant of two outlives a restart",
         patch(put(5, b"\1\0"), when=_restarted(on_io(Io.RESERVATION_REPORT))))  # fmt: skip
+
+
+def _forgets_registrants(raw: bytes) -> bytes:
+    """Return a report without registrants if there is no reservation (7.8: RTYPE, REGSTRNT)."""
+    return raw if raw[4] else put(5, bytes(2))(raw)
+
+
+_target("persistence-of-holders-only | Base 7.6 | registrants do not outlive a restart if none holds a reservation",
+        patch(_forgets_registrants, when=_restarted(on_io(Io.RESERVATION_REPORT))))  # fmt: skip
+
+
+def _not_saved(name: str, section: str, what: str, when: When) -> None:
+    """A mutant whose command is answered, and of which nothing is left after a restart."""
+    _host(f"{name}-not-saved | Base {section}, 7.6 | {what} is undone by a restart",
+          drops_command(lambda t, c: when(t, c) and not ControlledServer.restarts))  # fmt: skip
+
+
+_not_saved("release", "8.1.24.6", "a Release or Clear", on_io(Io.RESERVATION_RELEASE))
+_not_saved("unregister", "8.1.24.4", "an Unregister", action(Io.RESERVATION_REGISTER, 1))
+_not_saved("preempt", "8.1.24.7", "a Preempt", action(Io.RESERVATION_ACQUIRE, 1))
+_not_saved(
+    "replace",
+    "8.1.24.3",
+    "a Replace",
+    lambda t, c: action(Io.RESERVATION_REGISTER, 2)(t, c) and not c.cdw10 >> 30,
+)
 _target("restart-loses-data | NVM 3.3.6 | data that were flushed, or written with FUA, are lost by a restart",
         patch(lambda raw: bytes(len(raw)), when=_restarted(on_io(Io.READ))))  # fmt: skip
 _target("restart-renames | Base 5.2.13.2.1 | the serial number is another one after a restart",

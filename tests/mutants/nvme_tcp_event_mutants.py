@@ -5,6 +5,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
+from nvme_tcp_controller_mutants import CC_SET
 from nvme_tcp_proxy_connection import Item, ProxyConnection
 from nvme_tcp_rules import add, commands, host, log, on_admin, on_io, patch, results, shared, target
 
@@ -83,6 +84,31 @@ def _once(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
 
 add("event-masked-for-good | Base 5.2.2 | the second event of a connection is not reported, although the first one was cleared",
     lambda: ProxyConnection(of_target=_once))  # fmt: skip
+
+
+def _mask_outlives_reset() -> ProxyConnection:
+    """Return a connection on which an event type that was reported before a reset is not reported after it."""
+
+    def of_host(through: ProxyConnection, got: DecodedPdu) -> None:
+        if not isinstance(got.pdu, CapsuleCmd):
+            return
+        command = Command.decode(got.pdu.sqe)
+        if CC_SET(through, command) and not command.cdw12 & 1:
+            through.memory["masked"] = through.memory.get("reported", False)
+
+    def of_target(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+        if not is_event(through, got):
+            return None
+        through.memory["reported"] = True
+        return [] if through.memory.get("masked") else None
+
+    return ProxyConnection(of_host=of_host, of_target=of_target)
+
+
+add(
+    "event-mask-outlives-reset | Base 3.7.2 | an event type that was reported stays masked after a reset",
+    _mask_outlives_reset,
+)
 
 
 # What stays after an association, the third range, the second registrant

@@ -114,6 +114,30 @@ def large(row: str, rule: Rule) -> None:
     MUTANTS[name] = replace(MUTANTS[name], kind="large")
 
 
+def _first_256(row: str, opcode: Io) -> None:
+    """A mutant that carries ``opcode`` out on 256 blocks at most."""
+    host(
+        row,
+        commands(
+            lambda capsule, c: replace(capsule, sqe=replace(c, cdw12=c.cdw12 & ~0xFFFF | 0xFF).encode()),
+            when=lambda t, c: on_io(opcode)(t, c) and c.cdw12 & 0xFFFF > 0xFF,
+        ),
+    )
+
+
+_first_256("verify-first-256 | NVM 3.3.5 | Verify is of 256 blocks at most", Io.VERIFY)
+_first_256(
+    "mark-first-256 | NVM 3.3.7 | Write Uncorrectable is of 256 blocks at most", Io.WRITE_UNCORRECTABLE
+)
+
+
+target(
+    "log-first-4-kib | Base 5.2.12 | a log page has zeroes after 4 KiB",
+    patch(lambda raw: raw[:4096].ljust(len(raw), b"\0"), when=log(LogPage.ERROR)),
+)
+MUTANTS["log-first-4-kib"] = replace(MUTANTS["log-first-4-kib"], kind="large")
+
+
 large(
     "most-blocks-are-none | NVM 3.3 | commands without data whose NLB is FFFFh do nothing, and succeed",
     drops_command(

@@ -74,6 +74,18 @@ _sets_cc = _property(Fctype.PROPERTY_SET, Property.CC)
 _discovery("discovery-en-ignored | Base 3.3.2.3 | a discovery controller serves before CC.EN is set",
            of_target=accepts(StatusCode.COMMAND_SEQUENCE_ERROR,
                              when=lambda t, c: c.opcode != FABRICS))  # fmt: skip
+
+
+def _without_sizes(through: ProxyConnection, got: DecodedPdu) -> None:
+    """Note whether IOSQES and IOCQES were 0h when CC was set last."""
+    if isinstance(got.pdu, CapsuleCmd) and _sets_cc(through, asked := Command.decode(got.pdu.sqe)):
+        through.memory["no sizes"] = not asked.cdw12 >> 16 & 0xFF
+
+
+_discovery("discovery-wants-sizes | Base 3.1.4.5 | a discovery controller wants IOSQES and IOCQES",
+           of_host=_without_sizes,
+           of_target=results(lambda t, c, old: 2 if t.memory.get("no sizes") and old & 1 else old,
+                             when=_property(Fctype.PROPERTY_GET, Property.CSTS)))  # fmt: skip
 _discovery("discovery-reset-ignored | Base 3.7.2 | a reset of a discovery controller does nothing",
            of_host=drops_command(lambda t, c: _sets_cc(t, c) and not c.cdw12 & 1))  # fmt: skip
 _discovery("discovery-shutdown-hangs | Base 3.6.2 | a shutdown of a discovery controller does not complete",

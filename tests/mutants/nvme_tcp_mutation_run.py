@@ -20,6 +20,7 @@ NAMESPACE = "uuid.22222222-2222-4222-8222-2222222222"
 
 UNANNOUNCED = (
     "NVA-ANNOUNCED-",
+    "NVA-LOG-ERROR-LARGE",
     "NVA-OACS-NAMESPACES",
     "NVB-FLUSH-ALL",
     "NVB-MOST-VERIFY",
@@ -64,7 +65,9 @@ def mutation_run() -> MutationRun:
         "second": TargetKind(two, partial(serve, ControllerConfig(discovered=6)), fresh=True),
         "fused": TargetKind(two, partial(serve, ControllerConfig(fuses=True)), fresh=True),
         "gaps": TargetKind(options, partial(serve, ControllerConfig(nsids=(1, 3))), fresh=True),
-        "large": TargetKind(options, partial(serve, ControllerConfig(nsids=(1,), blocks=LARGE)), fresh=True),
+        "large": TargetKind(
+            options, partial(serve, ControllerConfig(nsids=(1,), blocks=LARGE, elpe=127)), fresh=True
+        ),
         "controlled": TargetKind(
             options,
             partial(serve_controlled, file),

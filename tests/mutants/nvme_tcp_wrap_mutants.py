@@ -29,6 +29,12 @@ target(
 )
 
 
+target(
+    "log-effects-reservations | Base 5.2.12.1.6 | CSUPP of Reservation Release is 0, which ONCS announces",
+    patch(put(1024 + 4 * Io.RESERVATION_RELEASE, b"\0"), when=log(LogPage.EFFECTS)),
+)
+
+
 def _aborted_again(through: ProxyConnection, command: Command | None, cqe: Cqe) -> Cqe | None:
     if command is None or not on_admin(Admin.ABORT)(through, command) or not cqe.ok:
         return None

@@ -102,6 +102,22 @@ TWO_NAMESPACES = (
 )
 """Cases of two namespaces."""
 
+QUEUES = (
+    "CLEARED",
+    "EA",
+    "EARO",
+    "HOLDER",
+    "LATER",
+    "LEFT",
+    "PREEMPTED",
+    "REGISTERED",
+    "RELEASED",
+    "UNREGISTERED",
+    "WE",
+    "WERO",
+)
+"""Ends of the names of cases that need two I/O queues."""
+
 BEYOND_PAGES = (
     *(
         f"NVA-LOG-BEYOND-{page}"
@@ -138,6 +154,8 @@ SKIPPED = {
         "NVT-SGL-06",
     },
     "least-limits": {
+        *(f"NVR-QUEUES-{name}" for name in QUEUES),
+        "NVB-WIDE-VERIFY",
         "NVT-DGST-PLACE-FIRST",
         "NVT-DGST-PLACE-LAST",
         "NVT-DGST-PLACE-MIDDLE",
@@ -215,6 +233,9 @@ SKIPPED = {
     },
     "large-capsules": set(),
     "no-options": {
+        "NVA-FEAT-ALL-05H",
+        "NVA-FEAT-NAMESPACE-05H",
+        "NVA-LOG-EFFECTS-RESERVATIONS",
         "NVB-MDTS-COMPARE-MOST",
         "NVB-MDTS-COMPARE",
         "NVT-STEP-COMPARE-ASKED",
@@ -299,6 +320,8 @@ SKIPPED = {
         "NVT-PIECES-DIGEST",
     },
     "other-namespaces": {
+        "NVA-FEAT-ALL-05H",
+        "NVR-PTPL-ALL",
         "NVA-LOG-BEYOND-ANA",
         "NVA-LOG-PARTS-0CH",
         "NVA-ID-ANA-GROUP",
@@ -310,6 +333,11 @@ SKIPPED = {
     },
     "another-order": set(),
     "few-pages": {
+        "NVA-FEAT-ALL-05H",
+        "NVA-FEAT-NAMESPACE-05H",
+        "NVA-LOG-EFFECTS-RESERVATIONS",
+        "NVR-PTPL-ALL",
+        "NVR-PTPL-NAMESPACE",
         "NVB-NSID-BIT-16",
         "NVB-NSID-BIT-24",
         "NVB-NSID-BIT-31",
@@ -369,6 +397,7 @@ SKIPPED = {
         "NVT-SGL-06",
     },
     "static-model": {
+        "NVA-LOG-EFFECTS-RESERVATIONS",
         "NVA-AER-ABORTED-ONE",
         "NVA-AER-LEFT-FIRST",
         "NVA-AER-LEFT-LAST",
@@ -445,6 +474,7 @@ OPTIONAL = (
     "NVB-SEEN-ZEROES",
     "NVB-UNC-",
     "NVB-VERIFY-",
+    "NVB-WIDE-",
     "NVB-ZEROES-",
     "NVR-",
     "NVT-ASKED-",

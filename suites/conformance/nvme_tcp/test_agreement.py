@@ -166,6 +166,30 @@ def test_the_effects_log_lists_every_optional_command_of_oncs(session: Controlle
     assert not missing, f"5.2.12.1.6: CSUPP is 0 of {', '.join(missing)}, which ONCS {oncs:#x} announces"
 
 
+RESERVATIONS = 1 << 5
+"""ONCS: the four reservation commands (5.2.13.2.1)."""
+
+
+@pytest.mark.case(
+    "NVA-LOG-EFFECTS-RESERVATIONS", section="Base 5.2.12.1.6", kills=("log-effects-reservations",)
+)
+def test_the_effects_log_lists_the_commands_of_reservations(session: ControllerSession) -> None:
+    """ONCS has one bit for all of them."""
+    done = session.admin.run(admin.get_log_page(LogPage.EFFECTS, 4096), reads=4096)
+    if not done.ok:
+        pytest.skip(f"no Commands Supported and Effects log page: {status_name(done.status)}")
+    if not session.controller["oncs"] & RESERVATIONS:
+        pytest.skip("ONCS bit 5: reservations are not supported")
+    commands = (
+        Io.RESERVATION_REGISTER,
+        Io.RESERVATION_REPORT,
+        Io.RESERVATION_ACQUIRE,
+        Io.RESERVATION_RELEASE,
+    )
+    missing = [opcode.name for opcode in commands if not done.data[1024 + 4 * opcode] & 1]
+    assert not missing, f"5.2.12.1.6: CSUPP is 0 of {', '.join(missing)}, which ONCS announces"
+
+
 EFFECTS_RESERVED = 0x3FE0
 """Bits 13:5 of an entry of the Commands Supported and Effects log page (5.2.12.1.6)."""
 

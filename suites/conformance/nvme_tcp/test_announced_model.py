@@ -9,7 +9,7 @@ from storagetest.wire.nvme.codes import Admin, Cns, Feature, status_name
 from storagetest.wire.nvme.command import Command
 from storagetest.wire.nvme.fabrics import ANY_CONTROLLER
 from storagetest.wire.nvme_tcp import ControllerSession, Queue
-from storagetest.wire.nvme_tcp.harness import Harness
+from storagetest.wire.nvme_tcp.harness import Harness, wwids
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 5.2.13.2.1")]
 
@@ -17,6 +17,8 @@ CMIC, FCATT = 76, 1802
 """Offsets in Identify Controller (5.2.13.2.1)."""
 MANY_CONTROLLERS = 1 << 1
 """CMIC: the subsystem may have two controllers or more."""
+SHARED = 1 << 0
+"""NMIC: the namespace may be attached to two controllers or more at the same time (NVM 4.1.5.1)."""
 STATIC = 1 << 0
 """FCATT: the static controller model is used."""
 LIST = 4096
@@ -31,6 +33,70 @@ def test_a_subsystem_of_two_controllers_states_that_it_may_have_them(bench: Harn
             f"5.2.13.2.1: CMIC is {found:#04x}, which states one controller; {first.cntlid:#x} and "
             f"{second.cntlid:#x} are there at the same time"
         )
+
+
+@pytest.mark.case(
+    "NVA-PAIR-NMIC", section="NVM 4.1.5.1", kills=("identify-nmic",), builds_on=("NVF-CONNECT-02",)
+)
+def test_a_namespace_of_two_controllers_states_that_it_may_be_shared(bench: Harness) -> None:
+    """With NMIC bit 0 cleared it is a private namespace, which one controller alone has at a time."""
+    sessions = (bench.session(), bench.session())
+    names = [{nsid: wwids(session, nsid) for nsid in session.namespaces()[:16]} for session in sessions]
+    for nsid, own in names[0].items():
+        if not own or names[1].get(nsid) != own:
+            continue
+        for session in sessions:
+            found = session.namespace(nsid)["nmic"]
+            assert found & SHARED, (
+                f"4.1.5.1: NMIC of NSID {nsid:#x} is {found:#04x}, which states a private namespace; the "
+                f"controllers {sessions[0].cntlid:#x} and {sessions[1].cntlid:#x} have it at the same time "
+                f"({', '.join(sorted(own))})"
+            )
+
+
+CONTROLLER_UNITS = {"AWUN": 526, "AWUPF": 528, "ACWU": 532}
+"""Offsets in Identify Controller; the units are zero's based (NVM 4.1.5.2)."""
+NAMESPACE_UNITS = {"NAWUN": 34, "NAWUPF": 36, "NACWU": 38, "NABSN": 40, "NABO": 42, "NABSPF": 44}
+"""Offsets in Identify Namespace; 0h is the controller's unit, or no boundary (NVM 4.1.5.1)."""
+UNITS_DEFINED = 1 << 1
+"""NSFEAT: NAWUN, NAWUPF and NACWU are defined for the namespace (NVM 4.1.5.1)."""
+AT_MOST = (
+    ("AWUPF", "AWUN"),
+    ("AWUN", "NAWUN"),
+    ("AWUPF", "NAWUPF"),
+    ("NAWUPF", "NAWUN"),
+    ("ACWU", "NACWU"),
+    ("AWUN", "NABSN"),
+    ("AWUPF", "NABSPF"),
+    ("NABO", "NABSN"),
+    ("NABO", "NABSPF"),
+)
+"""The first one is no more than the second one, if that one is defined (NVM 2.1.4, Atomicity Parameters)."""
+
+
+@pytest.mark.case(
+    "NVA-ID-ATOMIC",
+    section="NVM 2.1.4",
+    kills=("identify-awupf-larger", "identify-nawupf-larger", "identify-nabo-larger"),
+)
+def test_the_atomic_units_agree(session: ControllerSession) -> None:
+    """A unit at power fail is no larger than the normal one, nor one of the controller than a namespace's."""
+
+    def words(raw: bytes, places: dict[str, int]) -> dict[str, int]:
+        return {name: int.from_bytes(raw[at : at + 2], "little") for name, at in places.items()}
+
+    own = words(session.controller.raw, CONTROLLER_UNITS)
+    assert own["AWUPF"] <= own["AWUN"], f"2.1.4: AWUPF is no more than AWUN; the controller has {own}"
+    for nsid in session.namespaces()[:16]:
+        data = session.namespace(nsid)
+        if not data["nsfeat"] & UNITS_DEFINED:
+            continue
+        units = own | {name: value for name, value in words(data.raw, NAMESPACE_UNITS).items() if value}
+        for less, more in AT_MOST:
+            if less in units and more in units:
+                assert units[less] <= units[more], (
+                    f"2.1.4: {less} of NSID {nsid:#x} is {units[less]} and {more} {units[more]}: no more"
+                )
 
 
 @pytest.mark.case("NVA-ID-MODEL", kills=("identify-model",))

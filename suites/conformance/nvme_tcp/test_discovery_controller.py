@@ -21,6 +21,8 @@ pytestmark = [
     pytest.mark.case(level="MUST", section="Base 3.1.3.3", builds_on=("NVF-DISCOVERY-02",)),
 ]
 
+ENTRY_SIZES = 0xFF << 16
+"""IOSQES and IOCQES of CC (3.1.4.5)."""
 HEAD = 1024
 """Bytes of the head of the discovery log page (5.2.12.3.3)."""
 
@@ -55,6 +57,22 @@ def test_admin_commands_of_a_discovery_controller_wait_until_it_is_enabled(bench
         )
     session.enable()
     _log(session)
+
+
+@pytest.mark.case("NVF-DISCOVERY-NO-SIZES", section="Base 3.1.4.5", kills=("discovery-wants-sizes",))
+def test_a_discovery_controller_is_enabled_without_sizes_of_io_queue_entries(bench: Harness) -> None:
+    """IOSQES and IOCQES are of I/O queues; a controller that supports none has 0h there."""
+    session = _service(bench, enable=False)
+    for turn in (1, 2):
+        session.set_property(Property.CC, session.cc_enable & ~ENTRY_SIZES)
+        try:
+            session.wait_status(CSTS_READY, within=max(session.cap.timeout, 1.0), expected="CSTS.RDY")
+        except RemoteProtocolError as error:
+            raise AssertionError(
+                f"3.1.4.5: enabled {turn} times with IOSQES and IOCQES 0h, not ready: {error}"
+            ) from error
+        _log(session)
+        session.disable()
 
 
 @pytest.mark.case("NVF-DISCOVERY-RESET", section="Base 3.7.2", kills=("discovery-reset-ignored",))

@@ -129,6 +129,23 @@ def test_an_event_is_cleared_by_a_read_without_rae(
     )
 
 
+@pytest.mark.case(
+    "NVR-EVENT-AFTER-RESET", level="SHOULD", section="Base 3.7.2", kills=("event-mask-outlives-reset",)
+)
+def test_a_reset_ends_the_mask_of_an_event(hosts: tuple[ReservingHost, ReservingHost]) -> None:
+    """A reset brings the controller to its initial state; no sentence of 5.2.2 names the masks of events."""
+    _reported(hosts)
+    first, second = hosts
+    second.session.disable()
+    second.session.enable()
+    cid = request_event(second.session)
+    _release_again(first)
+    try:
+        second.session.admin.wait(cid)
+    except ResponseTimeout:
+        pytest.fail("3.7.2: an event type that was reported before a reset is still masked after it")
+
+
 @pytest.mark.case("NVR-EVENT-LIMIT", kills=("event-lost-after-limit",), builds_on=("NVA-AER-02",))
 def test_an_event_is_reported_after_one_request_too_many(hosts: tuple[ReservingHost, ReservingHost]) -> None:
     """A request over AERL is refused; the others are outstanding, and an event completes one of them."""

@@ -19,6 +19,7 @@ from storagetest.wire.nvme_tcp.reservation_harness import (
     PREEMPT,
     PREEMPT_ABORT,
     RELEASE,
+    REPLACE,
     UNREGISTER,
     ReservingHost,
     allowed,
@@ -211,3 +212,39 @@ def test_the_notification_mask_ends_with_a_reset(hosts: Hosts) -> None:
                 f"4.4: the mask is {found:#x} after reset {number}; it was {before:#x} before it was set to "
                 f"{before ^ 0b110:#x} without Save"
             )
+
+
+# Ignore Existing Key of Register (7.6)
+
+
+@pytest.mark.case(
+    "NVR-IGNORE-UNREGISTER",
+    section="Base 7.6",
+    kills=("unregister-iekey-ignored",),
+    builds_on=("NVR-REG-04",),
+)
+def test_ignore_existing_key_unregisters_unseen(hosts: Hosts) -> None:
+    """With IEKEY 1 the current key is not checked, and an Unregister succeeds whatever CRKEY is."""
+    first, second = hosts
+    for current in (WRONG, 0, second.key):
+        allowed(first.register())
+        allowed(second.register())
+        done = first.register(UNREGISTER, current=current, new=0, ignore=True)
+        found = [one.key for one in first.report().registrants]
+        assert done.ok, f"7.6: Unregister with IEKEY 1 and CRKEY {current:#x} is {status_name(done.status)}"
+        assert found == [second.key], (
+            f"7.6: the first host has unregistered with IEKEY 1 and CRKEY {current:#x}; the keys are {found}"
+        )
+
+
+@pytest.mark.case("NVR-IGNORE-NEW", level="SHOULD", section="Base 8.1.24.3", kills=("iekey-of-registrants",))
+def test_a_replace_that_ignores_the_key_registers_a_new_host(hosts: Hosts) -> None:
+    """A host may replace its key without regard to its registration status by setting IEKEY."""
+    first, second = hosts
+    allowed(first.register())
+    done = second.register(REPLACE, current=0, new=second.key, ignore=True)
+    assert done.ok, (
+        f"8.1.24.3: Replace with IEKEY 1 by a host that is no registrant: {status_name(done.status)}"
+    )
+    found = sorted(one.key for one in first.report().registrants)
+    assert found == sorted((first.key, second.key)), f"8.1.24.3: after that Replace the keys are {found}"

@@ -167,6 +167,45 @@ def test_a_namespace_grows_and_shrinks(
     refused(beyond, StatusCode.LBA_OUT_OF_RANGE)
 
 
+@pytest.mark.case(
+    "NVB-RESIZE-QUEUES",
+    section="NVM 4.1.5.1, 3.3",
+    kills=("grown-first-queue-alone", "shrunk-first-queue-alone"),
+    builds_on=("NVB-RESIZE-DATA",),
+)
+def test_each_queue_has_the_new_size(
+    session: ControllerSession, scratch: Scratch, bench: Harness, resize: Resize
+) -> None:
+    """Queues that were connected before it, of this controller and of another one, and queues of after it."""
+    end, other = scratch.end, bench.session(name="the other admin queue")
+    queues = {"I/O queue 1": session.io_queue(), "I/O queue 1 of another controller": other.io_queue()}
+    if session.io_queues_granted > 1:
+        queues["I/O queue 2"] = session.io_queue()
+    with resize():
+        for one in (other, session):
+            size = _size_becomes(one, scratch.nsid, lambda size: size > end, f"more than {end}")
+        if other.io_queues_granted > 1:
+            queues["an I/O queue that was connected later"] = other.io_queue()
+        for number, (name, queue) in enumerate(queues.items()):
+            for lba in (min(end + number, size - 1), max(size - 1 - number, end)):
+                done = queue.run(io.write(scratch.nsid, lba, 1), data=block_data(scratch.block_size, lba))
+                assert done.ok, (
+                    f"NVM 4.1.5.1: NSZE is {size}, and a write of LBA {lba} on {name} ended with "
+                    f"{status_name(done.status)}"
+                )
+        for reader in queues.values():
+            for lba in range(end, min(end + len(queues), size)):
+                _expect(reader, scratch, lba, lba, "after the growth, on each queue")
+    for one in (other, session):
+        _size_becomes(one, scratch.nsid, lambda size: size == end, str(end))
+    for name, queue in queues.items():
+        done = queue.run(io.write(scratch.nsid, end, 1), data=bytes(scratch.block_size))
+        assert done.status == StatusCode.LBA_OUT_OF_RANGE, (
+            f"NVM 3.1: NSZE is {end} again, and a write of LBA {end} on {name} ended with "
+            f"{status_name(done.status)}; required: LBA_OUT_OF_RANGE (0h/80h)"
+        )
+
+
 @pytest.mark.case("NVA-RESIZE-NAMES", section="NVM 4.1.5.1", kills=("grown-is-another",))
 def test_a_resized_namespace_is_the_same(
     session: ControllerSession, scratch: Scratch, resize: Resize

@@ -16,10 +16,13 @@ from storagetest.wire.nvme.structures import ReservationStatus
 from storagetest.wire.nvme_tcp import ControllerSession
 from storagetest.wire.nvme_tcp.harness import Harness, Scratch, block_data, refused, wwids
 from storagetest.wire.nvme_tcp.reservation_harness import (
+    CLEAR,
     HOLDING,
     PERSIST_OFF,
     PERSIST_ON,
+    PREEMPT,
     REPLACE,
+    UNREGISTER,
     ReservingHost,
     allowed,
 )
@@ -133,6 +136,79 @@ def test_reservations_that_do_not_persist_are_released(
         f"7.6: PTPLS was 0, and after the restart RTYPE and the keys of the registrants are {found}"
     )
     allowed(second.write())
+
+
+@pytest.mark.case(
+    "NVR-RESTART-REGISTERED", kills=("persistence-of-holders-only",), builds_on=("NVR-REG-07", "NVR-PTPL-01")
+)
+def test_registrations_persist_without_a_reservation(
+    persistent: Hosts, bench: Harness, restart: Restart
+) -> None:
+    """With PTPLS 1 the registrants are as before, and may acquire the reservation with their keys."""
+    first, second = persistent
+    allowed(first.register(persist=PERSIST_ON))
+    allowed(second.register())
+    restart(first.session)
+    first, second = _again(bench, first), _again(bench, second)
+    after = first.report()
+    found = (after.persistence, after.rtype, _keys(after), _keys(after, holds=True))
+    assert found == (1, 0, sorted((first.key, second.key)), []), (
+        f"7.6: PTPLS was 1, no reservation was held, and the keys were {sorted((first.key, second.key))}; "
+        f"after the restart PTPLS, RTYPE, the keys of the registrants and of the holders are {found}"
+    )
+    allowed(second.acquire(Rtype.WRITE_EXCLUSIVE))
+    refused(first.write(), StatusCode.RESERVATION_CONFLICT)
+
+
+ENDED = {
+    "RELEASED": ("8.1.24.6", "release-not-saved"),
+    "CLEARED": ("8.1.24.8", "release-not-saved"),
+    "UNREGISTERED": ("8.1.24.4", "unregister-not-saved"),
+    "PREEMPTED": ("8.1.24.7", "preempt-not-saved"),
+    "REPLACED": ("8.1.24.3", "replace-not-saved"),
+}
+"""What may happen to the holder's reservation or registration before the restart: section, mutant."""
+
+
+@pytest.mark.parametrize("way", [
+    pytest.param(way, marks=pytest.mark.case(
+        f"NVR-RESTART-{way}", section=f"Base {section}, 7.6", kills=(mutant,)))
+    for way, (section, mutant) in ENDED.items()
+])  # fmt: skip
+@pytest.mark.case(builds_on=(*HOLDING, "NVR-PTPL-01"))
+def test_what_has_ended_does_not_come_back(
+    persistent: Hosts, bench: Harness, restart: Restart, way: str
+) -> None:
+    """The state that persists is the last one: no earlier holder, registrant or key is there again."""
+    first, second = persistent
+    allowed(first.register(persist=PERSIST_ON))
+    allowed(second.register())
+    allowed(first.acquire(Rtype.WRITE_EXCLUSIVE))
+    new = first.key ^ 0xFF00
+    if way == "UNREGISTERED":
+        allowed(first.register(UNREGISTER, current=first.key, new=0))
+    elif way == "PREEMPTED":
+        allowed(second.acquire(Rtype.WRITE_EXCLUSIVE, PREEMPT, victim=first.key))
+    elif way == "REPLACED":
+        allowed(first.register(REPLACE, current=first.key, new=new))
+        first.key = new
+    else:
+        allowed(first.release(Rtype.WRITE_EXCLUSIVE, *((CLEAR,) if way == "CLEARED" else ())))
+    restart(first.session)
+    first, second = _again(bench, first), _again(bench, second)
+    after = first.report()
+    found = (after.rtype, _keys(after), _keys(after, holds=True))
+    wanted = {
+        "RELEASED": (0, sorted((first.key, second.key)), []),
+        "CLEARED": (0, [], []),
+        "UNREGISTERED": (0, [second.key], []),
+        "PREEMPTED": (Rtype.WRITE_EXCLUSIVE, [second.key], [second.key]),
+        "REPLACED": (Rtype.WRITE_EXCLUSIVE, sorted((first.key, second.key)), [first.key]),
+    }[way]
+    assert found == wanted, (
+        f"7.6: PTPLS was 1, and the holder's reservation or registration was {way.lower()} before the "
+        f"restart; after it RTYPE and the keys of registrants and holders are {found}; required: {wanted}"
+    )
 
 
 @pytest.mark.parametrize("way", [

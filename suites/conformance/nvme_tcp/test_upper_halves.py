@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from storagetest.wire.nvme import io
-from storagetest.wire.nvme.codes import Io, status_name
+from storagetest.wire.nvme import admin, io
+from storagetest.wire.nvme.codes import Io, LogPage, status_name
 from storagetest.wire.nvme.command import Command
 from storagetest.wire.nvme.limits import UNLIMITED
 from storagetest.wire.nvme_tcp import CommandResult, ControllerSession, Queue
@@ -182,6 +182,110 @@ def _largest(scratch: Scratch, opcode: Io, most: int) -> Scratch:
     if start + UNLIMITED + 2 > scratch.end:
         pytest.skip(f"the namespace has {scratch.end} blocks; the case needs {2 * (UNLIMITED + 2)}")
     return Scratch(scratch.nsid, start + 1, UNLIMITED, scratch.end, scratch.limits)
+
+
+PAGE, PIECE, ENTRY = 4096, 1024, 64
+"""Bytes of a memory page, of a part that is read, and of an entry of the error log (5.2.12.1.2)."""
+UNKNOWN_LOG = 0xEE
+OFFSETS_SUPPORTED = 1 << 2
+"""LPA: extended data of Get Log Page (Base 5.2.13.2.1)."""
+
+
+@pytest.mark.case("NVA-LOG-ERROR-LARGE", section="Base 5.2.12", kills=("log-first-4-kib",))
+def test_a_log_page_of_more_than_4_kib_is_read_by_one_command(session: ControllerSession) -> None:
+    """The error log, which has an entry for each of the errors that the case causes, is that of its parts."""
+    entries = min(session.controller["elpe"] + 1, 80)
+    length, most = entries * ENTRY // PIECE * PIECE, session.controller["mdts"]
+    if length <= PAGE or (most and length > session.cap.page_size << most):
+        pytest.skip(f"the error log has {entries} entries, and MDTS is {most}")
+    if not session.controller["lpa"] & OFFSETS_SUPPORTED:
+        pytest.skip("LPA bit 2: the log page offset is not supported")
+    for _ in range(entries):
+        session.admin.run(admin.get_log_page(UNKNOWN_LOG, ENTRY), reads=ENTRY)
+
+    def read(at: int, size: int) -> bytes:
+        done = session.admin.run(admin.get_log_page(LogPage.ERROR, size, offset=at), reads=size)
+        assert done.ok, f"5.2.12: {size} bytes from LPO {at} of page 01h are {status_name(done.status)}"
+        return done.data
+
+    before = read(0, length)
+    for at in range(0, length, PIECE):
+        part, after = read(at, PIECE), read(0, length)
+        whole = [one[at : at + PIECE] for one in (before, after)]
+        assert part in whole, (
+            f"5.2.12: bytes {at} to {at + PIECE} of the error log are {whole[1][:16].hex()}… if {length} are "
+            f"read by one command, and {part[:16].hex()}… if {PIECE} are"
+        )
+        before = after
+
+
+WIDE = 600
+"""Blocks of a command without data, if its limit and the namespace allow as many (chosen)."""
+
+
+def _wider(session: ControllerSession, scratch: Scratch, opcode: Io, most: int) -> Scratch:
+    """Return more blocks than a transfer may have, of the half that the cases overwrite.
+
+    MDTS is of data that are transferred: it does not limit commands without data (Base 5.2.13.2.1).
+    """
+    _need(session, opcode, Io.WRITE_UNCORRECTABLE)
+    start = scratch.end // 2
+    blocks = min(max(WIDE, 2 * scratch.limits.transfer + 1), scratch.end - start - 2, most)
+    if blocks <= scratch.limits.transfer:
+        pytest.skip(
+            f"MDTS allows {scratch.limits.transfer} blocks, {opcode.name} {most}, and {scratch.end - start} "
+            "may be written"
+        )
+    return Scratch(scratch.nsid, start + 1, blocks, scratch.end, scratch.limits)
+
+
+@pytest.mark.case(
+    "NVB-WIDE-VERIFY", section="NVM 3.3.5", kills=("verify-first-256",), builds_on=("NVB-UNC-04",)
+)
+def test_more_blocks_than_a_transfer_has_are_verified(
+    session: ControllerSession, queue: Queue, scratch: Scratch
+) -> None:
+    """The block that cannot be read is the last one, and one in the middle."""
+    wide = _wider(session, scratch, Io.VERIFY, scratch.limits.verify)
+    for at in (wide.blocks - 1, wide.blocks // 2):
+        done = queue.run(uncorrectable(wide.nsid, wide.lba + at, 1))
+        assert done.ok, f"3.3.7: Write Uncorrectable ended with {status_name(done.status)}"
+        try:
+            done = _run(queue, io.verify(wide.nsid, wide.lba, wide.blocks))
+        finally:
+            write_blocks(queue, wide, 1, 1213, at=at)
+        assert not done.ok, (
+            f"3.3.5: block {at + 1} of {wide.blocks} cannot be read, and Verify of all succeeds"
+        )
+    done = _run(queue, io.verify(wide.nsid, wide.lba, wide.blocks))
+    assert done.ok, (
+        f"3.3.5: Verify of {wide.blocks} blocks that are read ended with {status_name(done.status)}"
+    )
+
+
+@pytest.mark.case("NVB-WIDE-UNC", section="NVM 3.3.7", kills=("mark-first-256",), builds_on=("NVB-UNC-01",))
+def test_more_blocks_than_a_transfer_has_are_marked(
+    session: ControllerSession, queue: Queue, scratch: Scratch
+) -> None:
+    """Each of them cannot be read, and the blocks before and behind them can."""
+    wide = _wider(session, scratch, Io.WRITE_UNCORRECTABLE, UNLIMITED)
+    outside = {at: write_blocks(queue, wide, 1, 1214, at=at) for at in (-1, wide.blocks)}
+    done = _run(queue, uncorrectable(wide.nsid, wide.lba, wide.blocks))
+    try:
+        assert done.ok, (
+            f"3.3.7: {wide.blocks} blocks: Write Uncorrectable ended with {status_name(done.status)}"
+        )
+        middle = scratch.limits.transfer
+        for at in sorted({0, wide.blocks // 2, middle - 1, middle, wide.blocks - 1}):
+            found = queue.run(io.read(wide.nsid, wide.lba + at, 1), reads=wide.block_size)
+            assert not found.ok, (
+                f"3.3.7: {wide.blocks} blocks were marked, and block {at + 1} of them is read"
+            )
+        for at, data in outside.items():
+            assert read_blocks(queue, wide, 1, at=at) == data, f"3.3.7: LBA {wide.lba + at} was not marked"
+    finally:
+        write_blocks(queue, wide, wide.blocks, 1215)
+    read_blocks(queue, wide, wide.blocks)
 
 
 @pytest.mark.case(

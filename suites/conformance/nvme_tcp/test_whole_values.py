@@ -262,6 +262,31 @@ def test_an_io_opcode_that_is_alike_is_no_read_or_write(queue: Queue, scratch: S
 
 
 @pytest.mark.parametrize("opcode", [
+    pytest.param(code, marks=pytest.mark.case(f"NVB-OPCODE-{code:02X}H", kills=("opcode-both-unanswered",)))
+    for code in (0x43, 0x5B, 0x63)
+])  # fmt: skip
+@pytest.mark.case(section="Base 4.2.3.1", builds_on=("NVB-OPCODE-30H",))
+def test_an_io_opcode_of_both_directions_is_refused(queue: Queue, scratch: Scratch, opcode: int) -> None:
+    """Bits 1:0 are 11b, which no command of the NVM Command Set has; the queue goes on."""
+    for reads in (0, scratch.block_size):
+        done = queue.run(replace(io.read(scratch.nsid, scratch.lba, 1), opcode=opcode), reads=reads)
+        assert not done.ok, f"4.2.3.1: I/O opcode {opcode:02x}h succeeds: Invalid Command Opcode"
+        read_blocks(queue, scratch, 1)
+
+
+@pytest.mark.parametrize("opcode", [
+    pytest.param(code, marks=pytest.mark.case(f"NVA-OPCODE-{code:02X}H", kills=("opcode-both-unanswered",)))
+    for code in (0x5B, 0x63)
+])  # fmt: skip
+@pytest.mark.case(section="Base 4.2.3.1", builds_on=("NVA-OPCODE-00H",))
+def test_an_admin_opcode_of_both_directions_is_refused(session: ControllerSession, opcode: int) -> None:
+    for reads in (0, 4096):
+        done = session.admin.run(Command(opcode), reads=reads)
+        assert not done.ok, f"4.2.3.1: admin opcode {opcode:02x}h succeeds: Invalid Command Opcode"
+        assert session.admin.run(admin.keep_alive()).ok, "5.2.14: Keep Alive"
+
+
+@pytest.mark.parametrize("opcode", [
     pytest.param(code, marks=pytest.mark.case(f"NVA-OPCODE-{code:02X}H", kills=("opcode-low-bits",)))
     for code in (0x62, 0x66, 0x6A)
 ])  # fmt: skip
