@@ -166,6 +166,7 @@ class ControllerConfig:
     aborts: bool = True  # Abort aborts an Asynchronous Event Request; without it, nothing
     least_timeout: int = 0  # ms: the least Keep Alive Timeout, which a shorter one is set to
     timeout: int = 20  # CAP.TO, in units of 500 ms
+    measures: bool = False  # each reading of the SMART log has other counts, temperature, spare, use
     namespace_masks: bool = False  # a Reservation Notification Mask is of all controllers; resets keep it
 
     @property

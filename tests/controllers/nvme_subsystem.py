@@ -108,6 +108,7 @@ class Controller:
     cleared: list[Callable[[int], None]] = field(default_factory=list)  # is called with a type that is
     _timer: threading.Timer | None = None
     _busy_until: float = 0.0
+    readings: int = 0  # of the SMART log
     surprised: bool = False  # whether the event of ``event_at_once`` was reported
 
     @property
@@ -360,7 +361,13 @@ class Controller:
         units = (-(-got // 512_000), -(-put // 512_000))
         counts = b"".join(one.to_bytes(16, "little") for one in (*units, reads, writes))
         head = bytes([0, 0x2C, 1, 100, 10]).ljust(32, b"\0") + counts
-        return head.ljust(176, b"\0") + struct.pack("<Q328x", self.failed)
+        page = bytearray(head.ljust(176, b"\0") + struct.pack("<Q328x", self.failed))
+        if self.traits.measures:
+            number = self.readings = self.readings + 1
+            page[1], page[3], page[5] = 0x2C + number % 3, 100 - number // 8 % 2, number // 8 % 4
+            for at in (64, 96, 128):  # reads of other hosts, Controller Busy Time, Power On Hours
+                page[at : at + 8] = struct.pack("<Q", number + int.from_bytes(page[at : at + 8], "little"))
+        return bytes(page)
 
     def _ana(self, *, groups_only: bool) -> bytes:
         nsids = [] if groups_only else sorted(self.subsystem.namespaces)

@@ -497,14 +497,14 @@ class Connection:
         assert self.controller is not None
         if not self.controller.csts & 1:
             raise CommandFailed(StatusCode.COMMAND_SEQUENCE_ERROR)
+        if self.traits.event_at_once and not self.controller.surprised:
+            self.controller.surprised = True
+            return Answer(result=7 | 0xC0 << 16)  # vendor specific, of log page C0h
         for event in self.events:
             if event & 7 not in self.controller.reported:
                 self.controller.reported.add(event & 7)
                 self.events.remove(event)
                 return Answer(result=event)
-        if self.traits.event_at_once and not self.controller.surprised:
-            self.controller.surprised = True
-            return Answer(result=7 | 0xC0 << 16)  # vendor specific, of log page C0h
         if len(self.waiting) > self.traits.aerl:
             raise CommandFailed(StatusCode.AER_LIMIT_EXCEEDED)
         self.waiting.append(command.cid)

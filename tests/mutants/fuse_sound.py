@@ -74,6 +74,19 @@ def _exists() -> Iterator[None]:
         raise
 
 
+class NoSetIds(PassThrough):
+    """chmod() ignores the set-ID bits of files, and lchown() is EOPNOTSUPP."""
+
+    def chmod(self, call: Call, node: int, mode: int) -> None:
+        regular = stat.S_ISREG(os.fstat(self.fd(node)).st_mode)
+        super().chmod(call, node, mode & ~(stat.S_ISUID | stat.S_ISGID) if regular else mode)
+
+    def chown(self, call: Call, node: int, uid: int, gid: int) -> None:
+        if stat.S_ISLNK(os.fstat(self.fd(node)).st_mode):
+            raise OSError(errno.EOPNOTSUPP, "lchown")
+        super().chown(call, node, uid, gid)
+
+
 class ShortNames(PassThrough):
     """{NAME_MAX} is 143 (pathconf()), as of file systems that encrypt names."""
 

@@ -110,3 +110,17 @@ def test_entries_of_no_command_and_registrants_of_no_controller_are_left_out(tmp
     these = "test_log_pages or test_other_sides or test_error_entries or test_many_hosts or upper_halves"
     cases = accused_by_no_case(config, tmp_path, these)
     assert {"NVA-LOG-ERROR-COMMAND", "NVA-LOG-ERROR-EACH", "NVR-MANY"} <= with_outcome("passed", cases)
+
+
+def test_what_a_controller_measures_is_another_at_each_reading(tmp_path: Path) -> None:
+    """Temperature, spare, use and counts of the SMART log (Base 5.2.12.1.3)."""
+    these = "test_log_pages or test_features or test_smart_counts or test_seldom_fields or agreement"
+    cases = accused_by_no_case(ControllerConfig(measures=True), tmp_path, these)
+    assert {"NVA-LOG-PARTS-02H", "NVA-LOG-PART-SMART"} <= with_outcome("passed", cases)
+
+
+def test_an_event_of_the_vendor_may_come_before_one_that_waits(tmp_path: Path) -> None:
+    """Events of other types have no order (Base 5.2.2)."""
+    these = "test_registrant_keys or test_event_requests or test_event_masks"
+    cases = accused_by_no_case(ControllerConfig(event_at_once=True), tmp_path, these)
+    assert {"NVR-EVENT-KEPT", "NVR-EVENT-WAITED-ONCE"} <= with_outcome("passed", cases)

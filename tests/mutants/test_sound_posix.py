@@ -64,6 +64,7 @@ SOUND = {
         "test_replaced_kinds",
         "test_stamped",
     ),
+    "NoSetIds": ("test_mode_owner", "test_again", "test_refused", "test_kinds", "test_described"),
     "ShortNames": ("test_names", "test_directories", "test_path_errors", "test_listings", "test_lengths"),
     "NoHoles": ("test_sparse", "test_data", "test_allocated", "test_far_ranges"),
     "Small": ("test_data", "test_sparse", "PSX-LARGE-BORDERS-CALLS", "test_allocated", "test_far_ranges"),
