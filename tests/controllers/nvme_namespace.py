@@ -111,6 +111,7 @@ class ControllerConfig:
     read_piece: int = 12288  # bytes of one C2HData
     r2t_piece: int = 16384  # bytes of one R2T
     held_for: float = 0.0  # seconds that an I/O queue waits for more commands, to respond in another order
+    admin_held_for: float = 0.0  # the same of an admin queue
     success_flag: bool = True
     disable_flow_control: bool = True
     success_of_admin: bool = False

@@ -88,9 +88,9 @@ class NoSetIds(PassThrough):
 
 
 class ShortNames(PassThrough):
-    """{NAME_MAX} is 143 (pathconf()), as of file systems that encrypt names."""
+    """{NAME_MAX} is 60 (pathconf()), as of Minix's; file systems that encrypt names have 143."""
 
-    longest = 143
+    longest = 60
 
     def lookup(self, call: Call, parent: int, name: bytes) -> int:
         if len(name) > self.longest:

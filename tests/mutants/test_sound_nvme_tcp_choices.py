@@ -124,3 +124,10 @@ def test_an_event_of_the_vendor_may_come_before_one_that_waits(tmp_path: Path) -
     these = "test_registrant_keys or test_event_requests or test_event_masks"
     cases = accused_by_no_case(ControllerConfig(event_at_once=True), tmp_path, these)
     assert {"NVR-EVENT-KEPT", "NVR-EVENT-WAITED-ONCE"} <= with_outcome("passed", cases)
+
+
+def test_admin_commands_are_completed_in_any_order(tmp_path: Path) -> None:
+    """Those that are outstanding together have no order (Base 3.3.1)."""
+    these = "test_event or test_admin or test_resets or test_abort or test_pending or test_two_controllers"
+    cases = accused_by_no_case(ControllerConfig(admin_held_for=0.003), tmp_path, these)
+    assert {"NVA-AER-ABORTED-ONE", "NVR-EVENT-WAITED-ONCE"} <= with_outcome("passed", cases)

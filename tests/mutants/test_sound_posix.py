@@ -65,8 +65,16 @@ SOUND = {
         "test_stamped",
     ),
     "NoSetIds": ("test_mode_owner", "test_again", "test_refused", "test_kinds", "test_described"),
-    "ShortNames": ("test_names", "test_directories", "test_path_errors", "test_listings", "test_lengths"),
+    "ShortNames": (
+        "test_names",
+        "test_directories",
+        "test_path_errors",
+        "test_listings",
+        "test_lengths",
+        "PSX-IDLE-LISTING",
+    ),
     "NoHoles": ("test_sparse", "test_data", "test_allocated", "test_far_ranges"),
+    "NoBlocks": ("PSX-FALLOCATE-ALLOCATES", "test_allocated", "test_counted", "test_freed"),
     "Small": ("test_data", "test_sparse", "PSX-LARGE-BORDERS-CALLS", "test_allocated", "test_far_ranges"),
     "SmallFiles": (
         "test_data",

@@ -4,8 +4,32 @@ from __future__ import annotations
 
 import errno
 import os
+from pathlib import Path
 
 from storagetest.agent.testlib.outcomes import skip
+from storagetest.agent.testlib.tmpfiles import make_file, open_fd
+
+
+def allocated(descriptor: int) -> int:
+    """Return the bytes of the file's blocks, after its changes were written to storage.
+
+    Skips the case if st_blocks of a file with data is 0, too: PSX-SPARSE-BLOCKS-WRITTEN (SHOULD) tests that.
+    """
+    os.fsync(descriptor)
+    blocks = os.fstat(descriptor).st_blocks
+    if not blocks:
+        _require_block_counts(Path(os.readlink(f"/proc/self/fd/{descriptor}")).parent)
+    return blocks * 512
+
+
+def _require_block_counts(directory: Path) -> None:
+    data = os.urandom(1 << 16)
+    with open_fd(make_file(directory / ".blocks", data)) as descriptor:
+        os.fsync(descriptor)
+        blocks = os.fstat(descriptor).st_blocks
+    os.unlink(directory / ".blocks")
+    if not blocks:
+        skip(f"st_blocks of a file with {len(data)} bytes of data is 0, so allocated space is not seen")
 
 
 def put(descriptor: int, data: bytes, offset: int) -> None:
