@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from uuid import UUID
 
 from nvme_features import CHANGEABLE, feature_effects, get_features, set_features
 from nvme_namespace import Answer, CommandFailed, ControllerConfig, Namespace, changed_list, namespace_data
@@ -51,6 +52,9 @@ class Subsystem:
         self.namespaces = {
             nsid: Namespace(nsid, blocks=blocks, block_size=size) for nsid in self.personality.nsids
         }
+        if len(self.namespaces) > 100:  # the identifiers have two digits of the NSID
+            for nsid, namespace in self.namespaces.items():
+                namespace.identifier = UUID(int=namespace.identifier.int + (nsid // 100 << 64))
         self.controllers: dict[int, Controller] = {}
         self.masks: dict[int, int] = {}  # of ``namespace_masks``
         self.counted = {Io.READ: [0, 0], Io.WRITE: [0, 0]}  # commands and bytes of each (5.2.12.1.3)
@@ -247,7 +251,7 @@ class Controller:
         if cns == Cns.ACTIVE_NAMESPACES or (cns == Cns.CSI_ACTIVE_NAMESPACES and not csi):
             if nsid >= 0xFFFFFFFE:
                 raise CommandFailed(StatusCode.INVALID_NAMESPACE)
-            active = sorted(number for number in self.subsystem.namespaces if number > nsid)
+            active = sorted(number for number in self.subsystem.namespaces if number > nsid)[:1024]
             return Answer(struct.pack(f"<{len(active)}I", *active).ljust(4096, b"\0"))
         if cns in (Cns.NAMESPACE, Cns.CSI_NAMESPACE, Cns.CSI_INDEPENDENT):
             self._check_nsid(nsid)

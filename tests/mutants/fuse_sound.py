@@ -87,6 +87,22 @@ class NoSetIds(PassThrough):
         super().chown(call, node, uid, gid)
 
 
+class NoSynchronisedIo(PassThrough):
+    """O_SYNC and O_DSYNC are not supported (open() [EINVAL])."""
+
+    def open(self, call: Call, node: int, flags: int) -> Opened:
+        self.refuse(flags)
+        return super().open(call, node, flags)
+
+    def create(self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int) -> Created:
+        self.refuse(flags)
+        return super().create(call, parent, name, flags, mode, umask)
+
+    def refuse(self, flags: int) -> None:
+        if flags & os.O_SYNC:  # O_DSYNC is one of its bits
+            raise OSError(errno.EINVAL, "open")
+
+
 class ShortNames(PassThrough):
     """{NAME_MAX} is 60 (pathconf()), as of Minix's; file systems that encrypt names have 143."""
 
@@ -115,16 +131,23 @@ class Small(PassThrough):
     """A file system of 1 GiB that stores no holes: a write far past the end of a file is ENOSPC."""
 
     size = 1 << 30
+    full = errno.ENOSPC
 
     def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
         if offset + len(data) > self.size:
-            raise OSError(errno.ENOSPC, "write")
+            raise OSError(self.full, "write")
         return super().write(call, node, handle, offset, data)
 
     def statfs(self, call: Call, node: int) -> dict[str, int]:
         found = super().statfs(call, node)
         blocks = self.size // found["frsize"]
         return {**found, "blocks": blocks, "bfree": blocks // 2, "bavail": blocks // 2}
+
+
+class SmallQuota(Small):
+    """The same limit is a quota of the user (EDQUOT)."""
+
+    full = errno.EDQUOT
 
 
 class SmallFiles(PassThrough):

@@ -131,3 +131,12 @@ def test_admin_commands_are_completed_in_any_order(tmp_path: Path) -> None:
     these = "test_event or test_admin or test_resets or test_abort or test_pending or test_two_controllers"
     cases = accused_by_no_case(ControllerConfig(admin_held_for=0.003), tmp_path, these)
     assert {"NVA-AER-ABORTED-ONE", "NVR-EVENT-WAITED-ONCE"} <= with_outcome("passed", cases)
+
+
+def test_more_namespaces_than_one_list_has(tmp_path: Path) -> None:
+    """A list has 1,024 NSIDs at most; the next one begins after the last of them (Base 5.2.13.2.2)."""
+    config = ControllerConfig(nsids=tuple(range(1, 1101)), nn=4096, blocks=64)
+    these = "test_admin or test_namespace_lists or test_namespaces or test_scopes or test_supported_lists"
+    cases = accused_by_no_case(config, tmp_path, these)
+    passed = with_outcome("passed", cases)
+    assert {"NVA-ID-LIST-02", "NVA-ID-NS-03", "NVB-NS-INACTIVE", "NVA-ID-SET-LIST", "NVA-LOG-ANA"} <= passed

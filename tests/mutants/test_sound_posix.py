@@ -65,6 +65,7 @@ SOUND = {
         "test_stamped",
     ),
     "NoSetIds": ("test_mode_owner", "test_again", "test_refused", "test_kinds", "test_described"),
+    "NoSynchronisedIo": ("test_data", "test_kinds", "test_open"),
     "ShortNames": (
         "test_names",
         "test_directories",
@@ -76,6 +77,7 @@ SOUND = {
     "NoHoles": ("test_sparse", "test_data", "test_allocated", "test_far_ranges"),
     "NoBlocks": ("PSX-FALLOCATE-ALLOCATES", "test_allocated", "test_counted", "test_freed"),
     "Small": ("test_data", "test_sparse", "PSX-LARGE-BORDERS-CALLS", "test_allocated", "test_far_ranges"),
+    "SmallQuota": ("test_far_ranges", "PSX-LARGE-APPEND", "PSX-LARGE-BORDERS-CALLS"),
     "SmallFiles": (
         "test_data",
         "test_sparse",
