@@ -291,6 +291,14 @@ class NoBlocks(Bending):
         found.blocks = 0
 
 
+class NoSizes(PassThrough):
+    """statvfs() has no sizes (fstatvfs(): members without meaningful values), as libfuse's default."""
+
+    def statfs(self, call: Call, node: int) -> dict[str, int]:
+        none = dict.fromkeys(("blocks", "bfree", "bavail", "files", "ffree"), 0)
+        return {**super().statfs(call, node), **none}
+
+
 class DirectRefused(PassThrough):
     """O_DIRECT opens, and I/O with it is EINVAL (open(2), NOTES)."""
 

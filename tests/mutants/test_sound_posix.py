@@ -76,6 +76,7 @@ SOUND = {
     ),
     "NoHoles": ("test_sparse", "test_data", "test_allocated", "test_far_ranges"),
     "NoBlocks": ("PSX-FALLOCATE-ALLOCATES", "test_allocated", "test_counted", "test_freed"),
+    "NoSizes": ("test_statfs", "test_allocated", "test_sparse", "PSX-FREED-BLOCKS-O-TRUNC"),
     "Small": ("test_data", "test_sparse", "PSX-LARGE-BORDERS-CALLS", "test_allocated", "test_far_ranges"),
     "SmallQuota": ("test_far_ranges", "PSX-LARGE-APPEND", "PSX-LARGE-BORDERS-CALLS"),
     "SmallFiles": (
