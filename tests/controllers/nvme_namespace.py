@@ -113,6 +113,7 @@ class ControllerConfig:
     r2t_piece: int = 16384  # bytes of one R2T
     first_r2t: int = 0  # of the first R2T of a write; 0: as of each other one
     held_for: float = 0.0  # seconds that an I/O queue waits for more commands, to respond in another order
+    admin_held_for: float = 0.0  # the same of an admin queue
     success_flag: bool = True
     disable_flow_control: bool = True
     success_of_admin: bool = False
@@ -171,6 +172,7 @@ class ControllerConfig:
     timeout: int = 20  # CAP.TO, in units of 500 ms
     counts_media: bool = True  # SMART counts commands and data units; without it, it reports neither
     lists_itself: bool = False  # the discovery log has the unique NQN of the discovery subsystem
+    measures: bool = False  # each reading of the SMART log has other counts, temperature, spare, use
     namespace_masks: bool = False  # a Reservation Notification Mask is of all controllers; resets keep it
 
     @property

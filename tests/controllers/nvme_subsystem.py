@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from uuid import UUID
 
 from nvme_features import CHANGEABLE, feature_effects, get_features, set_features
 from nvme_namespace import Answer, CommandFailed, ControllerConfig, Namespace, changed_list, namespace_data
@@ -51,6 +52,9 @@ class Subsystem:
         self.namespaces = {
             nsid: Namespace(nsid, blocks=blocks, block_size=size) for nsid in self.personality.nsids
         }
+        if len(self.namespaces) > 100:  # the identifiers have two digits of the NSID
+            for nsid, namespace in self.namespaces.items():
+                namespace.identifier = UUID(int=namespace.identifier.int + (nsid // 100 << 64))
         self.controllers: dict[int, Controller] = {}
         self.masks: dict[int, int] = {}  # of ``namespace_masks``
         self.counted = {Io.READ: [0, 0], Io.WRITE: [0, 0]}  # commands and bytes of each (5.2.12.1.3)
@@ -108,6 +112,7 @@ class Controller:
     cleared: list[Callable[[int], None]] = field(default_factory=list)  # is called with a type that is
     _timer: threading.Timer | None = None
     _busy_until: float = 0.0
+    readings: int = 0  # of the SMART log
     surprised: bool = False  # whether the event of ``event_at_once`` was reported
 
     @property
@@ -246,7 +251,7 @@ class Controller:
         if cns == Cns.ACTIVE_NAMESPACES or (cns == Cns.CSI_ACTIVE_NAMESPACES and not csi):
             if nsid >= 0xFFFFFFFE:
                 raise CommandFailed(StatusCode.INVALID_NAMESPACE)
-            active = sorted(number for number in self.subsystem.namespaces if number > nsid)
+            active = sorted(number for number in self.subsystem.namespaces if number > nsid)[:1024]
             return Answer(struct.pack(f"<{len(active)}I", *active).ljust(4096, b"\0"))
         if cns in (Cns.NAMESPACE, Cns.CSI_NAMESPACE, Cns.CSI_INDEPENDENT):
             self._check_nsid(nsid)
@@ -367,7 +372,13 @@ class Controller:
         known = self.traits.counts_media  # 0: not reported
         counts = b"".join((one * known).to_bytes(16, "little") for one in (*units, reads, writes))
         head = bytes([0, 0x2C, 1, 100, 10]).ljust(32, b"\0") + counts
-        return head.ljust(176, b"\0") + struct.pack("<Q328x", self.failed)
+        page = bytearray(head.ljust(176, b"\0") + struct.pack("<Q328x", self.failed))
+        if self.traits.measures:
+            number = self.readings = self.readings + 1
+            page[1], page[3], page[5] = 0x2C + number % 3, 100 - number // 8 % 2, number // 8 % 4
+            for at in (64, 96, 128):  # reads of other hosts, Controller Busy Time, Power On Hours
+                page[at : at + 8] = struct.pack("<Q", number + int.from_bytes(page[at : at + 8], "little"))
+        return bytes(page)
 
     def _ana(self, *, groups_only: bool) -> bytes:
         nsids = [] if groups_only else sorted(self.subsystem.namespaces)

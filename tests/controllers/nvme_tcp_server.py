@@ -157,9 +157,8 @@ class Connection:
         self.icreq = icreq
         traits = self.traits
         header, data = (traits.takes_digests and asked for asked in (icreq.header_digest, icreq.data_digest))
-        answer = pdus.ICResp(0, traits.cpda, header, data, traits.maxh2cdata)
         with self._write:
-            self.sock.sendall(pdus.encode(answer))
+            self.sock.sendall(pdus.encode(pdus.ICResp(0, traits.cpda, header, data, traits.maxh2cdata)))
         self.digests = self.stream.digests = Digests(header, data)
         self.stream.alignment = traits.cpda
 
@@ -380,14 +379,15 @@ class Connection:
         self._respond([], cqe)
 
     def _respond(self, pieces: list[pdus.C2HData], cqe: Cqe | None) -> None:
-        """Send a response now, or on an I/O queue with those of other commands (``held_for``)."""
-        if not self.qid or not self.traits.held_for:
+        """Send a response now, or with those of other commands (``held_for``)."""
+        held_for = self.traits.held_for if self.qid else self.traits.admin_held_for
+        if not held_for:
             self._send_response(pieces, cqe)
             return
         with self._holding:
             self.held.append((pieces, cqe))
             if len(self.held) == 1:
-                timer = threading.Timer(self.traits.held_for, self._release)
+                timer = threading.Timer(held_for, self._release)
                 timer.daemon = True
                 timer.start()
 
@@ -497,14 +497,14 @@ class Connection:
         assert self.controller is not None
         if not self.controller.csts & 1:
             raise CommandFailed(StatusCode.COMMAND_SEQUENCE_ERROR)
+        if self.traits.event_at_once and not self.controller.surprised:
+            self.controller.surprised = True
+            return Answer(result=7 | 0xC0 << 16)  # vendor specific, of log page C0h
         for event in self.events:
             if event & 7 not in self.controller.reported:
                 self.controller.reported.add(event & 7)
                 self.events.remove(event)
                 return Answer(result=event)
-        if self.traits.event_at_once and not self.controller.surprised:
-            self.controller.surprised = True
-            return Answer(result=7 | 0xC0 << 16)  # vendor specific, of log page C0h
         if len(self.waiting) > self.traits.aerl:
             raise CommandFailed(StatusCode.AER_LIMIT_EXCEEDED)
         self.waiting.append(command.cid)

@@ -74,10 +74,39 @@ def _exists() -> Iterator[None]:
         raise
 
 
-class ShortNames(PassThrough):
-    """{NAME_MAX} is 143 (pathconf()), as of file systems that encrypt names."""
+class NoSetIds(PassThrough):
+    """chmod() ignores the set-ID bits of files, and lchown() is EOPNOTSUPP."""
 
-    longest = 143
+    def chmod(self, call: Call, node: int, mode: int) -> None:
+        regular = stat.S_ISREG(os.fstat(self.fd(node)).st_mode)
+        super().chmod(call, node, mode & ~(stat.S_ISUID | stat.S_ISGID) if regular else mode)
+
+    def chown(self, call: Call, node: int, uid: int, gid: int) -> None:
+        if stat.S_ISLNK(os.fstat(self.fd(node)).st_mode):
+            raise OSError(errno.EOPNOTSUPP, "lchown")
+        super().chown(call, node, uid, gid)
+
+
+class NoSynchronisedIo(PassThrough):
+    """O_SYNC and O_DSYNC are not supported (open() [EINVAL])."""
+
+    def open(self, call: Call, node: int, flags: int) -> Opened:
+        self.refuse(flags)
+        return super().open(call, node, flags)
+
+    def create(self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int) -> Created:
+        self.refuse(flags)
+        return super().create(call, parent, name, flags, mode, umask)
+
+    def refuse(self, flags: int) -> None:
+        if flags & os.O_SYNC:  # O_DSYNC is one of its bits
+            raise OSError(errno.EINVAL, "open")
+
+
+class ShortNames(PassThrough):
+    """{NAME_MAX} is 60 (pathconf()), as of Minix's; file systems that encrypt names have 143."""
+
+    longest = 60
 
     def lookup(self, call: Call, parent: int, name: bytes) -> int:
         if len(name) > self.longest:
@@ -102,16 +131,23 @@ class Small(PassThrough):
     """A file system of 1 GiB that stores no holes: a write far past the end of a file is ENOSPC."""
 
     size = 1 << 30
+    full = errno.ENOSPC
 
     def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
         if offset + len(data) > self.size:
-            raise OSError(errno.ENOSPC, "write")
+            raise OSError(self.full, "write")
         return super().write(call, node, handle, offset, data)
 
     def statfs(self, call: Call, node: int) -> dict[str, int]:
         found = super().statfs(call, node)
         blocks = self.size // found["frsize"]
         return {**found, "blocks": blocks, "bfree": blocks // 2, "bavail": blocks // 2}
+
+
+class SmallQuota(Small):
+    """The same limit is a quota of the user (EDQUOT)."""
+
+    full = errno.EDQUOT
 
 
 class SmallFiles(PassThrough):
@@ -253,6 +289,14 @@ class NoBlocks(Bending):
 
     def bend(self, found: Attributes) -> None:
         found.blocks = 0
+
+
+class NoSizes(PassThrough):
+    """statvfs() has no sizes (fstatvfs(): members without meaningful values), as libfuse's default."""
+
+    def statfs(self, call: Call, node: int) -> dict[str, int]:
+        none = dict.fromkeys(("blocks", "bfree", "bavail", "files", "ffree"), 0)
+        return {**super().statfs(call, node), **none}
 
 
 class DirectRefused(PassThrough):

@@ -125,3 +125,33 @@ def test_a_second_r2t_may_be_longer_than_the_first(tmp_path: Path) -> None:
     config = ControllerConfig(first_r2t=512)
     cases = accused_by_no_case(config, tmp_path, "pieces or r2t or crossed or segments or test_transfers")
     assert {"NVT-PIECES-FIRST-R2T", "NVT-R2T-01"} <= with_outcome("passed", cases)
+
+
+def test_what_a_controller_measures_is_another_at_each_reading(tmp_path: Path) -> None:
+    """Temperature, spare, use and counts of the SMART log (Base 5.2.12.1.3)."""
+    these = "test_log_pages or test_features or test_smart_counts or test_seldom_fields or agreement"
+    cases = accused_by_no_case(ControllerConfig(measures=True), tmp_path, these)
+    assert {"NVA-LOG-PARTS-02H", "NVA-LOG-PART-SMART"} <= with_outcome("passed", cases)
+
+
+def test_an_event_of_the_vendor_may_come_before_one_that_waits(tmp_path: Path) -> None:
+    """Events of other types have no order (Base 5.2.2)."""
+    these = "test_registrant_keys or test_event_requests or test_event_masks"
+    cases = accused_by_no_case(ControllerConfig(event_at_once=True), tmp_path, these)
+    assert {"NVR-EVENT-KEPT", "NVR-EVENT-WAITED-ONCE"} <= with_outcome("passed", cases)
+
+
+def test_admin_commands_are_completed_in_any_order(tmp_path: Path) -> None:
+    """Those that are outstanding together have no order (Base 3.3.1)."""
+    these = "test_event or test_admin or test_resets or test_abort or test_pending or test_two_controllers"
+    cases = accused_by_no_case(ControllerConfig(admin_held_for=0.003), tmp_path, these)
+    assert {"NVA-AER-ABORTED-ONE", "NVR-EVENT-WAITED-ONCE"} <= with_outcome("passed", cases)
+
+
+def test_more_namespaces_than_one_list_has(tmp_path: Path) -> None:
+    """A list has 1,024 NSIDs at most; the next one begins after the last of them (Base 5.2.13.2.2)."""
+    config = ControllerConfig(nsids=tuple(range(1, 1101)), nn=4096, blocks=64)
+    these = "test_admin or test_namespace_lists or test_namespaces or test_scopes or test_supported_lists"
+    cases = accused_by_no_case(config, tmp_path, these)
+    passed = with_outcome("passed", cases)
+    assert {"NVA-ID-LIST-02", "NVA-ID-NS-03", "NVB-NS-INACTIVE", "NVA-ID-SET-LIST", "NVA-LOG-ANA"} <= passed

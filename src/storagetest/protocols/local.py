@@ -64,6 +64,9 @@ class Local(KernelProtocol["Local.Options"]):
         posix: bool = True
         """False: the file system has no owners, modes and links, as vfat: their cases are skipped."""
 
+        lock: bool = True
+        """False: the file system has no locks (fcntl() is EINVAL or ENOLCK): their cases are skipped."""
+
         device: Annotated[str | None, Field(pattern=r"^/dev/")] = None
         """A whole block device on the client; ``erase`` must name it. A loop device's is its file."""
 
@@ -85,8 +88,10 @@ class Local(KernelProtocol["Local.Options"]):
     capability_names = frozenset({"filesystem", "block", "locks"})
 
     def capabilities(self, options: Local.Options) -> frozenset[Capability]:
-        """Return ``filesystem`` and ``locks`` for a directory, else the device's capabilities."""
-        return block_capabilities(options) if options.device else frozenset({"filesystem", "locks"})
+        """Return ``filesystem`` for a directory, and ``locks`` unless it has none; or those of the device."""
+        if options.device:
+            return block_capabilities(options)
+        return frozenset({"filesystem", "locks"} if options.lock else {"filesystem"})
 
     def needs(self, options: Local.Options) -> ClientRequirements:
         """Return the tools for a device; a directory has no requirements."""

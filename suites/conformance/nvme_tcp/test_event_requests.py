@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from storagetest.wire.nvme import admin
-from storagetest.wire.nvme.codes import Feature, LogPage, Rtype, StatusCode, status_name
+from storagetest.wire.nvme.codes import LogPage, Rtype, StatusCode, status_name
 from storagetest.wire.nvme_tcp import CommandResult, ControllerSession
-from storagetest.wire.nvme_tcp.harness import EVENT_TYPES, refused, request_event
+from storagetest.wire.nvme_tcp.harness import EVENT_TYPES, refused, request_event, run_behind
 from storagetest.wire.nvme_tcp.reservation_harness import (
     HOLDING,
     ReservingHost,
@@ -34,12 +34,6 @@ REQUESTS = 3
 
 NOTICES = 8
 """Notifications that a case reads at most; it causes two (chosen)."""
-
-
-def _behind(session: ControllerSession) -> None:
-    """Run a command behind the ones that were submitted."""
-    done = session.admin.run(admin.get_features(Feature.NUMBER_OF_QUEUES))
-    assert done.ok, f"5.2.11: not {status_name(done.status)}"
 
 
 def _waiting(session: ControllerSession, count: int) -> list[int]:
@@ -79,7 +73,7 @@ def test_the_requests_that_are_not_aborted_stay(session: ControllerSession, whic
         pytest.skip(f"AERL allows {session.controller['aerl'] + 1} requests, not {REQUESTS}")
     cids = _waiting(session, REQUESTS)
     _aborted(session, cids.pop(WHICH[which]))
-    _behind(session)
+    run_behind(session)
     for at, cid in enumerate(cids, 1):
         status = session.admin.status_of(cid)
         assert status is None, (
@@ -90,7 +84,7 @@ def test_the_requests_that_are_not_aborted_stay(session: ControllerSession, whic
         done = session.admin.run(admin.abort(sqid=0, cid=cid))
         assert done.ok, f"5.2.1: Abort is not {status_name(done.status)}"
         if done.cqe.dw0 & 1:
-            _behind(session)
+            run_behind(session)
             status = session.admin.status_of(cid)
             assert status is None, (
                 f"5.2.1: Abort of event request {at} states that it was not aborted; it ended with "
@@ -109,7 +103,7 @@ def test_an_aborted_request_makes_room_for_one(session: ControllerSession) -> No
     over = []
     for _ in range(2 + EVENT_TYPES):  # a controller may have an event to report, which ends a request
         cid = session.admin.submit(admin.async_event())
-        _behind(session)
+        run_behind(session)
         over.append(session.admin.status_of(cid))
         if over[-1] == StatusCode.AER_LIMIT_EXCEEDED:
             break
@@ -168,8 +162,7 @@ def test_an_event_that_waited_for_a_request_is_reported_once(hosts: Hosts) -> No
         pytest.skip("an event that came while no request was outstanding is not reported (NVR-EVENT-KEPT)")
     for _ in range(EVENT_TYPES):
         cid = queue.submit(admin.async_event())
-        for _ in range(2):
-            _behind(second.session)
+        run_behind(second.session)
         if queue.status_of(cid) is None:
             break
         assert not _is_notice(queue.wait(cid)), (
@@ -179,7 +172,7 @@ def test_an_event_that_waited_for_a_request_is_reported_once(hosts: Hosts) -> No
     for _ in range(NOTICES):
         if not read_notice(second)[0]:
             break
-    _behind(second.session)
+    run_behind(second.session)
     assert queue.status_of(cid) is None, (
         "5.2.2: an event was reported again by the read of its log page, which clears it"
     )

@@ -229,9 +229,13 @@ def test_the_effects_log_is_read_from_an_offset(session: ControllerSession, effe
 
 @pytest.mark.case("NVA-LOG-PART-SMART", section="Base 5.2.12", kills=("log-length-other",))
 def test_a_part_of_the_smart_log_is_its_beginning(session: ControllerSession) -> None:
-    whole = log(session, LogPage.SMART, 512)
+    """The spare may fall between two reads: the whole is read before and after the part."""
+    before = log(session, LogPage.SMART, 512)
     part = log(session, LogPage.SMART, 8)
-    assert part[3:5] == whole[3:5], "5.2.12: Available Spare and its threshold differ in a short read"
+    after = log(session, LogPage.SMART, 512)
+    assert part[3:5] in (before[3:5], after[3:5]), (
+        "5.2.12: Available Spare and its threshold differ in a short read"
+    )
 
 
 @pytest.mark.case("NVA-LOG-SMART", section="Base 5.2.12.1.3", kills=("log-smart-range",))

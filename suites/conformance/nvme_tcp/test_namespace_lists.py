@@ -6,7 +6,7 @@ import pytest
 
 from storagetest.wire.nvme import admin
 from storagetest.wire.nvme.codes import Cns, StatusCode, status_name
-from storagetest.wire.nvme.structures import active_namespaces
+from storagetest.wire.nvme.structures import NSIDS_OF_LIST, active_namespaces
 from storagetest.wire.nvme_tcp import ControllerSession
 from storagetest.wire.nvme_tcp.harness import refused
 
@@ -20,13 +20,11 @@ MOST = 0xFFFFFFFD
 def test_a_list_begins_after_any_nsid(session: ControllerSession) -> None:
     """The NSID may be that of an inactive namespace: before, between and behind the active ones."""
     active = session.namespaces()
-    if len(active) == 1024:
-        pytest.skip("the list is full, so it may be that it does not have every namespace")
     near = {nsid + more for nsid in active[:8] + active[-8:] for more in (-1, 0, 1)}
     for nsid in sorted(one for one in near | {0, session.controller["nn"], MOST} if one <= MOST):
         done = session.admin.run(admin.identify(Cns.ACTIVE_NAMESPACES, nsid=nsid), reads=4096)
         assert done.ok, f"5.2.13.2.2: the list after NSID {nsid} is {status_name(done.status)}"
-        found, wanted = active_namespaces(done.data), [one for one in active if one > nsid]
+        found, wanted = active_namespaces(done.data), [one for one in active if one > nsid][:NSIDS_OF_LIST]
         assert found == wanted, (
             f"5.2.13.2.2: the list after NSID {nsid} has {found[:8]}; active are {active[:8]}, and those "
             "whose NSIDs are greater are required"

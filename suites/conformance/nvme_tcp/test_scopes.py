@@ -8,7 +8,7 @@ import pytest
 
 from storagetest.wire.nvme import admin
 from storagetest.wire.nvme.codes import Feature, LogPage, StatusCode, status_name
-from storagetest.wire.nvme.structures import ana_groups
+from storagetest.wire.nvme.structures import NSIDS_OF_LIST, ana_groups
 from storagetest.wire.nvme_tcp import ControllerSession
 from storagetest.wire.nvme_tcp.harness import refused
 from storagetest.wire.nvme_tcp.reservation_harness import ReservingHost, kept_masks, mask_of, set_mask
@@ -166,11 +166,12 @@ def test_the_groups_alone_have_no_namespaces(session: ControllerSession) -> None
     if not session.controller["cmic"] & 8:
         pytest.skip("CMIC bit 3: no asymmetric namespace access reporting")
     length = 16 + session.controller["nanagrpid"] * 32
-    command = admin.get_log_page(LogPage.ANA, 4096, lsp=GROUPS_ONLY)
-    done = session.admin.run(command, reads=4096)
+    numbers = 4 * max(len(session.namespaces()), NSIDS_OF_LIST)
+    command = admin.get_log_page(LogPage.ANA, max(length, 4096), lsp=GROUPS_ONLY)
+    done = session.admin.run(command, reads=max(length, 4096))
     assert done.ok, f"5.2.12.1.13: RGO is not {status_name(done.status)}"
     _, groups = ana_groups(done.data)
-    _, whole = ana_groups(session.log_page(LogPage.ANA, length + 4096))
+    _, whole = ana_groups(session.log_page(LogPage.ANA, length + numbers))
     found = {group.number: len(group.namespaces) for group in groups}
     assert found == dict.fromkeys((group.number for group in whole), 0), (
         f"5.2.12.1.13: with RGO each ANA group has no namespaces; they have {found}, by group"

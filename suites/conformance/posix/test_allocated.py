@@ -11,7 +11,7 @@ import os
 import pytest
 
 from storagetest.agent.testlib.byte_model import first_difference
-from storagetest.agent.testlib.large_files import put
+from storagetest.agent.testlib.large_files import allocated, put
 from storagetest.agent.testlib.libc import FALLOC_KEEP_SIZE, fallocate
 from storagetest.agent.testlib.tmpfiles import make_file, open_fd, pattern_bytes
 
@@ -25,12 +25,6 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 PIECE = 64 * KIB
 SLACK = 16 * MIB
 """Bytes that may be allocated more than was asked for (chosen: units of up to 8 MiB at both ends)."""
-
-
-def allocated(descriptor):
-    """Return the bytes of the file's blocks, after its changes were written to storage."""
-    os.fsync(descriptor)
-    return os.fstat(descriptor).st_blocks * 512
 
 
 def assert_allocated(descriptor, wanted, what):

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from storagetest.agent.testlib import call_in_subprocess
-from storagetest.agent.testlib.tmpfiles import make_file, open_fd, pattern_bytes
+from storagetest.agent.testlib.tmpfiles import longest_name, make_file, open_fd, pattern_bytes
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -94,7 +94,8 @@ def _is_refused(descriptor, start):
 def test_idle_listing_goes_on_where_it_was(client_dir):
     """Each entry is returned once, also if some time passes between two calls."""
     (client_dir / "d").mkdir()
-    names = [f"{number:04}-{'x' * 200}" for number in range(180)]
+    filling = "x" * (min(205, longest_name(client_dir)) - 5)
+    names = [f"{number:04}-{filling}" for number in range(180)]
     for name in names:
         os.mknod(client_dir / "d" / name)
     with os.scandir(client_dir / "d") as entries:

@@ -43,6 +43,12 @@ def test_own_directory_is_made_and_removed(tmp_path: Path) -> None:
     assert Journal(LocalHost()).entries() == []
 
 
+def test_a_directory_has_locks_unless_the_targets_file_denies_them() -> None:
+    directory = {"path": "/var/tmp"}  # an example
+    assert Local().capabilities(Local.Options(**directory)) == {"filesystem", "locks"}
+    assert Local().capabilities(Local.Options(**directory, lock=False)) == {"filesystem"}
+
+
 def test_own_directory_inherits_no_access_control_list_and_no_set_group_id(tmp_path: Path) -> None:
     entries = ((1, 7), (2, 7), (4, 5), (0x10, 7), (0x20, 0))  # <linux/posix_acl.h>
     value = struct.pack("<I", 2) + b"".join(

@@ -4,8 +4,33 @@ from __future__ import annotations
 
 import errno
 import os
+from pathlib import Path
+from typing import NoReturn
 
 from storagetest.agent.testlib.outcomes import skip
+from storagetest.agent.testlib.tmpfiles import make_file, open_fd
+
+
+def allocated(descriptor: int) -> int:
+    """Return the bytes of the file's blocks, after its changes were written to storage.
+
+    Skips the case if st_blocks of a file with data is 0, too: PSX-SPARSE-BLOCKS-WRITTEN (SHOULD) tests that.
+    """
+    os.fsync(descriptor)
+    blocks = os.fstat(descriptor).st_blocks
+    if not blocks:
+        _require_block_counts(Path(os.readlink(f"/proc/self/fd/{descriptor}")).parent)
+    return blocks * 512
+
+
+def _require_block_counts(directory: Path) -> None:
+    data = os.urandom(1 << 16)
+    with open_fd(make_file(directory / ".blocks", data)) as descriptor:
+        os.fsync(descriptor)
+        blocks = os.fstat(descriptor).st_blocks
+    os.unlink(directory / ".blocks")
+    if not blocks:
+        skip(f"st_blocks of a file with {len(data)} bytes of data is 0, so allocated space is not seen")
 
 
 def put(descriptor: int, data: bytes, offset: int) -> None:
@@ -22,6 +47,15 @@ def put(descriptor: int, data: bytes, offset: int) -> None:
         refuse(descriptor, offset + len(data), error)
 
 
+def append(descriptor: int, data: bytes) -> None:
+    """Write to a file that is open with O_APPEND, or skip the case as :func:`put` does."""
+    try:
+        stored = os.write(descriptor, data)
+    except OSError as error:
+        refuse(descriptor, os.fstat(descriptor).st_size + len(data), error)
+    assert stored == len(data), f"of {len(data)} bytes {stored} are appended"
+
+
 def resize(descriptor: int, size: int) -> None:
     """Set a large size, or skip the case as :func:`put` does."""
     try:
@@ -30,7 +64,7 @@ def resize(descriptor: int, size: int) -> None:
         refuse(descriptor, size, error)
 
 
-def refuse(descriptor: int, size: int, error: OSError) -> None:
+def refuse(descriptor: int, size: int, error: OSError) -> NoReturn:
     """Skip the case if the error is a limit that the file system reports; raise it otherwise.
 
     A largest size holds for write() and ftruncate(): if the size can be set after all, it is no limit.

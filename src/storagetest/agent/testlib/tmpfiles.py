@@ -31,6 +31,7 @@ __all__ = [
     "read_at",
     "rename_onto_open_directory",
     "rmdir_open_directory",
+    "set_id_mode",
     "symbolic_link",
     "wait_clock_tick",
 ]
@@ -71,6 +72,24 @@ def make_file(path: Path, data: bytes = b"", mode: int | None = None) -> Path:
     if mode is not None and os.stat(path).st_mode & 0o7777 != mode:
         os.chmod(path, mode)
     return path
+
+
+def set_id_mode(path: Path, mode: int) -> int:
+    """Return what chmod() of ``mode`` has to leave of a regular file.
+
+    "Additional implementation-defined restrictions may cause the S_ISUID and S_ISGID bits in mode to be
+    ignored" (POSIX.1-2024 chmod()): of those in ``mode``, the ones count that a privileged process sets on a
+    file of its own next to ``path``.
+    """
+    set_ids = stat.S_ISUID | stat.S_ISGID
+    executable = set_ids | 0o711
+    if not mode & set_ids:
+        return mode
+    probe = make_file(path.parent / ".set-id")
+    os.chmod(probe, executable)
+    kept = os.stat(probe).st_mode & set_ids
+    os.unlink(probe)
+    return mode & ~set_ids | mode & kept
 
 
 def read_at(path: Path, size: int, offset: int = 0) -> bytes:

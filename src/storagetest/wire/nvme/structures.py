@@ -7,7 +7,7 @@ A structure is read by a table of offsets. Reading is total: a short buffer is a
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from storagetest.wire.bitfields import require_bytes
@@ -166,6 +166,22 @@ class NvmCommandLimits:
         """Read 4096 bytes."""
         require_bytes(raw, IDENTIFY_LENGTH, "I/O Command Set specific Identify Controller")
         return cls(*struct.unpack_from("<BBxBI", raw))
+
+
+LARGEST_NSID = 0xFFFF_FFFE
+"""The largest NSID that a namespace can have (Base 3.2.1.2)."""
+
+NSIDS_OF_LIST = 1024
+"""NSIDs in one namespace list at most (Base 5.2.13.2.2)."""
+
+
+def whole_list(read: Callable[[int], list[int]]) -> list[int]:
+    """Return all NSIDs of a namespace list; ``read`` returns those of one list, above a NSID."""
+    found = part = read(0)
+    while len(part) == NSIDS_OF_LIST and found[-1] < LARGEST_NSID:
+        part = [nsid for nsid in read(found[-1]) if nsid > found[-1]]
+        found = found + part
+    return found
 
 
 def active_namespaces(raw: bytes) -> list[int]:

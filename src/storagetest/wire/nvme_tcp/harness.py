@@ -59,6 +59,16 @@ EVENT_TYPES = 8
 """Asynchronous Event Types (Base 5.2.2.1); one that was reported is masked until the host clears it."""
 
 
+def run_behind(session: ControllerSession) -> None:
+    """Run commands behind the ones that were submitted: what ends at once has ended then.
+
+    Two of them, because commands that are outstanding together complete in any order.
+    """
+    for _ in range(2):
+        done = session.admin.run(admin.get_features(Feature.NUMBER_OF_QUEUES))
+        assert done.ok, f"Base 5.2.11: Get Features is not {status_name(done.status)}"
+
+
 def request_event(session: ControllerSession, *, cid: int = 0) -> int:
     """Submit an Asynchronous Event Request, and return its CID once it waits for an event (Base 5.2.2).
 
@@ -66,8 +76,7 @@ def request_event(session: ControllerSession, *, cid: int = 0) -> int:
     """
     for _ in range(EVENT_TYPES):
         submitted = session.admin.submit(replace(admin.async_event(), cid=cid))
-        done = session.admin.run(admin.get_features(Feature.NUMBER_OF_QUEUES))  # behind it in the queue
-        assert done.ok, f"Base 5.2.11: Get Features is not {status_name(done.status)}"
+        run_behind(session)
         if session.admin.status_of(submitted) is None:
             return submitted
         done = session.admin.wait(submitted)

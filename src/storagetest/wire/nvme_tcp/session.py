@@ -24,6 +24,7 @@ from storagetest.wire.nvme.structures import (
     NamespaceData,
     NvmCommandLimits,
     active_namespaces,
+    whole_list,
 )
 from storagetest.wire.nvme_tcp.pdu import ICReq
 from storagetest.wire.nvme_tcp.queue import CommandResult, Queue
@@ -276,7 +277,7 @@ class ControllerSession:
 
     def namespaces(self) -> list[int]:
         """Return the active NSIDs."""
-        return active_namespaces(self.identify(Cns.ACTIVE_NAMESPACES))
+        return whole_list(lambda above: active_namespaces(self.identify(Cns.ACTIVE_NAMESPACES, nsid=above)))
 
     def own_namespace(self) -> int:
         """Return the NSID that the user has named; the first active one if that is not active.
