@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass, replace
 from typing import Any
+from uuid import UUID
 
-from iscsi_full_reservations import TYPED, Nexus, cut, invalid_field
-from iscsi_full_unit import CHANGEABLE, FullConnection, FullUnit
+from iscsi_full_reservations import TYPED, Nexus, cut, illegal, invalid_field
+from iscsi_full_unit import CHANGEABLE, PORT_NAMES, FullConnection, FullUnit
+from iscsi_thin_unit import PORT_DESIGNATORS
 
-from storagetest.wire.iscsi.codes import NO_TAG, LoginStatus, Stage
+from storagetest.wire.iscsi.codes import NO_TAG, Attribute, LoginStatus, Stage
 from storagetest.wire.iscsi.encoding import Pdu
-from storagetest.wire.iscsi.keys import parse_text
+from storagetest.wire.iscsi.keys import format_text, numeric, parse_text
 from storagetest.wire.iscsi.pdu import LoginRequest, LoginResponse, NopIn, ScsiCommand
-from storagetest.wire.scsi.codes import PrIn, PrType
+from storagetest.wire.scsi.codes import Asc, PrIn, PrType
 
 TYPES = {
     PrType.WRITE_EXCLUSIVE: b"\x02\x00",
@@ -25,6 +28,8 @@ VENDOR_MODES = range(0x21, 0x3F)
 """Mode page codes that are the vendor's, but 20h (SPC-4)."""
 VENDOR_COMMAND = 0xFF
 """An operation code that is the vendor's (SPC-4): C0h to FFh are."""
+INVALID_MESSAGE = 0x4900
+"""INVALID MESSAGE ERROR (SPC-4)."""
 MASKED = "iqn.2024-01.org.example:the-mapped-client"
 """The initiator name that :class:`Masking` serves."""
 
@@ -62,6 +67,61 @@ class VendorUnit(FullUnit):
     def page(self, code: int) -> bytes:
         own = b"\x02\x00\0\xc8" + b"any text".ljust(200) if code == 0x83 else b""
         return super().page(code) + own
+
+
+NAME = UUID("12345678-90ab-4cde-8f01-234567890abc")
+"""The name of :class:`LaterStandards`."""
+MAPPED, DEALLOCATED = 3, 1
+"""PROVISIONING STATUS of SBC-4."""
+FAILURE_PREDICTED = b"\x5d\x00"
+"""FAILURE PREDICTION THRESHOLD EXCEEDED (SPC-4)."""
+
+
+class LaterStandards(FullUnit):
+    """What SPC-5 and SBC-4 allow, an informational exception, and commands that are not described now."""
+
+    identity = f"uuid.{NAME}"
+
+    def page(self, code: int) -> bytes:
+        """Its one name is a UUID (SPC-5), and it has SIMPSUP alone."""
+        if code == 0x86:
+            return b"\0\1".ljust(60, b"\0")
+        if code != 0x83:
+            return super().page(code)
+        return b"\x01\x0a\0\x12\x10\0" + NAME.bytes + PORT_DESIGNATORS + PORT_NAMES
+
+    def read_capacity_10(self, block: bytes, nexus: Nexus) -> bytes:
+        """LBA and PMI are obsolete since SBC-3, and are ignored."""
+        return super().read_capacity_10(bytes(10), nexus)
+
+    def get_lba_status(self, block: bytes, nexus: Nexus) -> bytes:
+        """End with the last whole descriptor for which there is space: COMPLETION CONDITION 001b (SBC-4)."""
+        lba, space = struct.unpack_from(">QI", block, 2)
+        if lba >= self.blocks:
+            raise illegal(Asc.LBA_OUT_OF_RANGE)
+        listed, most = b"", min(max(1, (space - 8) // 16), 64)
+        while len(listed) < 16 * most and lba < self.blocks:
+            mapped, end = lba in self.written, lba + 1
+            while end < min(self.blocks, lba + 3) and (end in self.written) == mapped:
+                end += 1
+            listed += struct.pack(">QIB3x", lba, end - lba, MAPPED if mapped else DEALLOCATED)
+            lba = end
+        return cut(struct.pack(">I3xB", 4 + len(listed), 1 << 1 | 1) + listed, block[10:14])
+
+    def request_sense(self, block: bytes, nexus: Nexus) -> bytes:
+        """Report the exception on request (SPC-4 Informational Exceptions Control mode page, MRIE 6h)."""
+        pending = bool(self.attentions.get(nexus))
+        data = bytearray(super().request_sense(block[:4] + b"\xfc" + block[5:], nexus))
+        if not pending:
+            at = 2 if block[1] & 1 else 12
+            data[at : at + 2] = FAILURE_PREDICTED
+        return cut(bytes(data), block[4:5])
+
+    def report_supported_operation_codes(self, block: bytes, nexus: Nexus) -> bytes:
+        """SUPPORT is 000b for one command: there are no data now (SPC-4)."""
+        data = bytes(super().report_supported_operation_codes(block, nexus))
+        described = bool(block[2] & 7) and data[1:2] != b"\1"
+        return cut(bytes(4), block[6:10]) if described else data
 
 
 class VendorConnection(FullConnection):
@@ -107,6 +167,30 @@ class Asking(FullConnection):
         if pdu.transit and pdu.nsg == Stage.FULL_FEATURE and not pdu.continues and not self.asked:
             self.asked, pdu = True, replace(pdu, transit=False, nsg=0)
         super().login(pdu)
+
+
+class SimpleTasks(FullConnection):
+    """It has the task attribute SIMPLE alone."""
+
+    def command(self, pdu: ScsiCommand) -> None:
+        if pdu.attribute in (Attribute.UNTAGGED, Attribute.SIMPLE):
+            super().command(pdu)
+        else:
+            self.fail(pdu, illegal(INVALID_MESSAGE))
+
+
+class Hexadecimal(FullConnection):
+    """Numbers of its Login Responses are in hexadecimal notation, in small letters or capital ones (6.1)."""
+
+    def send(self, pdu: Any, *, uses: bool = True) -> None:
+        if isinstance(pdu, LoginResponse):
+            keys = [(name, value, numeric(value)) for name, value in parse_text(pdu.data)]
+            shown = [
+                (name, value if number is None else f"0x{number:x}" if number % 2 else f"0X{number:X}")
+                for name, value, number in keys
+            ]
+            pdu = replace(pdu, data=format_text(shown))
+        super().send(pdu, uses=uses)
 
 
 class Masking(FullConnection):

@@ -14,8 +14,11 @@ from iscsi_full_unit import FullConnection, FullServer, FullUnit, UnitChoices
 from iscsi_seldom_choices import (
     Asking,
     FewTypes,
+    Hexadecimal,
+    LaterStandards,
     RegistrantsTypes,
     Shutting,
+    SimpleTasks,
     TwoSessions,
     VendorConnection,
     VendorUnit,
@@ -165,14 +168,19 @@ LOOSENED = ("ISC-LOGOUT-01", "ISC-LOGOUT-02", "ISC-DATAOUT-10", "ISC-R2T-04", "I
 
 
 def run(
-    choices: Choices, where: Path, *, made: Server | None = None, what: tuple[str, ...] = CASES
+    choices: Choices,
+    where: Path,
+    *,
+    made: Server | None = None,
+    what: tuple[str, ...] = CASES,
+    erase: str = f"naa.{NAA.hex()}",
 ) -> list[dict[str, Any]]:
     with made or Server(choices) as server:
         target = {
             "protocol": "iscsi",
             "iqn": IQN,
             "lun": choices.lun,
-            "erase": f"naa.{NAA.hex()}",
+            "erase": erase,
             "deadline": "10s",
         }
         target |= {"address": "127.0.0.1", "port": server.port}
@@ -216,6 +224,34 @@ SELDOM: dict[str, tuple[type[FullUnit], type[FullConnection], tuple[str, ...], t
         ("test_scsi_inquiry.py", "test_scsi_optional.py", "test_scsi_refused.py", "test_scsi_families.py"),
         (),
     ),
+    "later-standards": (
+        LaterStandards,
+        SimpleTasks,
+        (
+            "test_pdu.py::test_a_command_with_each_task_attribute_is_executed",
+            "test_scsi_inquiry.py",
+            "test_scsi_optional.py",
+            "test_scsi_other_forms.py",
+            "test_scsi_allocation.py",
+            "test_scsi_stated.py",
+            "test_scsi_families.py",
+            "test_sense_formats.py",
+        ),
+        ("SCS-OPS-TIMEOUTS-ONE", "ISC-PDU-18", "ISC-PDU-19"),
+    ),
+    "hexadecimal": (
+        FullUnit,
+        Hexadecimal,
+        (
+            "test_offers.py",
+            "test_agreed.py",
+            "test_steps.py",
+            "test_portals.py",
+            "test_scsi_agreement.py",
+            "test_login.py::test_the_target_declares_its_portal_group_tag",
+        ),
+        (),
+    ),
     "shut-window": (FullUnit, Shutting, ("test_numbering.py", "test_nop.py", "test_data_in.py"), ()),
     "one-exchange-more": (
         FullUnit,
@@ -236,7 +272,9 @@ SELDOM: dict[str, tuple[type[FullUnit], type[FullConnection], tuple[str, ...], t
 @pytest.mark.parametrize("name", SELDOM)
 def test_a_seldom_choice_is_accused_by_no_case(name: str, tmp_path: Path) -> None:
     unit, connection, what, lacking = SELDOM[name]
-    cases = run(Choices(), tmp_path, made=FullServer(unit(UnitChoices()), kind=connection), what=what)
+    made = FullServer(unit(UnitChoices()), kind=connection)
+    more = {"erase": unit.identity} if issubclass(unit, LaterStandards) else {}
+    cases = run(Choices(), tmp_path, made=made, what=what, **more)
     bad = mutation_run.unexpected_outcomes(cases, ("passed", "observed", "skipped"))
     assert not bad, "\n".join(bad)
     skipped = {case["id"] for case in cases if case["outcome"] == "skipped"}

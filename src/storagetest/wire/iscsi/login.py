@@ -32,6 +32,7 @@ from storagetest.wire.iscsi.keys import (
     binary,
     format_text,
     negotiated_reply,
+    numeric,
     outcome,
     parse_text,
 )
@@ -206,7 +207,7 @@ class LoginNegotiation:
         if own is None or not own.target_secret:
             return
         received = binary(dict(pairs).get("CHAP_R", "")) or b""
-        algorithm = int(next((value for name, value in self._replied if name == "CHAP_A"), "5"))
+        algorithm = numeric(next((value for name, value in self._replied if name == "CHAP_A"), "5")) or 5
         expected = response(own.target_secret, self._own_identifier, self._own_challenge, algorithm)
         if not hmac.compare_digest(received, expected):
             raise RemoteProtocolError("iSCSI: the target's CHAP response does not match its secret")

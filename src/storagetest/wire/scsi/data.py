@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from uuid import UUID
 
 from storagetest.wire.bitfields import require_bytes
 
@@ -107,7 +108,10 @@ def decode_designators(page: VpdPage) -> tuple[Designator, ...]:
 
 
 def wwids(designators: tuple[Designator, ...]) -> tuple[str, ...]:
-    """Return the logical unit's names as the kernel writes them (``naa.…``, ``eui.…``, ``t10.…``)."""
+    """Return the logical unit's names as the kernel writes them (``naa.…``, ``eui.…``, ``t10.…``).
+
+    A UUID, which is a name since SPC-5 (designator type Ah), is ``uuid.…``.
+    """
     names = []
     for designator in designators:
         data = designator.data
@@ -122,6 +126,8 @@ def wwids(designators: tuple[Designator, ...]) -> tuple[str, ...]:
             names.append("t10." + " ".join(text.split()))
         elif designator.kind == 8:
             names.append(data.rstrip(b"\0").decode("utf-8", "replace"))
+        elif designator.kind == 0xA and len(data) == 18:
+            names.append(f"uuid.{UUID(bytes=data[2:])}")
     return tuple(names)
 
 
