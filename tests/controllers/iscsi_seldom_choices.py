@@ -28,6 +28,8 @@ VENDOR_MODES = range(0x21, 0x3F)
 """Mode page codes that are the vendor's, but 20h (SPC-4)."""
 VENDOR_COMMAND = 0xFF
 """An operation code that is the vendor's (SPC-4): C0h to FFh are."""
+PIECE = 48
+"""Bytes of text of a Login Response of :class:`Pieces`."""
 INVALID_MESSAGE = 0x4900
 """INVALID MESSAGE ERROR (SPC-4)."""
 MASKED = "iqn.2024-01.org.example:the-mapped-client"
@@ -190,6 +192,26 @@ class Hexadecimal(FullConnection):
                 for name, value, number in keys
             ]
             pdu = replace(pdu, data=format_text(shown))
+        super().send(pdu, uses=uses)
+
+
+@dataclass(eq=False)
+class Pieces(FullConnection):
+    """The text of its Login Responses comes in pieces (RFC 7143 6.2)."""
+
+    rest: LoginResponse | None = None
+
+    def login(self, pdu: LoginRequest) -> None:
+        if self.rest is not None and not pdu.data:
+            self.send(self.rest)
+        else:
+            super().login(pdu)
+
+    def send(self, pdu: Any, *, uses: bool = True) -> None:
+        if isinstance(pdu, LoginResponse):
+            self.rest = replace(pdu, data=pdu.data[PIECE:]) if len(pdu.data) > PIECE else None
+            if self.rest is not None:
+                pdu = replace(pdu, data=pdu.data[:PIECE], continues=True, transit=False, nsg=0, tsih=0)
         super().send(pdu, uses=uses)
 
 

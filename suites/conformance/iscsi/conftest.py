@@ -32,7 +32,7 @@ from storagetest.wire.iscsi.errors import AnnouncedClose, LoginRefused
 from storagetest.wire.iscsi.initiator import Initiator
 from storagetest.wire.iscsi.keys import format_text, portal_of
 from storagetest.wire.iscsi.ladder import PORT, make_decoder
-from storagetest.wire.iscsi.login import DEFAULT_OFFER
+from storagetest.wire.iscsi.login import DEFAULT_OFFER, whole_text
 from storagetest.wire.iscsi.look import data_signature, good_data, is_write_protected, vpd_page
 from storagetest.wire.iscsi.pdu import LoginRequest, LoginResponse
 from storagetest.wire.scsi.codes import Asc, PrIn, SenseKey
@@ -567,7 +567,7 @@ def send_login(connection: Initiator, portal: Portal) -> Callable[..., LoginResp
         connection.send(request, overrides=overrides)
         response = connection.receive()
         assert response is None or isinstance(response, LoginResponse), response.summary()
-        return response
+        return response and whole_text(request, response, connection.send_piece)
 
     return send
 
