@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
@@ -15,6 +16,7 @@ from storagetest.wire.iscsi.codes import NO_TAG, Attribute, LoginStatus, Stage
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.keys import format_text, numeric, parse_text
 from storagetest.wire.iscsi.pdu import LoginRequest, LoginResponse, NopIn, ScsiCommand
+from storagetest.wire.scsi.cdb import CommandFormat
 from storagetest.wire.scsi.codes import Asc, PrIn, PrType
 
 TYPES = {
@@ -24,6 +26,8 @@ TYPES = {
     PrType.EXCLUSIVE_ACCESS_REGISTRANTS_ONLY: b"\x40\x00",
 }
 """Types of persistent reservations, and their bits of the TYPE MASK (SPC-4 REPORT CAPABILITIES)."""
+MOST_REGISTRANTS = 3
+"""Registrations of :class:`FewRegistrants`."""
 VENDOR_MODES = range(0x21, 0x3F)
 """Mode page codes that are the vendor's, but 20h (SPC-4)."""
 VENDOR_COMMAND = 0xFF
@@ -59,6 +63,16 @@ class RegistrantsTypes(FewTypes):
     types = (PrType.WRITE_EXCLUSIVE_REGISTRANTS_ONLY, PrType.EXCLUSIVE_ACCESS_REGISTRANTS_ONLY)
 
 
+class FewRegistrants(FullUnit):
+    """It has room for three registrations (SPC-4)."""
+
+    def register(self, nexus: Nexus, new: int, data: bytes) -> None:
+        listed = self.listed(data) if data[20] & 8 else []
+        if new and len({*self.registered, nexus, *listed}) > MOST_REGISTRANTS:
+            raise illegal(Asc.INSUFFICIENT_REGISTRATION_RESOURCES)
+        super().register(nexus, new, data)
+
+
 class VendorUnit(FullUnit):
     """It has mode pages of its vendor, and a Device Identification page of more than 255 bytes (SPC-4)."""
 
@@ -71,15 +85,49 @@ class VendorUnit(FullUnit):
         return super().page(code) + own
 
 
+GRAIN, ALIGNMENT, MOST_UNMAPPED = 8, 3, 16
+"""Limits of :class:`Grains`, in blocks."""
+
+
+class Grains(FullUnit):
+    """An UNMAP takes one descriptor of few blocks, and parts of a grain stay as they are (SBC-3)."""
+
+    def limits(self) -> bytes:
+        data = bytearray(super().limits())
+        data[16:32] = struct.pack(">IIII", MOST_UNMAPPED, 1, GRAIN, 1 << 31 | ALIGNMENT)
+        return bytes(data)
+
+    def unmap(self, data: bytes) -> None:
+        listed = [count for _, count in struct.iter_unpack(">QI4x", data[8:][: (len(data) - 8) // 16 * 16])]
+        if len(listed) > 1 or sum(listed) > MOST_UNMAPPED:
+            raise illegal(Asc.INVALID_FIELD_IN_PARAMETER_LIST)
+        super().unmap(data)
+
+    def clear(self, lba: int, blocks: int) -> None:
+        first = lba + (ALIGNMENT - lba) % GRAIN
+        end = lba + blocks - (lba + blocks - ALIGNMENT) % GRAIN
+        super().clear(first, max(0, end - first))
+
+    def same(
+        self, command: CommandFormat, block: bytes, lba: int, blocks: int
+    ) -> tuple[int, Callable[[bytes], object]]:
+        """Write the blocks: those that are zero are mapped as any other."""
+        length, _ = super().same(command, block, lba, blocks)
+        count = blocks or self.blocks - lba
+        return length, lambda data: self.put(lba, (data or bytes(self.size)) * count)
+
+
 NAME = UUID("12345678-90ab-4cde-8f01-234567890abc")
 """The name of :class:`LaterStandards`."""
 MAPPED, DEALLOCATED = 3, 1
 """PROVISIONING STATUS of SBC-4."""
+PATTERN = b"\xa5"
+"""Each byte of its provisioning initialization pattern."""
 FAILURE_PREDICTED = b"\x5d\x00"
 """FAILURE PREDICTION THRESHOLD EXCEEDED (SPC-4)."""
 
 
-class LaterStandards(FullUnit):
+class LaterStandards(Grains):
     """What SPC-5 and SBC-4 allow, an informational exception, and commands that are not described now."""
 
     identity = f"uuid.{NAME}"
@@ -91,6 +139,22 @@ class LaterStandards(FullUnit):
         if code != 0x83:
             return super().page(code)
         return b"\x01\x0a\0\x12\x10\0" + NAME.bytes + PORT_DESIGNATORS + PORT_NAMES
+
+    def get(self, lba: int, blocks: int) -> bytes:
+        """Blocks that are not mapped read as the provisioning initialization pattern (SBC-4)."""
+        return b"".join(self.written.get(at, PATTERN * self.size) for at in range(lba, lba + blocks))
+
+    def provisioning(self) -> bytes:
+        """LBPRZ is 010b."""
+        data = bytearray(super().provisioning())
+        data[1] = data[1] & ~0x1C | 0x08
+        return bytes(data)
+
+    def read_capacity_16(self, block: bytes, nexus: Nexus) -> bytes:
+        """LBPRZ is 0: no zeroes are read."""
+        data = bytearray(super().read_capacity_16(block[:10] + bytes((0, 0, 0, 32)) + block[14:], nexus))
+        data[14] &= ~0x40
+        return cut(bytes(data), block[10:14])
 
     def read_capacity_10(self, block: bytes, nexus: Nexus) -> bytes:
         """LBA and PMI are obsolete since SBC-3, and are ignored."""

@@ -13,7 +13,9 @@ from iscsi_choices import Choices
 from iscsi_full_unit import FullConnection, FullServer, FullUnit, UnitChoices
 from iscsi_seldom_choices import (
     Asking,
+    FewRegistrants,
     FewTypes,
+    Grains,
     Hexadecimal,
     LaterStandards,
     Pieces,
@@ -233,6 +235,9 @@ SELDOM: dict[str, tuple[type[FullUnit], type[FullConnection], tuple[str, ...], t
         (
             "test_pdu.py::test_a_command_with_each_task_attribute_is_executed",
             "test_scsi_inquiry.py",
+            "test_scsi_blocks.py",
+            "test_scsi_provisioning.py",
+            "test_scsi_seldom.py",
             "test_scsi_optional.py",
             "test_scsi_other_forms.py",
             "test_scsi_allocation.py",
@@ -241,6 +246,30 @@ SELDOM: dict[str, tuple[type[FullUnit], type[FullConnection], tuple[str, ...], t
             "test_sense_formats.py",
         ),
         ("SCS-OPS-TIMEOUTS-ONE", "ISC-PDU-18", "ISC-PDU-19"),
+    ),
+    "three-registrants": (
+        FewRegistrants,
+        FullConnection,
+        (
+            "test_third_nexus.py",
+            "test_reservation_many.py",
+            "test_reservation_nexuses.py",
+            "test_reservation_events.py",
+        ),
+        ("SCS-PR-TYPE-1",),
+    ),
+    "grains": (
+        Grains,
+        FullConnection,
+        (
+            "test_scsi_blocks.py",
+            "test_scsi_data.py",
+            "test_scsi_optional.py",
+            "test_scsi_stated.py",
+            "test_scsi_short_data.py",
+            "test_no_data.py",
+        ),
+        (),
     ),
     "hexadecimal": (
         FullUnit,

@@ -27,6 +27,9 @@ from storagetest.wire.scsi.sense import Sense, decode_sense
 USUAL_TYPES = frozenset({PrType.WRITE_EXCLUSIVE, PrType.EXCLUSIVE_ACCESS})
 """Types that a unit with persistent reservations has if it has no TYPE MASK (chosen)."""
 
+FEW_REGISTRANTS = 2
+"""Registrants that a unit with persistent reservations has to have room for (chosen)."""
+
 ALLOCATION = 4096
 
 
@@ -99,8 +102,16 @@ class NoSenseData(RemoteProtocolError):
     """CHECK CONDITION came without sense data (SAM-5 5.13)."""
 
 
-class TypeNotSupported(StoragetestError):
+class NotOffered(StoragetestError):
+    """The unit lacks what a case needs, and need not have it."""
+
+
+class TypeNotSupported(NotOffered):
     """The unit does not have a type of persistent reservation: it need not have each (SPC-4, TYPE MASK)."""
+
+
+class TooManyRegistrants(NotOffered):
+    """The unit has registrants, and no resources for a further one (SPC-4, registering)."""
 
 
 class LogicalUnit:
@@ -212,8 +223,16 @@ class LogicalUnit:
         )
 
     def register(self, new: int, *, key: int = 0, aptpl: bool = False) -> ScsiResult:
-        """REGISTER: replace ``key`` by ``new``; ``new`` 0 unregisters."""
-        return self.reserve_out(PrOut.REGISTER, key=key, action_key=new, aptpl=aptpl)
+        """REGISTER: replace ``key`` by ``new``; ``new`` 0 unregisters.
+
+        Raises :class:`TooManyRegistrants` if the unit is out of resources, and has two registrants or more.
+        """
+        answer = self.reserve_out(PrOut.REGISTER, key=key, action_key=new, aptpl=aptpl)
+        if answer.check(SenseKey.ILLEGAL_REQUEST, Asc.INSUFFICIENT_REGISTRATION_RESOURCES):
+            there = len(self.keys().keys)
+            if there >= FEW_REGISTRANTS:
+                raise TooManyRegistrants(f"{there} nexuses are registered, and no further one is: {answer}")
+        return answer
 
     def reserve(self, kind: PrType | int, key: int) -> ScsiResult:
         """RESERVE. Raises :class:`TypeNotSupported` if the unit refuses a type that it does not have."""
