@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
+from iscsi_full_media import WITHOUT_MEDIUM
 from iscsi_full_reservations import TYPED, Nexus, cut, illegal, invalid_field
 from iscsi_full_unit import CHANGEABLE, PORT_NAMES, FullConnection, FullUnit
-from iscsi_thin_unit import PORT_DESIGNATORS
+from iscsi_thin_unit import PORT_DESIGNATORS, ScsiError
 
-from storagetest.wire.iscsi.codes import NO_TAG, Attribute, LoginStatus, Stage
+from storagetest.wire.iscsi.codes import NO_TAG, Attribute, LoginStatus, Stage, TaskFunction
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.keys import format_text, numeric, parse_text
-from storagetest.wire.iscsi.pdu import LoginRequest, LoginResponse, NopIn, ScsiCommand
+from storagetest.wire.iscsi.pdu import LoginRequest, LoginResponse, NopIn, ScsiCommand, TaskRequest
 from storagetest.wire.scsi.cdb import CommandFormat
-from storagetest.wire.scsi.codes import Asc, PrIn, PrType
+from storagetest.wire.scsi.codes import Asc, PrIn, PrType, SenseKey
 
 TYPES = {
     PrType.WRITE_EXCLUSIVE: b"\x02\x00",
@@ -32,6 +34,8 @@ VENDOR_MODES = range(0x21, 0x3F)
 """Mode page codes that are the vendor's, but 20h (SPC-4)."""
 VENDOR_COMMAND = 0xFF
 """An operation code that is the vendor's (SPC-4): C0h to FFh are."""
+STARTING = 0.3
+"""Seconds that the unit of :class:`BecomingReady` takes."""
 PIECE = 48
 """Bytes of text of a Login Response of :class:`Pieces`."""
 INVALID_MESSAGE = 0x4900
@@ -233,6 +237,26 @@ class Asking(FullConnection):
         if pdu.transit and pdu.nsg == Stage.FULL_FEATURE and not pdu.continues and not self.asked:
             self.asked, pdu = True, replace(pdu, transit=False, nsg=0)
         super().login(pdu)
+
+
+class BecomingReady(FullConnection):
+    """Its unit is becoming ready for a moment after a reset (SPC-4 TEST UNIT READY)."""
+
+    def task(self, pdu: TaskRequest) -> None:
+        if pdu.function in (TaskFunction.LOGICAL_UNIT_RESET, TaskFunction.TARGET_WARM_RESET):
+            self.full.ready_at = time.monotonic() + STARTING  # type: ignore[attr-defined]
+        super().task(pdu)
+
+
+class StartingUnit(FullUnit):
+    """The unit of :class:`BecomingReady`."""
+
+    ready_at = 0.0
+
+    def check_medium(self, command: CommandFormat) -> None:
+        if command not in WITHOUT_MEDIUM and time.monotonic() < self.ready_at:
+            raise ScsiError(SenseKey.NOT_READY, Asc.BECOMING_READY)
+        super().check_medium(command)
 
 
 class SimpleTasks(FullConnection):

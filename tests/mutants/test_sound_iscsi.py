@@ -13,6 +13,7 @@ from iscsi_choices import Choices
 from iscsi_full_unit import FullConnection, FullServer, FullUnit, UnitChoices
 from iscsi_seldom_choices import (
     Asking,
+    BecomingReady,
     FewRegistrants,
     FewTypes,
     Grains,
@@ -22,6 +23,7 @@ from iscsi_seldom_choices import (
     RegistrantsTypes,
     Shutting,
     SimpleTasks,
+    StartingUnit,
     TwoSessions,
     VendorConnection,
     VendorUnit,
@@ -257,6 +259,24 @@ SELDOM: dict[str, tuple[type[FullUnit], type[FullConnection], tuple[str, ...], t
             "test_reservation_events.py",
         ),
         ("SCS-PR-TYPE-1",),
+    ),
+    "becoming-ready": (
+        StartingUnit,
+        BecomingReady,
+        (
+            "test_task.py",
+            "test_sessions.py::test_a_logical_unit_reset_ends_reserve_6",
+            "test_task_sets.py",
+            "test_lun_forms.py",
+            "test_nexus_sequences.py",
+            "test_target_reset.py",
+            "test_sense_formats.py",
+            "test_third_nexus.py",
+            "test_scsi_neighbours.py",
+            "test_scsi_stated.py",
+            "test_scsi_optional.py",
+        ),
+        (),
     ),
     "grains": (
         Grains,

@@ -6,10 +6,12 @@ Each method sends one command through a :class:`CommandRunner` (an iSCSI session
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from storagetest.errors import RemoteProtocolError, StoragetestError
+from storagetest.errors import DeadlineExceeded, RemoteProtocolError, StoragetestError
+from storagetest.polling import wait_until
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.cdb import CommandFormat, cdb
 from storagetest.wire.scsi.codes import Asc, PrIn, PrOut, PrType, ScsiStatus, SenseKey
@@ -29,6 +31,9 @@ USUAL_TYPES = frozenset({PrType.WRITE_EXCLUSIVE, PrType.EXCLUSIVE_ACCESS})
 
 FEW_REGISTRANTS = 2
 """Registrants that a unit with persistent reservations has to have room for (chosen)."""
+
+READY_TIMEOUT = 3.0
+"""Seconds that a unit may take to become ready (chosen)."""
 
 ALLOCATION = 4096
 
@@ -143,11 +148,20 @@ class LogicalUnit:
         return self.run(c.TEST_UNIT_READY)
 
     def clear_attentions(self, *, most: int = 16) -> list[Sense]:
-        """Send TEST UNIT READY until no unit attention is left, and return the unit attentions."""
+        """Send TEST UNIT READY until no unit attention is left, and return the unit attentions.
+
+        A unit that is becoming ready, as it may be after a reset, has :data:`READY_TIMEOUT` to be so (SPC-4).
+        """
         attentions: list[Sense] = []
-        while (result := self.test_unit_ready()).check(SenseKey.UNIT_ATTENTION) and len(attentions) < most:
-            assert result.sense is not None
-            attentions.append(result.sense)
+
+        def settled() -> bool:
+            while (found := self.test_unit_ready()).check(SenseKey.UNIT_ATTENTION) and len(attentions) < most:
+                assert found.sense is not None
+                attentions.append(found.sense)
+            return not found.check(SenseKey.NOT_READY, Asc.BECOMING_READY)
+
+        with suppress(DeadlineExceeded):
+            wait_until(settled, READY_TIMEOUT, "a unit that is ready", interval=0.05)
         return attentions
 
     def inquiry(self, page: int | None = None, *, allocation: int = 255) -> ScsiResult:
