@@ -73,6 +73,7 @@ UNITS = {
     "eight-blocks": UnitChoices(max_transfer=8),
     "one-command": UnitChoices(depth=1),
     "removable": UnitChoices(removable=True),
+    "520-bytes": UnitChoices(block_size=520, blocks=100003),
     "few-commands": UnitChoices(without=OPTIONAL, pages=(0x00, 0x83), thin=False),
 }
 """Units of tests/controllers/iscsi_full_unit.py that once were accused."""
