@@ -179,7 +179,7 @@ forgives(
     0x2400,
 )
 forgives("unmap-list-accepted | SBC-3 UNMAP | an invalid parameter list is accepted", {0x42}, 5)
-forgives("pmi-accepted | SBC-3 READ CAPACITY | an LBA without PMI is ignored", {0x25}, 5)
+forgives("capacity-lba-empty | SBC-3 READ CAPACITY | with an LBA it returns no data", {0x25}, 5)
 
 
 def refuses(row: str, opcode: int, when: Any = lambda block: True) -> None:

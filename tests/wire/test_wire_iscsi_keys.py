@@ -19,6 +19,7 @@ from storagetest.wire.iscsi.keys import (
     outcome,
     parse_text,
     portal_of,
+    short_binary,
 )
 
 
@@ -149,6 +150,13 @@ def test_numbers_and_binary_values() -> None:
     assert binary("0bCv8=") == b"\x0a\xff"
     assert binary("0xabc") == b"\x0a\xbc"
     assert [binary(text) for text in ("0xzz", "0b***", "12", "")] == [None] * 4
+    assert [short_binary(text) for text in ("12", "0x1f", "0bCv8=", "0b***", "x")] == [
+        12,
+        31,
+        0x0AFF,
+        None,
+        None,
+    ]
 
 
 def test_every_key_has_a_legal_default() -> None:

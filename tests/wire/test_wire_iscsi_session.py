@@ -10,9 +10,10 @@ from storagetest.wire.iscsi.connection import PduReceiver, ReceivedPdu
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.keys import format_text, parse_text
 from storagetest.wire.iscsi.ladder import make_decoder
-from storagetest.wire.iscsi.login import Credentials, LoginNegotiation
+from storagetest.wire.iscsi.login import Credentials, LoginNegotiation, whole_text
 from storagetest.wire.iscsi.pdu import (
     DataIn,
+    LoginRequest,
     LoginResponse,
     LogoutRequest,
     LogoutResponse,
@@ -315,6 +316,27 @@ def test_continued_text_gets_an_empty_request() -> None:
     assert (request.data, request.transit) == (b"", True)
     dialogue.next(LoginResponse(itt=0, csg=1, nsg=3, transit=True, data=b"Length=512\0", tsih=1))
     assert dict(dialogue.replied) == {"MaxBurstLength": "512"}
+
+
+def test_empty_requests_ask_for_the_rest_of_a_text() -> None:
+    first = LoginNegotiation(IDENTITY, offer={}).first()
+    rest = [
+        LoginResponse(itt=0, continues=True, csg=1, data=b"Length="),
+        LoginResponse(itt=0, csg=1, nsg=3, transit=True, data=b"512\0", tsih=1),
+    ]
+    sent: list[LoginRequest] = []
+
+    def send(request: LoginRequest) -> LoginResponse:
+        sent.append(request)
+        return rest[len(sent) - 1]
+
+    whole = whole_text(first, LoginResponse(itt=0, continues=True, csg=1, data=b"MaxBurst"), send)
+    assert (whole.data, whole.tsih, whole.continues) == (b"MaxBurstLength=512\0", 1, False)
+    assert sent == [replace(first, data=b"")] * 2
+    endless = whole_text(first, rest[0], lambda _: rest[0])
+    assert endless.continues
+    refused = LoginResponse(itt=0, continues=True, status=0x0200)
+    assert whole_text(first, refused, send) is refused
 
 
 @pytest.mark.parametrize("honest", [True, False], ids=["right", "wrong"])

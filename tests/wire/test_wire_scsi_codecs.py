@@ -100,9 +100,14 @@ def test_vpd_page_83_has_the_kernels_names() -> None:
     naa = bytes.fromhex("01030010") + bytes.fromhex("600140557057e5700000000000000001")
     t10 = bytes.fromhex("0201000c") + b"ACME    disk"
     port = bytes.fromhex("01130008") + bytes(8)
-    body = naa + t10 + port
+    uuid = bytes.fromhex("010a00121000") + bytes.fromhex("1234567890ab4cde8f01234567890abc")
+    body = naa + t10 + port + uuid
     page = d.decode_vpd(bytes((0, 0x83)) + len(body).to_bytes(2, "big") + body)
-    assert d.wwids(d.decode_designators(page)) == ("naa.600140557057e5700000000000000001", "t10.ACME disk")
+    assert d.wwids(d.decode_designators(page)) == (
+        "naa.600140557057e5700000000000000001",
+        "t10.ACME disk",
+        "uuid.12345678-90ab-4cde-8f01-234567890abc",
+    )
 
 
 def test_luns_and_unmap_lists() -> None:

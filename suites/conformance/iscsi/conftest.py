@@ -32,7 +32,7 @@ from storagetest.wire.iscsi.errors import AnnouncedClose, LoginRefused
 from storagetest.wire.iscsi.initiator import Initiator
 from storagetest.wire.iscsi.keys import format_text, portal_of
 from storagetest.wire.iscsi.ladder import PORT, make_decoder
-from storagetest.wire.iscsi.login import DEFAULT_OFFER
+from storagetest.wire.iscsi.login import DEFAULT_OFFER, whole_text
 from storagetest.wire.iscsi.look import data_signature, good_data, is_write_protected, vpd_page
 from storagetest.wire.iscsi.pdu import LoginRequest, LoginResponse
 from storagetest.wire.scsi.codes import Asc, PrIn, SenseKey
@@ -48,7 +48,7 @@ from storagetest.wire.scsi.data import (
     implementation,
     wwids,
 )
-from storagetest.wire.scsi.logical_unit import LogicalUnit, NoSenseData, ScsiResult, TypeNotSupported
+from storagetest.wire.scsi.logical_unit import LogicalUnit, NoSenseData, NotOffered, ScsiResult
 from storagetest.wire.scsi.undo import reservation_of_another, undo_reservations
 from storagetest.wire.tcp import PeerClosed, RecordedConnection
 
@@ -421,7 +421,7 @@ def pytest_runtest_makereport(
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
     """Skip a case whose connection the target closed as it had announced (RFC 7143 11.9.1).
 
-    So is one that needs a type of persistent reservation that the unit does not have (SPC-4, TYPE MASK).
+    So is one that needs a type of persistent reservation, or more registrants, than the unit has (SPC-4).
     A case whose own claims hold fails if a PDU that it received broke a rule that holds always. Sense data
     that are missing are the failure of the first case that needs them; the later ones are not judged.
     """
@@ -429,7 +429,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
         result = yield
     except AnnouncedClose as announced:
         pytest.skip(f"the target ended the connection, as it may: {announced}")
-    except TypeNotSupported as lacking:
+    except NotOffered as lacking:
         pytest.skip(str(lacking))
     except NoSenseData as fault:
         fail_on_faults(pyfuncitem, (NO_SENSE,))
@@ -567,7 +567,7 @@ def send_login(connection: Initiator, portal: Portal) -> Callable[..., LoginResp
         connection.send(request, overrides=overrides)
         response = connection.receive()
         assert response is None or isinstance(response, LoginResponse), response.summary()
-        return response
+        return response and whole_text(request, response, connection.send_piece)
 
     return send
 

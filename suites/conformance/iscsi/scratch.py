@@ -31,7 +31,7 @@ class Scratch:
         out = b""
         for block in range(blocks):
             word = hashlib.sha256(f"{seed}/{block}".encode()).digest()
-            out += word * (self.block_size // len(word))
+            out += (word * -(-self.block_size // len(word)))[: self.block_size]  # 520 bytes are legal, too
         return out
 
     def read_back(self, session: Initiator, blocks: int) -> bytes:

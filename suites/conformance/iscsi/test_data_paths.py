@@ -15,6 +15,7 @@ import pytest
 from storagetest.suites.conformance.iscsi.optional_commands import offered
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.codes import SenseKey
+from storagetest.wire.scsi.data import first_grain
 from storagetest.wire.scsi.logical_unit import LogicalUnit, ScsiResult
 from storagetest.wire.scsi.reservation_harness import KEY_A, RESERVING
 
@@ -176,7 +177,7 @@ def test_unmap_takes_its_descriptors(unit, through, facts, scratch, path):
     other = unit.unmap(past)
     unit = through(path)
     grain = max(1, facts.limits.unmap_granularity if facts.limits else 1)
-    start = -(-scratch.lba // grain) * grain
+    start = first_grain(facts.limits, scratch.lba)
     assert unit.write(start, scratch.pattern(grain, seed=994)).good
     if other.check(SenseKey.ILLEGAL_REQUEST):
         answer = unit.unmap(past)

@@ -8,7 +8,7 @@ import pytest
 
 from storagetest.wire.iscsi.codes import LoginStatus, Stage, TaskFunction
 from storagetest.wire.iscsi.errors import LoginRefused
-from storagetest.wire.iscsi.keys import format_text, parse_text
+from storagetest.wire.iscsi.keys import format_text, numeric, parse_text, short_binary
 from storagetest.wire.iscsi.login import DEFAULT_OFFER, LoginNegotiation
 from storagetest.wire.iscsi.pdu import (
     DataOut,
@@ -283,7 +283,7 @@ def test_another_isid_creates_a_second_session(connections, session):
 
 @pytest.mark.case("ISC-LOGIN-27", section="RFC 7143 13.2, 11.13.5", kills=("login-connections-accepted",))
 def test_a_connection_over_max_connections_is_refused(connections, session, observe):
-    if session.negotiated["MaxConnections"] != "1":
+    if numeric(session.negotiated["MaxConnections"]) != 1:
         pytest.skip("MaxConnections is not 1")
     refusal = connections.refused("a", isid=session.isid, tsih=session.tsih, cid=1)
     observe(str(refusal))
@@ -362,9 +362,12 @@ def test_a_login_request_in_full_feature_phase_is_rejected_or_ends_the_connectio
 
 @pytest.mark.case("ISC-LOGIN-35", section="RFC 7143 6.3.1, 13.9", kills=("portal-group-tag",))
 def test_the_target_declares_its_portal_group_tag(session):
+    """A binary value of 16 bits: in decimal, hexadecimal or base64 notation (6.1)."""
     tag = dict(session.replied).get("TargetPortalGroupTag")
     assert tag is not None, "TargetPortalGroupTag was not declared"
-    assert 0 <= int(tag) <= 65535
+    value = short_binary(tag)
+    assert value is not None, f"TargetPortalGroupTag is {tag}, which is no number"
+    assert 0 <= value <= 65535, f"TargetPortalGroupTag is {tag}"
 
 
 @pytest.mark.case("ISC-LOGIN-36", section="RFC 7143 11.13.6, 6.3", kills=("login-transit-unasked",))

@@ -11,7 +11,7 @@ import pytest
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.cdb import cdb
 from storagetest.wire.scsi.codes import PrOut
-from storagetest.wire.scsi.data import unmap_list
+from storagetest.wire.scsi.data import first_grain, unmap_list
 from storagetest.wire.scsi.logical_unit import LogicalUnit
 from storagetest.wire.scsi.reservation_harness import KEY_A, RESERVING
 from storagetest.wire.scsi.reservations import out_list
@@ -64,7 +64,7 @@ def test_unmap_without_its_list_unmaps_nothing(unit, facts, scratch):
     if facts.provisioning is None or not facts.provisioning.unmap:
         pytest.skip("UNMAP is not supported (LBPU is 0)")
     grain = max(1, facts.limits.unmap_granularity if facts.limits else 1)
-    start = -(-scratch.lba // grain) * grain
+    start = first_grain(facts.limits, scratch.lba)
     listed, old = unmap_list((start, grain)), scratch.pattern(grain, seed=973)
     assert unit.unmap((start, grain)).good
     assert unit.write(start, old).good

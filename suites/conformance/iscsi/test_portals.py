@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from storagetest.wire.iscsi.keys import short_binary
+
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(level="MUST")]
 
 
@@ -22,7 +24,7 @@ def test_a_login_declares_a_portal_group_that_discovery_lists(session, discovery
             listed.add(int(value.rpartition(",")[2]))
     if not listed:
         pytest.skip("SendTargets lists no address, which is the one of the discovery session then")
-    assert int(declared) in listed, (
+    assert short_binary(declared) in listed, (
         f"13.9: the login declares portal group {declared}, SendTargets lists {listed}"
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from storagetest.wire.iscsi.keys import numeric
+from storagetest.wire.iscsi.keys import short_binary
 from storagetest.wire.iscsi.look import good_data, vpd_page
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.codes import SenseKey
@@ -99,7 +99,7 @@ def name_strings(unit: LogicalUnit, association: int) -> list[str]:
 def test_the_name_of_the_port_is_that_of_the_login(session, unit, portal):
     """The name of the target and the portal group tag of the session."""
     names = [name for name in name_strings(unit, TARGET_PORT) if ",t,0x" in name]
-    tag = numeric(dict(session.replied).get("TargetPortalGroupTag", ""))
+    tag = short_binary(dict(session.replied).get("TargetPortalGroupTag", ""))
     if not names or tag is None:
         pytest.skip("page 83h has no name of the port, or the login no portal group tag")
     wanted = f"{portal.iqn.lower()},t,0x{tag:04x}"

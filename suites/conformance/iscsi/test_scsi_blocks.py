@@ -11,6 +11,7 @@ from storagetest.suites.conformance.iscsi.optional_commands import (
 )
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.codes import Asc, SenseKey
+from storagetest.wire.scsi.data import first_grain
 
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="SBC-3 READ, WRITE", level="MUST")]
 
@@ -298,7 +299,7 @@ def test_unmapped_blocks_read_as_reported(unit, facts, scratch, observe):
     if facts.provisioning is None or not facts.provisioning.unmap:
         pytest.skip("UNMAP is not supported (LBPU is 0)")
     grain = max(1, facts.limits.unmap_granularity if facts.limits else 1)
-    start = -(-scratch.lba // grain) * grain
+    start = first_grain(facts.limits, scratch.lba)
     assert unit.write(start, scratch.pattern(grain)).good
     answer = unit.unmap((start, grain))
     assert answer.good, answer

@@ -7,6 +7,7 @@ import pytest
 from storagetest.suites.conformance.iscsi.optional_commands import has_twelve_byte_commands, require_address
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.codes import Asc, SenseKey
+from storagetest.wire.scsi.data import first_grain
 from storagetest.wire.scsi.logical_unit import LogicalUnit, ScsiResult
 
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="SBC-3 READ, WRITE", level="MUST")]
@@ -307,7 +308,7 @@ def grain(facts) -> int:
 def test_unmap_changes_the_blocks_of_its_descriptors_and_no_others(unit, scratch, facts, grain, ranges):
     """Each range is a number of grains, or of none. The area ends one grain behind the last one."""
     limits, size = facts.limits, scratch.block_size
-    first = -(-scratch.lba // grain) * grain
+    first = first_grain(facts.limits, scratch.lba)
     whole = (max(at + count for at, count in ranges) + 1) * grain
     asked = [(first + at * grain, count * grain) for at, count in ranges]
     if first + whole > scratch.lba + scratch.count:

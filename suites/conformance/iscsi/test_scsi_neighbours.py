@@ -11,7 +11,7 @@ from storagetest.suites.conformance.iscsi.optional_commands import offered, repo
 from storagetest.wire.iscsi.codes import TaskFunction
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.codes import Asc, PrIn, PrOut, PrType, SenseKey
-from storagetest.wire.scsi.data import unmap_list
+from storagetest.wire.scsi.data import first_grain, unmap_list
 from storagetest.wire.scsi.logical_unit import LogicalUnit, ScsiResult
 from storagetest.wire.scsi.reservation_harness import KEY_A, KEY_B, RESERVING, claim, reserved
 from storagetest.wire.scsi.reservations import decode_capabilities, out_list
@@ -257,7 +257,7 @@ def test_a_descriptor_behind_the_length_is_not_executed(unit, facts, scratch):
     if facts.provisioning is None or not facts.provisioning.unmap:
         pytest.skip("UNMAP is not supported (LBPU is 0)")
     grain = max(1, facts.limits.unmap_granularity if facts.limits else 1)
-    first = -(-scratch.lba // grain) * grain
+    first = first_grain(facts.limits, scratch.lba)
     data = scratch.pattern(1, seed=227)
     whole = unmap_list((first, grain), (first + grain, grain))
     for stated in (0, 16):

@@ -51,7 +51,10 @@ def refusable(answer: ScsiResult) -> ScsiResult:
 ])  # fmt: skip
 @pytest.mark.case(section="SPC-4 allocation length")
 def test_each_byte_of_an_allocation_length_counts(unit, name):
-    """With a length of which one upper byte alone is not zero, the data are those of any other length."""
+    """With a length of which one upper byte alone is not zero, the data are those of any other length.
+
+    GET LBA STATUS may end with the last descriptor for which there is space, as its header states (SBC-4).
+    """
     command, fields = RETURNING[name]
     whole = refusable(unit.run(command, read=WHOLE, allocation=WHOLE, **fields)).data
     size = next(place.size for place in command.fields if place.name == "allocation")
@@ -59,7 +62,10 @@ def test_each_byte_of_an_allocation_length_counts(unit, name):
         allocation = 1 << 8 * byte
         answer = unit.run(command, read=allocation, allocation=allocation, **fields)
         assert answer.good, f"{answer}; with {WHOLE} bytes it was GOOD"
-        assert answer.data == whole[:allocation], (
+        found, wanted = answer.data, whole[:allocation]
+        if command is c.GET_LBA_STATUS:
+            found, wanted = found[8 : len(wanted)], wanted[8 : max(len(found), 24)]
+        assert found == wanted, (
             f"{answer}: {len(answer.data)} bytes; the data have {len(whole)}, and {allocation} are allowed"
         )
 
@@ -190,6 +196,8 @@ def test_timeouts_of_one_command_are_returned_if_they_are_asked_for(unit):
     """RCTD asks for a descriptor behind CDB USAGE DATA, which CTDP announces; without it there is none."""
     for rctd in (0, 1):
         data = one_command(unit, options=1, requested_opcode=c.READ_10.opcode, rctd=rctd)
+        if data[1] & 7 not in (3, 5):
+            pytest.skip(f"SUPPORT is {data[1] & 7}: what follows it is not valid")
         size = int.from_bytes(data[2:4], "big")
         assert data[1] >> 7 == rctd, f"CTDP is {data[1] >> 7}, and RCTD was {rctd}: {data.hex()}"
         assert len(data) == 4 + size + 12 * rctd, f"{len(data)} bytes, RCTD {rctd}: {data.hex()}"

@@ -12,7 +12,7 @@ from storagetest.suites.conformance.iscsi.optional_commands import offered
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.cdb import cdb
 from storagetest.wire.scsi.codes import PrOut
-from storagetest.wire.scsi.data import unmap_list
+from storagetest.wire.scsi.data import first_grain, unmap_list
 from storagetest.wire.scsi.logical_unit import LogicalUnit
 from storagetest.wire.scsi.reservation_harness import KEY_A, RESERVING
 from storagetest.wire.scsi.reservations import out_list
@@ -81,7 +81,7 @@ def test_descriptors_that_do_not_come_are_an_overflow(unit, facts, scratch):
     if facts.provisioning is None or not facts.provisioning.unmap:
         pytest.skip("UNMAP is not supported (LBPU is 0)")
     grain = max(1, facts.limits.unmap_granularity if facts.limits else 1)
-    start = -(-scratch.lba // grain) * grain
+    start = first_grain(facts.limits, scratch.lba)
     listed = unmap_list((start, grain), (start + grain, grain))
     old = scratch.pattern(grain, seed=1301)
     assert unit.write(start + grain, old).good

@@ -226,6 +226,8 @@ def test_one_descriptor_past_the_end_is_out_of_range_wherever_it_is(unit, facts,
         pytest.skip("UNMAP is not supported (LBPU is 0)")
     if facts.limits and facts.limits.max_unmap_descriptors <= before + after:
         pytest.skip(f"MAXIMUM UNMAP BLOCK DESCRIPTOR COUNT is {facts.limits.max_unmap_descriptors}")
+    if facts.limits and facts.limits.max_unmap_blocks < 8 * (before + after) + 2:
+        pytest.skip(f"MAXIMUM UNMAP LBA COUNT is {facts.limits.max_unmap_blocks}")
     ranges = [(scratch.lba + 8 * at, 8) for at in range(before + after)]
     answer = unit.unmap(*ranges[:before], (facts.capacity.last_lba, 2), *ranges[before:])
     assert answer.check(SenseKey.ILLEGAL_REQUEST, Asc.LBA_OUT_OF_RANGE), (

@@ -27,7 +27,7 @@ from storagetest.wire.iscsi.connection import CLOSED, NEED_DATA, PduReceiver, Re
 from storagetest.wire.iscsi.encoding import EncodedPdu, Pdu, flat_lun
 from storagetest.wire.iscsi.errors import AnnouncedClose, LoginRefused, ResponseOverdue
 from storagetest.wire.iscsi.keys import Pairs, format_text, numeric, parse_text
-from storagetest.wire.iscsi.login import DEFAULT_OFFER, Credentials, LoginNegotiation
+from storagetest.wire.iscsi.login import DEFAULT_OFFER, Credentials, LoginNegotiation, whole_text
 from storagetest.wire.iscsi.outcomes import ProbeOutcome, ScsiCompletion, completion
 from storagetest.wire.iscsi.pdu import (
     AsyncMessage,
@@ -329,8 +329,13 @@ class Initiator:
     def send_login(
         self, request: LoginRequest, *, overrides: Mapping[str, Value] | None = None
     ) -> LoginResponse:
-        """Send one login request as it is (only numbered) and return the response."""
+        """Send one login request as it is (only numbered); return the response, with its whole text (C)."""
         self.send(request, overrides=overrides)
+        return whole_text(request, self.expect(LoginResponse), self.send_piece)
+
+    def send_piece(self, request: LoginRequest) -> LoginResponse:
+        """Send one login request and return the response, whose text may go on (RFC 7143 11.13.7)."""
+        self.send(request)
         return self.expect(LoginResponse)
 
     def enter_full_feature(self, negotiated: Mapping[str, str], *, max_recv: int) -> None:

@@ -168,6 +168,12 @@ def binary(value: str) -> bytes | None:
     return None
 
 
+def short_binary(value: str) -> int | None:
+    """Read a regular-binary-value: decimal, 0x…, or 0b… in base64 (RFC 7143 6.1); None if it is none."""
+    number, data = numeric(value), binary(value)
+    return number if number is not None or data is None else int.from_bytes(data, "big")
+
+
 def is_legal_value(key: TextKey, value: str) -> bool:
     """Return whether ``value`` is legal for ``key`` (ranges and words of section 13; else any text)."""
     if key.numeric:

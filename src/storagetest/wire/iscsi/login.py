@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hmac
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from storagetest.errors import RemoteProtocolError
@@ -32,6 +32,7 @@ from storagetest.wire.iscsi.keys import (
     binary,
     format_text,
     negotiated_reply,
+    numeric,
     outcome,
     parse_text,
 )
@@ -73,6 +74,21 @@ class Credentials:
 
     def __repr__(self) -> str:
         return f"Credentials({self.name!r})"
+
+
+def whole_text(
+    request: LoginRequest, response: LoginResponse, send: Callable[[LoginRequest], LoginResponse]
+) -> LoginResponse:
+    """Return ``response`` to ``request`` with its whole text: empty requests ask for what follows (C).
+
+    RFC 7143 6.2, 11.13.7. After 32 pieces the text is returned as it is.
+    """
+    for _ in range(_ROUNDS):
+        if not response.continues or response.status:
+            break
+        more = send(replace(request, data=b"", continues=False))
+        response = replace(more, data=response.data + more.data)
+    return response
 
 
 class LoginNegotiation:
@@ -206,7 +222,7 @@ class LoginNegotiation:
         if own is None or not own.target_secret:
             return
         received = binary(dict(pairs).get("CHAP_R", "")) or b""
-        algorithm = int(next((value for name, value in self._replied if name == "CHAP_A"), "5"))
+        algorithm = numeric(next((value for name, value in self._replied if name == "CHAP_A"), "5")) or 5
         expected = response(own.target_secret, self._own_identifier, self._own_challenge, algorithm)
         if not hmac.compare_digest(received, expected):
             raise RemoteProtocolError("iSCSI: the target's CHAP response does not match its secret")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from uuid import UUID
 
 from storagetest.wire.bitfields import require_bytes
 
@@ -107,7 +108,10 @@ def decode_designators(page: VpdPage) -> tuple[Designator, ...]:
 
 
 def wwids(designators: tuple[Designator, ...]) -> tuple[str, ...]:
-    """Return the logical unit's names as the kernel writes them (``naa.…``, ``eui.…``, ``t10.…``)."""
+    """Return the logical unit's names as the kernel writes them (``naa.…``, ``eui.…``, ``t10.…``).
+
+    A UUID, which is a name since SPC-5 (designator type Ah), is ``uuid.…``.
+    """
     names = []
     for designator in designators:
         data = designator.data
@@ -122,6 +126,8 @@ def wwids(designators: tuple[Designator, ...]) -> tuple[str, ...]:
             names.append("t10." + " ".join(text.split()))
         elif designator.kind == 8:
             names.append(data.rstrip(b"\0").decode("utf-8", "replace"))
+        elif designator.kind == 0xA and len(data) == 18:
+            names.append(f"uuid.{UUID(bytes=data[2:])}")
     return tuple(names)
 
 
@@ -137,6 +143,7 @@ class BlockLimits:
     unmap_granularity: int
     max_write_same: int
     write_same_non_zero: bool
+    unmap_alignment: int = 0
 
 
 def decode_block_limits(page: VpdPage) -> BlockLimits:
@@ -152,7 +159,18 @@ def decode_block_limits(page: VpdPage) -> BlockLimits:
         unmap_granularity=int.from_bytes(body[24:28], "big"),
         max_write_same=int.from_bytes(body[32:40], "big"),
         write_same_non_zero=bool(body[0] & 1),
+        unmap_alignment=int.from_bytes(body[28:32], "big") & 0x7FFFFFFF if body[28] & 0x80 else 0,  # UGAVALID
     )
+
+
+def first_grain(limits: BlockLimits | None, lba: int) -> int:
+    """Return the first LBA from ``lba`` on at which a grain of UNMAP begins.
+
+    Grains begin at n x OPTIMAL UNMAP GRANULARITY + UNMAP GRANULARITY ALIGNMENT (SBC-3, Block Limits).
+    """
+    if limits is None:
+        return lba
+    return lba + (limits.unmap_alignment - lba) % max(1, limits.unmap_granularity)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +193,7 @@ def decode_provisioning(page: VpdPage) -> Provisioning:
         unmap=bool(flags & 0x80),
         write_same_unmap=bool(flags & 0x40),
         write_same10_unmap=bool(flags & 0x20),
-        reads_zero=bool(flags & 0x1C),
+        reads_zero=bool(flags & 0x04),  # 010b: the provisioning initialization pattern (SBC-4)
         anchor=bool(flags & 0x02),
         kind=page.body[2] & 0x07,
     )

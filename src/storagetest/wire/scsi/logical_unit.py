@@ -6,10 +6,12 @@ Each method sends one command through a :class:`CommandRunner` (an iSCSI session
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from storagetest.errors import RemoteProtocolError, StoragetestError
+from storagetest.errors import DeadlineExceeded, RemoteProtocolError, StoragetestError
+from storagetest.polling import wait_until
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.cdb import CommandFormat, cdb
 from storagetest.wire.scsi.codes import Asc, PrIn, PrOut, PrType, ScsiStatus, SenseKey
@@ -26,6 +28,12 @@ from storagetest.wire.scsi.sense import Sense, decode_sense
 
 USUAL_TYPES = frozenset({PrType.WRITE_EXCLUSIVE, PrType.EXCLUSIVE_ACCESS})
 """Types that a unit with persistent reservations has if it has no TYPE MASK (chosen)."""
+
+FEW_REGISTRANTS = 2
+"""Registrants that a unit with persistent reservations has to have room for (chosen)."""
+
+READY_TIMEOUT = 3.0
+"""Seconds that a unit may take to become ready (chosen)."""
 
 ALLOCATION = 4096
 
@@ -99,8 +107,16 @@ class NoSenseData(RemoteProtocolError):
     """CHECK CONDITION came without sense data (SAM-5 5.13)."""
 
 
-class TypeNotSupported(StoragetestError):
+class NotOffered(StoragetestError):
+    """The unit lacks what a case needs, and need not have it."""
+
+
+class TypeNotSupported(NotOffered):
     """The unit does not have a type of persistent reservation: it need not have each (SPC-4, TYPE MASK)."""
+
+
+class TooManyRegistrants(NotOffered):
+    """The unit has registrants, and no resources for a further one (SPC-4, registering)."""
 
 
 class LogicalUnit:
@@ -132,11 +148,20 @@ class LogicalUnit:
         return self.run(c.TEST_UNIT_READY)
 
     def clear_attentions(self, *, most: int = 16) -> list[Sense]:
-        """Send TEST UNIT READY until no unit attention is left, and return the unit attentions."""
+        """Send TEST UNIT READY until no unit attention is left, and return the unit attentions.
+
+        A unit that is becoming ready, as it may be after a reset, has :data:`READY_TIMEOUT` to be so (SPC-4).
+        """
         attentions: list[Sense] = []
-        while (result := self.test_unit_ready()).check(SenseKey.UNIT_ATTENTION) and len(attentions) < most:
-            assert result.sense is not None
-            attentions.append(result.sense)
+
+        def settled() -> bool:
+            while (found := self.test_unit_ready()).check(SenseKey.UNIT_ATTENTION) and len(attentions) < most:
+                assert found.sense is not None
+                attentions.append(found.sense)
+            return not found.check(SenseKey.NOT_READY, Asc.BECOMING_READY)
+
+        with suppress(DeadlineExceeded):
+            wait_until(settled, READY_TIMEOUT, "a unit that is ready", interval=0.05)
         return attentions
 
     def inquiry(self, page: int | None = None, *, allocation: int = 255) -> ScsiResult:
@@ -212,8 +237,16 @@ class LogicalUnit:
         )
 
     def register(self, new: int, *, key: int = 0, aptpl: bool = False) -> ScsiResult:
-        """REGISTER: replace ``key`` by ``new``; ``new`` 0 unregisters."""
-        return self.reserve_out(PrOut.REGISTER, key=key, action_key=new, aptpl=aptpl)
+        """REGISTER: replace ``key`` by ``new``; ``new`` 0 unregisters.
+
+        Raises :class:`TooManyRegistrants` if the unit is out of resources, and has two registrants or more.
+        """
+        answer = self.reserve_out(PrOut.REGISTER, key=key, action_key=new, aptpl=aptpl)
+        if answer.check(SenseKey.ILLEGAL_REQUEST, Asc.INSUFFICIENT_REGISTRATION_RESOURCES):
+            there = len(self.keys().keys)
+            if there >= FEW_REGISTRANTS:
+                raise TooManyRegistrants(f"{there} nexuses are registered, and no further one is: {answer}")
+        return answer
 
     def reserve(self, kind: PrType | int, key: int) -> ScsiResult:
         """RESERVE. Raises :class:`TypeNotSupported` if the unit refuses a type that it does not have."""
