@@ -102,6 +102,8 @@ UNIT_CASES = (
     "test_reservation_allowed.py",
     "test_reservation_losses.py",
     "test_reservation_ports.py",
+    "test_reservation_removals.py",
+    "test_reservation_each_type.py",
 )
 CASES = (
     "test_whole_lists.py",
@@ -202,6 +204,8 @@ RESERVATION_CASES = (
     "test_reservation_events.py",
     "test_reservation_limits.py",
     "test_reservation_ports.py",
+    "test_reservation_removals.py",
+    "test_reservation_each_type.py",
     "test_scsi_stated.py",
     "test_scsi_neighbours.py",
     "test_third_nexus.py",
