@@ -104,6 +104,9 @@ UNIT_CASES = (
     "test_reservation_ports.py",
     "test_reservation_removals.py",
     "test_reservation_each_type.py",
+    "test_scsi_write_protect.py",
+    "test_scsi_start_stop.py",
+    "test_scsi_other_forms.py",
 )
 CASES = (
     "test_whole_lists.py",
