@@ -7,6 +7,8 @@ The rules, from the text (SPC-4 7.5.8, 6.35, 6.36; SBC-3 5.20), before any case:
 - START STOP UNIT: START and LOEJ are ignored if POWER CONDITION is not 0 (MUST).
 - A group has a state that is defined and that it supports, and a STATUS CODE that is defined. Each port is in one
   group (MUST).
+- MODE SELECT(10) with SP is refused if no values are saved (MUST).
+- DESC selects the format of the data of REQUEST SENSE, whatever D_SENSE is (MUST).
 - SUPPORT, not an error, states that a service action is not supported (MUST).
 """
 
@@ -19,11 +21,11 @@ from dataclasses import replace
 from typing import Any
 
 from iscsi_full_unit import WRITERS
-from iscsi_proxy_connection import Out, ProxyConnection, mutant
+from iscsi_proxy_connection import Out, ProxyConnection, mutant, on_request
 from iscsi_rules import check, ends, good
 
 from storagetest.wire.iscsi.encoding import Pdu
-from storagetest.wire.iscsi.pdu import DataIn, ScsiCommand, ScsiResponse
+from storagetest.wire.iscsi.pdu import DataIn, DataOut, ScsiCommand, ScsiResponse
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.codes import Asc, SenseKey
 from storagetest.wire.scsi.sense import decode_sense
@@ -153,3 +155,28 @@ def operations_action_refused(talk: ProxyConnection, pdu: Pdu) -> Out:
         return None if not pdu.has_status else check(pdu, SenseKey.ILLEGAL_REQUEST, Asc.INVALID_FIELD_IN_CDB)
     refused = isinstance(pdu, ScsiResponse) and talk.memory.get("absent") == pdu.itt
     return check(pdu, SenseKey.ILLEGAL_REQUEST, Asc.INVALID_FIELD_IN_CDB) if refused else pdu
+
+
+def _by_d_sense(talk: ProxyConnection, pdu: Pdu) -> Out:
+    """Set DESC of REQUEST SENSE to what the last MODE SELECT(6) made of D_SENSE."""
+    block = talk.cdb(pdu)
+    if isinstance(pdu, (DataOut, ScsiCommand)) and block[0] == c.MODE_SELECT_6.opcode and len(pdu.data) > 6:
+        talk.shared["d_sense"] = pdu.data[6] >> 2 & 1
+    if isinstance(pdu, ScsiCommand) and block[0] == c.REQUEST_SENSE.opcode and "d_sense" in talk.shared:
+        desc = block[1] & ~1 | talk.shared["d_sense"]
+        return replace(pdu, cdb=block[:1] + bytes((desc,)) + block[2:])
+    return pdu
+
+
+on_request(
+    "request-sense-by-d-sense | SPC-4 REQUEST SENSE, DESC | D_SENSE selects the format of its data", kind=THIN
+)(_by_d_sense)
+
+
+@mutant("mode-sp-ten-accepted | SPC-4 MODE SELECT(10), SP | SP is accepted without saved pages", kind=FULL)
+def mode_sp_ten_accepted(talk: ProxyConnection, pdu: Any) -> Out:
+    block = talk.cdb(pdu)
+    refused = (
+        isinstance(pdu, ScsiResponse) and pdu.status and block[0] == c.MODE_SELECT_10.opcode and block[1] & 1
+    )
+    return good(pdu) if refused else pdu
