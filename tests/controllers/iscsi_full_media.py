@@ -41,8 +41,11 @@ class Medium:
         return b""
 
     def start_stop_unit(self, block: bytes, nexus: Nexus) -> bytes:
-        """Load or eject the medium if it is removable; a start or a stop without that changes nothing."""
-        if self.removable and block[4] & LOEJ:
+        """Load or eject the medium if it is removable; a start or a stop without that changes nothing.
+
+        A POWER CONDITION but 0 has START and LOEJ ignored.
+        """
+        if self.removable and block[4] & LOEJ and not block[4] >> 4:
             if not block[4] & START and self.prevented:
                 raise illegal(Asc.MEDIUM_REMOVAL_PREVENTED)
             self.loaded = bool(block[4] & START)

@@ -6,6 +6,7 @@ import contextlib
 import struct
 from typing import Any
 
+from iscsi_target import IQN
 from iscsi_thin_unit import ScsiError
 
 from storagetest.wire.iscsi.pdu import ScsiCommand
@@ -56,3 +57,14 @@ def _most(command: CommandFormat, name: str) -> int:
             cdb(command, **{name: 2**bits - 1})
             return 2**bits - 1
     return 1
+
+
+def _name(flags: bytes, name: str) -> bytes:
+    """Return a SCSI name string designator of iSCSI, of a port (98h) or a device (A8h)."""
+    text = name.encode() + b"\0"
+    text += bytes(-len(text) % 4)
+    return b"\x53" + flags + b"\0" + bytes((len(text),)) + text
+
+
+PORT_NAMES = _name(b"\x98", f"{IQN},t,0x0001") + _name(b"\xa8", IQN)
+"""Names of the target port and of the target device (page 83h)."""

@@ -27,8 +27,9 @@ PRE_FETCHES = (c.PRE_FETCH_10, c.PRE_FETCH_16)
 READING = (*READERS, *VERIFIERS, *PRE_FETCHES, c.GET_LBA_STATUS)
 """Commands that a write exclusive reservation does not exclude."""
 REGISTERING = (PrOut.REGISTER, PrOut.REGISTER_AND_IGNORE_EXISTING_KEY)
-TYPED = (PrOut.RESERVE, PrOut.RELEASE, PrOut.PREEMPT, PrOut.PREEMPT_AND_ABORT)
-"""Service actions whose SCOPE and TYPE count."""
+PREEMPTING = (PrOut.PREEMPT, PrOut.PREEMPT_AND_ABORT)
+TYPED = (PrOut.RESERVE, PrOut.RELEASE, *PREEMPTING)
+"""Service actions whose SCOPE and TYPE count; of PREEMPT, if it takes a reservation."""
 BASIC_LIST = 24
 """Bytes of the basic parameter list of PERSISTENT RESERVE OUT, and of the head of that of
 REGISTER AND MOVE."""
@@ -134,13 +135,15 @@ class Reservations:
             case PrOut.REGISTER_AND_MOVE:
                 self.move(nexus, new, data)
             case _:
+                kind = self.type if self.removes(action, data) else kind
                 self.preempt(nexus, PrType(kind), new, abort=action == PrOut.PREEMPT_AND_ABORT)
 
     def check_out(self, action: int, block: bytes, data: bytes) -> None:
         """Check the fields of PERSISTENT RESERVE OUT that do not depend on the registrations."""
         if action not in set(PrOut):
             raise invalid_field()
-        if action in TYPED and (block[2] >> 4 or block[2] & 0x0F not in set(PrType)):
+        wrong = block[2] >> 4 or block[2] & 0x0F not in set(PrType)
+        if action in TYPED and wrong and not self.removes(action, data):
             raise invalid_field()
         if len(data) < BASIC_LIST:
             raise illegal(Asc.PARAMETER_LIST_LENGTH_ERROR)
@@ -151,6 +154,15 @@ class Reservations:
             raise illegal(Asc.INVALID_FIELD_IN_PARAMETER_LIST)
         if not listed and len(data) != BASIC_LIST:
             raise illegal(Asc.PARAMETER_LIST_LENGTH_ERROR)
+
+    def removes(self, action: int, data: bytes) -> bool:
+        """Whether a PREEMPT names registrations alone, so that its SCOPE and TYPE are ignored."""
+        if action not in PREEMPTING:
+            return False
+        victim = int.from_bytes(data[8:16], "big")
+        if self.holder is None or not victim:
+            return bool(victim)
+        return self.type.all_hold or self.registered[self.holder] != victim
 
     def register(self, nexus: Nexus, new: int, data: bytes) -> None:
         others = self.listed(data) if data[20] & 8 else []

@@ -15,7 +15,7 @@ from typing import Any
 
 from iscsi_choices import Choices
 from iscsi_full_media import Medium
-from iscsi_full_reports import TIMEOUTS, described, of_absent_unit, usage_map
+from iscsi_full_reports import PORT_NAMES, TIMEOUTS, described, of_absent_unit, usage_map
 from iscsi_full_reservations import (
     PRE_FETCHES,
     READERS,
@@ -27,7 +27,7 @@ from iscsi_full_reservations import (
     illegal,
     invalid_field,
 )
-from iscsi_target import IQN, NAA, Connection, Server, Write
+from iscsi_target import NAA, Connection, Server, Write
 from iscsi_thin_unit import PORT_DESIGNATORS, ScsiError, descriptor_sense
 
 from storagetest.wire.iscsi.codes import TaskFunction
@@ -51,8 +51,8 @@ SELECTS = (c.MODE_SELECT_6, c.MODE_SELECT_10)
 WITHOUT_ATTENTION = (c.INQUIRY, c.REPORT_LUNS, c.REQUEST_SENSE)
 """Commands that are executed although a unit attention is pending (SAM-5 5.14)."""
 CONTROL_PAGE, CACHING_PAGE = 0x0A, 0x08
-D_SENSE, NUAR, WCE = 0x04, 0x08, 0x04
-CHANGEABLE = {CACHING_PAGE: bytes((WCE,)) + bytes(17), CONTROL_PAGE: bytes((D_SENSE,)) + bytes(9)}
+D_SENSE, NUAR, SWP, WCE = 0x04, 0x08, 0x08, 0x04
+CHANGEABLE = {CACHING_PAGE: bytes((WCE,)) + bytes(17), CONTROL_PAGE: bytes((D_SENSE, 0, SWP)) + bytes(7)}
 RESET, CHANGED = 0x2903, 0x2A01
 WRITE_PROTECTED = 0x2700
 """WRITE PROTECTED (SPC-4), with DATA PROTECT."""
@@ -108,6 +108,11 @@ class FullUnit(Medium, Reservations):
     # Blocks
 
     @property
+    def protected(self) -> bool:
+        """Whether no block may be written: the unit is read-only, or SWP is set (SPC-4)."""
+        return self.choices.read_only or bool(self.modes[CONTROL_PAGE][2] & SWP)
+
+    @property
     def size(self) -> int:
         return self.choices.block_size
 
@@ -159,7 +164,7 @@ class FullUnit(Medium, Reservations):
         self.check_medium(command)
         if command in RANGES and command is not c.UNMAP:
             self.check_range(command, block)
-        if self.choices.read_only and command in CHANGING:
+        if self.protected and command in CHANGING:
             raise ScsiError(SenseKey.DATA_PROTECT, WRITE_PROTECTED)
 
     def check_range(self, command: CommandFormat, block: bytes) -> None:
@@ -273,7 +278,7 @@ class FullUnit(Medium, Reservations):
 
     @property
     def mode_flags(self) -> int:
-        return 0x10 | self.choices.read_only << 7
+        return 0x10 | self.protected << 7
 
     def mode_pages(self, block: bytes) -> bytes:
         """Return the block descriptor and the pages that MODE SENSE asks for."""
@@ -479,17 +484,6 @@ class Miscompare(ScsiError):
     def __init__(self, at: int) -> None:
         super().__init__(SenseKey.MISCOMPARE, Asc.MISCOMPARE_DURING_VERIFY)
         self.at = at
-
-
-def _name(flags: bytes, name: str) -> bytes:
-    """Return a SCSI name string designator of iSCSI, of a port (98h) or a device (A8h)."""
-    text = name.encode() + b"\0"
-    text += bytes(-len(text) % 4)
-    return b"\x53" + flags + b"\0" + bytes((len(text),)) + text
-
-
-PORT_NAMES = _name(b"\x98", f"{IQN},t,0x0001") + _name(b"\xa8", IQN)
-"""Names of the target port and of the target device (page 83h)."""
 
 
 def _method(command: CommandFormat) -> str:

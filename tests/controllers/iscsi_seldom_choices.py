@@ -50,7 +50,8 @@ class FewTypes(FullUnit):
     types: tuple[PrType, ...] = (PrType.WRITE_EXCLUSIVE, PrType.EXCLUSIVE_ACCESS)
 
     def check_out(self, action: int, block: bytes, data: bytes) -> None:
-        if action in TYPED and block[2] & 0x0F not in self.types:
+        refused = action in TYPED and block[2] & 0x0F not in self.types
+        if refused and not self.removes(action, data):
             raise invalid_field()
         super().check_out(action, block, data)
 

@@ -29,7 +29,9 @@ import iscsi_path_mutants  # noqa: F401
 import iscsi_pdu_mutants  # noqa: F401
 import iscsi_port_mutants  # noqa: F401
 import iscsi_portal_mutants  # noqa: F401
+import iscsi_preempt_mutants  # noqa: F401
 import iscsi_proof_mutants  # noqa: F401
+import iscsi_protect_mutants  # noqa: F401
 import iscsi_provisioning_mutants  # noqa: F401
 import iscsi_rare_mutants  # noqa: F401
 import iscsi_reinstatement_mutants  # noqa: F401

@@ -90,6 +90,14 @@ passes(
     Asc.LBA_OUT_OF_RANGE,
 )
 passes(
+    "zero-blocks-past-other | SBC-3, LOGICAL BLOCK ADDRESS | no blocks past the end are no error of other commands",
+    lambda block: (
+        not any(block[6:10] if block[0] == 0xAF else block[10:14] if block[0] > 0x7F else block[7:9])
+    ),
+    Asc.LBA_OUT_OF_RANGE,
+    kind="full",
+)
+passes(
     "verify-reserved-good | SBC-3 VERIFY | BYTCHK of 10b is no error",
     lambda block: block[0] in {0x2F, 0xAF, 0x8F} and block[1] & 6 == 4,
     Asc.INVALID_FIELD_IN_CDB,

@@ -7,7 +7,7 @@ The rules, from the text, before any case:
 - SPC-4: a registration is of an I_T nexus and a logical unit: equal keys are listed for each nexus, PREEMPT
   removes all of them, a nexus unregisters itself alone, and the holder is a nexus (MUST).
 - SBC-3 UNMAP: a range past the end in any descriptor is refused (MUST).
-- SAM-5: LOGICAL UNIT RESET concerns one logical unit (MUST).
+- SAM-5, SPC-2: LOGICAL UNIT RESET and RESERVE(6) concern one logical unit (MUST).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from iscsi_optional_mutants import KIND
 from iscsi_proxy_connection import Out, ProxyConnection, mutant
-from iscsi_rules import check, ends, good
+from iscsi_rules import check, ended_in, ends, good
 
 from storagetest.wire.iscsi.codes import TaskFunction
 from storagetest.wire.iscsi.encoding import Pdu
@@ -27,6 +27,7 @@ from storagetest.wire.scsi.codes import PrIn, PrOut, PrType, ScsiStatus, SenseKe
 
 PERSISTENT_IN, PERSISTENT_OUT, UNMAP = 0x5E, 0x5F, 0x42
 WRITES = (0x0A, 0x2A, 0x8A, 0xAA)
+READY, RESERVE_6, RELEASE_6 = 0x00, 0x16, 0x17
 RESET = 0x2903
 """BUS DEVICE RESET FUNCTION OCCURRED (SPC-4)."""
 QUIET = (0x12, 0xA0, 0x03)
@@ -182,3 +183,21 @@ def keys_of_every_unit(talk: ProxyConnection, pdu: Pdu) -> Out:
     if talk.shared.get("lun", command.lun) == command.lun:
         return pdu
     return _with_keys(pdu, [*_keys(pdu), talk.shared["key"]])
+
+
+def _notes_reserve_6(talk: ProxyConnection, pdu: Pdu) -> Pdu:
+    if isinstance(pdu, ScsiCommand) and pdu.cdb[0] in (RESERVE_6, RELEASE_6):
+        talk.shared["six"] = (talk.name, pdu.lun) if pdu.cdb[0] == RESERVE_6 else None
+    return pdu
+
+
+@mutant(
+    "reserve6-of-every-unit | SPC-2 RESERVE(6) | a reservation is of every logical unit",
+    request=_notes_reserve_6,
+)
+def reserve6_of_every_unit(talk: ProxyConnection, pdu: Pdu) -> Out:
+    command, six = talk.commands.get(pdu.itt), talk.shared.get("six")
+    if command is None or not six or not ends(pdu) or command.cdb[0] != READY:
+        return pdu
+    other = talk.name != six[0] and command.lun != six[1]
+    return ended_in(pdu, ScsiStatus.RESERVATION_CONFLICT) if other else pdu

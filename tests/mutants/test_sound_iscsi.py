@@ -112,6 +112,11 @@ UNIT_CASES = (
     "test_reservation_allowed.py",
     "test_reservation_losses.py",
     "test_reservation_ports.py",
+    "test_reservation_removals.py",
+    "test_reservation_each_type.py",
+    "test_scsi_write_protect.py",
+    "test_scsi_start_stop.py",
+    "test_scsi_other_forms.py",
 )
 CASES = (
     "test_whole_lists.py",
@@ -218,6 +223,8 @@ RESERVATION_CASES = (
     "test_reservation_events.py",
     "test_reservation_limits.py",
     "test_reservation_ports.py",
+    "test_reservation_removals.py",
+    "test_reservation_each_type.py",
     "test_scsi_stated.py",
     "test_scsi_neighbours.py",
     "test_third_nexus.py",

@@ -123,7 +123,7 @@ def test_target_port_groups_have_their_ports() -> None:
     other = bytes.fromhex("02010006 00000001 00000003".replace(" ", ""))
     data = (len(one) + len(other)).to_bytes(4, "big") + one + other
     found = d.decode_target_port_groups(data)
-    assert found == (d.TargetPortGroup(0, 5, (1, 2)), d.TargetPortGroup(2, 6, (3,)))
+    assert found == (d.TargetPortGroup(0, 5, (1, 2), supported=1), d.TargetPortGroup(2, 6, (3,), supported=1))
 
 
 def test_reservations_are_decoded_and_encoded() -> None:

@@ -118,6 +118,31 @@ def test_register_and_move_with_another_key_is_a_conflict(unreserved):
     assert a.reservation().key == KEY_A
 
 
+LENGTHS = {"LONGER": 4, "FAR": 1 << 20, "ZERO": None}
+"""What is added to TRANSPORTID PARAMETER DATA LENGTH; None: it is zero."""
+
+
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=pytest.mark.case(f"SCS-PR-MOVE-LENGTH-{name}")) for name in LENGTHS
+])  # fmt: skip
+@pytest.mark.case(kills=("move-any-length",), builds_on=("SCS-PR-MOVE-1",))
+def test_register_and_move_with_another_length_of_the_transport_id_is_an_illegal_request(unreserved, name):
+    """The length is that of the TransportID, 24 at least, and the parameter list has all of it."""
+    a, b = unreserved
+    reserved(a, PrType.WRITE_EXCLUSIVE)
+    data, more = move_list(KEY_A, KEY_B, relative_port(a), of(b)), LENGTHS[name]
+    length = 0 if more is None else len(of(b)) + more
+    before = a.keys()
+    answer = sent(a, PrOut.REGISTER_AND_MOVE, data[:20] + length.to_bytes(4, "big") + data[24:])
+    if answer.unsupported or answer.check(SenseKey.ILLEGAL_REQUEST, Asc.INVALID_FIELD_IN_CDB):
+        pytest.skip(f"REGISTER AND MOVE is not supported: {answer}")
+    assert answer.check(SenseKey.ILLEGAL_REQUEST), (
+        f"{answer}: TRANSPORTID PARAMETER DATA LENGTH is {length}, of a TransportID of {len(of(b))} bytes"
+    )
+    assert a.keys() == before, f"{answer}: the registrations or PRGENERATION have changed"
+    assert a.reservation().key == KEY_A
+
+
 @pytest.mark.case("SCS-PR-MOVE-OTHER", kills=("move-any-key",), builds_on=("SCS-PR-MOVE-1",))
 def test_only_the_holder_moves_a_reservation(unreserved, connections, facts):
     """Another registrant gets a conflict, and nothing changes."""

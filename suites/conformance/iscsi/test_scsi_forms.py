@@ -164,6 +164,29 @@ def test_a_page_that_mode_select_10_changed_is_reported_to_the_other_nexus(two):
     )
 
 
+@pytest.mark.case(
+    "SCS-FORM-SELECT-SP",
+    section="SPC-4 MODE SELECT(10), SP",
+    level="MUST",
+    kills=("mode-sp-ten-accepted",),
+    builds_on=("SCS-MASK-SAVED",),
+)
+@pytest.mark.usefixtures("scratch")
+def test_mode_select_10_saves_no_values_if_saved_values_are_not_implemented(unit):
+    """The parameter list has the current values; saved values are asked for with PC 11b of MODE SENSE(6)."""
+    saved = unit.run(c.MODE_SENSE_6, read=255, page=0x3F, page_control=3, dbd=1, allocation=255)
+    if not saved.check(SenseKey.ILLEGAL_REQUEST):
+        pytest.skip(f"saved values are implemented, or not readable: {saved}")
+    data = bytes(4) + selectable_page(unit, CONTROL)
+    plain = supported(unit.run(c.MODE_SELECT_10, data=data, pf=1, allocation=len(data)))
+    if not plain.good:
+        pytest.skip(f"MODE SELECT(10) of the current values is refused: {plain}")
+    answer = unit.run(c.MODE_SELECT_10, data=data, pf=1, sp=1, allocation=len(data))
+    assert answer.check(SenseKey.ILLEGAL_REQUEST, Asc.INVALID_FIELD_IN_CDB), (
+        f"{answer}; SP is 1, and saved mode pages are not implemented"
+    )
+
+
 # Addresses of more than 16 bits, and ranges across one
 
 

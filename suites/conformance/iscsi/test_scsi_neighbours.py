@@ -160,13 +160,20 @@ def changeable(unit: LogicalUnit) -> tuple[int, bytes, bytes]:
 
 
 @pytest.mark.parametrize("command", [
-    pytest.param(command, marks=pytest.mark.case(f"SCS-ZERO-PAST-{name}"))
+    pytest.param(command, marks=pytest.mark.case(
+        f"SCS-ZERO-PAST-{name}",
+        kills=("zero-blocks-past-good" if name[:5] in ("READ-", "WRITE") else "zero-blocks-past-other",),
+    ))
     for name, command in {
         "READ-10": c.READ_10, "READ-12": c.READ_12, "READ-16": c.READ_16,
-        "WRITE-10": c.WRITE_10, "WRITE-12": c.WRITE_12, "WRITE-16": c.WRITE_16,
+        "WRITE-10": c.WRITE_10, "WRITE-12": c.WRITE_12, "WRITE-16": c.WRITE_16, "ORWRITE": c.ORWRITE_16,
+        "WVER-10": c.WRITE_AND_VERIFY_10, "WVER-12": c.WRITE_AND_VERIFY_12, "WVER-16": c.WRITE_AND_VERIFY_16,
+        "VERIFY-10": c.VERIFY_10, "VERIFY-12": c.VERIFY_12, "VERIFY-16": c.VERIFY_16,
+        "SYNC-10": c.SYNCHRONIZE_CACHE_10, "SYNC-16": c.SYNCHRONIZE_CACHE_16,
+        "FETCH-10": c.PRE_FETCH_10, "FETCH-16": c.PRE_FETCH_16,
     }.items()
 ])  # fmt: skip
-@pytest.mark.case(section="SBC-3 READ, WRITE", kills=("zero-blocks-past-good",), builds_on=("SCS-RW-01",))
+@pytest.mark.case(section="SBC-3, LOGICAL BLOCK ADDRESS", builds_on=("SCS-RW-01",))
 @pytest.mark.usefixtures("scratch")
 def test_no_blocks_past_the_end_are_out_of_range(unit, facts, command):
     """An address past the last block is an error also if no blocks follow it."""

@@ -1,4 +1,4 @@
-"""START STOP UNIT (SBC-3): its IMMED bit, and what a start leaves as it was.
+"""START STOP UNIT (SBC-3): its IMMED bit, a power condition, and what a start leaves as it was.
 
 The command is optional, and so are a start without IMMED and a stop: LIO has neither.
 """
@@ -90,3 +90,38 @@ def test_a_unit_that_was_stopped_is_ready_after_a_start(session, unit, scratch, 
             )
     assert again.good, f"{again}, after a stop"
     assert scratch.read_back(session, 2) == data, "other data after a stop and a start"
+
+
+ACTIVE = 1
+"""POWER CONDITION: the active power condition, in which a unit processes commands (SBC-3)."""
+
+
+@pytest.mark.exclusive  # a broken unit stops, or ejects its medium
+@pytest.mark.parametrize("loej", [
+    pytest.param(0, marks=pytest.mark.case("SCS-POWER-STOP", kills=("power-condition-stops",))),
+    pytest.param(1, marks=pytest.mark.case("SCS-POWER-EJECT", kills=("power-condition-ejects",))),
+])  # fmt: skip
+@pytest.mark.case(section="SBC-3 START STOP UNIT, POWER CONDITION")
+def test_start_and_loej_are_ignored_with_a_power_condition(session, unit, scratch, pytestconfig, loej):
+    """POWER CONDITION is ACTIVE and START is 0: the unit is neither stopped nor ejected."""
+    data = scratch.pattern(2, seed=73)
+    written = unit.write(scratch.lba, data)
+    assert written.good, written
+    try:
+        started(unit, power_condition=ACTIVE, start=0, loej=loej)
+        answer = ready(unit, session.deadline)
+        read = unit.read(scratch.lba, 2)
+    finally:
+        again = unit.run(c.START_STOP_UNIT, start=1, loej=loej, immed=1)
+        unit.clear_attentions()
+        last = ready(unit, session.deadline)
+        if not last.good:
+            stop_run(
+                pytestconfig,
+                f"SCS-POWER: the unit is not ready after a power condition and a start ({again}, then "
+                f"{last}). Start it at the target, then run again",
+            )
+    where = f"after START STOP UNIT with POWER CONDITION {ACTIVE}h, START 0 and LOEJ {loej}"
+    assert answer.good, f"{answer}, {where}: START and LOEJ are ignored"
+    assert read.good, f"{read}, {where}"
+    assert read.data == data, f"other data, {where}"

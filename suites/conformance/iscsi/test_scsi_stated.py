@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 
+from storagetest.suites.conformance.iscsi.optional_commands import reserve_6
 from storagetest.wire.iscsi.codes import TaskFunction, TaskResult
 from storagetest.wire.iscsi.encoding import flat_lun
 from storagetest.wire.iscsi.initiator import Initiator
@@ -314,6 +315,25 @@ def test_a_registration_is_of_one_logical_unit(other_unit, unreserved):
         f"READ KEYS of another logical unit: {after.data.hex()}; it was {before.data.hex()}"
     )
     claim(a.reserve_out(PrOut.CLEAR, key=KEY_A), allowed=True)
+
+
+@pytest.mark.case(
+    "SCS-OTHER-RESERVE-6",
+    section="SPC-2 RESERVE(6)",
+    kills=("reserve6-of-every-unit",),
+    builds_on=("SCS-R6-01",),
+)
+def test_reserve_6_is_of_one_logical_unit(other_unit, not_reserved):
+    """Another nexus uses the other unit as before."""
+    a, other = not_reserved[0], other_unit[2]
+    served = _ready_and_read(other)
+    reserve_6(a)
+    try:
+        found = _ready_and_read(other)
+    finally:
+        a.run(c.RELEASE_6)
+    for was, answer in zip(served, found, strict=True):
+        assert answer.good or not was.good, f"{answer} of another logical unit; before RESERVE(6): {was}"
 
 
 @pytest.mark.case(

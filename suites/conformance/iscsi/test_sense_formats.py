@@ -10,6 +10,8 @@ from storagetest.wire.scsi.codes import SenseKey
 from storagetest.wire.scsi.logical_unit import LogicalUnit, ScsiResult
 from storagetest.wire.scsi.sense import Sense, decode_sense, layout_faults
 
+from .test_scsi_edges import current_page, mode_select, selectable_page
+
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="SPC-4 REQUEST SENSE", level="MUST")]
 
 LONGEST = 252
@@ -104,3 +106,31 @@ def test_a_pending_unit_attention_is_returned_once_in_the_format_that_desc_selec
 def _after(unit: LogicalUnit, desc: int) -> Sense:
     """Return the sense data that are pending now."""
     return decode_sense(_sense(unit, desc).data)
+
+
+@pytest.mark.parametrize("desc", [
+    pytest.param(0, marks=pytest.mark.case("SCS-RSENSE-CONTROL-FIXED", builds_on=("SCS-RSENSE-FIXED",))),
+    pytest.param(1, marks=pytest.mark.case("SCS-RSENSE-CONTROL-DESC", builds_on=("SCS-RSENSE-DESC",))),
+])  # fmt: skip
+@pytest.mark.exclusive  # D_SENSE is that of every initiator
+@pytest.mark.case(section="SPC-4 REQUEST SENSE, DESC", kills=("request-sense-by-d-sense",))
+@pytest.mark.usefixtures("scratch")
+def test_desc_alone_selects_the_format_whatever_d_sense_is(unit, desc):
+    """D_SENSE is the format of the sense data that come with a status; REQUEST SENSE has DESC."""
+    before, at = selectable_page(unit, CONTROL), 4 + 2
+    if not current_page(unit, CONTROL, control=1)[at] & D_SENSE:
+        pytest.skip("D_SENSE is not changeable")
+    _sense(unit, desc)
+    changed = before[:at] + bytes((before[at] ^ D_SENSE,)) + before[at + 1 :]
+    try:
+        answer = mode_select(unit, changed)
+        assert answer.good, f"{answer}: D_SENSE is changeable"
+        answer = request_sense(unit, desc=desc)
+        assert answer.good, answer
+        faults = layout_faults(answer.data)
+        assert not faults, f"{answer}: {'; '.join(faults)}: {answer.data.hex()}"
+        assert decode_sense(answer.data).descriptor == desc, (
+            f"{answer}: DESC is {desc}, D_SENSE is {changed[at] >> 2 & 1}; the data are {answer.data.hex()}"
+        )
+    finally:
+        mode_select(unit, before)

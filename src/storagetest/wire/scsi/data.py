@@ -250,11 +250,16 @@ def decode_lba_status(data: bytes) -> tuple[int, tuple[LbaStatus, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class TargetPortGroup:
-    """One target port group descriptor (SPC-4, REPORT TARGET PORT GROUPS): its state, number and ports."""
+    """One target port group descriptor (SPC-4, REPORT TARGET PORT GROUPS).
+
+    ``supported`` is its byte 1: a bit for each state. ``status`` is the STATUS CODE.
+    """
 
     state: int
     number: int
     ports: tuple[int, ...]
+    supported: int = 0
+    status: int = 0
 
 
 def decode_target_port_groups(data: bytes) -> tuple[TargetPortGroup, ...]:
@@ -268,7 +273,8 @@ def decode_target_port_groups(data: bytes) -> tuple[TargetPortGroup, ...]:
         end = 8 + 4 * rest[7]
         require_bytes(rest, end, "SCSI: a target port group descriptor, TARGET PORT COUNT")
         ports = tuple(int.from_bytes(rest[at + 2 : at + 4], "big") for at in range(8, end, 4))
-        groups.append(TargetPortGroup(rest[0] & 0x0F, int.from_bytes(rest[2:4], "big"), ports))
+        number = int.from_bytes(rest[2:4], "big")
+        groups.append(TargetPortGroup(rest[0] & 0x0F, number, ports, supported=rest[1], status=rest[5]))
         rest = rest[end:]
     return tuple(groups)
 
