@@ -168,11 +168,11 @@ def mutation_run() -> MutationRun:
             "test_scsi_usage_data.py test_scsi_diagnostic.py test_scsi_removal.py "
             "test_scsi_mode_descriptors.py test_lun_forms.py test_scsi_allocation.py test_many_sessions.py "
             "test_target_reset.py test_scsi_short_data.py test_scsi_subpages.py test_reservation_many.py "
-            "test_third_nexus.py test_far_data.py",
+            "test_third_nexus.py test_far_data.py test_outside_window.py",
             "queued": "test_waiting_tasks.py",
             "removable": "test_scsi_removal.py",
             "controlled": "test_resize.py test_restart.py",
-            "mixed": "test_data_paths.py",
+            "mixed": "test_data_paths.py test_outside_window.py",
             "limited": "test_scsi_each_form.py",
             "protected": "test_scsi_each_form.py",
             "thin": "test_scsi_optional.py test_sense_formats.py test_scsi_mode_masks.py "
