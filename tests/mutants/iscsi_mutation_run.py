@@ -168,7 +168,8 @@ def mutation_run() -> MutationRun:
             "test_scsi_usage_data.py test_scsi_diagnostic.py test_scsi_removal.py "
             "test_scsi_mode_descriptors.py test_lun_forms.py test_scsi_allocation.py test_many_sessions.py "
             "test_target_reset.py test_scsi_short_data.py test_scsi_subpages.py test_reservation_many.py "
-            "test_third_nexus.py test_far_data.py test_outside_window.py",
+            "test_third_nexus.py test_far_data.py test_outside_window.py "
+            "test_cleared_tasks.py",
             "queued": "test_waiting_tasks.py",
             "removable": "test_scsi_removal.py",
             "controlled": "test_resize.py test_restart.py",
