@@ -220,7 +220,12 @@ SELDOM: dict[str, tuple[type[FullUnit], type[FullConnection], tuple[str, ...], t
         ("test_scsi_inquiry.py", "test_scsi_optional.py", "test_scsi_refused.py", "test_scsi_families.py"),
         (),
     ),
-    "shut-window": (FullUnit, Shutting, ("test_numbering.py", "test_nop.py", "test_data_in.py"), ()),
+    "shut-window": (
+        FullUnit,
+        Shutting,
+        ("test_numbering.py", "test_nop.py", "test_data_in.py", "test_outside_window.py"),
+        (),
+    ),
     "one-exchange-more": (
         FullUnit,
         Asking,

@@ -22,8 +22,8 @@ pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 714
 READY = cdb(TEST_UNIT_READY).ljust(16, b"\0")
 OLDER = 2
 """How far a CmdSN is below ExpCmdSN (chosen)."""
-FAR = 4096
-"""How far a CmdSN is beyond MaxCmdSN if a task that ends may move the window meanwhile (chosen)."""
+FAR = 1 << 20
+"""How far a CmdSN is beyond MaxCmdSN (chosen): a target may open its window before the request comes."""
 BEYOND, BELOW = "beyond MaxCmdSN", "below ExpCmdSN"
 
 
@@ -44,17 +44,17 @@ def sides(beyond: str, below: str, *kills: str, builds_on: tuple[str, ...] = ())
     )
 
 
-def number_of(session: Initiator, side: str, *, by: int = 1) -> int:
+def number_of(session: Initiator, side: str) -> int:
     """Return a CmdSN outside of the window, which the last response stated."""
     if side == BEYOND:
-        return plus(session.numbers.max_cmd_sn, by)
+        return plus(session.numbers.max_cmd_sn, FAR)
     return plus(session.numbers.cmd_sn, -OLDER)
 
 
-def ignores(session: Initiator, pdu: Pdu, side: str, *, by: int = 1) -> None:
+def ignores(session: Initiator, pdu: Pdu, side: str) -> None:
     """Send a request without its I bit, and outside of the window; claim that it is ignored."""
     parts = session.assign_numbers(pdu).parts()
-    session.send_parts(parts.override_fields(immediate=False, cmd_sn=number_of(session, side, by=by)))
+    session.send_parts(parts.override_fields(immediate=False, cmd_sn=number_of(session, side)))
     after = session.probe_alive()
     kind = type(pdu).__name__
     assert not after.pdus, f"a {kind} with a CmdSN {side} was answered: {after}. It is to be ignored"
@@ -116,7 +116,7 @@ def test_an_abort_task_outside_of_the_window_ends_no_task(connections, scratch, 
         referenced_itt=write.itt,
         ref_cmd_sn=write.cmd_sn,
     )
-    ignores(session, abort, side, by=FAR)
+    ignores(session, abort, side)
     session.send_data(write, data, start=r2t.buffer_offset, end=len(data), ttt=r2t.ttt)
     done = session.finish(write, data)
     assert done.status == ScsiStatus.GOOD, (
