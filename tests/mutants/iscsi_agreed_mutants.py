@@ -18,15 +18,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from iscsi_proxy_connection import Out, ProxyConnection, mutant, on_request
+from iscsi_proxy_connection import MUTANTS, Out, ProxyConnection, mutant, on_request
 
 from storagetest.wire.iscsi.codes import NO_TAG, LogoutResult, Stage, TaskResult
 from storagetest.wire.iscsi.encoding import Pdu
-from storagetest.wire.iscsi.keys import format_text, parse_text
+from storagetest.wire.iscsi.keys import Pairs, format_text, parse_text
 from storagetest.wire.iscsi.pdu import (
     DataIn,
     DataOut,
     LoginRequest,
+    LoginResponse,
     LogoutResponse,
     ReadyToTransfer,
     Reject,
@@ -63,6 +64,50 @@ def segment_hexadecimal(talk: ProxyConnection, pdu: Pdu) -> Out:
         return pdu
     pairs = [(name, "262144" if name == SEGMENT else value) for name, value in parse_text(pdu.data)]
     return replace(pdu, data=format_text(pairs))
+
+
+def reads_numbers_wrong(row: str, key: str, taken: str) -> None:
+    """A mutant that agrees on a hexadecimal number of a login as offered, and uses another one."""
+    name = row.partition(" | ")[0]
+
+    def is_hexadecimal(talk: ProxyConnection) -> bool:
+        return dict(talk.offered).get(key, "").lower().startswith("0x")
+
+    @on_request(row, kind=KIND)
+    def wrong(talk: ProxyConnection, pdu: Pdu) -> Out:
+        if not isinstance(pdu, LoginRequest) or not is_hexadecimal(talk):
+            return pdu
+        return replace(pdu, data=format_text(with_value(parse_text(pdu.data), key, taken)))
+
+    def agreed(talk: ProxyConnection, pdu: Pdu) -> Out:
+        if not isinstance(pdu, LoginResponse) or not is_hexadecimal(talk):
+            return pdu
+        offered = str(int(dict(talk.offered)[key], 16))
+        return replace(pdu, data=format_text(with_value(parse_text(pdu.data), key, offered)))
+
+    MUTANTS[name].reply = agreed
+
+
+def with_value(pairs: Pairs, key: str, new: str) -> Pairs:
+    """Return the keys of a text, with another value of ``key``."""
+    return tuple((name, new if name == key else value) for name, value in pairs)
+
+
+reads_numbers_wrong(
+    "burst-hexadecimal | RFC 7143 6.1, 13.13 | MaxBurstLength in hexadecimal is no limit",
+    "MaxBurstLength",
+    "262144",
+)
+reads_numbers_wrong(
+    "first-burst-hexadecimal | RFC 7143 6.1, 13.14 | FirstBurstLength in hexadecimal is not observed",
+    "FirstBurstLength",
+    "65536",
+)
+reads_numbers_wrong(
+    "outstanding-hexadecimal | RFC 7143 6.1, 13.17 | MaxOutstandingR2T in hexadecimal is not observed",
+    "MaxOutstandingR2T",
+    "3",
+)
 
 
 @mutant(

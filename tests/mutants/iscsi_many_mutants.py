@@ -115,24 +115,37 @@ def orwrite_lost(talk: ProxyConnection, pdu: Pdu) -> Out:
 # TARGET WARM RESET
 
 
-def _no_reset(talk: ProxyConnection, pdu: Pdu) -> Out:
-    """Send ABORT TASK of a task that is not there in place of a reset of the target."""
-    if not isinstance(pdu, TaskRequest) or pdu.function != TaskFunction.TARGET_WARM_RESET:
-        return pdu
-    talk.memory.setdefault("resets", set()).add(pdu.itt)
-    return replace(pdu, function=TaskFunction.ABORT_TASK, referenced_itt=0x7A7B7C7D, ref_cmd_sn=pdu.cmd_sn)
+def _not_done(row: str, function: TaskFunction) -> None:
+    """A mutant that reports a function as complete and does nothing."""
+
+    def request(talk: ProxyConnection, pdu: Pdu) -> Out:
+        """Send ABORT TASK of a task that is not there in place of the function."""
+        if not isinstance(pdu, TaskRequest) or pdu.function != function:
+            return pdu
+        talk.memory.setdefault("not done", set()).add(pdu.itt)
+        return replace(
+            pdu, function=TaskFunction.ABORT_TASK, referenced_itt=0x7A7B7C7D, ref_cmd_sn=pdu.cmd_sn
+        )
+
+    both(row, _complete, request, kind="full")
 
 
 def _complete(talk: ProxyConnection, pdu: Pdu) -> Out:
-    done = isinstance(pdu, TaskResponse) and pdu.itt in talk.memory.get("resets", ())
+    done = isinstance(pdu, TaskResponse) and pdu.itt in talk.memory.get("not done", ())
     return replace(pdu, response=TaskResult.COMPLETE) if done else pdu  # type: ignore[type-var]
 
 
-both(
+_not_done(
     "warm-reset-not-done | RFC 7143 11.5.1 | TARGET WARM RESET is reported as complete, and nothing is reset",
-    _complete,
-    _no_reset,
-    kind="full",
+    TaskFunction.TARGET_WARM_RESET,
+)
+_not_done(
+    "abort-set-not-done | RFC 7143 11.5.1 | ABORT TASK SET is reported as complete, and no task is aborted",
+    TaskFunction.ABORT_TASK_SET,
+)
+_not_done(
+    "clear-set-not-done | RFC 7143 11.5.1 | CLEAR TASK SET is reported as complete, and no task is aborted",
+    TaskFunction.CLEAR_TASK_SET,
 )
 
 

@@ -52,6 +52,7 @@ import iscsi_third_mutants  # noqa: F401
 import iscsi_usage_mutants  # noqa: F401
 import iscsi_whole_list_mutants  # noqa: F401
 import iscsi_whole_mutants  # noqa: F401
+import iscsi_window_mutants  # noqa: F401
 from iscsi_proxy_connection import MUTANTS
 
 __all__ = ["MUTANTS"]

@@ -169,11 +169,11 @@ def mutation_run() -> MutationRun:
             "test_scsi_mode_descriptors.py test_lun_forms.py test_scsi_allocation.py test_many_sessions.py "
             "test_target_reset.py test_scsi_short_data.py test_scsi_subpages.py test_reservation_many.py "
             "test_third_nexus.py test_far_data.py test_reservation_removals.py test_reservation_each_type.py "
-            "test_scsi_write_protect.py test_scsi_start_stop.py",
+            "test_scsi_write_protect.py test_scsi_start_stop.py test_outside_window.py test_cleared_tasks.py",
             "queued": "test_waiting_tasks.py",
             "removable": "test_scsi_removal.py",
             "controlled": "test_resize.py test_restart.py test_reservation_removals.py",
-            "mixed": "test_data_paths.py",
+            "mixed": "test_data_paths.py test_outside_window.py",
             "limited": "test_scsi_each_form.py",
             "protected": "test_scsi_each_form.py",
             "thin": "test_scsi_optional.py test_sense_formats.py test_scsi_mode_masks.py "

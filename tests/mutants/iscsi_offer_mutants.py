@@ -2,6 +2,7 @@
 
 # ruff: noqa: E501  # a mutant is a row of a table
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -100,19 +101,38 @@ def key_in_text(talk: ProxyConnection, pdu: Pdu) -> Out:
     return None
 
 
-@on_request(
-    "text-over-segment | RFC 7143 13.12, 6.2 | the response to a text with many keys is one PDU of any length"
+def _over_segment(row: str, counts: Callable[[ProxyConnection], bool], **more: Any) -> None:
+    """A mutant that answers many private keys in one PDU, in the sessions that count."""
+
+    @on_request(row, **more)
+    def over_segment(talk: ProxyConnection, pdu: Pdu) -> Out:
+        if not isinstance(pdu, TextRequest):
+            return pdu
+        pairs = _pairs(pdu)
+        talk.memory["declared"] = talk.memory.get("declared") or "MaxRecvDataSegmentLength" in dict(pairs)
+        private = [name for name, _ in pairs if name.startswith("X-")]
+        if len(private) < 16 or not counts(talk):
+            return pdu
+        last: Any = talk.last
+        data = format_text([(name, "NotUnderstood") for name in private])
+        talk.answer(pdu, TextResponse, stat_sn=(last.stat_sn + 1) % 2**32, data=data)
+        return None
+
+
+_over_segment(
+    "text-over-segment | RFC 7143 13.12, 6.2 | the response to a text with many keys is one PDU of any length",
+    lambda talk: True,
 )
-def text_over_segment(talk: ProxyConnection, pdu: Pdu) -> Out:
-    private = (
-        [name for name, _ in _pairs(pdu) if name.startswith("X-")] if isinstance(pdu, TextRequest) else []
-    )
-    if len(private) < 16:
-        return pdu
-    last: Any = talk.last
-    data = format_text([(name, "NotUnderstood") for name in private])
-    talk.answer(pdu, TextResponse, stat_sn=(last.stat_sn + 1) % 2**32, data=data)
-    return None
+_over_segment(
+    "text-over-segment-normal | RFC 7143 13.12 | a Text Response of a normal session is of any length",
+    lambda talk: dict(talk.offered).get("SessionType") != "Discovery",
+    kind="full",
+)
+_over_segment(
+    "text-over-segment-later | RFC 7143 13.12 | a Text Response keeps to the segment length of the login alone",
+    lambda talk: bool(talk.memory["declared"]),
+    kind="full",
+)
 
 
 # Logins of several exchanges

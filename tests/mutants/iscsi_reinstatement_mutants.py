@@ -133,6 +133,16 @@ hangs_up(
     "failed-login-reinstates | RFC 7143 6.3.5 | a login that is refused ends the session with its ISID",
     lambda other, own, response: response.status >> 8 != 0 and _isid(other) == _isid(own),
 )
+hangs_up(
+    "discovery-reinstates | RFC 7143 6.3.5 | a discovery session ends the normal session with its ISID",
+    lambda other, own, response: (
+        _is_discovery(own) and not _is_discovery(other) and _isid(other) == _isid(own)
+    ),
+)
+
+
+def _is_discovery(talk: ProxyConnection) -> bool:
+    return dict(talk.offered).get("SessionType") == "Discovery"
 
 
 def _notes_end(talk: ProxyConnection, pdu: Pdu) -> Out:

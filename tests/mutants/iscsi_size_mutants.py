@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Any
 
 from iscsi_proxy_connection import Out, ProxyConnection, mutant, on_request
-from iscsi_rules import ends
+from iscsi_rules import check, ends
 
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.keys import format_text, parse_text
@@ -37,6 +37,7 @@ from storagetest.wire.iscsi.pdu import (
     TextResponse,
 )
 from storagetest.wire.iscsi.validator import plus
+from storagetest.wire.scsi.codes import Asc, SenseKey
 
 KIND = "unsolicited"
 """The small target, which obeys limits of any length."""
@@ -217,3 +218,34 @@ _lists(
         pairs if talk.memory["asked for"].startswith(b"SendTargets=All") else _names(pairs)
     ),
 )
+
+
+# Commands without data
+
+
+def moves_nothing(command: ScsiCommand | None) -> bool:
+    """Whether a command has R or W, and an Expected Data Transfer Length of 0 (11.3.1)."""
+    return command is not None and (command.read or command.write) and not command.expected_length
+
+
+@mutant(
+    "no-data-flags-refused | RFC 7143 11.3.1 | a command with R or W and an expected length of 0 is refused",
+    kind="full",
+)
+def flags_refused(talk: ProxyConnection, pdu: Pdu) -> Out:
+    refused = ends(pdu) and moves_nothing(talk.commands.get(pdu.itt))
+    return check(pdu, SenseKey.ILLEGAL_REQUEST, Asc.INVALID_FIELD_IN_CDB) if refused else pdu
+
+
+@mutant(
+    "r2t-of-nothing | RFC 7143 11.8.4 | a write of which no data are expected gets an R2T of 0 bytes",
+    kind="full",
+)
+def r2t_of_nothing(talk: ProxyConnection, pdu: Pdu) -> Out:
+    command = talk.commands.get(pdu.itt)
+    if not isinstance(pdu, ScsiResponse) or command is None or not command.write or command.expected_length:
+        return pdu
+    asks = ReadyToTransfer(
+        itt=pdu.itt, ttt=1, stat_sn=pdu.stat_sn, exp_cmd_sn=pdu.exp_cmd_sn, max_cmd_sn=pdu.max_cmd_sn
+    )
+    return [asks, pdu]

@@ -331,17 +331,19 @@ class Connections:
             return refusal
         raise AssertionError("the login was accepted")
 
-    def discovery(self, letter: str = "d", *, offer: Mapping[str, str] | None = None) -> Initiator:
+    def discovery(
+        self, letter: str = "d", *, offer: Mapping[str, str] | None = None, isid: bytes | None = None
+    ) -> Initiator:
         """Connect and log in to a discovery session: without authentication, or with it if that is refused.
 
         A target may authenticate its discovery sessions otherwise than its others (RFC 7143 12.1).
         """
         try:
-            return self.login(letter, target=None, credentials=None, offer=offer)
+            return self.login(letter, target=None, credentials=None, offer=offer, isid=isid)
         except LoginRefused:
             if self.portal.credentials is None:
                 raise
-            return self.login(letter, target=None, offer=offer)
+            return self.login(letter, target=None, offer=offer, isid=isid)
 
     def nexuses(self, block_size: int) -> list[LogicalUnit]:
         """Return the logical unit through each I_T nexus of this case: its name and ISID (RFC 7143 4.4.3.1).

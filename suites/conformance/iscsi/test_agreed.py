@@ -25,6 +25,8 @@ BLOCKS = 16
 """Blocks of a command (chosen)."""
 NO_LIMITS = {"HeaderDigest": "None", "DataDigest": "None"}
 """The offer of a login without limits: those of section 13 are in force. A target may insist on digests."""
+BURST_HEX = {"MaxBurstLength": hex(BURST), "FirstBurstLength": hex(SEGMENT)}
+"""An offer of bursts, in hexadecimal (6.1)."""
 DEFAULT_BURST = 262144
 """MaxBurstLength that was not offered (13.13)."""
 
@@ -85,6 +87,83 @@ def test_r2ts_keep_to_limits_that_were_not_offered(connections, scratch):
 def test_data_in_keep_to_a_segment_length_that_is_hexadecimal(connections, scratch):
     session = connections.prepared(scratch, BLOCKS, MaxRecvDataSegmentLength="0x400")
     read(session, scratch, BLOCKS, scratch.pattern(BLOCKS), "data-length")
+
+
+@pytest.mark.case(
+    "ISC-BURST-HEX",
+    section="RFC 7143 6.1, 13.13",
+    kills=("burst-hexadecimal",),
+    builds_on=("ISC-R2T-01",),
+)
+def test_r2ts_keep_to_a_burst_length_that_is_hexadecimal(connections, scratch):
+    session = connections.prepared(scratch, BLOCKS, **BURST_HEX, ImmediateData="No")
+    data = scratch.pattern(BLOCKS, seed=955)
+    done = session.command(cdb(WRITE_16, lba=scratch.lba, blocks=BLOCKS), data=data)
+    assert done.status == ScsiStatus.GOOD, f"the write ended in status {done.status:#04x}"
+    broken = session.validator.violations_of("r2t-length", "r2t-order")
+    assert not broken, f"{broken[0]}, with {session.negotiated}"
+    assert scratch.read_back(session, BLOCKS) == data, "what was written is not read back"
+
+
+@pytest.mark.case(
+    "ISC-BURST-HEX-READ",
+    section="RFC 7143 6.1, 13.13",
+    kills=("burst-hexadecimal",),
+    builds_on=("ISC-DATAIN-04",),
+)
+def test_data_in_keep_to_a_burst_length_that_is_hexadecimal(connections, scratch):
+    session = connections.prepared(scratch, BLOCKS, **BURST_HEX)
+    read(session, scratch, BLOCKS, scratch.pattern(BLOCKS), "data-burst")
+
+
+@pytest.mark.case(
+    "ISC-FIRST-HEX",
+    section="RFC 7143 6.1, 13.14",
+    kills=("first-burst-hexadecimal",),
+    builds_on=("ISC-UNSOL-03", "ISC-UNSOL-04"),
+)
+def test_unsolicited_data_of_a_length_that_is_hexadecimal_are_written(connections, scratch):
+    """They end at FirstBurstLength, with and without immediate data. R2Ts ask for the rest."""
+    for immediate in ("Yes", "No"):
+        session = connections.prepared(
+            scratch, BLOCKS, FirstBurstLength="0X400", InitialR2T="No", ImmediateData=immediate
+        )
+        if session.parameters.initial_r2t:
+            pytest.skip("InitialR2T=Yes")
+        data = scratch.pattern(BLOCKS, seed=956)
+        done = session.command(cdb(WRITE_16, lba=scratch.lba, blocks=BLOCKS), data=data)
+        assert done.status == ScsiStatus.GOOD, f"the write ended in status {done.status:#04x}"
+        broken = session.validator.violations_of("r2t-length", "r2t-order")
+        assert not broken, f"{broken[0]}, with {session.negotiated}"
+        found = scratch.read_back(session, BLOCKS)
+        assert found == data, f"not what was written, with {session.negotiated}"
+
+
+@pytest.mark.case(
+    "ISC-OUTSTANDING-HEX",
+    section="RFC 7143 6.1, 13.17",
+    kills=("outstanding-hexadecimal",),
+    builds_on=("ISC-R2T-04",),
+)
+def test_r2ts_keep_to_a_number_that_is_hexadecimal(connections, scratch):
+    session = connections.prepared(
+        scratch,
+        BLOCKS,
+        MaxOutstandingR2T="0x1",
+        MaxBurstLength=str(SEGMENT),
+        FirstBurstLength=str(SEGMENT),
+        InitialR2T="Yes",
+        ImmediateData="No",
+    )
+    data = scratch.pattern(BLOCKS, seed=957)
+    command, first = session.start_write(cdb(WRITE_16, lba=scratch.lba, blocks=BLOCKS), len(data))
+    more = [pdu for pdu in session.probe_alive().pdus if isinstance(pdu, ReadyToTransfer)]
+    for r2t in (first, *more):
+        start = r2t.buffer_offset
+        session.send_data(command, data, start=start, end=start + r2t.desired_length, ttt=r2t.ttt)
+    done = session.finish(command, data)
+    assert done.status == ScsiStatus.GOOD, f"the write ended in status {done.status:#04x}"
+    assert not more, f"{1 + len(more)} R2Ts are outstanding, with {session.negotiated}"
 
 
 # Order (13.18, 13.19)

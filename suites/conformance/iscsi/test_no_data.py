@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import pytest
 
+from storagetest.wire.iscsi.initiator import Initiator
+from storagetest.wire.iscsi.pdu import DataIn, ScsiCommand, ScsiResponse
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.cdb import cdb
-from storagetest.wire.scsi.codes import PrOut
+from storagetest.wire.scsi.codes import PrOut, ScsiStatus
 from storagetest.wire.scsi.data import first_grain, unmap_list
 from storagetest.wire.scsi.logical_unit import LogicalUnit
 from storagetest.wire.scsi.reservation_harness import KEY_A, RESERVING
 from storagetest.wire.scsi.reservations import out_list
+
+from .windows import skip_if_busy
 
 pytestmark = [
     pytest.mark.needs("iscsi-wire"),
@@ -89,3 +93,58 @@ def test_persistent_reserve_out_without_its_list_registers_nothing(unreserved):
     assert not found.keys, (
         f"{c.describe(block)} without its list, status {done.status:#04x}: keys {found.keys}"
     )
+
+
+# Flags
+
+
+def ends(session: Initiator, block: bytes, **flags: bool) -> ScsiResponse | DataIn:
+    """Send a command with R or W and an expected length of 0; claim that no data come, and return its end."""
+    session.send(ScsiCommand(lun=session.lun, cdb=block.ljust(16, b"\0"), **flags))
+    pdu = session.receive(expected="the response of a command without data")
+    name = f"{c.describe(block)} with {' and '.join(flags)} and an Expected Data Transfer Length of 0"
+    assert isinstance(pdu, ScsiResponse) or (isinstance(pdu, DataIn) and pdu.has_status and not pdu.data), (
+        f"{name} is met with {pdu.summary() if pdu else 'a close'}; it has no data"
+    )
+    skip_if_busy(pdu.status)
+    return pdu
+
+
+# "Either or both of R and W MAY be 1 when either the Expected Data Transfer Length and/or the Bidirectional
+# Read Expected Data Transfer Length are 0": ESXi sets them so.
+@pytest.mark.parametrize("flags", [
+    pytest.param({"write": True}, id="write", marks=pytest.mark.case("ISC-FLAGS-WRITE", level="MUST", kills=(
+        "no-data-flags-refused", "r2t-of-nothing"))),
+    pytest.param({"read": True}, id="read", marks=pytest.mark.case("ISC-FLAGS-READ", level="MUST", kills=(
+        "no-data-flags-refused",))),
+    pytest.param({"read": True, "write": True}, id="both", marks=pytest.mark.case("ISC-FLAGS-BOTH", kills=(
+        "no-data-flags-refused",))),
+])  # fmt: skip
+@pytest.mark.case(section="RFC 7143 11.3.1", builds_on=("SCS-RW-14",))
+def test_a_command_that_moves_nothing_may_have_the_flags_of_one_that_does(session, scratch, flags):
+    """TEST UNIT READY, and a read or a write of no block with its flag, end in GOOD and without residual."""
+    moving = [c.READ_10] * ("read" in flags) + [c.WRITE_10] * ("write" in flags)
+    for block in (cdb(c.TEST_UNIT_READY), *(cdb(one, lba=scratch.lba, blocks=0) for one in moving)):
+        plain = session.command(block)
+        if plain.status:
+            pytest.skip(f"{c.describe(block)} without R and W ends in status {plain.status:#04x}")
+        end = ends(session, block, **flags)
+        found = end.status, end.overflow, end.underflow, end.residual
+        assert found == (0, False, False, 0), (
+            f"{c.describe(block)} with {' and '.join(flags)} and an Expected Data Transfer Length of 0: "
+            f"status, O, U and residual are {found}; without these flags the status is 0"
+        )
+
+
+@pytest.mark.case(
+    "ISC-FLAGS-BLOCK", section="RFC 7143 11.8.4, 11.4.5.1", level="MUST", kills=("r2t-of-nothing",)
+)
+def test_a_write_of_which_no_data_are_expected_asks_for_none(connections, scratch):
+    """It ends in an error, or its block is an overflow; nothing is written."""
+    session = connections.prepared(scratch, 1)
+    end = ends(session, cdb(c.WRITE_10, lba=scratch.lba, blocks=1), write=True)
+    assert end.status == ScsiStatus.CHECK_CONDITION or (end.overflow, end.residual) == (
+        True,
+        scratch.block_size,
+    ), f"status {end.status:#04x}, O {end.overflow} and residual {end.residual} for a block that did not come"
+    assert scratch.read_back(session, 1) == scratch.pattern(1), "a block that did not come was written"

@@ -160,6 +160,21 @@ def test_a_login_that_fails_reinstates_nothing(connections, session, portal):
     works(session, f"a login with its name and ISID was refused ({refusal})")
 
 
+# A discovery session has no target name, and so is of no I_T nexus (4.4.3.1). No text states what it ends.
+@pytest.mark.case(
+    "ISC-REINST-DISCOVERY",
+    section="RFC 7143 6.3.5, 4.3",
+    level="SHOULD",
+    kills=("discovery-reinstates",),
+    builds_on=("ISC-DISC-01",),
+)
+def test_a_discovery_session_with_the_isid_of_a_session_does_not_end_it(connections, session):
+    """A host that looks for targets keeps those that it has."""
+    discovery = connections.discovery("a", isid=session.isid)
+    discovery.text(("SendTargets", "All"))
+    works(session, "a discovery session was opened with its name and ISID")
+
+
 @pytest.mark.case(
     "ISC-REINST-05",
     section="SPC-4 persistent reservations, RFC 7143 6.3.5",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from storagetest.wire.iscsi.codes import NO_TAG, LogoutReason, LogoutResult, RejectReason, TaskFunction
-from storagetest.wire.iscsi.keys import NOT_UNDERSTOOD, REJECT, format_text, parse_text
+from storagetest.wire.iscsi.initiator import Initiator
+from storagetest.wire.iscsi.keys import NOT_UNDERSTOOD, REJECT, Pairs, format_text, parse_text
 from storagetest.wire.iscsi.outcomes import ProbeOutcome
 from storagetest.wire.iscsi.pdu import (
     LogoutRequest,
@@ -269,16 +270,12 @@ SEGMENT = 512
 """Our MaxRecvDataSegmentLength, the least that is legal (13.12)."""
 
 
-@pytest.mark.case(
-    "ISC-TEXT-SEGMENT",
-    section="RFC 7143 13.12, 6.2",
-    kills=("text-over-segment",),
-    builds_on=("ISC-DISC-01",),
-)
-def test_a_long_text_response_keeps_to_our_segment_length(connections, observe):
-    """SendTargets with many private keys, each of which is answered: more than one PDU holds."""
-    session = connections.discovery(offer={"MaxRecvDataSegmentLength": str(SEGMENT)})
-    asked = [("SendTargets", "All"), *((f"X-org.storagetest.{number:02}", "1") for number in range(30))]
+PRIVATE = tuple((f"X-org.storagetest.{number:02}", "1") for number in range(30))
+"""Keys whose answers are longer than :data:`SEGMENT` together (6.2)."""
+
+
+def keeps_to_segment(session: Initiator, asked: Pairs, observe) -> None:
+    """Send a text with many private keys; claim that no Text Response is longer than :data:`SEGMENT`."""
     sent = session.send(TextRequest(data=format_text(asked)))
     lengths: list[int] = []
     for pdu in session.responses("the end of a text response"):
@@ -295,3 +292,15 @@ def test_a_long_text_response_keeps_to_our_segment_length(connections, observe):
     )
     if sum(lengths) <= SEGMENT:
         pytest.skip(f"the answer has {sum(lengths)} bytes, which one PDU holds")
+
+
+@pytest.mark.case(
+    "ISC-TEXT-SEGMENT",
+    section="RFC 7143 13.12, 6.2",
+    kills=("text-over-segment",),
+    builds_on=("ISC-DISC-01",),
+)
+def test_a_long_text_response_keeps_to_our_segment_length(connections, observe):
+    """SendTargets with many private keys, each of which is answered: more than one PDU holds."""
+    session = connections.discovery(offer={"MaxRecvDataSegmentLength": str(SEGMENT)})
+    keeps_to_segment(session, (("SendTargets", "All"), *PRIVATE), observe)

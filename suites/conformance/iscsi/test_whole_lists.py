@@ -12,10 +12,12 @@ import pytest
 
 from storagetest.suites.conformance.iscsi.optional_commands import offered
 from storagetest.wire.iscsi.initiator import Initiator
-from storagetest.wire.iscsi.keys import NOT_UNDERSTOOD, format_text, parse_text
+from storagetest.wire.iscsi.keys import NOT_UNDERSTOOD, REJECT, format_text, parse_text
 from storagetest.wire.iscsi.look import vpd_page
 from storagetest.wire.iscsi.pdu import TextRequest, TextResponse
 from storagetest.wire.scsi import cdb as c
+
+from .test_text import PRIVATE, keeps_to_segment
 
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(level="MUST")]
 
@@ -122,3 +124,29 @@ def test_the_list_of_targets_in_several_pdus_is_that_of_one(connections, observe
     missing, more = Counter(whole) - Counter(found), Counter(found) - Counter(whole)
     assert not missing, f"in PDUs of {SEGMENT} bytes the list lacks {list(missing)[:3]}"
     assert not more, f"in PDUs of {SEGMENT} bytes the list has {list(more)[:3]}, which it has not in one PDU"
+
+
+@pytest.mark.case(
+    "ISC-TEXT-SEGMENT-NORMAL", section="RFC 7143 13.12, 6.2", kills=("text-over-segment-normal",)
+)
+def test_a_long_text_response_of_a_normal_session_keeps_to_our_segment_length(connections, observe):
+    session = connections.login(offer={"MaxRecvDataSegmentLength": str(SEGMENT)})
+    keeps_to_segment(session, PRIVATE, observe)
+
+
+@pytest.mark.case(
+    "ISC-TEXT-SEGMENT-LATER",
+    section="RFC 7143 13.12, 6.2",
+    kills=("text-over-segment-later",),
+    builds_on=("ISC-TEXT-SEGMENT",),
+)
+def test_a_long_text_response_keeps_to_a_segment_length_that_was_declared_later(connections, observe):
+    """The login declared more than the whole answer."""
+    session = connections.discovery(offer={"MaxRecvDataSegmentLength": "65536"})
+    session.send(TextRequest(data=f"MaxRecvDataSegmentLength={SEGMENT}\0".encode()))
+    after = session.probe_alive(reject_decides=True)
+    replies = [parse_text(pdu.data) for pdu in after.pdus if isinstance(pdu, TextResponse)]
+    refusals = (REJECT, NOT_UNDERSTOOD, "Irrelevant")
+    if not replies or after.closed or dict(replies[0]).get("MaxRecvDataSegmentLength") in refusals:
+        pytest.skip(f"the target takes no declaration after the login: {after}")
+    keeps_to_segment(session, (("SendTargets", "All"), *PRIVATE), observe)
