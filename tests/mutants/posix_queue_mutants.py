@@ -96,3 +96,12 @@ class RenamedOpenDirectoryEmpty(PassThrough):
         if handle in self.__dict__.get("moved", ()):
             return []
         return super().readdir(call, node, handle, offset, size)
+
+
+@mutant(
+    "lock-chain-is-deadlock | fcntl(3p) [EDEADLK] | EDEADLK if the holder of the lock waits for any other"
+)
+class LockChainIsDeadlock(Locking):
+    def would_wait_for_itself(self, asked: Held, seen: frozenset[int] = frozenset()) -> bool:
+        holder = self.conflict(asked)
+        return holder is not None and any(other.owner == holder.owner for _, other in self.waiting)

@@ -207,3 +207,39 @@ def test_block_is_written_directly_again_and_again(client_dir):
             )
     for descriptor in descriptors:
         os.close(descriptor)
+
+
+@pytest.mark.case(
+    "PSX-DIRECT-APPEND-LONG",
+    section="POSIX.1-2024 open(): O_APPEND; write(): RETURN VALUE; open(2): O_DIRECT",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-DIRECT-APPEND"),
+    kills=("direct-append-too-long", "direct-append-first-page-alone"),
+)
+def test_direct_appends_of_each_length_are_at_the_end(client_dir):
+    """Each direct write with O_APPEND adds its bytes at the end, and no more: of 1 to 65 blocks, in turn."""
+    make_file(client_dir / "f")
+    os.close(open_direct(client_dir / "f"))
+    wanted = b""
+    for number, blocks in enumerate((1, 2, 3, 17, 1, 65, 2)):
+        data = pattern_bytes(blocks * BLOCK)[number:] + bytes(number)
+        try:
+            descriptor = os.open(client_dir / "f", os.O_WRONLY | os.O_APPEND | os.O_DIRECT)
+        except OSError as error:
+            if error.errno == errno.EINVAL:
+                skip("this file system does not open with both O_APPEND and O_DIRECT (open(2), EINVAL)")
+            raise
+        done = direct(os.write, descriptor, page_aligned_buffer(len(data), data))
+        size = os.fstat(descriptor).st_size
+        os.close(descriptor)
+        assert 0 < done <= len(data)
+        wanted += data[:done]
+        assert size == len(wanted), (
+            f"a direct append of {done} bytes to a file of {len(wanted) - done} makes its size {size}; "
+            f"required: {len(wanted)}"
+        )
+        wrong = first_difference((client_dir / "f").read_bytes(), wanted)
+        assert not wrong, (
+            f"after a direct append of {done} bytes to {len(wanted) - done} the file has {wrong}"
+        )
+        if done % BLOCK:
+            skip(f"a direct write of {len(data)} bytes is done up to byte {done}")

@@ -181,6 +181,55 @@ def test_one_unlock_grants_all_that_wait_for_it(client_dir, kind, starts):
 
 
 @pytest.mark.case(
+    "PSX-LOCK-NO-DEADLOCK",
+    section="POSIX.1-2024 fcntl(): F_SETLKW; ERRORS [EDEADLK]",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-LOCK-QUEUE-TWO"),
+    kills=("lock-chain-is-deadlock",),
+)
+def test_chain_of_waiting_processes_is_no_deadlock(client_dir):
+    """[EDEADLK] is for a circle: who waits for one that waits for a third gets his lock when that is done.
+
+    Of one file and of two.
+    """
+    for second in ("f", "g"):
+        (client_dir / f"with {second}").mkdir()
+        paths = [client_dir / f"with {second}" / name for name in ("f", second)]
+        for path in set(paths):
+            make_file(path, bytes(100))
+
+        def hold_and_wait(held, wanted, paths=paths) -> str:
+            with open_fd(paths[0]) as one, open_fd(paths[1]) as other:
+                lock(one, WRITE, held)
+                lock(one if wanted else other, WRITE, wanted or 20, waits=True)
+            return "granted"
+
+        waiting = []
+        try:
+            with open_fd(paths[1]) as holder:
+                lock(holder, WRITE, 20)
+                for held, wanted in ((40, 0), (60, 40), (80, 60)):
+                    waiting.append(SubprocessCall(hold_and_wait, [held, wanted]))
+                    waiting[-1].is_blocked(fcntl.F_SETLKW, paths[0])
+                    if waiting[-1].ended(within=0.3):
+                        number = len(waiting)
+                        try:
+                            text = waiting.pop().result()
+                        except OSError as error:
+                            text = error.strerror
+                        raise AssertionError(
+                            f"process {number} of a chain, each of which waits for the one before, ends with "
+                            f"{text!r}; required: it waits, as the first waits for one that waits for none"
+                        )
+                lock(holder, FREE, 20)
+                while waiting:
+                    one = waiting.pop(0)
+                    assert one.result(within=12) == "granted"
+        finally:
+            for one in waiting:
+                one.kill()
+
+
+@pytest.mark.case(
     "PSX-LOCK-QUEUE-KILLED", section="POSIX.1-2024 fcntl(): F_SETLKW", kills=("lock-granted-to-killed",)
 )
 def test_process_that_was_killed_while_it_waited_gets_no_lock(client_dir):

@@ -10,7 +10,7 @@ import signal
 import pytest
 
 from storagetest.agent.testlib import KilledBySignal, assert_errno, call_in_subprocess
-from storagetest.agent.testlib.mappings import map_file
+from storagetest.agent.testlib.mappings import last_page, map_file
 from storagetest.agent.testlib.tmpfiles import make_file, open_fd, pattern_bytes, read_at, wait_clock_tick
 
 pytestmark = [
@@ -96,6 +96,38 @@ def test_partial_last_page_is_zero_filled_and_not_written(client_dir):
         os.ftruncate(descriptor, 50)
         os.ftruncate(descriptor, 200)
         assert os.pread(descriptor, 200, 0) == b"x" * 50 + bytes(150)
+
+
+@pytest.mark.case(
+    "PSX-MMAP-TAIL-ZERO", builds_on=("PSX-DATA-NEW-FILE", "PSX-MMAP-TAIL"), kills=("read-returns-more",)
+)
+def test_bytes_behind_the_end_are_zero_in_a_mapping(client_dir):
+    """The system shall always zero-fill any partial page at the end of an object: of a file of any history.
+
+    New, cut, grown, written behind its end and opened again; the mapping is of the pages that it has.
+    """
+
+    def compare(path, text):
+        with open_fd(path, os.O_RDONLY) as descriptor:
+            size = os.fstat(descriptor).st_size
+            for kind in (mmap.MAP_SHARED, mmap.MAP_PRIVATE):
+                behind = last_page(descriptor, size, kind)[(size - 1) % PAGE + 1 :]
+                assert behind == bytes(len(behind)), (
+                    f"{text}, a mapping of a file of {size} bytes has {len(behind) - behind.count(0)} bytes "
+                    "behind the end that are not zero; required: zeroes up to the end of the page"
+                )
+
+    for size in (1, 100, 511, PAGE - 1, PAGE + 1, 3 * PAGE + 700, 32 * PAGE + 5, 70 * PAGE - 2):
+        path = make_file(client_dir / f"{size}", b"x" * size)
+        compare(path, "new")
+        os.truncate(path, size + 3 * PAGE - 5)
+        compare(path, "grown")
+        with open_fd(path) as descriptor:
+            os.pwrite(descriptor, b"y" * 300, size + 4 * PAGE)
+        compare(path, "written behind its end")
+        for less in (size + PAGE + 9, size):
+            os.truncate(path, less)
+            compare(path, f"cut to {less}")
 
 
 @pytest.mark.case("PSX-MMAP-SIGBUS")

@@ -39,6 +39,38 @@ def test_append_after_a_truncation_is_at_the_new_end(client_dir):
 
 
 @pytest.mark.case(
+    "PSX-TOGETHER-WRITER-RESIZES",
+    section="POSIX.1-2024 ftruncate(): DESCRIPTION; open(): O_APPEND, O_SYNC",
+    kills=("ftruncate-of-append-refused", "ftruncate-of-sync-ignored"),
+)
+def test_each_descriptor_that_is_open_for_writing_sets_the_size(client_dir):
+    """ftruncate() needs a descriptor that is open for writing, with whatever other flags."""
+    others = {
+        "no other flag": 0, "O_APPEND": os.O_APPEND, "O_SYNC": os.O_SYNC, "O_DSYNC": os.O_DSYNC,
+        "O_NONBLOCK": os.O_NONBLOCK, "O_NOFOLLOW": os.O_NOFOLLOW,
+        "O_APPEND and O_SYNC": os.O_APPEND | os.O_SYNC,
+    }  # fmt: skip
+    for access, name in ((os.O_WRONLY, "O_WRONLY"), (os.O_RDWR, "O_RDWR")):
+        for text, flags in others.items():
+            path = make_file(client_dir / "f", b"0123456789" * 1000)
+            with open_fd(path, access | flags) as descriptor:
+                for size in (5003, 9000, 9000, 0, 17):
+                    try:
+                        os.ftruncate(descriptor, size)
+                    except OSError as error:
+                        raise AssertionError(
+                            f"ftruncate() of a descriptor with {name} and {text}: {error.strerror}; "
+                            "required: it is open for writing"
+                        ) from None
+                    found = os.stat(path).st_size
+                    assert found == size, f"ftruncate() to {size}, {name} and {text}, leaves {found} bytes"
+                os.write(descriptor, b"end")
+            wanted = bytes(17) + b"end" if flags & os.O_APPEND else b"end" + bytes(14)
+            assert path.read_bytes() == wanted, f"data after ftruncate() with {name} and {text}"
+            os.unlink(path)
+
+
+@pytest.mark.case(
     "PSX-TOGETHER-UNLINKED",
     section=unlink,
     kills=("unlinked-file-not-resized", "unlinked-chmod-stale"),
