@@ -65,7 +65,7 @@ SOUND = {
         "test_stamped",
     ),
     "NoSetIds": ("test_mode_owner", "test_again", "test_refused", "test_kinds", "test_described"),
-    "NoSynchronisedIo": ("test_data", "test_kinds", "test_open"),
+    "NoSynchronisedIo": ("test_data", "test_kinds", "test_open", "PSX-SEQUENCE-DATA-1"),
     "ShortNames": (
         "test_names",
         "test_directories",
@@ -78,7 +78,7 @@ SOUND = {
     "NoBlocks": ("PSX-FALLOCATE-ALLOCATES", "test_allocated", "test_counted", "test_freed"),
     "NoSizes": ("test_statfs", "test_allocated", "test_sparse", "PSX-FREED-BLOCKS-O-TRUNC"),
     "Small": ("test_data", "test_sparse", "PSX-LARGE-BORDERS-CALLS", "test_allocated", "test_far_ranges"),
-    "SmallQuota": ("test_far_ranges", "PSX-LARGE-APPEND", "PSX-LARGE-BORDERS-CALLS"),
+    "SmallQuota": ("test_far_ranges", "PSX-LARGE-APPEND", "PSX-LARGE-BORDERS-CALLS", "PSX-SEQUENCE-4-GIB"),
     "SmallFiles": (
         "test_data",
         "test_sparse",
