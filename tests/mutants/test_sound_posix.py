@@ -70,8 +70,17 @@ SOUND = {
         "test_stamped",
         "test_checksums",
     ),
-    "NoSetIds": ("test_mode_owner", "test_again", "test_refused", "test_kinds", "test_described"),
-    "NoSynchronisedIo": ("test_data", "test_kinds", "test_open"),
+    "NoSetIds": (
+        "test_mode_owner",
+        "test_again",
+        "test_refused",
+        "test_kinds",
+        "test_described",
+        "test_acl_calls",
+        "test_first_changes",
+        "test_whiteouts",
+    ),
+    "NoSynchronisedIo": ("test_data", "test_kinds", "test_open", "PSX-SEQUENCE-DATA-1"),
     "ShortNames": (
         "test_names",
         "test_directories",
@@ -91,7 +100,7 @@ SOUND = {
         "test_far_ranges",
         "test_first_changes",
     ),
-    "SmallQuota": ("test_far_ranges", "PSX-LARGE-APPEND", "PSX-LARGE-BORDERS-CALLS"),
+    "SmallQuota": ("test_far_ranges", "PSX-LARGE-APPEND", "PSX-LARGE-BORDERS-CALLS", "PSX-SEQUENCE-4-GIB"),
     "SmallFiles": (
         "test_data",
         "test_sparse",

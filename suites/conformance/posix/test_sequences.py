@@ -18,7 +18,7 @@ import pytest
 
 from storagetest.agent.testlib import SubprocessCall, run_as_user, skip
 from storagetest.agent.testlib.file_sequence import FileSequence
-from storagetest.agent.testlib.large_files import resize
+from storagetest.agent.testlib.large_files import put, resize
 from storagetest.agent.testlib.lock_sequence import LockSequence
 from storagetest.agent.testlib.name_sequence import NameSequence
 from storagetest.agent.testlib.tmpfiles import make_file, open_fd
@@ -106,7 +106,7 @@ def test_file_has_the_data_of_operations_around_a_large_offset(client_dir, edge)
     """The same around 2 and 4 GiB: a range that begins before the edge and ends beyond it is as others."""
     with FileSequence(client_dir, 4, base=edge - 12_288) as sequence:
         with open_fd(sequence.path) as descriptor:
-            resize(descriptor, edge + (1 << 20))
+            put(descriptor, b"x", edge + (1 << 20))
             resize(descriptor, 0)
         sequence.run(SECONDS, LEAST)
 
