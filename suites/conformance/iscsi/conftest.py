@@ -16,7 +16,14 @@ import pytest
 
 from storagetest.config import Variant
 from storagetest.config.implementations import Implementation
-from storagetest.errors import AttachError, DataAtRisk, RemoteProtocolError, StoragetestError, TargetDead
+from storagetest.errors import (
+    AttachError,
+    DataAtRisk,
+    NotOffered,
+    RemoteProtocolError,
+    StoragetestError,
+    TargetDead,
+)
 from storagetest.plugin.conformance import entry
 from storagetest.plugin.conformance.cases import WireLog, case_of
 from storagetest.plugin.conformance.first_look import Look
@@ -48,7 +55,7 @@ from storagetest.wire.scsi.data import (
     implementation,
     wwids,
 )
-from storagetest.wire.scsi.logical_unit import LogicalUnit, NoSenseData, NotOffered, ScsiResult
+from storagetest.wire.scsi.logical_unit import LogicalUnit, NoSenseData, ScsiResult
 from storagetest.wire.scsi.undo import reservation_of_another, undo_reservations
 from storagetest.wire.tcp import PeerClosed, RecordedConnection
 

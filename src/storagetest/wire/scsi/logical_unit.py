@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from storagetest.errors import DeadlineExceeded, RemoteProtocolError, StoragetestError
+from storagetest.errors import DeadlineExceeded, NotOffered, RemoteProtocolError
 from storagetest.polling import wait_until
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.cdb import CommandFormat, cdb
@@ -105,10 +105,6 @@ class ScsiResult:
 
 class NoSenseData(RemoteProtocolError):
     """CHECK CONDITION came without sense data (SAM-5 5.13)."""
-
-
-class NotOffered(StoragetestError):
-    """The unit lacks what a case needs, and need not have it."""
 
 
 class TypeNotSupported(NotOffered):
