@@ -128,6 +128,7 @@ class ControllerConfig:
     dlfeat: int = 0b1001  # deallocated blocks read as zeroes; Write Zeroes takes DEAC
     vsl: int = 0
     wzsl: int = 0
+    wusl: int = 0
     dmrl: int = 0
     dmrsl: int = 0
     oncs: int = ONCS

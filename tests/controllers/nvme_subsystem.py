@@ -277,7 +277,7 @@ class Controller:
             return Answer((raw + b"\4\1\0\0\0").ljust(4096, b"\0"))
         if cns == Cns.CSI_CONTROLLER and csi == 0:
             traits = self.traits
-            limits = struct.pack("<BBx", traits.vsl, traits.wzsl) + traits.discard_limits
+            limits = struct.pack("<BBB", traits.vsl, traits.wzsl, traits.wusl) + traits.discard_limits
             return Answer(limits.ljust(4096, b"\0"))
         raise CommandFailed(StatusCode.INVALID_FIELD)
 
@@ -479,6 +479,7 @@ class Controller:
             return self._copy(namespace, command, data)
         span = namespace.span(command)
         if command.opcode == Io.WRITE_UNCORRECTABLE:
+            self._check_size(span.stop - span.start, self.traits.wusl)
             namespace.uncorrectable.update(namespace.lbas(span))
             return Answer()
         if command.opcode in (Io.READ, Io.COMPARE, Io.VERIFY):

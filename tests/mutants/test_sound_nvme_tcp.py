@@ -42,6 +42,7 @@ SOUND = {
         msrc=0,
         vsl=1,
         wzsl=1,
+        wusl=1,
         dmrl=1,
         dmrsl=1,
     ),
@@ -154,6 +155,7 @@ SKIPPED = {
         "NVT-SGL-06",
     },
     "least-limits": {
+        "NVB-UNC-SEVERAL",
         *(f"NVR-QUEUES-{name}" for name in QUEUES),
         "NVB-WIDE-VERIFY",
         "NVT-DGST-PLACE-FIRST",

@@ -159,7 +159,7 @@ def namespace(*, shift: int = 9, mssrl: int = 0, mcl: int = 0, msrc: int = 0) ->
 def limits(
     mdts: int = 0, shift: int = 12, *, mqes: int = 127, maxcmd: int = 0, mpsmin: int = 0, **more: int
 ) -> Limits:
-    commands = NvmCommandLimits(more.pop("vsl", 0), more.pop("wzsl", 0), more.pop("dmrl", 0))
+    commands = NvmCommandLimits(**{name: more.pop(name, 0) for name in ("vsl", "wzsl", "wusl", "dmrl")})
     cap = Cap(mqes | mpsmin << 48)
     return Limits.of(cap, controller(mdts=mdts, maxcmd=maxcmd), namespace(shift=shift, **more), commands)
 
@@ -213,9 +213,10 @@ def test_commands_at_once_are_limited_by_mqes_and_maxcmd() -> None:
 
 
 def test_the_limits_of_commands_without_data() -> None:
-    planned = limits(vsl=1, wzsl=2, dmrl=3)
-    assert (planned.verify, planned.zeroes, planned.discard_ranges) == (2, 4, 3)
-    assert NvmCommandLimits.decode(bytes([1, 2, 9, 3, 4]).ljust(4096, b"\0")) == NvmCommandLimits(1, 2, 3, 4)
+    planned = limits(vsl=1, wzsl=2, wusl=3, dmrl=3)
+    assert (planned.verify, planned.zeroes, planned.marks, planned.discard_ranges) == (2, 4, 8, 3)
+    decoded = NvmCommandLimits.decode(bytes([1, 2, 9, 3, 4]).ljust(4096, b"\0"))
+    assert decoded == NvmCommandLimits(vsl=1, wzsl=2, wusl=9, dmrl=3, dmrsl=4)
 
 
 def test_limits_that_are_cut_off_are_an_error() -> None:

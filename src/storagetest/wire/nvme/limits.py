@@ -3,7 +3,8 @@
 A command over such a limit is refused, and rightly so. Cases that test something else therefore ask a
 :class:`Limits` how large a transfer may be; only the cases of the limits themselves go beyond.
 
-- MDTS, VSL and WZSL are powers of two in units of CAP.MPSMIN; 0h: no limit (Base 5.2.13.2.1, NVM 4.1.5.4).
+- MDTS, VSL, WZSL and WUSL are powers of two in units of CAP.MPSMIN; 0h: no limit (Base 5.2.13.2.1,
+  NVM 4.1.5.4).
 - DMRL and DMRSL limit Dataset Management; 0h: no limit is reported (NVM 4.1.5.4).
 - MSSRL, MCL and MSRC limit Copy; MSRC is zero's based (NVM 4.1.5.1).
 - CAP.MQES, zero's based, limits a queue, of which one entry stays empty (Base 3.1.4.1, 3.3.1); MAXCMD limits
@@ -29,6 +30,7 @@ class Limits:
     transfer: int = UNLIMITED  # Read, Write and Compare: MDTS
     verify: int = UNLIMITED  # VSL
     zeroes: int = UNLIMITED  # WZSL
+    marks: int = UNLIMITED  # of Write Uncorrectable: WUSL
     discard: int = UNLIMITED  # of one range: DMRSL
     discard_ranges: int = 256  # DMRL; NR of the command names 256 at most (NVM 3.3.3)
     copy_ranges: int = 1  # MSRC
@@ -52,6 +54,7 @@ class Limits:
             transfer=blocks(controller["mdts"]),
             verify=blocks(commands.vsl),
             zeroes=blocks(commands.wzsl),
+            marks=blocks(commands.wusl),
             discard=min(commands.dmrsl or UNLIMITED, UNLIMITED),
             discard_ranges=commands.dmrl or 256,
             copy_ranges=namespace["msrc"] + 1,

@@ -160,12 +160,14 @@ class NvmCommandLimits:
     wzsl: int = 0
     dmrl: int = 0
     dmrsl: int = 0
+    wusl: int = 0
 
     @classmethod
     def decode(cls, raw: bytes) -> NvmCommandLimits:
         """Read 4096 bytes."""
         require_bytes(raw, IDENTIFY_LENGTH, "I/O Command Set specific Identify Controller")
-        return cls(*struct.unpack_from("<BBxBI", raw))
+        vsl, wzsl, wusl, dmrl, dmrsl = struct.unpack_from("<BBBBI", raw)
+        return cls(vsl, wzsl, dmrl, dmrsl, wusl)
 
 
 LARGEST_NSID = 0xFFFF_FFFE
