@@ -143,3 +143,15 @@ _passes(
     OUT,
     six=True,
 )
+
+
+@mutant(
+    "reserve6-lost-by-conflict | SPC-2 RESERVE(6) | a command that ends in a conflict ends the reservation",
+    kind=KIND,
+    request=_notes_reserve_6,
+)
+def reserve6_lost_by_conflict(talk: ProxyConnection, pdu: Any) -> Out:
+    if not ends(pdu) or pdu.status != ScsiStatus.RESERVATION_CONFLICT or "six" not in talk.shared:
+        return pdu
+    seen, talk.memory["conflicts"] = talk.memory.get("conflicts", 0), 1
+    return good(pdu) if seen else pdu

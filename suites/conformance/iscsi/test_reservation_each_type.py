@@ -110,3 +110,30 @@ def test_nothing_is_registered_while_another_nexus_has_reserve_6(unreserved, act
         a.run(c.RELEASE_6)
     keys = a.keys().keys
     assert not keys, f"registered while another nexus had RESERVE(6): {[hex(key) for key in keys]}"
+
+
+REFUSED = {
+    "RESERVE": lambda unit, lba: unit.run(c.RESERVE_6),  # noqa: ARG005
+    "READ": lambda unit, lba: unit.read(lba),
+    "REGISTER": lambda unit, lba: unit.register(KEY_B),  # noqa: ARG005
+}
+"""Commands that RESERVE(6) of another nexus excludes."""
+
+
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=pytest.mark.case(f"SCS-R6-KEPT-{name}")) for name in REFUSED
+])  # fmt: skip
+@pytest.mark.case(section="SPC-2 RESERVE(6)", kills=("reserve6-lost-by-conflict",), builds_on=("SCS-R6-01",))
+def test_a_command_that_ends_in_a_conflict_ends_no_reservation(not_reserved, scratch, name):
+    """The nexus that has RESERVE(6) keeps it: the other one is refused again."""
+    a, b = not_reserved
+    reserve_6(a)
+    try:
+        answer = REFUSED[name](b, scratch.lba)
+        if not answer.conflict:
+            pytest.skip(f"{answer}: not a conflict (SCS-R6-01, SCS-R6-REGISTER)")
+        for again in (b.test_unit_ready(), b.read(scratch.lba), b.run(c.RESERVE_6)):
+            assert again.conflict, f"{again}; another nexus has RESERVE(6), before and after {answer}"
+        claim(a.write(scratch.lba, scratch.pattern(1)), allowed=True)
+    finally:
+        a.run(c.RELEASE_6)
