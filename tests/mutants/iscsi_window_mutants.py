@@ -7,15 +7,18 @@ from dataclasses import replace
 from typing import Any
 
 from iscsi_proxy_connection import MUTANTS, Out, ProxyConnection, on_request
+from iscsi_reinstatement_mutants import both
 
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.pdu import (
+    LoginResponse,
     LogoutRequest,
     LogoutResponse,
     NopIn,
     NopOut,
     Reject,
     Request,
+    Response,
     ScsiCommand,
     TaskRequest,
     TaskResponse,
@@ -75,6 +78,28 @@ def write_below(talk: ProxyConnection, pdu: Pdu) -> Out:
     if isinstance(pdu, ScsiCommand) and pdu.write and is_below(talk, pdu):
         return replace(pdu, immediate=True)
     return pdu
+
+
+def leaks(row: str, kind: type[Request]) -> None:
+    """A mutant whose window loses a place for good with each request of a kind that is not immediate."""
+
+    def request(talk: ProxyConnection, pdu: Pdu) -> Out:
+        if isinstance(pdu, kind) and not pdu.immediate:
+            talk.memory["lost"] = talk.memory.get("lost", 0) + 1
+        return pdu
+
+    def reply(talk: ProxyConnection, pdu: Pdu) -> Out:
+        lost = talk.memory.get("lost", 0)
+        if not lost or not isinstance(pdu, Response) or isinstance(pdu, LoginResponse):
+            return pdu
+        places = (pdu.max_cmd_sn - pdu.exp_cmd_sn + 1) % 2**32
+        return replace(pdu, max_cmd_sn=(pdu.max_cmd_sn - min(lost, places)) % 2**32)
+
+    both(row, reply, request, kind="unsolicited")
+
+
+leaks("window-of-pings | RFC 7143 4.2.2.1 | each ping that is not immediate takes a place for good", NopOut)
+leaks("window-of-tasks | RFC 7143 4.2.2.1 | each task management request takes a place for good", TaskRequest)
 
 
 @on_request(

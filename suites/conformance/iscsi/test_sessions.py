@@ -87,6 +87,24 @@ def test_the_window_does_not_close_over_many_writes_that_are_aborted(connections
     stays_open(session, abort)
 
 
+@pytest.mark.case("ISC-CMDSN-PINGS", kills=("window-of-pings",), builds_on=("ISC-CMDSN-18", "ISC-CMDSN-12"))
+def test_the_window_does_not_close_over_many_pings(session):
+    """Pings that are not immediate, each of which takes its turn in the window."""
+    stays_open(session, lambda: session.ping(immediate=False))
+
+
+@pytest.mark.case("ISC-CMDSN-TASKS", kills=("window-of-tasks",), builds_on=("ISC-CMDSN-18", "ISC-TMF-23"))
+def test_the_window_does_not_close_over_many_task_management_requests(session):
+    """ABORT TASK of a task that is not there, and not immediate."""
+
+    def abort() -> None:
+        session.task(
+            TaskFunction.ABORT_TASK, immediate=False, referenced_itt=0x7779, ref_cmd_sn=session.numbers.cmd_sn
+        )
+
+    stays_open(session, abort)
+
+
 # Limits (13.12, 13.13)
 
 
