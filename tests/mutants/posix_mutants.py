@@ -9,6 +9,7 @@ __all__ = ["MUTANTS"]
 for _area in (
     "again",
     "allocated",
+    "alone",
     "attribute",
     "alike",
     "birth",

@@ -33,12 +33,13 @@ _CALLS = {
         "unlink": (87, 263), "rmdir": (84, 263), "symlink": (88, 266), "mknod": (133, 259),
         "renameat2": (316,), "openat": (257,), "ftruncate": (77,), "exit_group": (231,),
         "sendfile": (40,), "close": (3,), "splice": (275,), "pwritev": (296, 328), "chown": (92, 93, 94, 260),
+        "fchmod": (91,), "fchown": (93,),
     },
     "aarch64": {
         "open": (56, 437), "mkdir": (34,), "rename": (38, 276), "link": (37,), "unlink": (35,),
         "rmdir": (35,), "symlink": (36,), "mknod": (33,), "renameat2": (276,), "openat": (56,),
         "ftruncate": (46,), "exit_group": (94,), "sendfile": (71,), "close": (57,),
-        "splice": (76,), "pwritev": (70, 287), "chown": (54, 55),
+        "splice": (76,), "pwritev": (70, 287), "chown": (54, 55), "fchmod": (52,), "fchown": (55,),
     },
 }  # fmt: skip
 """Numbers of system calls, as the kernel's table for the machine has them (syscalls(2))."""

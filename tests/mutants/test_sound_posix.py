@@ -58,6 +58,7 @@ SOUND = {
         "test_attribute_calls",
         "test_first_changes",
         "test_whiteouts",
+        "test_left_alone",
     ),
     "NoModes": (
         "PSX-MOVED-FILE",
@@ -132,6 +133,7 @@ SOUND = {
         "test_checksums",
         "test_first_changes",
         "test_attribute_calls",
+        "test_left_alone",
         "PSX-FSYNC",
         "PSX-DIR-REMOVED-OPEN",
         "PSX-HISTORY-REMOVED-DIRECTORY",

@@ -55,7 +55,7 @@ FIRST = {
     "chown()": lambda path: os.chown(path, USER, TEAM),
     "utimensat()": lambda path: os.utime(path, (1_000_000_000, 1_000_000_000)),
     "setxattr()": with_an_attribute,
-    "link()": lambda path: hard_link(path, path.with_name("another name")),
+    "link()": lambda path: hard_link(path, path.with_name("another")),
     "rename() to and fro": lambda path: (
         os.rename(path, path.with_name("moved")),
         os.rename(path.with_name("moved"), path),

@@ -192,8 +192,8 @@ def test_chain_of_waiting_processes_is_no_deadlock(client_dir):
     Of one file and of two.
     """
     for second in ("f", "g"):
-        (client_dir / f"with {second}").mkdir()
-        paths = [client_dir / f"with {second}" / name for name in ("f", second)]
+        (client_dir / f"in-{second}").mkdir()
+        paths = [client_dir / f"in-{second}" / name for name in ("f", second)]
         for path in set(paths):
             make_file(path, bytes(100))
 
