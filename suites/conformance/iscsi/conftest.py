@@ -48,7 +48,7 @@ from storagetest.wire.scsi.data import (
     implementation,
     wwids,
 )
-from storagetest.wire.scsi.logical_unit import LogicalUnit, NoSenseData, NotOffered, ScsiResult
+from storagetest.wire.scsi.logical_unit import LogicalUnit, NoSenseData, NotProvided, ScsiResult
 from storagetest.wire.scsi.undo import reservation_of_another, undo_reservations
 from storagetest.wire.tcp import PeerClosed, RecordedConnection
 
@@ -429,7 +429,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
         result = yield
     except AnnouncedClose as announced:
         pytest.skip(f"the target ended the connection, as it may: {announced}")
-    except NotOffered as lacking:
+    except NotProvided as lacking:
         pytest.skip(str(lacking))
     except NoSenseData as fault:
         fail_on_faults(pyfuncitem, (NO_SENSE,))

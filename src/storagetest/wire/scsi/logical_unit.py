@@ -107,15 +107,15 @@ class NoSenseData(RemoteProtocolError):
     """CHECK CONDITION came without sense data (SAM-5 5.13)."""
 
 
-class NotOffered(StoragetestError):
+class NotProvided(StoragetestError):
     """The unit lacks what a case needs, and need not have it."""
 
 
-class TypeNotSupported(NotOffered):
+class TypeNotSupported(NotProvided):
     """The unit does not have a type of persistent reservation: it need not have each (SPC-4, TYPE MASK)."""
 
 
-class TooManyRegistrants(NotOffered):
+class TooManyRegistrants(NotProvided):
     """The unit has registrants, and no resources for a further one (SPC-4, registering)."""
 
 
