@@ -60,8 +60,7 @@ from storagetest.wire.scsi.undo import reservation_of_another, undo_reservations
 from storagetest.wire.tcp import PeerClosed, RecordedConnection
 
 BRIEF = 1.0
-"""Timeout in seconds of a login on a target that completed none before: each skipped case waits so long
-(chosen)."""
+"""Timeout in seconds of a login on a target that completed none before, for each skipped case (chosen)."""
 
 FIRST, BLOCKS = 64, 2048
 """The blocks that the cases overwrite: the first one, and their number (chosen)."""
