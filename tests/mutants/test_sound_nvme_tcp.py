@@ -156,6 +156,7 @@ SKIPPED = {
     },
     "least-limits": {
         "NVB-UNC-SEVERAL",
+        "NVB-WIDE-UNC",
         *(f"NVR-QUEUES-{name}" for name in QUEUES),
         "NVB-WIDE-VERIFY",
         "NVT-DGST-PLACE-FIRST",
