@@ -75,6 +75,15 @@ def list_order(talk: ProxyConnection, pdu: Pdu) -> Out:
     return replace(pdu, data=pdu.data.replace(b"=None,CRC32C", b"=CRC32C,None"))
 
 
+@on_request(
+    "list-none-preferred | RFC 7143 6.2.1 | of a list of digests the target selects None wherever it is"
+)
+def none_preferred(talk: ProxyConnection, pdu: Pdu) -> Out:
+    if not isinstance(pdu, LoginRequest) or b"=CRC32C,None" not in pdu.data:
+        return pdu
+    return replace(pdu, data=pdu.data.replace(b"=CRC32C,None", b"=None,CRC32C"))
+
+
 def _level_two(pairs: list[tuple[str, str]], talk: ProxyConnection) -> list[tuple[str, str]]:
     offered = dict(talk.offered).get("iSCSIProtocolLevel")
     if offered is None or (numeric(offered) or 0) >= 2:
@@ -85,6 +94,18 @@ def _level_two(pairs: list[tuple[str, str]], talk: ProxyConnection) -> list[tupl
 text(
     "protocol-level-two | RFC 7143 13.24 | iSCSIProtocolLevel is answered 2, whatever was offered", _level_two
 )
+
+
+@on_request(
+    "text-goes-on | RFC 7143 11.10.4 | text that was left is put in front of the next text", kind="full"
+)
+def text_goes_on(talk: ProxyConnection, pdu: Pdu) -> Out:
+    if not isinstance(pdu, TextRequest):
+        return pdu
+    before = talk.memory.pop("left", b"")
+    if pdu.continues:
+        talk.memory["left"] = pdu.data
+    return replace(pdu, data=before + pdu.data) if before else pdu
 
 
 @on_request("login-key-in-text | RFC 7143 13 | a key of the login is negotiated in full feature phase")

@@ -56,6 +56,18 @@ def _caching_unreported(talk: ProxyConnection, pdu: Pdu) -> Out:
 both("caching-change-third-unreported | SPC-4 MODE SELECT | a change of the Caching page is not reported to a third initiator", _caching_unreported, _notes_page, kind="full")  # fmt: skip
 
 
+@mutant(
+    "mode-change-reported-once | SPC-4 MODE SELECT | of the changes of a mode page the first one alone is reported to a nexus",
+    kind="full",
+)
+def reported_once(talk: ProxyConnection, pdu: Pdu) -> Out:
+    if not attention(pdu) or decode_sense(pdu.sense).asc != Asc.MODE_PARAMETERS_CHANGED:  # type: ignore[attr-defined]
+        return pdu
+    again = talk.memory.get("told")
+    talk.memory["told"] = True
+    return good(pdu) if again else pdu
+
+
 def _late(talk: ProxyConnection, pdu: Pdu, event: str, name: str) -> bool:
     """Whether this is the last Data-Out of a write of a nexus, after an event."""
     return (

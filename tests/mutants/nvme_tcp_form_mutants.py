@@ -131,6 +131,13 @@ _first_256(
 )
 
 
+large(
+    "lba-16-bits | NVM 3.3.4 | reads and writes look at 16 bits of an LBA",
+    commands(
+        lambda capsule, c: replace(capsule, sqe=replace(c, cdw10=c.cdw10 & 0xFFFF).encode()),
+        when=on_io(Io.READ, Io.WRITE),
+    ),
+)
 target(
     "log-first-4-kib | Base 5.2.12 | a log page has zeroes after 4 KiB",
     patch(lambda raw: raw[:4096].ljust(len(raw), b"\0"), when=log(LogPage.ERROR)),

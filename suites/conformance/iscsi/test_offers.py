@@ -83,19 +83,24 @@ def test_first_burst_length_is_limited_wherever_it_stands(connections, portal, o
 # Preference (6.2.1)
 
 
-@pytest.mark.parametrize("key", [
-    pytest.param(key, marks=pytest.mark.case(
-        f"ISC-KEY-PREFER-{key.removesuffix('Digest').upper()}",
-        section=f"RFC 7143 6.2.1, {KEYS[key].section}", kills=("list-order-ignored",)))
+@pytest.mark.parametrize(("key", "first", "second"), [
+    pytest.param(key, *values, marks=pytest.mark.case(
+        f"ISC-KEY-PREFER-{key.removesuffix('Digest').upper()}{ending}",
+        section=f"RFC 7143 6.2.1, {KEYS[key].section}", kills=(kill,)))
     for key in ("HeaderDigest", "DataDigest")
+    for ending, values, kill in (
+        ("", ("None", "CRC32C"), "list-order-ignored"),
+        ("-CRC32C", ("CRC32C", "None"), "list-none-preferred"),
+    )
 ])  # fmt: skip
-def test_the_first_value_that_the_target_takes_is_selected(connections, portal, key):
-    """Of "None,CRC32C" it selects None, if it takes None alone."""
-    alone = replies_to(connections, portal, {key: "None"})
-    if alone is None or alone.get(key) != "None":
-        pytest.skip(f"the target does not take {key}=None")
-    reply = (replies_to(connections, portal, {key: "None,CRC32C"}) or {}).get(key)
-    assert reply == "None", f"{key}=None,CRC32C is answered {reply}; {key}=None is answered None"
+def test_the_first_value_that_the_target_takes_is_selected(connections, portal, key, first, second):
+    """Of "None,CRC32C" it selects None, if it takes None alone; of "CRC32C,None" CRC32C likewise."""
+    alone = replies_to(connections, portal, {key: first})
+    if alone is None or alone.get(key) != first:
+        pytest.skip(f"the target does not take {key}={first}")
+    offer = f"{first},{second}"
+    reply = (replies_to(connections, portal, {key: offer}) or {}).get(key)
+    assert reply == first, f"{key}={offer} is answered {reply}; {key}={first} is answered {first}"
 
 
 # Further values

@@ -186,6 +186,24 @@ def test_text_that_goes_on_is_not_answered_before_its_end(session, observe, fina
             assert not pdu.data, f"answered {parse_text(pdu.data)} while the text goes on (C)"
 
 
+@pytest.mark.case(
+    "ISC-TEXT-ANEW", section="RFC 7143 11.10.4", kills=("text-goes-on",), builds_on=("ISC-DISC-01",)
+)
+def test_a_new_text_request_does_not_go_on_with_one_that_was_left(discovery):
+    """A Target Transfer Tag of FFFFFFFFh: the request is new, and what was negotiated before is forgotten."""
+    left = "X-org.storagetest.left"
+    discovery.send(TextRequest(final=False, continues=True, data=f"{left}=1\0".encode()))
+    after = discovery.probe_alive(reject_decides=True)
+    answers = [pdu for pdu in after.pdus if isinstance(pdu, TextResponse)]
+    if after.closed or after.reject or not answers or answers[0].data:
+        pytest.skip(f"the target takes no text in parts: {after}")
+    found = discovery.text(("SendTargets", "All"))
+    assert left not in dict(found), (
+        f"a new Text Request is answered {found}, as a part of the one before it, which was left"
+    )
+    assert found, "a new Text Request after one that was left is answered without any target"
+
+
 @pytest.mark.case("ISC-TEXT-04", section="RFC 7143 11.11.3", kills=("text-itt",))
 def test_a_text_response_has_the_task_tag_of_its_request(discovery):
     sent = discovery.send(TextRequest(data=b"SendTargets=All\0"))

@@ -139,6 +139,38 @@ def test_an_entry_of_the_error_log_has_every_bit_of_the_lba(
         )
 
 
+# Bits of an LBA, and of the offset in bytes that a controller makes of it
+
+
+@pytest.mark.case(
+    "NVB-LBA-EACH-BIT", section="NVM 3.3.4, 3.3.6", kills=("lba-16-bits",), builds_on=("NVB-RW-02",)
+)
+def test_a_far_block_is_none_of_those_whose_address_has_fewer_bits(queue: Queue, scratch: Scratch) -> None:
+    """The last block but one, and the blocks of its address without one bit, or without all upper ones.
+
+    The others are only read. A controller that counts bytes in 32 bits takes one of them for it, if the
+    namespace is larger than 4 GiB.
+    """
+    far = Scratch(scratch.nsid, scratch.end - 2, 1, scratch.end, scratch.limits)
+    kept = queue.run(io.read(far.nsid, far.lba, 1), reads=far.block_size)
+    if not kept.ok:
+        pytest.skip(f"LBA {far.lba:#x} is not read: {status_name(kept.status)}")
+    alike = {far.lba ^ 1 << bit for bit in range(far.lba.bit_length()) if far.lba >> bit & 1}
+    alike |= {far.lba & (1 << bits) - 1 for bits in range(1, far.lba.bit_length())}
+
+    def read(lba: int) -> bytes:
+        return queue.run(io.read(far.nsid, lba, 1), reads=far.block_size).data
+
+    before = {lba: read(lba) for lba in sorted(alike)}  # without data, if a block cannot be read
+    try:
+        data = write_blocks(queue, far, 1, 1216)
+        assert read_blocks(queue, far, 1) == data, f"3.3.4: LBA {far.lba:#x} is not what was written there"
+        for lba, found in before.items():
+            assert read(lba) == found, f"3.3.6: a write of LBA {far.lba:#x} has changed LBA {lba:#x}"
+    finally:
+        queue.run(io.write(far.nsid, far.lba, 1), data=kept.data)
+
+
 # 65,536 blocks: NLB is FFFFh, zero's based
 
 
