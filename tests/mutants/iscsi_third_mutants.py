@@ -63,8 +63,8 @@ both("caching-change-third-unreported | SPC-4 MODE SELECT | a change of the Cach
 def reported_once(talk: ProxyConnection, pdu: Pdu) -> Out:
     if not attention(pdu) or decode_sense(pdu.sense).asc != Asc.MODE_PARAMETERS_CHANGED:  # type: ignore[attr-defined]
         return pdu
-    again = talk.memory.get("told")
-    talk.memory["told"] = True
+    again = talk.memory.get("reported")
+    talk.memory["reported"] = True
     return good(pdu) if again else pdu
 
 
