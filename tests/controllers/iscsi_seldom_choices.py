@@ -69,7 +69,7 @@ class RegistrantsTypes(FewTypes):
 
 
 class FewRegistrants(FullUnit):
-    """It has room for three registrations (SPC-4)."""
+    """It takes three registrations (SPC-4)."""
 
     def register(self, nexus: Nexus, new: int, data: bytes) -> None:
         listed = self.listed(data) if data[20] & 8 else []

@@ -10,7 +10,7 @@ from suite_runs import run_suite
 
 from storagetest.errors import RemoteProtocolError
 from storagetest.wire.nvme.limits import UNLIMITED, Limits
-from storagetest.wire.nvme.structures import Cap, ControllerData, NamespaceData, NvmCommandLimits
+from storagetest.wire.nvme.structures import Cap, ControllerData, NamespaceData, NvmCommandLimits, whole_list
 from storagetest.wire.nvme_tcp.harness import implementation
 from storagetest.wire.nvme_tcp.pdu import ICResp, encode
 
@@ -217,6 +217,12 @@ def test_the_limits_of_commands_without_data() -> None:
     assert (planned.verify, planned.zeroes, planned.marks, planned.discard_ranges) == (2, 4, 8, 3)
     decoded = NvmCommandLimits.decode(bytes([1, 2, 9, 3, 4]).ljust(4096, b"\0"))
     assert decoded == NvmCommandLimits(vsl=1, wzsl=2, wusl=9, dmrl=3, dmrsl=4)
+
+
+def test_a_namespace_list_without_end_is_not_read_for_ever() -> None:
+    endless = whole_list(lambda above: list(range(above + 1, above + 1025)))
+    assert len(endless) == 1025 * 1024
+    assert whole_list(lambda above: [1, 2, 7]) == [1, 2, 7]
 
 
 def test_limits_that_are_cut_off_are_an_error() -> None:

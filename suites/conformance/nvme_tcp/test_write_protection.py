@@ -231,7 +231,8 @@ def test_the_state_is_read_back(protection: Protection) -> None:
 @pytest.mark.case("NVA-PROTECT-NSATTR", section="NVM 4.1.5.1", kills=("nsattr-clear", "nsattr-stays"))
 def test_the_namespaces_attributes_state_whether_it_is_write_protected(protection: Protection) -> None:
     for state in (NO_WRITE_PROTECT, WRITE_PROTECT, NO_WRITE_PROTECT):
-        protection.set(state)
+        done = protection.set(state)
+        assert done.ok, f"5.2.26.1.35: state {state} is not set: {status_name(done.status)}"
         found = protection.is_marked()
         assert found == bool(state), f"4.1.5.1: NSATTR bit 0 is {int(found)} in the protection state {state}"
 
@@ -313,12 +314,18 @@ def test_a_protection_outlives_a_reset(scratch: Scratch, protection: Protection,
 def test_another_namespace_is_not_protected(
     queue: Queue, pair: tuple[Scratch, Scratch], protection: Protection
 ) -> None:
-    protection.protect()
     (other,) = [one for one in pair if one.nsid != protection.nsid]
-    assert not Protection(protection.session, other.nsid).state(), (
-        f"5.2.26.1.35: NSID {protection.nsid} was protected, and NSID {other.nsid} is"
-    )
-    done = queue.run(io.write(other.nsid, other.lba, 1), data=block_data(other.block_size, 1500))
+    its_own = Protection(protection.session, other.nsid)
+    before = its_own.state()
+    protection.protect()
+    try:
+        assert its_own.state() == before, (
+            f"5.2.26.1.35: NSID {protection.nsid} was protected, and NSID {other.nsid} has another state"
+        )
+        done = queue.run(io.write(other.nsid, other.lba, 1), data=block_data(other.block_size, 1500))
+    finally:
+        if not before:  # a broken controller has protected it, too
+            its_own.set(NO_WRITE_PROTECT)
     assert done.ok, (
         f"5.2.26.1.35: NSID {protection.nsid} is write protected, and a write of NSID {other.nsid} ends with "
         f"{status_name(done.status)}"

@@ -177,10 +177,16 @@ NSIDS_OF_LIST = 1024
 """NSIDs in one namespace list at most (Base 5.2.13.2.2)."""
 
 
+MOST_LISTS = 1024
+"""Lists that are read at most, of a controller that always has one more (chosen)."""
+
+
 def whole_list(read: Callable[[int], list[int]]) -> list[int]:
     """Return all NSIDs of a namespace list; ``read`` returns those of one list, above a NSID."""
     found = part = read(0)
-    while len(part) == NSIDS_OF_LIST and found[-1] < LARGEST_NSID:
+    for _ in range(MOST_LISTS):
+        if len(part) < NSIDS_OF_LIST or found[-1] >= LARGEST_NSID:
+            break
         part = [nsid for nsid in read(found[-1]) if nsid > found[-1]]
         found = found + part
     return found

@@ -30,7 +30,7 @@ USUAL_TYPES = frozenset({PrType.WRITE_EXCLUSIVE, PrType.EXCLUSIVE_ACCESS})
 """Types that a unit with persistent reservations has if it has no TYPE MASK (chosen)."""
 
 FEW_REGISTRANTS = 2
-"""Registrants that a unit with persistent reservations has to have room for (chosen)."""
+"""Registrants that a unit with persistent reservations has to take (chosen)."""
 
 READY_TIMEOUT = 3.0
 """Seconds that a unit may take to become ready (chosen)."""
