@@ -48,6 +48,17 @@ def test_chmod_sets_all_bits(client_dir, mode):
     assert mode_of(client_dir / "f") == set_id_mode(client_dir / "f", mode)
 
 
+@pytest.mark.case("PSX-CHMOD-FILE-SET-IDS", section=chmod, level="SHOULD", kills=("mode-bits-dropped",))
+def test_chmod_keeps_the_set_id_bits_of_a_file(client_dir):
+    """chmod() shall change S_ISUID and S_ISGID, unless implementation-defined restrictions have them ignored."""
+    make_file(client_dir / "f")
+    kept = {}
+    for mode in (0o4711, 0o2711, 0o6711):
+        os.chmod(client_dir / "f", mode)
+        kept[f"{mode:o}"] = f"{mode_of(client_dir / 'f'):o}"
+    assert all(mode == left for mode, left in kept.items()), f"what chmod() leaves of each mode: {kept}"
+
+
 @pytest.mark.case("PSX-CHMOD-DIRECTORY", section=chmod)
 def test_chmod_keeps_the_special_bits_of_a_directory(client_dir):
     """chmod() accepts a directory; its set-group-ID and sticky bits are kept."""
