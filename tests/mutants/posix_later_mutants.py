@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from pathlib import Path
 
 from fuse_locks import READ, Held, Locking
-from fuse_passthrough import Entries, PassThrough
+from fuse_passthrough import ROOT, Entries, PassThrough
 from fuse_protocol import Call, Opened
 from posix_rules import Keeping, mutant
 
@@ -61,6 +61,14 @@ class MovedDirectoryOldParent(Keeping):
         if old is None:
             return found
         return [(old if one[3] == b".." else one[0], *one[1:]) for one in found]
+
+
+@mutant("dot-dot-is-the-root | readdir(3p) d_ino | the entry .. of each directory has the inode of the root")
+class DotDotIsTheRoot(PassThrough):
+    def readdir(self, call: Call, node: int, handle: int, offset: int, size: int) -> Entries:
+        root = self.nodes[ROOT].key[1]
+        found = super().readdir(call, node, handle, offset, size)
+        return [(root if one[3] == b".." else one[0], *one[1:]) for one in found]
 
 
 @mutant("copy-first-mib-repeated | copy_file_range(2) | a copy of more than 1 MiB repeats the first MiB")

@@ -236,6 +236,24 @@ def dot_dot(path):
 
 @pytest.mark.server_inodes
 @pytest.mark.case(
+    "PSX-DIR-DOTDOT", section="POSIX.1-2024 <dirent.h>", level="SHOULD", kills=("dot-dot-is-the-root",)
+)
+def test_dot_dot_is_listed_with_the_number_of_the_parent(client_dir):
+    """d_ino of dot-dot is the parent directory's file serial number, at each of several levels."""
+    path = client_dir
+    found, parents = [], []
+    for name in ("one", "two", "three"):
+        parents.append(os.stat(path).st_ino)
+        path /= name
+        path.mkdir()
+        found.append(dot_dot(path))
+    if set(found) == {None}:
+        skip("dot-dot is not listed")
+    assert found == parents, f"d_ino of dot-dot at three levels is {found}; the parents are {parents}"
+
+
+@pytest.mark.server_inodes
+@pytest.mark.case(
     "PSX-DIR-DOTDOT-MOVED",
     section="POSIX.1-2024 <dirent.h>, rename()",
     level="SHOULD",
@@ -247,7 +265,7 @@ def test_dot_dot_of_a_moved_directory_is_its_new_parent(client_dir):
         (client_dir / name).mkdir()
 
     if dot_dot(client_dir / "one/moved") != os.stat(client_dir / "one").st_ino:
-        skip("dot-dot is not listed with the parent's serial number, also without a move")
+        skip("dot-dot is not listed with the parent's serial number, also without a move: PSX-DIR-DOTDOT")
     for old, new in (("one", "two"), ("two", "one")):
         os.rename(client_dir / old / "moved", client_dir / new / "moved")
         found, parent = dot_dot(client_dir / new / "moved"), os.stat(client_dir / new).st_ino
@@ -269,7 +287,7 @@ def test_dot_dot_of_exchanged_directories_is_their_new_parent(client_dir):
         (client_dir / name).mkdir()
     for name in ("one/first", "two/second"):
         if dot_dot(client_dir / name) != os.stat((client_dir / name).parent).st_ino:
-            skip("dot-dot is not listed with the parent's serial number, also without a move")
+            skip("dot-dot is not listed with the parent's serial number, also without a move: PSX-DIR-DOTDOT")
     for time in (1, 2):
         renameat2(client_dir / "one/first", client_dir / "two/second", RENAME_EXCHANGE)
         for name in ("one/first", "two/second"):
