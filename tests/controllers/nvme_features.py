@@ -146,6 +146,8 @@ def feature_effects(controller: Controller) -> bytes:
         Feature.HOST_IDENTIFIER,
         Feature.HOST_BEHAVIOR,
     }
+    if controller.discovery:
+        fids = set(_OF_DISCOVERY)
     scopes = {fid: 1 << 20 if fid in _OF_NAMESPACE else 1 << 21 for fid in fids}
     return b"".join(struct.pack("<I", scopes.get(fid, 0) | (fid in fids)) for fid in range(256))
 

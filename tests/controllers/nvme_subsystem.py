@@ -350,13 +350,22 @@ class Controller:
         if not self.traits.lpa >> 1 & 1:
             del pages[LogPage.EFFECTS]
         if self.discovery:
-            pages = {LogPage.DISCOVERY: self._discovery}
+            listed = {LogPage.SUPPORTED: 1, LogPage.FEATURES: 1, LogPage.DISCOVERY: 1 << 16 | 1}  # EXTDLPES
+            pages = {
+                LogPage.SUPPORTED: lambda: b"".join(
+                    struct.pack("<I", listed.get(one, 0)) for one in range(256)
+                ),
+                LogPage.FEATURES: lambda: feature_effects(self),
+                LogPage.DISCOVERY: lambda: self._discovery(extended=bool(command.cdw10 >> 8 & 1)),
+            }
         if page not in pages:
             raise CommandFailed(StatusCode.INVALID_LOG_PAGE)
         if command.cdw14 >> 23 & 1 and self._lpa >> 2 & 1:
             raise CommandFailed(StatusCode.INVALID_FIELD)  # no page has an index offset (IOS 0)
         if page == LogPage.SMART and command.nsid not in (0, 0xFFFFFFFF):
             raise CommandFailed(StatusCode.INVALID_FIELD)  # it is not of a namespace (LPA bit 0 is 0)
+        if page == LogPage.RESERVATION_NOTIFICATION and offset > 64:
+            raise CommandFailed(StatusCode.INVALID_FIELD)  # before its notification is removed
         raw = pages[page]()
         if offset > len(raw) or offset % 4:
             raise CommandFailed(StatusCode.INVALID_FIELD)
@@ -393,7 +402,16 @@ class Controller:
             raw[1024 + 4 * opcode] = 1
         return bytes(raw)
 
-    def _discovery(self) -> bytes:
+    def _discovery(self, *, extended: bool) -> bytes:
+        """Return the log; an extended entry has its length and the number of its attributes, 0, as well."""
+        raw = self._discovery_entries()
+        if not extended:
+            return raw
+        entries = [raw[at : at + 1024] + struct.pack("<I4x", 1032) for at in range(1024, len(raw), 1024)]
+        head = raw[:18] + struct.pack("<BxI", 1, 1024 + 1032 * len(entries)) + raw[24:1024]
+        return head + b"".join(entries)
+
+    def _discovery_entries(self) -> bytes:
         entry = bytearray(1024)
         any_controller = 0xFFFE if self.traits.static else 0xFFFF
         struct.pack_into("<BBBBHHH", entry, 0, 3, 1, 2, 2, 1, any_controller, 32)

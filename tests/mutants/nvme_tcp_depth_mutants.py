@@ -6,6 +6,7 @@ The rules, from the text, before any case:
 - Base 3.3.3.1: so does the admin queue (MUST).
 - NVMe/TCP 3.3.2.2: H2CData whose TTAG is that of no outstanding R2T is a fatal transport error (MUST): of a
   command that is complete, with its own CCCID or with that of another.
+- NVMe/TCP 3.6.2.5: FES of such data is the status of a fatal error (MUST).
 - NVMe/TCP 3.6.2.10: transfer tags may be used again; data of every transfer arrive, however many there were
   (MUST).
 - NVM 3.3.4, 3.3.6: a Read that begins after a Write, Write Zeroes, Copy or deallocation is complete returns
@@ -18,12 +19,21 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from nvme_tcp_proxy_connection import Item, ProxyConnection
-from nvme_tcp_rules import MUTANTS, add, commands, fabrics, on_io, response
+from nvme_tcp_rules import MUTANTS, add, commands, fabrics, on_io, response, target
 from proxy import Mutant
 
 from storagetest.wire.nvme.codes import Fctype, Io, StatusCode
 from storagetest.wire.nvme.command import Command, Cqe
-from storagetest.wire.nvme_tcp.pdu import R2T, C2HData, CapsuleCmd, CapsuleResp, DecodedPdu, H2CData
+from storagetest.wire.nvme_tcp.pdu import (
+    R2T,
+    C2HData,
+    C2HTermReq,
+    CapsuleCmd,
+    CapsuleResp,
+    DecodedPdu,
+    H2CData,
+    PduType,
+)
 
 # Queue depth (Base 3.3.3.1)
 
@@ -89,6 +99,17 @@ add(
     "ttag-finished-other | NVMe/TCP 3.3.2.2 | data by the tag of a complete command are ignored",
     lambda: _takes_finished(of_other=True),
 )
+
+
+def _fes_of_done(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+    """FES is 00h, which is reserved, if the PDU in error is H2CData of a command that is complete."""
+    if not isinstance(got.pdu, C2HTermReq) or got.pdu.data[:1] != bytes([PduType.H2C_DATA]):
+        return None
+    outstanding = int.from_bytes(got.pdu.data[8:10], "little") in through.commands
+    return None if outstanding else [replace(got.pdu, fes=0)]
+
+
+target("term-fes-done | NVMe/TCP 3.6.2.5 | FES of data of a command that is complete is 00h", _fes_of_done)
 
 TAGS = 256
 """Transfers after which the mutants' tags wrap."""

@@ -109,6 +109,10 @@ host(
         when=feature(Admin.SET_FEATURES, Feature.POWER_MANAGEMENT),
     ),
 )
+target(
+    "power-state-refused | Base 5.2.26.1.2 | the power state that is there cannot be set",
+    refuses(StatusCode.INVALID_FIELD, when=feature(Admin.SET_FEATURES, Feature.POWER_MANAGEMENT)),
+)
 host(
     "threshold-under-is-over | Base 5.2.26.1.3 | both temperature thresholds are one value",
     commands(

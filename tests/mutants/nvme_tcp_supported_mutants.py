@@ -172,6 +172,13 @@ target(
         ),
     ),
 )
+host(
+    "notice-beyond-read | Base 5.2.12 | an offset behind the notification reads it",
+    commands(
+        lambda capsule, c: replace(capsule, sqe=replace(c, cdw12=0, cdw13=0).encode()),
+        when=lambda t, c: log(LogPage.RESERVATION_NOTIFICATION)(t, c) and _offset(c) > 64,
+    ),
+)
 
 # Discovery controllers
 
@@ -218,3 +225,83 @@ target(
     "discovery-short | Base 4.3.2 | the discovery log page is read with an SGL that is too short",
     accepts(StatusCode.DATA_SGL_LENGTH_INVALID, when=log(LogPage.DISCOVERY)),
 )
+
+# Lists of discovery controllers, and extended entries of their log
+
+PLAIN_LIST = log(LogPage.SUPPORTED)
+EXTENDED = 1 << 8
+"""EXTDLPE of Get Log Page (5.2.12.3.3)."""
+
+
+def _with_entry(raw: bytes, number: int, entry: int) -> bytes:
+    return raw[: 4 * number] + struct.pack("<I", entry) + raw[4 * number + 4 :]
+
+
+def _of_discovery(raw: bytes, number: int, entry: int) -> bytes:
+    """Change the list of log pages of a discovery controller: it has the discovery log."""
+    return _with_entry(raw, number, entry) if raw[4 * LogPage.DISCOVERY :][:1] == b"\1" else raw
+
+
+def _features_of_io(raw: bytes) -> bytes:
+    return raw if len(raw) < 1024 else _with_entry(raw, Feature.ARBITRATION, 1 << 21 | 1)
+
+
+def _longer(raw: bytes) -> bytes:
+    return raw[:2048] + struct.pack("<I", 1036) + raw[2052:] if len(raw) >= 2056 else raw
+
+
+def _extended_log(through: ProxyConnection, command: Command) -> bool:
+    return log(LogPage.DISCOVERY)(through, command) and bool(command.cdw10 & EXTENDED)
+
+
+def _stays(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+    """The log has extended entries from the first request for them on."""
+    if not isinstance(got.pdu, CapsuleCmd):
+        return None
+    command = Command.decode(got.pdu.sqe)
+    if _extended_log(through, command):
+        through.memory["extended"] = True
+    elif through.memory.get("extended") and log(LogPage.DISCOVERY)(through, command):
+        changed = replace(command, cdw10=command.cdw10 | EXTENDED)
+        return [replace(got.pdu, sqe=changed.encode())]
+    return None
+
+
+target(
+    "discovery-list-of-io | Base 5.2.12.1.1 | a discovery controller lists a log page of I/O controllers",
+    patch(lambda raw: _of_discovery(raw, LogPage.SMART, 1), when=PLAIN_LIST),
+)
+target(
+    "discovery-list-lacks-one | Base 5.2.12.1.1 | a discovery controller does not list a page that it has",
+    patch(lambda raw: _of_discovery(raw, LogPage.FEATURES, 0), when=PLAIN_LIST),
+)
+host(
+    "discovery-list-part | Base 5.2.12 | a part of a list is read from its beginning, whatever the offset",
+    commands(
+        lambda capsule, c: replace(capsule, sqe=replace(c, cdw12=0, cdw13=0).encode()),
+        when=lambda t, c: log(LogPage.SUPPORTED, LogPage.FEATURES)(t, c) and 0 < _offset(c) < 1024,
+    ),
+)
+target(
+    "discovery-features-of-io | Base 5.2.12.1.18 | a discovery controller lists a feature of I/O controllers",
+    patch(_features_of_io, when=LISTED),
+)
+target(
+    "discovery-tel | Base 5.2.12.3.3 | TEL of an extended entry is not its length",
+    patch(_longer, when=_extended_log),
+)
+host(
+    "discovery-extended-lost | Base 5.2.12.3.3 | the discovery log has no extended entries, though announced",
+    commands(
+        lambda capsule, c: replace(capsule, sqe=replace(c, cdw10=c.cdw10 & ~EXTENDED).encode()),
+        when=_extended_log,
+    ),
+)
+host(
+    "discovery-extended-part | Base 5.2.12 | a part of the log with extended entries begins at a plain one",
+    commands(
+        lambda capsule, c: replace(capsule, sqe=replace(c, cdw12=c.cdw12 // 1024 * 1024).encode()),
+        when=_extended_log,
+    ),
+)
+host("discovery-extended-stays | Base 5.2.12.3.3 | the discovery log keeps extended entries", _stays)

@@ -99,6 +99,26 @@ def test_a_power_state_that_is_not_there_is_refused(session: ControllerSession) 
         )
 
 
+@pytest.mark.case("NVA-FEAT-POWER-SET", section="Base 5.2.26.1.2", kills=("power-state-refused",))
+def test_the_power_state_that_is_there_can_be_set(session: ControllerSession) -> None:
+    """It is set to what it is, and to 0, which each controller has; then to what it was."""
+    command = admin.get_features(Feature.POWER_MANAGEMENT)
+    before = session.admin.run(command)
+    if not before.ok:
+        pytest.skip("Get Features (Power Management) is refused: the feature is not supported")
+    first, states = before.cqe.dw0 & (MOST_STATES - 1), session.controller["npss"] + 1
+    assert first < states, f"5.2.26.1.2: PS is {first}; NPSS: the controller has {states} states, from 0 on"
+    for state in (first, 0, first):
+        done = session.admin.run(admin.set_features(Feature.POWER_MANAGEMENT, state))
+        if done.status == StatusCode.FEATURE_NOT_CHANGEABLE:
+            pytest.skip("the feature is not changeable")
+        assert done.ok, (
+            f"5.2.26.1.2: power state {state} of {states} cannot be set: {status_name(done.status)}"
+        )
+        found = session.admin.run(command).cqe.dw0 & (MOST_STATES - 1)
+        assert found == state, f"5.2.26.1.2: power state {state} was set, and PS is {found}"
+
+
 @pytest.mark.case(
     "NVA-FEAT-THRESHOLDS",
     section="Base 5.2.26.1.3",

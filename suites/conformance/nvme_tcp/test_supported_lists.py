@@ -269,3 +269,25 @@ def test_a_part_of_a_notification_is_read(hosts: Hosts, at: int, size: int) -> N
         f"5.2.12.1.35: {size} bytes from LPO {at} are {done.data.hex()}; the NSID, at byte 12, is "
         f"{second.nsid}"
     )
+
+
+@pytest.mark.case(
+    "NVR-NOTICE-BEYOND",
+    section="Base 5.2.12",
+    kills=("notice-beyond-read",),
+    builds_on=(*HOLDING, "NVR-NOTICE-CLEAR"),
+)
+def test_an_offset_behind_a_notification_is_refused(hosts: Hosts) -> None:
+    """The log page is one notification of 64 bytes, and still there behind commands that are refused."""
+    if not hosts[1].session.controller["lpa"] & OFFSETS_SUPPORTED:
+        pytest.skip("LPA bit 2: the log page offset is not supported")
+    second = _notified(hosts)
+    for offset in (68, 4096, 1 << 32):
+        command = admin.get_log_page(LogPage.RESERVATION_NOTIFICATION, 64, offset=offset)
+        refused(second.session.admin.run(command, reads=64), StatusCode.INVALID_FIELD)
+    done = second.session.admin.run(admin.get_log_page(LogPage.RESERVATION_NOTIFICATION, 64), reads=64)
+    assert done.ok, f"5.2.12.1.35: the notification ends with {status_name(done.status)}"
+    assert done.data[8] == 3, (
+        f"5.2.12.1.35: behind reads that were refused, log page 80h is {done.data[:16].hex()}; the type, at "
+        "byte 8, is 3: Reservation Preempted"
+    )
