@@ -5,14 +5,17 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+from iscsi_each_form_mutants import KIND
 from iscsi_proxy_connection import Out, ProxyConnection, mutant, on_request
-from iscsi_rules import ends
+from iscsi_rules import check, ends
 
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.pdu import DataIn, ScsiCommand
+from storagetest.wire.scsi.codes import Asc, SenseKey
 
 RESERVE_OUT, RESERVE_IN = 0x5F, 0x5E
 READ_RESERVATION = 1
+RESERVE, REGISTERS = 1, (0, 6)
 
 
 def _done(talk: ProxyConnection, pdu: Pdu) -> int | None:
@@ -182,3 +185,34 @@ def protect_of_write(talk: ProxyConnection, pdu: Pdu) -> Out:
     if not isinstance(pdu, ScsiCommand) or pdu.cdb[0] not in writes or not pdu.cdb[1] >> 5:
         return pdu
     return replace(pdu, cdb=pdu.cdb[:1] + bytes((pdu.cdb[1] & 0x1F,)) + pdu.cdb[2:])
+
+
+def _notifies(row: str, event: Callable[[int, int, bool], bool]) -> None:
+    """A mutant whose other nexuses get RESERVATIONS RELEASED: ``event(service action, type, is there one)``."""
+
+    @mutant(row, kind=KIND)
+    def reply(talk: ProxyConnection, pdu: Pdu) -> Out:
+        shared = talk.shared
+        if (action := _done(talk, pdu)) is not None:
+            if event(action, talk.cdb(pdu)[2] & 0x0F, bool(shared.get("reserved"))):
+                shared["notified-by"] = talk.name
+            shared["reserved"] = action == RESERVE or (shared.get("reserved") and action in REGISTERS)
+        source = shared.get("notified-by", talk.name)
+        if talk.cdb(pdu)[0] == 0x00 and ends(pdu) and source != talk.name:
+            shared.pop("notified-by")
+            return check(pdu, SenseKey.UNIT_ATTENTION, Asc.RESERVATIONS_RELEASED)
+        return pdu
+
+
+_notifies(
+    "release-attention-any-type | SPC-4 RELEASE, unit attention | also a release of type 1 or 3 sets one",
+    lambda action, kind, _: action == 2 and kind in (1, 3),
+)
+_notifies(
+    "register-attention | SPC-4 reservations, unit attention | a REGISTER sets one under a reservation",
+    lambda action, _, held: action in REGISTERS and held,
+)
+_notifies(
+    "reserve-attention | SPC-4 reservations, unit attention | a repeated RESERVE of the holder sets one",
+    lambda action, _, held: action == RESERVE and held,
+)

@@ -23,6 +23,14 @@ from storagetest.wire.scsi.codes import Asc, SenseKey
 
 ONE_BYTE = {c.INQUIRY.opcode: 3, c.MODE_SENSE_10.opcode: 7, c.PERSISTENT_RESERVE_IN.opcode: 7}
 """Upper byte of the allocation length, by operation code."""
+WITH_PAGE = (
+    c.INQUIRY.opcode,
+    c.MODE_SENSE_6.opcode,
+    c.MODE_SENSE_10.opcode,
+    c.PERSISTENT_RESERVE_OUT.opcode,
+    c.REPORT_SUPPORTED_OPERATION_CODES.opcode,
+)
+"""Operation codes of commands whose byte 2 selects what is done."""
 
 
 def _asks_for_one(block: bytes) -> bool:
@@ -63,6 +71,40 @@ usage(
 usage(
     "usage-of-all | SPC-4 CDB USAGE DATA | each bit of the CDB has a one",
     lambda data: data[:2] + b"\xff" * (len(data) - 2),
+)
+
+
+def _of(opcode: int, change: Any) -> Any:
+    return lambda data: change(data) if data[0] == opcode else data
+
+
+usage(
+    "usage-of-start-stop-empty | SPC-4 CDB USAGE DATA | those of START STOP UNIT are zeroes",
+    _of(c.START_STOP_UNIT.opcode, lambda data: bytes(len(data))),
+)
+usage(
+    "usage-of-another-command | SPC-4 CDB USAGE DATA | those of VERIFY(10) begin with the code of WRITE(10)",
+    _of(c.VERIFY_10.opcode, lambda data: bytes([c.WRITE_10.opcode]) + data[1:]),
+)
+usage(
+    "usage-of-one-bit | SPC-4 CDB USAGE DATA | RDPROTECT of READ(16) has one of its three bits",
+    _of(c.READ_16.opcode, lambda data: data[:1] + bytes([data[1] & 0x3F | 0x20]) + data[2:]),
+)
+usage(
+    "usage-of-half-a-page-code | SPC-4 CDB USAGE DATA | PAGE CODE of INQUIRY has seven of its eight bits",
+    _of(c.INQUIRY.opcode, lambda data: data[:2] + bytes([data[2] & 0x7F]) + data[3:]),
+)
+usage(
+    "usage-without-flags | SPC-4 CDB USAGE DATA | byte 1 has no flag",
+    lambda data: data[:1] + bytes([data[1] & 0xE0]) + data[2:],
+)
+usage(
+    "usage-without-page | SPC-4 CDB USAGE DATA | byte 2 of commands without an address is zero",
+    lambda data: data[:2] + b"\0" + data[3:] if data[0] in WITH_PAGE else data,
+)
+usage(
+    "usage-without-code | SPC-4 CDB USAGE DATA | the requested operation code is not evaluated",
+    _of(c.REPORT_SUPPORTED_OPERATION_CODES.opcode, lambda data: data[:3] + b"\0" + data[4:]),
 )
 
 

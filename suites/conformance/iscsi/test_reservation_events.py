@@ -171,3 +171,51 @@ def test_allow_commands_is_no_reserved_value(unreserved):
         pytest.skip(f"not supported: {answer}")
     value = answer.good_data()[3] >> 4 & 7
     assert value <= ALLOWED, f"{answer}: ALLOW COMMANDS is {value:03b}b: {answer.data.hex()}"
+
+
+# Events that are no other nexus's business
+
+
+QUIET = ("REKEY", "REKEY-IGNORE", "REKEY-OTHER", "UNREGISTER-OTHER", "RESERVE")
+"""Events that leave the reservation and each other registration as they were."""
+QUIET_KILLS = {"RESERVE": ("reserve-attention",)}
+QUIET_TYPES = (PrType.WRITE_EXCLUSIVE, PrType.EXCLUSIVE_ACCESS)
+"""A reservation of these types excludes registrants as well: for its release there is no unit attention."""
+
+
+def claim_quiet(a: LogicalUnit, b: LogicalUnit, event: str, kind: PrType) -> None:
+    """Claim that neither nexus has a unit attention after an event."""
+    for unit, name in ((a, "the holder"), (b, "the other registrant")):
+        answer = unit.test_unit_ready()
+        assert answer.good, f"{answer}: {name}, after {event} with a reservation of type {kind:d}"
+
+
+@pytest.mark.parametrize("kind", [
+    pytest.param(kind, marks=pytest.mark.case(
+        f"SCS-PR-RELEASED-QUIET-{kind:d}", kills=("release-attention-any-type",)))
+    for kind in QUIET_TYPES
+])  # fmt: skip
+@pytest.mark.case(section="SPC-4 RELEASE, unit attention")
+def test_a_release_of_another_type_sets_no_unit_attention(unreserved, kind):
+    """Of a type that is no registrants-only and no all-registrants one: neither here nor there."""
+    a, b = unreserved
+    prepare(a, b, kind)
+    answer = a.release(kind, KEY_A)
+    assert answer.good, answer
+    claim_quiet(a, b, "RELEASE", kind)
+
+
+@pytest.mark.parametrize("event", [
+    pytest.param(name, marks=pytest.mark.case(
+        f"SCS-PR-QUIET-{name}", kills=QUIET_KILLS.get(name, ("register-attention",))))
+    for name in QUIET
+])  # fmt: skip
+@pytest.mark.case(section="SPC-4 persistent reservations, unit attention", level="SHOULD")
+def test_an_event_that_takes_nothing_from_others_sets_no_unit_attention(unreserved, types, event):
+    """SHOULD: SAM-5 lists the conditions that there have to be, and excludes no other."""
+    a, b = unreserved
+    for kind in types:
+        prepare(a, b, kind)
+        answer = EVENTS[event].act(a, b, kind)
+        assert answer.good, f"{event} of type {kind:d}: {answer}"
+        claim_quiet(a, b, event, kind)

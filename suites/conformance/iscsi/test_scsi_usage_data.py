@@ -6,13 +6,18 @@ of an address, of a number of blocks and of a length (SCS-HIGH, SCS-COUNT and SC
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 import pytest
 
-from storagetest.wire.bitfields import put
+from storagetest.wire.bitfields import get, put
 from storagetest.wire.scsi import cdb as c
-from storagetest.wire.scsi.codes import PrIn, PrOut, SenseKey
+from storagetest.wire.scsi.cdb import COMMANDS as FORMATS
+from storagetest.wire.scsi.codes import PrIn, PrOut, PrType, SenseKey
 from storagetest.wire.scsi.logical_unit import LogicalUnit, ScsiResult
+from storagetest.wire.scsi.reservation_harness import KEY_A, RESERVING, reserved
 
+from .test_scsi_edges import CACHING, CONTROL
 from .test_scsi_reported_lengths import listed_commands
 
 pytestmark = [
@@ -185,3 +190,173 @@ def test_what_is_reported_of_one_command_is_cut_to_any_allocation_length(unit):
             assert answer.data == whole[:allocation], (
                 f"{answer}: {answer.data.hex(' ')}; the whole of {command.name} is {whole.hex(' ')}"
             )
+
+
+def each_described(unit: LogicalUnit) -> Iterator[tuple[c.CommandFormat | None, int, int | None, bytes]]:
+    """Yield what is described alone of the list: format (None: unknown), code, service action, data."""
+    listed = listed_commands(unit)
+    for opcode, action in listed:
+        answer = one(unit, opcode, action)
+        if answer.good and answer.data[1] & 7 in FULL_SUPPORT:
+            command = FORMATS.get((opcode, action)) or FORMATS.get((opcode, None))
+            yield command, opcode, action, answer.data
+
+
+@pytest.mark.case(
+    "SCS-USAGE-FIRST",
+    kills=("usage-of-start-stop-empty", "usage-of-another-command"),
+    builds_on=("SCS-OPS-02", "SCS-OPS-03"),
+)
+def test_usage_data_of_each_listed_command_begin_with_its_operation_code(unit):
+    """Of each command of the list, also one that this suite does not know; CDB SIZE is their length."""
+    wrong = []
+    for _, opcode, action, data in each_described(unit):
+        size, usage = int.from_bytes(data[2:4], "big"), data[4:]
+        if usage[:1] != bytes([opcode]):
+            wrong.append(f"{opcode:02x}h action {action}: usage data {usage[:size].hex(' ')}")
+        assert len(usage) >= size, f"{opcode:02x}h action {action}: CDB SIZE is {size}: {data.hex(' ')}"
+    assert not wrong, f"the first byte of CDB USAGE DATA is not the operation code of {wrong}"
+
+
+ONE_OR_TWO_BITS = ("bytchk", "service_action")
+"""BYTCHK had one bit in SBC-2, and has two since SBC-3; a service action is a code there, and no map."""
+
+
+@pytest.mark.case(
+    "SCS-USAGE-WHOLE-FIELD",
+    kills=("usage-of-one-bit", "usage-of-half-a-page-code"),
+    builds_on=("SCS-OPS-02", "SCS-OPS-03"),
+)
+def test_usage_data_have_all_bits_of_a_field_or_none(unit):
+    """Each field of each command: the bits of one field all have the same value."""
+    wrong = []
+    for command, opcode, _, data in each_described(unit):
+        if command is None:
+            continue
+        usage = data[4 : 4 + command.length].ljust(command.length, b"\0")
+        for place in command.fields:
+            if place.name in ONE_OR_TWO_BITS or (command is c.COMPARE_AND_WRITE and place.name == "blocks"):
+                continue
+            found, every = int(get(usage, place)), place.mask >> place.shift
+            if found not in (0, every):
+                wrong.append(f"{place.name} of {command.name} ({opcode:02x}h): {found:x}h of {every:x}h")
+    assert not wrong, f"usage maps have some of the bits of a field, and not all: {wrong}"
+
+
+# Fields that the device server obeys, as its data show
+
+
+def asked_twice(
+    unit: LogicalUnit, command: c.CommandFormat, first: Mapping[str, int], second: Mapping[str, int]
+) -> bool:
+    """Run the command with each of two CDBs; return whether both are GOOD, with other data."""
+    one_way, other = (
+        unit.run(command, read=LONGEST, allocation=LONGEST, **fields) for fields in (first, second)
+    )
+    return bool(one_way.good and other.good and one_way.data != other.data)
+
+
+OBEYED: dict[str, tuple[c.CommandFormat, str, Mapping[str, int], Mapping[str, int]]] = {
+    "EVPD": (c.INQUIRY, "evpd", {"evpd": 0}, {"evpd": 1}),
+    "VPD-PAGE": (c.INQUIRY, "page", {"evpd": 1, "page": 0}, {"evpd": 1, "page": 0x83}),
+    "DBD-6": (c.MODE_SENSE_6, "dbd", {"page": CONTROL}, {"page": CONTROL, "dbd": 1}),
+    "DBD-10": (c.MODE_SENSE_10, "dbd", {"page": CONTROL}, {"page": CONTROL, "dbd": 1}),
+    "PC-6": (c.MODE_SENSE_6, "page_control", {"page": CONTROL}, {"page": CONTROL, "page_control": 1}),
+    "PC-10": (c.MODE_SENSE_10, "page_control", {"page": CONTROL}, {"page": CONTROL, "page_control": 1}),
+    "MODE-PAGE-6": (c.MODE_SENSE_6, "page", {"page": CONTROL}, {"page": CACHING}),
+    "MODE-PAGE-10": (c.MODE_SENSE_10, "page", {"page": CONTROL}, {"page": CACHING}),
+    "DESC": (c.REQUEST_SENSE, "desc", {"desc": 0}, {"desc": 1}),
+    "OPTIONS": (
+        c.REPORT_SUPPORTED_OPERATION_CODES,
+        "options",
+        {},
+        {"options": 1, "requested_opcode": c.INQUIRY.opcode},
+    ),
+    "CODE": (
+        c.REPORT_SUPPORTED_OPERATION_CODES,
+        "requested_opcode",
+        {"options": 1, "requested_opcode": c.INQUIRY.opcode},
+        {"options": 1, "requested_opcode": c.READ_10.opcode},
+    ),
+    "RCTD": (
+        c.REPORT_SUPPORTED_OPERATION_CODES,
+        "rctd",
+        {"options": 1, "requested_opcode": c.INQUIRY.opcode},
+        {"options": 1, "requested_opcode": c.INQUIRY.opcode, "rctd": 1},
+    ),
+}
+"""Command, the name of the field, and two CDBs that differ in the field alone (SELECT REPORT: see SCS-LUN).
+
+With OPTIONS the requested operation code is ignored in the first CDB.
+"""
+OBEYED_KILLS = {
+    "EVPD": ("usage-without-flags",),
+    "VPD-PAGE": ("usage-without-page",),
+    "DBD-6": ("usage-without-flags",),
+    "DBD-10": ("usage-without-flags",),
+    "PC-6": ("usage-without-page",),
+    "PC-10": ("usage-without-page",),
+    "MODE-PAGE-6": ("usage-without-page",),
+    "MODE-PAGE-10": ("usage-without-page",),
+    "DESC": ("usage-without-flags",),
+    "OPTIONS": ("usage-without-page",),
+    "CODE": ("usage-without-code",),
+    "RCTD": ("usage-without-page",),
+}
+
+
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=pytest.mark.case(f"SCS-USAGE-OBEYED-{name}", kills=OBEYED_KILLS[name]))
+    for name in OBEYED
+])  # fmt: skip
+@pytest.mark.case(builds_on=("SCS-OPS-02",))
+def test_usage_data_have_the_bits_of_a_field_that_changes_the_data(unit, name):
+    """Two CDBs that differ in one field return other data: the device server evaluates the field."""
+    command, field, first, second = OBEYED[name]
+    usage = described(unit, command.opcode, command.service_action)[4 : 4 + command.length]
+    if not asked_twice(unit, command, first, second):
+        pytest.skip(f"{command.name} returns the same data with {first} and with {second}, or refuses one")
+    place = next(place for place in command.fields if place.name == field)
+    assert int(get(usage, place)) == place.mask >> place.shift, (
+        f"CDB USAGE DATA of {command.name} are {usage.hex(' ')}: the bits of {field} are not all one, and it "
+        f"returns other data with {second} than with {first}"
+    )
+
+
+COMPARES = {"10": c.VERIFY_10, "12": c.VERIFY_12, "16": c.VERIFY_16}
+
+
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=pytest.mark.case(
+        f"SCS-USAGE-OBEYED-BYTCHK-{name}", kills=("usage-without-flags",)))
+    for name in COMPARES
+])  # fmt: skip
+@pytest.mark.case(builds_on=("SCS-OPS-02",))
+def test_usage_data_of_a_verify_that_compares_have_bytchk(unit, scratch, name):
+    """MISCOMPARE with BYTCHK of 01b, and GOOD without it: the lower bit of BYTCHK is evaluated."""
+    command = COMPARES[name]
+    usage = described(unit, command.opcode, None)[4 : 4 + command.length]
+    written = unit.write(scratch.lba, scratch.pattern(1, seed=731))
+    assert written.good, written
+    other = scratch.pattern(1, seed=732)
+    compared = unit.run(command, data=other, bytchk=1, lba=scratch.lba, blocks=1)
+    plain = unit.run(command, lba=scratch.lba, blocks=1)
+    if not (plain.good and compared.check(SenseKey.MISCOMPARE)):
+        pytest.skip(f"no comparison: {plain}; {compared}")
+    assert usage[1] & 2, f"CDB USAGE DATA of {command.name} are {usage.hex(' ')}, without BYTCHK; {compared}"
+
+
+@pytest.mark.case(
+    "SCS-USAGE-OBEYED-TYPE", kills=("usage-without-page",), builds_on=(*RESERVING, "SCS-OPS-02")
+)
+def test_usage_data_of_reserve_have_the_type(unreserved):
+    """Two reservations differ in their type, as READ RESERVATION returns it: TYPE is evaluated."""
+    a, _ = unreserved
+    usage = described(a, c.PERSISTENT_RESERVE_OUT.opcode, int(PrOut.RESERVE))[4:14]
+    reserved(a, PrType.WRITE_EXCLUSIVE)
+    first = a.reserve_in(PrIn.READ_RESERVATION).good_data()
+    for answer in (a.release(PrType.WRITE_EXCLUSIVE, KEY_A), a.reserve(PrType.EXCLUSIVE_ACCESS, KEY_A)):
+        assert answer.good, answer
+    if a.reserve_in(PrIn.READ_RESERVATION).good_data() == first:
+        pytest.skip("both reservations are reported with one type")
+    assert usage[2] & 0x0F == 0x0F, f"CDB USAGE DATA of RESERVE are {usage.hex(' ')}: TYPE is evaluated"
