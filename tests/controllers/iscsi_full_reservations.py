@@ -18,7 +18,7 @@ Nexus = tuple[str, bytes]
 ALWAYS = (
     c.INQUIRY, c.REPORT_LUNS, c.REQUEST_SENSE, c.TEST_UNIT_READY, c.READ_CAPACITY_10, c.READ_CAPACITY_16,
     c.LOG_SENSE, c.REPORT_SUPPORTED_OPERATION_CODES, c.PERSISTENT_RESERVE_IN, c.PERSISTENT_RESERVE_OUT,
-    c.MODE_SENSE_6, c.MODE_SENSE_10, c.REPORT_TASK_MANAGEMENT,
+    c.MODE_SENSE_6, c.MODE_SENSE_10, c.REPORT_TASK_MANAGEMENT, c.REPORT_TARGET_PORT_GROUPS,
 )  # fmt: skip
 """Commands that no persistent reservation excludes; PERSISTENT RESERVE OUT has rules of its own."""
 READERS = (c.READ_6, c.READ_10, c.READ_12, c.READ_16)
@@ -74,6 +74,7 @@ class Reservations:
         if command in (c.RESERVE_6, c.RELEASE_6):
             return bool(self.registered)
         allows = command is c.PREVENT_ALLOW_MEDIUM_REMOVAL and not block[4] & 1
+        allows |= command is c.START_STOP_UNIT and block[4] & 0xF1 == 1  # a start
         if self.holder is None or self.holds(nexus) or command in ALWAYS or allows:
             return False
         if self.type.registrants and nexus in self.registered:

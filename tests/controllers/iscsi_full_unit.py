@@ -27,6 +27,7 @@ from iscsi_full_reservations import (
     illegal,
     invalid_field,
 )
+from iscsi_full_seldom import INQUIRY_FLAGS, SELDOM_OUT, Seldom
 from iscsi_target import NAA, Connection, Server, Write
 from iscsi_thin_unit import PORT_DESIGNATORS, ScsiError, descriptor_sense
 
@@ -37,6 +38,7 @@ from storagetest.wire.iscsi.pdu import LoginRequest, ScsiCommand, ScsiResponse, 
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.cdb import COMMANDS, CommandFormat
 from storagetest.wire.scsi.codes import Asc, PrIn, PrOut, ScsiStatus, SenseKey
+from storagetest.wire.scsi.seldom_cdb import SELDOM
 from storagetest.wire.scsi.sense import fixed_sense
 
 WRITERS = (c.WRITE_6, c.WRITE_10, c.WRITE_12, c.WRITE_16)
@@ -80,7 +82,7 @@ class UnitChoices:
 
 
 @dataclass
-class FullUnit(Medium, Reservations):
+class FullUnit(Medium, Reservations, Seldom):
     """The unit."""
 
     choices: UnitChoices = field(default_factory=UnitChoices)
@@ -144,7 +146,8 @@ class FullUnit(Medium, Reservations):
         """Return the command of a CDB."""
         if block[0] == FORMAT_UNIT and block[1] & 0xC0:  # FMTPINFO; no other form is there
             raise invalid_field()
-        command = COMMANDS.get((block[0], block[1] & 0x1F)) or COMMANDS.get((block[0], None))
+        keys = (block[0], block[1] & 0x1F), (block[0], None)
+        command = next((table[key] for table in (COMMANDS, SELDOM) for key in keys if key in table), None)
         if command is None or command in self.choices.without or not hasattr(self, _method(command)):
             same = any(code == block[0] for code, action in COMMANDS if action is not None)
             absent = command is None and same
@@ -191,7 +194,7 @@ class FullUnit(Medium, Reservations):
         if not block[1] & 1:
             if block[2]:
                 raise invalid_field()
-            head = bytes((0, self.removable << 7, 6, 0x12, 31, 0, 0, 2))
+            head = bytes((0, self.removable << 7, 6, 0x12, 31, INQUIRY_FLAGS, 0, 2))
             return cut(head + b"SOUND   " + b"a full unit     " + b"1   ", block[3:5])
         if block[2] not in self.choices.pages:
             raise invalid_field()
@@ -374,8 +377,8 @@ class FullUnit(Medium, Reservations):
             if block[1] & 1 or not block[1] & 0x10:
                 raise invalid_field()
             return length, lambda data: self.mode_select(command, data, nexus)
-        if command is c.SEND_DIAGNOSTIC:
-            return self.diagnostic(block)
+        if command in (c.SEND_DIAGNOSTIC, *SELDOM_OUT):
+            return self.seldom_out(command, block, nexus) if command in SELDOM_OUT else self.diagnostic(block)
         if command is c.PERSISTENT_RESERVE_OUT:
             return int.from_bytes(block[5:9], "big"), lambda data: self.reserve_out(block, data, nexus)
         if command is c.UNMAP:
@@ -488,7 +491,7 @@ class Miscompare(ScsiError):
 
 def _method(command: CommandFormat) -> str:
     """Return the name of the method of a command; those with data-out are executed by ``outgoing``."""
-    if command in (*CHANGING, *VERIFIERS, *SELECTS, c.PERSISTENT_RESERVE_OUT, c.SEND_DIAGNOSTIC):
+    if command in (*CHANGING, *VERIFIERS, *SELECTS, *SELDOM_OUT, c.PERSISTENT_RESERVE_OUT, c.SEND_DIAGNOSTIC):
         return "outgoing"
     return command.name.lower().replace("(", "_").replace(")", "").replace(" ", "_").replace("-", "_")
 

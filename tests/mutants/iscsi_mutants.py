@@ -6,6 +6,7 @@ import iscsi_allocation_mutants  # noqa: F401
 import iscsi_apart_mutants  # noqa: F401
 import iscsi_block_mutants  # noqa: F401
 import iscsi_controlled_mutants  # noqa: F401
+import iscsi_copy_mutants  # noqa: F401
 import iscsi_data_mutants  # noqa: F401
 import iscsi_descriptor_mutants  # noqa: F401
 import iscsi_each_form_mutants  # noqa: F401
@@ -36,10 +37,12 @@ import iscsi_provisioning_mutants  # noqa: F401
 import iscsi_rare_mutants  # noqa: F401
 import iscsi_reinstatement_mutants  # noqa: F401
 import iscsi_removal_mutants  # noqa: F401
+import iscsi_report_mutants  # noqa: F401
 import iscsi_reported_length_mutants  # noqa: F401
 import iscsi_reported_mutants  # noqa: F401
 import iscsi_reservation_mutants  # noqa: F401
 import iscsi_scsi_mutants  # noqa: F401
+import iscsi_second_form_mutants  # noqa: F401
 import iscsi_seldom_mutants  # noqa: F401
 import iscsi_sequence_mutants  # noqa: F401
 import iscsi_session_mutants  # noqa: F401

@@ -169,7 +169,10 @@ def mutation_run() -> MutationRun:
             "test_scsi_mode_descriptors.py test_lun_forms.py test_scsi_allocation.py test_many_sessions.py "
             "test_target_reset.py test_scsi_short_data.py test_scsi_subpages.py test_reservation_many.py "
             "test_third_nexus.py test_far_data.py test_reservation_removals.py test_reservation_each_type.py "
-            "test_scsi_write_protect.py test_scsi_start_stop.py test_outside_window.py test_cleared_tasks.py",
+            "test_scsi_write_protect.py test_scsi_start_stop.py test_outside_window.py test_cleared_tasks.py "
+            "test_scsi_copy.py test_scsi_buffers.py test_scsi_diagnostic_pages.py test_scsi_reports.py "
+            "test_scsi_port_groups.py test_scsi_fresh_reads.py test_scsi_wrapped_ranges.py "
+            "test_scsi_second_forms.py",
             "queued": "test_waiting_tasks.py",
             "removable": "test_scsi_removal.py",
             "controlled": "test_resize.py test_restart.py test_reservation_removals.py",

@@ -71,6 +71,19 @@ def test_commands_about_the_unit_are_allowed_without_a_registration(unreserved, 
 
 
 @pytest.mark.parametrize("kind", [
+    pytest.param(kind, marks=pytest.mark.case(f"SCS-PR-START-{kind.value}", kills=("reservation-start",)))
+    for kind in PrType
+])  # fmt: skip
+@pytest.mark.case(section="SBC-3 reservations", level="SHOULD")
+def test_a_start_of_another_nexus_is_allowed(unreserved, kind):
+    """With IMMED and without, and with a POWER CONDITION of 0: only a stop is excluded."""
+    a, b = unreserved
+    reserved(a, kind)
+    for answer in answers(b, [(c.START_STOP_UNIT, {"start": 1, "immed": immed}) for immed in (0, 1)]):
+        assert not answer.conflict, f"{answer}; a reservation of type {kind:d} allows a start"
+
+
+@pytest.mark.parametrize("kind", [
     pytest.param(kind, marks=pytest.mark.case(f"SCS-PR-REGISTRANT-{kind.value}"))
     for kind in PrType if kind.registrants
 ])  # fmt: skip

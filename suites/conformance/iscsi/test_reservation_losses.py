@@ -125,7 +125,7 @@ def test_a_reservation_that_is_not_lost_is_not_replaced(unreserved):
 @pytest.mark.case(
     "SCS-PR-ATTENTION-KEPT",
     section="SAM-5 5.14, SPC-4 CLEAR, unit attention",
-    kills=("luns-clear-attention",),
+    kills=("luns-clear-attention", "evpd-clears-attention"),
     builds_on=("SCS-PR-CLEAR-FREE",),
 )
 def test_report_luns_and_inquiry_keep_a_unit_attention(unreserved):
@@ -134,7 +134,7 @@ def test_report_luns_and_inquiry_keep_a_unit_attention(unreserved):
     assert b.register(KEY_B).good
     a.clear_attentions()
     assert b.reserve_out(PrOut.CLEAR, key=KEY_B).good
-    for answer in (a.luns(), a.inquiry()):
+    for answer in (a.luns(), a.inquiry(), a.inquiry(0x00), a.inquiry(0x83, allocation=4), a.inquiry(0x83)):
         assert answer.good, answer
     answer = a.test_unit_ready()
     assert answer.check(SenseKey.UNIT_ATTENTION, Asc.RESERVATIONS_PREEMPTED), (

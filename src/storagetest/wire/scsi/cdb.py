@@ -188,12 +188,15 @@ def cdb(command: CommandFormat, **values: Value) -> bytes:
     return data if command.service_action is None else put(data, _SA, command.service_action)
 
 
-def describe(data: bytes) -> str:
-    """Return one line with the command and its fields; an unknown CDB in hexadecimal. Never raises."""
+def describe(data: bytes, command: CommandFormat | None = None) -> str:
+    """Return one line with the command and its fields; an unknown CDB in hexadecimal. Never raises.
+
+    ``command`` is the format of the CDB, if it is not in :data:`COMMANDS`.
+    """
     if not data:
         return "no CDB"
     action = data[1] & 0x1F if len(data) > 1 else 0
-    command = COMMANDS.get((data[0], action)) or COMMANDS.get((data[0], None))
+    command = command or COMMANDS.get((data[0], action)) or COMMANDS.get((data[0], None))
     if command is None:
         return f"CDB {data.hex()}"
     shown = [f"{place.name}={get(data, place)!s}" for place in command.fields if get(data, place)]

@@ -129,7 +129,7 @@ class LogicalUnit:
     def run(self, command: CommandFormat, *, read: int = 0, data: bytes = b"", **fields: Any) -> ScsiResult:  # noqa: ANN401  # Value
         """Run any command."""
         block = cdb(command, **fields)
-        return self.result(self.runner.command(block, read=read, data=data), c.describe(block))
+        return self.result(self.runner.command(block, read=read, data=data), c.describe(block, command))
 
     @staticmethod
     def result(done: CommandCompletion, asked: str) -> ScsiResult:

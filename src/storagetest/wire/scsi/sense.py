@@ -137,7 +137,10 @@ _KEYS_OF: Mapping[int, frozenset[int]] = {
     ),
     Asc.MISCOMPARE_DURING_VERIFY: frozenset({SenseKey.MISCOMPARE}),
 }
-"""Sense keys of the codes that the standards name with one key only (SPC-4, SAM-5 5.14, SBC-3)."""
+"""Sense keys of the codes that the standards name with one key only (SPC-4, SAM-5 5.14, SBC-3).
+
+A copy manager returns the code of what went wrong with COPY ABORTED.
+"""
 _RESERVED_KEY = 0x0C
 """The sense key that SPC-4 does not define."""
 _NOT_DEFERRED = (SenseKey.ILLEGAL_REQUEST, SenseKey.UNIT_ATTENTION, SenseKey.MISCOMPARE)
@@ -158,7 +161,7 @@ def sense_faults(data: bytes) -> list[str]:
     found = decode_sense(data)
     if found.key == _RESERVED_KEY:
         faults.append(f"the sense key is {found.key:X}h, which is reserved")
-    if found.key not in _KEYS_OF.get(found.asc, {found.key}):
+    if found.key not in {*_KEYS_OF.get(found.asc, {found.key}), SenseKey.COPY_ABORTED}:
         faults.append(f"this code does not belong to this key: {found}")
     if found.deferred and found.key in _NOT_DEFERRED:
         faults.append(f"a deferred error with {found}")
