@@ -51,6 +51,7 @@ import nvme_tcp_transport_mutants  # noqa: F401
 import nvme_tcp_two_namespace_mutants  # noqa: F401
 import nvme_tcp_typed_mutants  # noqa: F401
 import nvme_tcp_unfused_mutants  # noqa: F401
+import nvme_tcp_unused_mutants  # noqa: F401
 import nvme_tcp_value_mutants  # noqa: F401
 import nvme_tcp_whole_mutants  # noqa: F401
 import nvme_tcp_wrap_mutants  # noqa: F401
