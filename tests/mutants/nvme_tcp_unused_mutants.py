@@ -18,7 +18,7 @@ FLAGS = (
     ("log-rsvd-effects", "a reserved byte of the effects page is set", log(LogPage.EFFECTS), 4095),
     ("log-rsvd-error", "a reserved byte of an entry of the error log is set", log(LogPage.ERROR), 62),
     ("log-rsvd-ana", "a reserved byte of a descriptor of the ANA page is set", log(LogPage.ANA), 16 + 31),
-    ("discovery-rsvd-head", "a reserved byte of the discovery log is set", log(LogPage.DISCOVERY), 18),
+    ("discovery-rsvd-head", "a reserved byte of the discovery log is set", log(LogPage.DISCOVERY), 24),
     ("notice-rsvd", "a reserved byte of a notification is set", log(LogPage.RESERVATION_NOTIFICATION), 63),
     ("report-rsvd-head", "a reserved byte of the report is set", on_io(Io.RESERVATION_REPORT), 63),
     ("report-rsvd-registrant", "a reserved byte of a registrant is set", on_io(Io.RESERVATION_REPORT), 127),

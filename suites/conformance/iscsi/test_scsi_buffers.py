@@ -78,9 +78,9 @@ def test_a_reserved_mode_is_refused(unit):
     "SCS-BUFFER-ECHO", section="SPC-4 READ BUFFER, echo buffer", kills=("echo-first-kept", "echo-cut")
 )
 def test_the_echo_buffer_returns_what_was_written_last(unit):
-    """Of each length, longer and shorter: as many bytes as the last write had."""
+    """Of lengths that are multiples of four, longer and shorter: as many bytes as the last write had."""
     size = echo_capacity(unit)
-    for seed, length in enumerate([*sorted({1, 4, 252, 256, size}), 16]):
+    for seed, length in enumerate([*sorted({4, 252, 256, size}), 16]):
         if length > size:
             continue
         data = pattern(length, seed)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from storagetest.plugin.conformance.leftovers import stop_run
 from storagetest.suites.conformance.iscsi.optional_commands import offered
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.codes import SenseKey
@@ -23,10 +24,14 @@ pytestmark = [
 D_SENSE, BLOCKS = 0x04, 4
 
 
+def listed_as(command: c.CommandFormat, *pages: bytes) -> bytes:
+    """Return the parameter list of a form of MODE SELECT."""
+    return bytes(4 if command is c.MODE_SELECT_6 else 8) + b"".join(page[4:] for page in pages)
+
+
 def select(unit: LogicalUnit, command: c.CommandFormat, *pages: bytes) -> ScsiResult:
     """Send MODE SELECT of pages, each as :func:`current_page` returns it; skip if there is no such form."""
-    head = bytes(4 if command is c.MODE_SELECT_6 else 8)
-    data = head + b"".join(page[4:] for page in pages)
+    data = listed_as(command, *pages)
     return offered(unit.run(command, data=data, pf=1, allocation=len(data)))
 
 
@@ -40,14 +45,20 @@ def flipped(unit: LogicalUnit, page: int) -> tuple[bytes, bytes]:
 
 
 @pytest.fixture
-def flips(unit, scratch) -> Iterator[tuple[tuple[bytes, bytes], tuple[bytes, bytes]]]:
+def flips(unit, scratch, pytestconfig) -> Iterator[tuple[tuple[bytes, bytes], tuple[bytes, bytes]]]:
     """Yield the Caching and the Control mode page, each as it is and changed; leave them as they were."""
     assert scratch.count
     caching, control = flipped(unit, CACHING), flipped(unit, CONTROL)
     yield caching, control
     for page, (before, _) in ((CACHING, caching), (CONTROL, control)):
+        if current_page(unit, page) == before:
+            continue
+        for command in FORMS.values():
+            unit.run(
+                command, data=listed_as(command, before), pf=1, allocation=len(listed_as(command, before))
+            )
         if current_page(unit, page) != before:
-            select(unit, c.MODE_SELECT_6, before)
+            stop_run(pytestconfig, f"mode page {page:02x}h was {before[4:].hex()}: set it at the target")
 
 
 FORMS = {"6": c.MODE_SELECT_6, "10": c.MODE_SELECT_10}

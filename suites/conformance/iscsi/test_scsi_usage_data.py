@@ -218,24 +218,25 @@ def test_usage_data_of_each_listed_command_begin_with_its_operation_code(unit):
     assert not wrong, f"the first byte of CDB USAGE DATA is not the operation code of {wrong}"
 
 
-ONE_OR_TWO_BITS = ("bytchk", "service_action")
-"""BYTCHK had one bit in SBC-2, and has two since SBC-3; a service action is a code there, and no map."""
+NOT_WHOLE = ("bytchk", "service_action", "prevent", "power_condition", "requested_action")
+"""BYTCHK and PREVENT have bits that some standards lack; a service action is a code there, and no map."""
 
 
 @pytest.mark.case(
     "SCS-USAGE-WHOLE-FIELD",
+    level="SHOULD",
     kills=("usage-of-one-bit", "usage-of-half-a-page-code"),
     builds_on=("SCS-OPS-02", "SCS-OPS-03"),
 )
 def test_usage_data_have_all_bits_of_a_field_or_none(unit):
-    """Each field of each command: the bits of one field all have the same value."""
+    """SHOULD: SPC-4 has a bit for each bit that is evaluated, and a field is evaluated as a whole."""
     wrong = []
     for command, opcode, _, data in each_described(unit):
         if command is None:
             continue
         usage = data[4 : 4 + command.length].ljust(command.length, b"\0")
         for place in command.fields:
-            if place.name in ONE_OR_TWO_BITS or (command is c.COMPARE_AND_WRITE and place.name == "blocks"):
+            if place.name in NOT_WHOLE or (command is c.COMPARE_AND_WRITE and place.name == "blocks"):
                 continue
             found, every = int(get(usage, place)), place.mask >> place.shift
             if found not in (0, every):

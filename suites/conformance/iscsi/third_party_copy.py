@@ -9,8 +9,9 @@ import pytest
 
 from storagetest.suites.conformance.iscsi.optional_commands import offered
 from storagetest.wire.bitfields import require_bytes
+from storagetest.wire.iscsi.initiator import Initiator
 from storagetest.wire.iscsi.look import vpd_page
-from storagetest.wire.scsi.data import Designator, decode_designators
+from storagetest.wire.scsi.data import Designator, decode_designators, decode_luns, decode_vpd
 from storagetest.wire.scsi.logical_unit import LogicalUnit, ScsiResult
 from storagetest.wire.scsi.seldom_cdb import EXTENDED_COPY, RECEIVE_COPY_PARAMETERS
 
@@ -23,6 +24,8 @@ NO_LIST_ID = 0x18
 """LIST ID USAGE of 11b: the operation has no list identifier."""
 NAMES = (3, 2, 1, 8)
 """Designator types of a logical unit, the best first: NAA, EUI-64, T10 vendor identification, name string."""
+LONGEST_PAGE = 0xFFFF
+"""Allocation length for the page of designators."""
 LONGEST = 20
 """Bytes of a designator in an identification descriptor."""
 
@@ -66,14 +69,41 @@ def copy_limits(unit: LogicalUnit) -> CopyLimits:
 
 
 def own_name(unit: LogicalUnit) -> Designator:
-    """Return the designator of the unit that an identification descriptor can have; skip if there is none."""
+    """Return the designator of the unit that an identification descriptor can have; skip if there is none.
+
+    Skip as well if another logical unit of the target has it, or cannot be looked at: a copy could be
+    written to that unit.
+    """
     found = [
         one for one in decode_designators(vpd_page(unit, 0x83))
         if not one.association and one.kind in NAMES and len(one.data) <= LONGEST
     ]  # fmt: skip
     if not found:
         pytest.skip("page 83h has no designator of the logical unit of 20 bytes or less")
-    return min(found, key=lambda one: (NAMES.index(one.kind), -len(one.data)))
+    name = min(found, key=lambda one: (NAMES.index(one.kind), -len(one.data)))
+    _require_unique(unit, name)
+    return name
+
+
+def _require_unique(unit: LogicalUnit, name: Designator) -> None:
+    """Skip the case unless each other logical unit of the target has other designators."""
+    session = unit.runner
+    assert isinstance(session, Initiator)
+    own, luns = session.lun, decode_luns(unit.luns().good_data())
+    try:
+        for lun in luns:
+            if lun == own:
+                continue
+            session.lun = lun
+            page = unit.inquiry(0x83, allocation=LONGEST_PAGE)
+            if not page.good:
+                pytest.skip(
+                    f"the designators of LUN {lun:016x}, which a copy could reach, are not read: {page}"
+                )
+            if name.data in [one.data for one in decode_designators(decode_vpd(page.data))]:
+                pytest.skip(f"LUN {lun:016x} has a designator of this unit: a copy could be written to it")
+    finally:
+        session.lun = own
 
 
 def cscd(name: Designator, block_size: int, *, code: int = IDENTIFICATION) -> bytes:

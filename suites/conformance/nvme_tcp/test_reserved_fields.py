@@ -47,7 +47,7 @@ class Fields:
 CMIC, FRMW, LPA, ANACAP = 76, 260, 261, 343
 OACS, ONCS, FUSES, FNA, VWC, SGLS = 256, 520, 522, 524, 525, 536
 CONTROLLER = Fields(
-    unused=((144, 240), (424, 512), (1024, 1792), (1806, 2048)),
+    unused=((144, 240), (424, 512), (1024, 1792), (1807, 2048)),
     bits={
         CMIC: 0xE0,
         OACS + 1: 0x80,
@@ -93,8 +93,8 @@ ANA = Fields(unused=((10, 16),))
 ANA_GROUP = Fields(unused=((17, 32),), bits={16: 0xF0})
 """The head of the ANA log page, and a group's descriptor (Base 5.2.12.1.13)."""
 
-DISCOVERY = Fields(unused=((18, 1024),))
-"""The head of the discovery log page (Base 5.2.12.3.3)."""
+DISCOVERY = Fields(unused=((24, 1024),))
+"""The head of the discovery log page (Base 5.2.12.3.3), after DLPF and TDLPL."""
 
 NOTICE = Fields(unused=((10, 12), (16, 64)))
 """The Reservation Notification log page (Base 5.2.12.1.35)."""
