@@ -64,19 +64,24 @@ def get_features(controller: Controller, command: Command) -> Answer:
     if fid == Feature.HOST_BEHAVIOR:
         return Answer(result=4) if select == 3 else Answer(bytes(512) if select else controller.behavior)
     if fid == Feature.RESERVATION_NOTIFICATION_MASK:
-        return Answer(result=controller.masks.get(_masked(controller, command.nsid).nsid, 0))
+        return _selected(select, controller.masks.get(_masked(controller, command.nsid).nsid, 0))
     if fid == Feature.RESERVATION_PERSISTENCE:
-        return Answer(result=controller.namespace(command.nsid).persistence)
+        return _selected(select, controller.namespace(command.nsid).persistence)
     if fid == Feature.WRITE_PROTECT and controller.traits.nwpc:
-        return Answer(result=controller.namespace(command.nsid).protection)
+        return _selected(select, controller.namespace(command.nsid).protection)
     if fid not in values:
         raise CommandFailed(StatusCode.INVALID_FIELD)
     changeable = fid in CHANGEABLE
     if select == 3:
-        return Answer(result=4 * changeable)
+        return Answer(result=4 * changeable | 2 * (fid in _OF_NAMESPACE))
     if select and changeable:  # the default value, which is the saved one of a feature that is not saved
         return Answer(result=CHANGEABLE[fid])
     return Answer(result=values[fid])
+
+
+def _selected(select: int, value: int) -> Answer:
+    """Return a feature of a namespace by SEL: it is changeable and not saveable, and its default is 0."""
+    return Answer(result=6 if select == 3 else 0 if select else value)
 
 
 def set_features(controller: Controller, command: Command, *, data: bytes) -> Answer:

@@ -2,9 +2,11 @@
 
 import nvme_tcp_access_mutants  # noqa: F401  # importing files them
 import nvme_tcp_again_mutants  # noqa: F401  # importing files them
+import nvme_tcp_alike_mutants  # noqa: F401
 import nvme_tcp_announced_mutants  # noqa: F401
 import nvme_tcp_between_mutants  # noqa: F401
 import nvme_tcp_capsule_mutants  # noqa: F401
+import nvme_tcp_coded_mutants  # noqa: F401
 import nvme_tcp_command_mutants  # noqa: F401
 import nvme_tcp_controlled_mutants  # noqa: F401
 import nvme_tcp_controller_mutants  # noqa: F401

@@ -200,6 +200,7 @@ def test_identifiers_of_namespaces_differ(session: ControllerSession) -> None:
 @pytest.mark.parametrize("cns", [
     pytest.param(0x0F, marks=pytest.mark.case("NVA-ID-CNS-0FH", kills=("cns-accepted",))),
     pytest.param(0x0B, marks=pytest.mark.case("NVA-ID-CNS-0BH", kills=("cns-accepted",))),
+    pytest.param(0x7F, marks=pytest.mark.case("NVA-ID-CNS-7FH", kills=("cns-accepted", "cns-high-accepted"))),
 ])  # fmt: skip
 def test_a_reserved_cns_is_refused(session: ControllerSession, cns: int) -> None:
     done = session.admin.run(admin.identify(cns), reads=4096)
