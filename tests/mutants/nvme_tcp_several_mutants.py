@@ -306,3 +306,40 @@ def _right_half(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | N
 
 fused("fused-ddgst-unchecked | NVMe/TCP 3.5 | a wrong data digest of a half is not detected",
       of_host=_right_half)  # fmt: skip
+
+
+def _fails_after_r2t(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+    """Answer both halves of the operation behind one whose data came by R2T, in the controller's place."""
+    command = _command(got)
+    if command is None or not through.qid:
+        return None
+    if not command.flags & 3:
+        through.memory["halves by r2t"] = 0
+        return None
+    spoilt = through.memory.get("spoilt", 0)
+    if command.flags & 3 == 1:
+        spoilt = through.memory["spoilt"] = through.memory.get("halves by r2t", 0) > 0
+        through.memory["halves by r2t"] = 0
+    if spoilt:
+        through.reply(Cqe(command.cid, StatusCode.ABORTED_MISSING_FUSED, sqhd=1))
+        return []
+    through.memory["halves by r2t"] = through.memory.get("halves by r2t", 0) + (command.dptr[15] == 0x5A)
+    return None
+
+
+fused("fused-fails-after-r2t | Base 3.4.2 | an operation behind one whose data came by R2T is aborted",
+      of_host=_fails_after_r2t)  # fmt: skip
+
+
+def _together(through: ProxyConnection, command: Command) -> bool:
+    return bool(
+        through.qid and command.flags & 3 and sum(one.flags & 3 == 1 for one in through.commands.values()) > 1
+    )
+
+
+fused(
+    "fused-together-apart | Base 3.4.2 | of operations at the same time the later ones are not fused",
+    of_host=commands(
+        lambda capsule, c: replace(capsule, sqe=replace(c, flags=c.flags & ~3).encode()), when=_together
+    ),
+)
