@@ -7,7 +7,7 @@ import struct
 from typing import Any
 
 from iscsi_target import IQN
-from iscsi_thin_unit import ScsiError
+from iscsi_thin_unit import PORT, ScsiError
 
 from storagetest.wire.iscsi.pdu import ScsiCommand
 from storagetest.wire.scsi import cdb as c
@@ -66,5 +66,8 @@ def _name(flags: bytes, name: str) -> bytes:
     return b"\x53" + flags + b"\0" + bytes((len(text),)) + text
 
 
-PORT_NAMES = _name(b"\x98", f"{IQN},t,0x0001") + _name(b"\xa8", IQN)
+_PORT_NAME = _name(b"\x98", f"{IQN},t,0x0001")
+PORT_NAMES = _PORT_NAME + _name(b"\xa8", IQN)
 """Names of the target port and of the target device (page 83h)."""
+PORTS_PAGE = struct.pack(">2xH6xH", PORT, len(_PORT_NAME)) + _PORT_NAME
+"""The body of the SCSI Ports page, with the one target port (SPC-4)."""

@@ -38,6 +38,12 @@ ECHO, ECHO_DESCRIPTOR, DESCRIPTOR = 0x0A, 0x0B, 0x03
 MOST_ECHO, BUFFER = 1024, 4096
 NO_ECHO = 0x2C00
 """COMMAND SEQUENCE ERROR."""
+LOG_PAGES = {
+    (0x00, 0x00): b"\x00\x0c",
+    (0x00, 0xFF): b"\x00\x00\x00\xff\x0c\x00",
+    (0x0C, 0x00): bytes.fromhex("000103020001"),
+}
+"""By page and subpage: the lists of pages and of subpages, and one page with one parameter."""
 DIAGNOSTIC_PAGES = bytes((0x00, 0x3F))
 """The list of pages, and an empty one."""
 STATES = {0x0: 0x01, 0x1: 0x02}
@@ -106,7 +112,14 @@ class Seldom:
                 raise invalid_field()
         return cut(data, block[6:9])
 
-    # Diagnostic pages
+    # Log pages, diagnostic pages
+
+    def log_sense(self, block: bytes, nexus: Nexus) -> bytes:
+        code, subpage = block[2] & 0x3F, block[3]
+        if (code, subpage) not in LOG_PAGES or int.from_bytes(block[5:7], "big") > 1:
+            raise invalid_field()
+        body = LOG_PAGES[code, subpage]
+        return cut(struct.pack(">BBH", code | 0x40 * bool(subpage), subpage, len(body)) + body, block[7:9])
 
     def receive_diagnostic_results(self, block: bytes, nexus: Nexus) -> bytes:
         code = block[2] if block[1] & 1 else 0

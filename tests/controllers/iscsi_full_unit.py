@@ -15,7 +15,7 @@ from typing import Any
 
 from iscsi_choices import Choices
 from iscsi_full_media import Medium
-from iscsi_full_reports import PORT_NAMES, TIMEOUTS, described, of_absent_unit, usage_map
+from iscsi_full_reports import PORT_NAMES, PORTS_PAGE, TIMEOUTS, described, of_absent_unit, usage_map
 from iscsi_full_reservations import (
     PRE_FETCHES,
     READERS,
@@ -69,7 +69,7 @@ class UnitChoices:
     blocks: int = 131072
     block_size: int = 512
     without: tuple[CommandFormat, ...] = ()  # commands that it does not have
-    pages: tuple[int, ...] = (0x00, 0x80, 0x83, 0x86, 0xB0, 0xB1, 0xB2)
+    pages: tuple[int, ...] = (0x00, 0x80, 0x83, 0x86, 0x88, 0xB0, 0xB1, 0xB2)
     read_only: bool = False
     thin: bool = True
     max_transfer: int = 0  # blocks; 0: it announces no limit
@@ -212,6 +212,8 @@ class FullUnit(Medium, Reservations, Seldom):
                 return b"\1\3\0\x10" + NAA + PORT_DESIGNATORS + PORT_NAMES
             case 0x86:
                 return bytes((0, 0x07)) + bytes(58)  # HEADSUP, ORDSUP, SIMPSUP
+            case 0x88:
+                return PORTS_PAGE
             case 0xB0:
                 return self.limits()
             case 0xB1:
@@ -307,13 +309,6 @@ class FullUnit(Medium, Reservations, Seldom):
 
     def block_descriptor(self) -> bytes:
         return struct.pack(">II", min(self.blocks, 0xFFFFFFFF), self.size)
-
-    def log_sense(self, block: bytes, nexus: Nexus) -> bytes:
-        pages = {0x00: b"\x00\x0c", 0x0C: bytes.fromhex("000103020001")}
-        code = block[2] & 0x3F
-        if code not in pages or block[3] or int.from_bytes(block[5:7], "big") > 1:
-            raise invalid_field()
-        return cut(struct.pack(">BxH", code, len(pages[code])) + pages[code], block[7:9])
 
     def report_supported_operation_codes(self, block: bytes, nexus: Nexus) -> bytes:
         options, timeouts = block[2] & 7, bool(block[2] & 0x80)

@@ -29,7 +29,7 @@ COMPARING = {0x2F, 0xAF, 0x8F, 0x2E, 0xAE, 0x8E, 0x8B, 0x89}
 """VERIFY, WRITE AND VERIFY, ORWRITE, COMPARE AND WRITE."""
 MODE_SENSE_10, MAINTENANCE_IN, OPERATION_CODES, LOG_SENSE = 0x5A, 0xA3, 0x0C, 0x4D
 MODE_SELECT_6, MODE_SELECT_10, INQUIRY, REPORT_LUNS, REQUEST_SENSE = 0x15, 0x55, 0x12, 0xA0, 0x03
-DPO, NACA, LLBAA, RCTD, LONGLBA = 0x10, 0x04, 0x10, 0x80, 0x01
+FUA, DPO, NACA, LLBAA, RCTD, LONGLBA = 0x08, 0x10, 0x04, 0x10, 0x80, 0x01
 LENGTHS = {0: 6, 1: 10, 2: 10, 4: 16, 5: 12}
 """Bytes of a CDB by the group of its operation code."""
 
@@ -38,6 +38,14 @@ LENGTHS = {0: 6, 1: 10, 2: 10, 4: 16, 5: 12}
 def dpo_refused(talk: ProxyConnection, pdu: Any) -> Pdu:
     block = talk.cdb(pdu)
     if not ends(pdu) or block[0] not in COMPARING or not block[1] & DPO:
+        return pdu  # type: ignore[no-any-return]
+    return check(pdu, SenseKey.ILLEGAL_REQUEST, Asc.INVALID_FIELD_IN_CDB)
+
+
+@mutant("fua-refused | SBC-3 DPOFUA | ORWRITE and COMPARE AND WRITE refuse FUA, and DPOFUA is 1", kind=KIND)
+def fua_refused(talk: ProxyConnection, pdu: Any) -> Pdu:
+    block = talk.cdb(pdu)
+    if not ends(pdu) or block[0] not in (0x8B, 0x89) or not block[1] & FUA:
         return pdu  # type: ignore[no-any-return]
     return check(pdu, SenseKey.ILLEGAL_REQUEST, Asc.INVALID_FIELD_IN_CDB)
 

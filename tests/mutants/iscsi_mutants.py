@@ -26,6 +26,7 @@ import iscsi_nexus_mutants  # noqa: F401
 import iscsi_offer_mutants  # noqa: F401
 import iscsi_optional_mutants  # noqa: F401
 import iscsi_other_form_mutants  # noqa: F401
+import iscsi_page_mutants  # noqa: F401
 import iscsi_path_mutants  # noqa: F401
 import iscsi_pdu_mutants  # noqa: F401
 import iscsi_port_mutants  # noqa: F401

@@ -126,6 +126,7 @@ UNIT_CASES = (
     "test_scsi_fresh_reads.py",
     "test_scsi_wrapped_ranges.py",
     "test_scsi_second_forms.py",
+    "test_scsi_seldom_pages.py",
     "test_scsi_other_forms.py",
 )
 CASES = (

@@ -68,6 +68,24 @@ def test_dpo_is_accepted_by_commands_that_compare_if_dpofua_is_set(unit, scratch
 
 
 @pytest.mark.parametrize("name", [
+    pytest.param(name, marks=pytest.mark.case(f"SCS-FUA-{name}", kills=("fua-refused",)))
+    for name in ("ORWRITE", "CAW")
+])  # fmt: skip
+@pytest.mark.case(section="SBC-3 DPOFUA", level="SHOULD")
+def test_fua_is_accepted_by_commands_that_compare_and_write_if_dpofua_is_set(unit, scratch, name):
+    """Alone, and with DPO."""
+    header = unit.run(c.MODE_SENSE_6, read=255, page=0x3F, dbd=1, allocation=255)
+    if not header.good or len(header.data) < 4 or not header.data[2] & 0x10:
+        pytest.skip("DPOFUA is 0: FUA need not be supported")
+    plain = run_on_zeroes(unit, scratch, COMPARING[name])
+    if not plain.good:
+        pytest.skip(f"not executed without FUA either: {plain}")
+    for dpo in (0, 1):
+        answer = run_on_zeroes(unit, scratch, COMPARING[name], fua=1, dpo=dpo)
+        assert answer.good, f"{answer}; DPOFUA is 1, and without FUA it was GOOD"
+
+
+@pytest.mark.parametrize("name", [
     pytest.param(name, marks=pytest.mark.case(f"SCS-PROTECT-{name}", kills=("protect-of-compare",)))
     for name in ("VERIFY-10", "VERIFY-12", "VERIFY-16", "ORWRITE", "CAW")
 ])  # fmt: skip
