@@ -2,10 +2,11 @@
 
 # ruff: noqa: E501  # a mutant is a row of a table
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from iscsi_proxy_connection import MUTANTS, ProxyConnection, mutant, on_request
+from iscsi_proxy_connection import MUTANTS, Out, ProxyConnection, mutant, on_request
 from iscsi_rules import good, replies, sets
 from mutant_row import cells
 
@@ -16,6 +17,7 @@ from storagetest.wire.iscsi.pdu import (
     DataOut,
     LogoutResponse,
     NopIn,
+    NopOut,
     ReadyToTransfer,
     ScsiCommand,
     ScsiResponse,
@@ -112,6 +114,40 @@ answers_early(
 )
 answers_early(
     "cmd-sn-order", "a command after a gap is answered", lambda pdu, last: before(last.exp_cmd_sn, pdu.cmd_sn)
+)
+
+
+def waits_wrongly(row: str, change: Callable[[Any, int], Any]) -> None:
+    """A mutant that changes a request after a gap: ``change(request, its distance from ExpCmdSN)``."""
+
+    @on_request(row)
+    def request(talk: ProxyConnection, pdu: Pdu) -> Out:
+        last: Any = talk.last
+        if not isinstance(pdu, (ScsiCommand, NopOut)) or pdu.immediate or last is None:
+            return pdu
+        ahead = (pdu.cmd_sn - last.exp_cmd_sn) % 2**32
+        return change(pdu, ahead) if 0 < ahead < 8 else pdu
+
+
+waits_wrongly(
+    "cmd-sn-one-waits | RFC 7143 4.2.2.1 | of the commands after a gap all but the first one are lost",
+    lambda pdu, ahead: pdu if ahead == 1 else None,
+)
+waits_wrongly(
+    "cmd-sn-second-gap | RFC 7143 4.2.2.1 | a second gap holds nothing back when the first one is filled",
+    lambda pdu, ahead: replace(pdu, cmd_sn=plus(pdu.cmd_sn, -1)) if ahead == 3 else pdu,
+)
+waits_wrongly(
+    "cmd-sn-gap-nop | RFC 7143 4.2.2.1 | a numbered NOP-Out after a gap is answered at once",
+    lambda pdu, _: replace(pdu, immediate=True) if isinstance(pdu, NopOut) else pdu,
+)
+waits_wrongly(
+    "cmd-sn-waiting-reversed | RFC 7143 4.2.2.1 | writes that have waited are executed from the last on",
+    lambda pdu, ahead: (
+        replace(pdu, cmd_sn=plus(pdu.cmd_sn, 4 - 2 * ahead))
+        if isinstance(pdu, ScsiCommand) and pdu.write
+        else pdu
+    ),
 )
 
 

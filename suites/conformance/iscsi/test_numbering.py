@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from storagetest.suites.conformance.iscsi.windows import with_room
+from storagetest.suites.conformance.iscsi.windows import skip_if_busy, with_room
 from storagetest.wire.iscsi.codes import NO_TAG, RejectReason, ServiceResponse, TaskFunction
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.initiator import Initiator
@@ -249,6 +249,101 @@ def test_of_two_commands_with_the_same_cmd_sn_one_is_ignored(session):
     session.validator.forget(({waits.itt, 0x52} - tags).pop())
     assert not after.pdus, f"both commands with CmdSN {plus(number, 1)} were executed: {after}"
     assert session.ping().exp_cmd_sn == plus(number, 2)
+
+
+# Several requests that wait
+
+
+def filled(session: Initiator, itt: int, number: int, ahead: int) -> ScsiCommand:
+    """Send the command that is missing; the session goes on ``ahead`` numbers after it."""
+    session.numbers.cmd_sn = number
+    first = session.send(ScsiCommand(itt=itt, lun=session.lun, cdb=READY))
+    session.numbers.cmd_sn = plus(number, ahead)
+    return first
+
+
+@pytest.mark.case("ISC-CMDSN-SEVERAL", kills=("cmd-sn-one-waits",), builds_on=("ISC-CMDSN-05",))
+def test_each_of_several_commands_after_a_gap_waits_and_is_executed(session):
+    """Four commands in their order, and then the one before them, as after a digest error."""
+    with_room(session, 5)
+    number = session.numbers.cmd_sn
+    tags = {out_of_order(session, 0x61 + ahead, plus(number, ahead)).itt for ahead in range(1, 5)}
+    waiting = session.probe_alive()
+    assert not waiting.pdus, f"a command was answered before CmdSN {number}: {waiting}"
+    first = filled(session, 0x61, number, 5)
+    came = {pdu.itt for pdu in answers(session, 5)}
+    assert came == {first.itt, *tags}, f"responses to {sorted(came)}"
+    found = session.ping().exp_cmd_sn
+    assert found == plus(number, 5), (
+        f"ExpCmdSN is {found} after CmdSN {number} and four that had waited for it"
+    )
+
+
+@pytest.mark.case("ISC-CMDSN-TWO-GAPS", kills=("cmd-sn-second-gap",), builds_on=("ISC-CMDSN-05",))
+def test_a_command_after_a_second_gap_waits_also_when_the_first_one_is_filled(session):
+    """Of the numbers 0 to 3 come 1 and 3, then 0, and 2 at last."""
+    with_room(session, 4)
+    number = session.numbers.cmd_sn
+    second = out_of_order(session, 0x72, plus(number, 1))
+    fourth = out_of_order(session, 0x74, plus(number, 3))
+    waiting = session.probe_alive()
+    assert not waiting.pdus, f"a command was answered before CmdSN {number}: {waiting}"
+    first = filled(session, 0x71, number, 2)
+    came = {pdu.itt for pdu in answers(session, 2)}
+    assert came == {first.itt, second.itt}, f"responses to {sorted(came)}, with one gap left"
+    waiting = session.probe_alive()
+    assert not waiting.pdus, f"a command was answered before CmdSN {plus(number, 2)}: {waiting}"
+    third = filled(session, 0x73, plus(number, 2), 2)
+    came = {pdu.itt for pdu in answers(session, 2)}
+    assert came == {third.itt, fourth.itt}, f"responses to {sorted(came)}"
+    assert session.ping().exp_cmd_sn == plus(number, 4)
+
+
+@pytest.mark.case("ISC-CMDSN-GAP-NOP", kills=("cmd-sn-gap-nop",), builds_on=("ISC-CMDSN-05",))
+def test_a_numbered_nop_out_after_a_gap_waits(session):
+    with_room(session, 2)
+    number = session.numbers.cmd_sn
+    ping = NopOut(immediate=True, itt=0x82, data=b"waits")
+    session.send(ping, overrides={"immediate": False, "cmd_sn": plus(number, 1)})
+    waiting = session.probe_alive()
+    assert not waiting.pdus, f"CmdSN {plus(number, 1)} was answered before {number}: {waiting}"
+    first = filled(session, 0x81, number, 2)
+    came = {pdu.itt: pdu for pdu in answers(session, 2)}
+    assert set(came) == {first.itt, ping.itt}, f"responses to {sorted(came)}"
+    assert came[ping.itt].data == ping.data, f"{came[ping.itt].summary()}: other ping data"
+    assert session.ping().exp_cmd_sn == plus(number, 2)
+
+
+ORDERED = 2
+"""ATTR of a SCSI Command (RFC 7143 11.3.1)."""
+
+
+@pytest.mark.case(
+    "ISC-CMDSN-WAITING-ORDER", kills=("cmd-sn-waiting-reversed",), builds_on=("ISC-CMDSN-SEVERAL",)
+)
+def test_writes_that_have_waited_are_executed_in_the_order_of_their_numbers(connections, scratch):
+    """Ordered tasks that write one block: it has the data of the one with the highest CmdSN."""
+    session = connections.login("a")
+    if not session.parameters.immediate_data:
+        pytest.skip("ImmediateData=No")
+    with_room(session, 4)
+    number = session.numbers.cmd_sn
+    block = cdb(WRITE_10, lba=scratch.lba, blocks=1).ljust(16, b"\0")
+    for ahead in range(1, 4):
+        data = scratch.pattern(1, seed=740 + ahead)
+        write = ScsiCommand(
+            itt=0x91 + ahead, lun=session.lun, cdb=block, write=True, expected_length=len(data), data=data,
+            attribute=ORDERED, immediate=True,
+        )  # fmt: skip
+        session.send(write, overrides={"immediate": False, "cmd_sn": plus(number, ahead)})
+    filled(session, 0x91, number, 4)
+    came = answers(session, 4)
+    skip_if_busy(*(pdu.status for pdu in came if isinstance(pdu, ScsiResponse)))
+    bad = [pdu.summary() for pdu in came if not isinstance(pdu, ScsiResponse) or pdu.status]
+    if bad:
+        pytest.skip(f"not all are executed: {bad}")
+    left = scratch.read_back(connections.login("b"), 1)
+    assert left == scratch.pattern(1, seed=743), "the block has not the data of the write with the last CmdSN"
 
 
 @pytest.mark.case("ISC-CMDSN-TEXT", section="RFC 7143 4.2.2.1, 11.11.4", kills=("exp-cmd-sn-text",))
