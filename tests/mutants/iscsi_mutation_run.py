@@ -172,7 +172,7 @@ def mutation_run() -> MutationRun:
             "test_scsi_write_protect.py test_scsi_start_stop.py test_outside_window.py test_cleared_tasks.py "
             "test_scsi_copy.py test_scsi_buffers.py test_scsi_diagnostic_pages.py test_scsi_reports.py "
             "test_scsi_port_groups.py test_scsi_fresh_reads.py test_scsi_wrapped_ranges.py "
-            "test_scsi_second_forms.py test_scsi_seldom_pages.py",
+            "test_scsi_second_forms.py test_scsi_seldom_pages.py test_reservation_fields.py",
             "queued": "test_waiting_tasks.py",
             "removable": "test_scsi_removal.py",
             "controlled": "test_resize.py test_restart.py test_reservation_removals.py",

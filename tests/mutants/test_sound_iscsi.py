@@ -127,6 +127,7 @@ UNIT_CASES = (
     "test_scsi_wrapped_ranges.py",
     "test_scsi_second_forms.py",
     "test_scsi_seldom_pages.py",
+    "test_reservation_fields.py",
     "test_scsi_other_forms.py",
 )
 CASES = (
@@ -238,6 +239,7 @@ RESERVATION_CASES = (
     "test_reservation_ports.py",
     "test_reservation_removals.py",
     "test_reservation_each_type.py",
+    "test_reservation_fields.py",
     "test_scsi_stated.py",
     "test_scsi_neighbours.py",
     "test_third_nexus.py",

@@ -175,7 +175,7 @@ def test_blocks_are_copied_and_no_other_block_changes(copies, connections, facts
         assert read.good, read
         assert read.data[size:-size] == data, f"{answer}: the target of the copy has other data"
         assert (read.data[:size], read.data[-size:]) == (before[:size], before[-size:]), (
-            f"{answer}: a block beside the {blocks} of the copy has changed"
+            f"{answer}: a block before or behind the {blocks} of the copy has changed"
         )
         assert copies.found(SOURCE, blocks) == data, f"{answer}: the source of the copy has changed"
 
@@ -236,7 +236,7 @@ def other_name(name: Designator) -> Designator:
     "SCS-COPY-NAME", section="SPC-4 CSCD descriptors, identification descriptor", kills=("copy-any-name",)
 )
 def test_a_designator_that_names_no_unit_is_not_the_unit_of_the_command(copies):
-    """As the source, and as the target of a segment, beside a descriptor of the unit itself."""
+    """As the source, and as the target of a segment, together with a descriptor of the unit itself."""
     if copies.name.kind != 3:
         pytest.skip(f"the name of the unit is no NAA designator: {copies.name}")
     size = copies.scratch.block_size
