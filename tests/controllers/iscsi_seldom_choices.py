@@ -18,7 +18,7 @@ from storagetest.wire.iscsi.codes import NO_TAG, Attribute, LoginStatus, Stage, 
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.keys import format_text, numeric, parse_text
 from storagetest.wire.iscsi.pdu import LoginRequest, LoginResponse, NopIn, ScsiCommand, TaskRequest
-from storagetest.wire.scsi.cdb import CommandFormat
+from storagetest.wire.scsi.cdb import REPORT_LUNS, CommandFormat
 from storagetest.wire.scsi.codes import Asc, PrIn, PrType, SenseKey
 
 TYPES = {
@@ -282,6 +282,44 @@ class Hexadecimal(FullConnection):
             ]
             pdu = replace(pdu, data=format_text(shown))
         super().send(pdu, uses=uses)
+
+
+class Irrelevant(FullConnection):
+    """FirstBurstLength is Irrelevant after InitialR2T=Yes and ImmediateData=No; each R2T is counted.
+
+    ExpDataSN of a response counts R2Ts as it counts Data-In (RFC 7143 11.4.8, 13.14).
+    """
+
+    def send(self, pdu: Any, *, uses: bool = True) -> None:
+        if isinstance(pdu, LoginResponse):
+            keys = dict(parse_text(pdu.data))
+            if "FirstBurstLength" in keys and {**self.taken, **keys}.get("ImmediateData") == "No":
+                keys["FirstBurstLength"] = "Irrelevant"
+            pdu = replace(pdu, data=format_text(list(keys.items())[::-1]))
+        super().send(pdu, uses=uses)
+
+
+class ShortCommands(FullUnit):
+    """It has no commands of 12 and 16 bytes but REPORT LUNS: a unit of SBC-2 (its version is SPC-3)."""
+
+    def supports(self, command: CommandFormat) -> bool:
+        return self.is_short(command) and super().supports(command)
+
+    def known(self, block: bytes) -> CommandFormat:
+        command = super().known(block)
+        if not self.is_short(command):
+            raise illegal(Asc.INVALID_COMMAND_OPERATION_CODE)
+        return command
+
+    @staticmethod
+    def is_short(command: CommandFormat) -> bool:
+        return command.length < 12 or command is REPORT_LUNS
+
+    def inquiry(self, block: bytes, nexus: Nexus) -> bytes:
+        data = bytearray(super().inquiry(block, nexus))
+        if not block[1] & 1:
+            data[2:3] = b"\x05"[: len(data[2:3])]
+        return bytes(data)
 
 
 @dataclass(eq=False)

@@ -119,6 +119,7 @@ class ControllerConfig:
     success_of_admin: bool = False
     blocks: int = 2048  # of each namespace
     block_size: int = 512
+    metadata: int = 0  # bytes of a block that are metadata, at its end: an extended LBA (FLBAS bit 4)
     mdts: int = 5  # 2^5 pages of 4 KiB
     mqes: int = 127
     max_qid: int = 4
@@ -211,7 +212,10 @@ def namespace_data(namespace: Namespace, traits: ControllerConfig) -> bytes:
     raw[25], raw[26] = last, last  # NLBAF, FLBAS
     for number in range(last):  # formats that are not in use: with metadata, and of other blocks
         struct.pack_into("<HBB", raw, 128 + 4 * number, 8, 9 + number, 1)
-    raw[128 + 4 * last + 2] = namespace.block_size.bit_length() - 1
+    if traits.metadata:
+        raw[26], raw[27] = last | 1 << 4, 1  # FLBAS, MC
+    raw[128 + 4 * last : 130 + 4 * last] = struct.pack("<H", traits.metadata)
+    raw[128 + 4 * last + 2] = (namespace.block_size - traits.metadata).bit_length() - 1
     return bytes(raw)
 
 

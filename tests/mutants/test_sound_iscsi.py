@@ -18,9 +18,11 @@ from iscsi_seldom_choices import (
     FewTypes,
     Grains,
     Hexadecimal,
+    Irrelevant,
     LaterStandards,
     Pieces,
     RegistrantsTypes,
+    ShortCommands,
     Shutting,
     SimpleTasks,
     StartingUnit,
@@ -334,6 +336,17 @@ SELDOM: dict[str, tuple[type[FullUnit], type[FullConnection], tuple[str, ...], t
         ),
         (),
     ),
+    "irrelevant": (
+        FullUnit,
+        Irrelevant,
+        (
+            "test_offers.py",
+            "test_agreed.py",
+            "test_keys.py::test_the_response_to_an_offer_follows_the_key[sound-FirstBurstLength-16384]",
+            "test_keys.py::test_first_burst_length_never_ends_up_over_max_burst_length",
+        ),
+        (),
+    ),
     "pieces": (
         FullUnit,
         Pieces,
@@ -380,6 +393,18 @@ def test_a_seldom_choice_is_accused_by_no_case(name: str, tmp_path: Path) -> Non
     skipped = {case["id"] for case in cases if case["outcome"] == "skipped"}
     assert set(lacking) <= skipped
     assert len(skipped) < len(cases) / 2
+
+
+def test_a_unit_of_sbc_2_may_lack_the_commands_of_16_bytes(tmp_path: Path) -> None:
+    """READ CAPACITY(16) is optional without protection information (SBC-2); its version is SPC-3."""
+    choices = UnitChoices(thin=False, pages=(0x00, 0x83))
+    what = ("test_about.py", "test_data_in.py", "test_nop.py")
+    cases = run(Choices(), tmp_path, made=FullServer(ShortCommands(choices)), what=what)
+    bad = mutation_run.unexpected_outcomes(cases, ("passed", "observed", "skipped"))
+    assert not bad, "\n".join(bad)
+    outcomes = {case["id"]: case["outcome"] for case in cases}
+    assert (outcomes["SCS-LOOK-01"], outcomes["SCS-LOOK-02"]) == ("skipped", "passed")
+    assert outcomes["ISC-DATAIN-15"] == "passed"
 
 
 def test_a_late_response_of_an_aborted_task_is_reported_by_the_cases_of_that_rule(tmp_path: Path) -> None:

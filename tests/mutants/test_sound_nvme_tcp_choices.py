@@ -155,3 +155,10 @@ def test_more_namespaces_than_one_list_has(tmp_path: Path) -> None:
     cases = accused_by_no_case(config, tmp_path, these)
     passed = with_outcome("passed", cases)
     assert {"NVA-ID-LIST-02", "NVA-ID-NS-03", "NVB-NS-INACTIVE", "NVA-ID-SET-LIST", "NVA-LOG-ANA"} <= passed
+
+
+def test_metadata_may_be_at_the_end_of_the_data_of_each_block(tmp_path: Path) -> None:
+    """FLBAS bit 4 and MS: an extended LBA of 512 and 8 bytes (NVM 2.1.4, 4.1.5.1)."""
+    these = "test_block or test_namespace or test_transfers or test_admin or test_limits_taken or test_fused"
+    cases = accused_by_no_case(ControllerConfig(block_size=520, metadata=8), tmp_path, these)
+    assert {"NVB-RW-01", "NVB-NS-READ", "NVT-R2T-01", "NVA-ID-NS-02"} <= with_outcome("passed", cases)

@@ -114,6 +114,16 @@ SOUND = {
         "test_first_changes",
         "PSX-MMAP-TAIL-ZERO",
     ),
+    "SmallDirectories": (
+        "test_full_directories",
+        "PSX-DIR-TYPES-MANY",
+        "PSX-DIR-STREAMS",
+        "PSX-FREED-ATTRIBUTE-FILES",
+        "PSX-FREED-ATTRIBUTE-REMOVED",
+        "PSX-KEPT-DIRECTORY-1100",
+        "PSX-LARGE-DIRECTORY",
+        "PSX-LARGE-LINKS",
+    ),
     "SmallAttributes": (
         "test_xattr",
         "PSX-XATTR-ALIKE",

@@ -179,6 +179,19 @@ def test_mdts_is_a_power_of_two_of_the_least_pages(mdts: int, mpsmin: int, shift
     assert limits(mdts, shift, mpsmin=mpsmin).transfer == blocks
 
 
+@pytest.mark.parametrize(
+    ("flbas", "ctratt", "size", "blocks"),
+    [(0x10, 0, 520, 252), (0x10, 1 << 16, 520, 256), (0, 0, 512, 256)],
+)
+def test_metadata_of_an_extended_lba_is_transferred(flbas: int, ctratt: int, size: int, blocks: int) -> None:
+    raw = bytearray(namespace().raw)
+    raw[26], raw[128], raw[130] = flbas, 8, 9
+    one, every = NamespaceData(bytes(raw)), bytearray(controller(mdts=5).raw)
+    every[96:100] = ctratt.to_bytes(4, "little")
+    found = Limits.of(Cap(127), ControllerData(bytes(every)), one, NvmCommandLimits())
+    assert (one.block_size, found.block_size, found.transfer) == (size, size, blocks)
+
+
 def test_a_transfer_is_cut_to_the_limit_and_never_to_nothing() -> None:
     planned = limits(1)
     assert [planned.blocks_of(size) for size in (1, 4096, 4097, 1 << 20)] == [1, 1, 2, 2]

@@ -40,7 +40,7 @@ from storagetest.wire.iscsi.initiator import Initiator
 from storagetest.wire.iscsi.keys import format_text, portal_of
 from storagetest.wire.iscsi.ladder import PORT, make_decoder
 from storagetest.wire.iscsi.login import DEFAULT_OFFER, whole_text
-from storagetest.wire.iscsi.look import data_signature, good_data, is_write_protected, vpd_page
+from storagetest.wire.iscsi.look import data_signature, good_data, is_write_protected, read_capacity, vpd_page
 from storagetest.wire.iscsi.pdu import LoginRequest, LoginResponse
 from storagetest.wire.scsi.codes import Asc, PrIn, SenseKey
 from storagetest.wire.scsi.data import (
@@ -48,7 +48,6 @@ from storagetest.wire.scsi.data import (
     Capacity,
     Provisioning,
     decode_block_limits,
-    decode_capacity16,
     decode_designators,
     decode_inquiry,
     decode_provisioning,
@@ -83,9 +82,7 @@ class Facts:
         login = self._look("the login", lambda unit: _reserved(portal, unit))
         self.reserved = login.result or ""
         self._implementation = self._look("standard INQUIRY data", _implementation, after=login)
-        self._capacity = self._look(
-            "READ CAPACITY(16)", lambda unit: decode_capacity16(good_data(unit.capacity16())), after=login
-        )
+        self._capacity = self._look("READ CAPACITY(16)", read_capacity, after=login)
         self._pages = self._look(
             "the VPD pages", lambda unit: frozenset(vpd_page(unit, 0x00).body), after=login
         )

@@ -12,6 +12,7 @@ from storagetest.wire.iscsi.keys import (
     NOT_UNDERSTOOD,
     REJECT,
     Negotiation,
+    is_first_burst_irrelevant,
     is_legal_reply,
     is_legal_value,
     numeric,
@@ -80,6 +81,8 @@ def test_the_response_to_an_offer_follows_the_key(negotiate, observe, key, value
         rule.section in {"13.23", "13.24"} and answers[key] == NOT_UNDERSTOOD
     )  # no RFC 3720 target knows these
     assert new or is_legal_reply(rule, value, answers[key]), f"{key}={value} was answered {answers[key]}"
+    if key == "FirstBurstLength" and is_first_burst_irrelevant(answers):
+        new = new or answers[key] == IRRELEVANT
     assert new or answers[key] not in {REJECT, IRRELEVANT}, f"{key}={value} was answered {answers[key]}"
 
 
@@ -189,6 +192,9 @@ def test_first_burst_length_never_ends_up_over_max_burst_length(negotiate, obser
     answers = negotiate(MaxBurstLength="8192", FirstBurstLength="65536")
     if answers is None:
         observe("the login is refused")
+        return
+    if answers["FirstBurstLength"] == IRRELEVANT and is_first_burst_irrelevant(answers):
+        observe("FirstBurstLength is irrelevant: InitialR2T=Yes and ImmediateData=No")
         return
     first, most = numeric(answers["FirstBurstLength"]), numeric(answers["MaxBurstLength"])
     observe(f"FirstBurstLength={first} MaxBurstLength={most}")

@@ -141,7 +141,7 @@ def test_the_sizes_of_a_namespace_agree(session: ControllerSession) -> None:
 def test_the_format_in_use_is_one_of_those_listed(session: ControllerSession) -> None:
     data = session.namespace(session.namespaces()[0])
     assert data["flbas"] & 0xF <= data["nlbaf"], "4.1.5.1: FLBAS names a format of the list"
-    assert data.block_size >= 512, "4.1.5.1: LBADS is at least 9"
+    assert data.block_data_size >= 512, "4.1.5.1: LBADS is at least 9"
 
 
 @pytest.mark.case("NVA-ID-NS-03", section="NVM 4.1.5.1", kills=("identify-inactive",))

@@ -10,6 +10,7 @@ import pytest
 
 from storagetest.agent.testlib import skip
 from storagetest.agent.testlib.libc import FALLOC_KEEP_SIZE, FALLOC_PUNCH_HOLE, fallocate, syncfs
+from storagetest.agent.testlib.many_entries import make_many
 from storagetest.agent.testlib.tmpfiles import (
     NO_VALUE_SPACE,
     fifo,
@@ -244,7 +245,8 @@ def test_space_of_attributes_is_free_again(client_dir, way, size):
     for turn, seconds in enumerate(WAITS):
         directory = client_dir / str(turn)
         directory.mkdir()
-        paths = [make_file(directory / str(number)) for number in range(VALUES)]
+        names = make_many(directory, [str(number) for number in range(VALUES)])
+        paths = [directory / name for name in names]
         before = free_bytes(client_dir)
         for path in paths:
             try:
@@ -256,19 +258,19 @@ def test_space_of_attributes_is_free_again(client_dir, way, size):
         full = free_bytes(client_dir)
         taken.append(before - full)
         ATTRIBUTE_WAYS[way][0](paths)
-        if before - full < VALUES * size // 2:
+        if before - full < len(paths) * size // 2:
             changes.append(f"{before - full} bytes taken")
             continue
-        wanted = full + VALUES * size // 2
+        wanted = full + len(paths) * size // 2
         found = wait_until_more(free_bytes, client_dir, wanted, seconds)
         if found >= wanted:
             return
         freed.append(found - full)
         changes.append(f"{before - full} bytes taken and {found - full} freed")
-    skip_if_others_use_it(free_bytes, client_dir, taken, freed, VALUES * size // 8)
+    skip_if_others_use_it(free_bytes, client_dir, taken, freed, len(paths) * size // 8)
     if all(change.endswith("bytes taken") for change in changes):
-        skip(f"the free blocks do not count attributes of {VALUES * size} bytes: {', '.join(changes)}")
-    raise AssertionError(f"{VALUES} attributes of {size} bytes, {len(WAITS)} times: {', '.join(changes)}")
+        skip(f"the free blocks do not count attributes of {len(paths) * size} bytes: {', '.join(changes)}")
+    raise AssertionError(f"{len(paths)} attributes of {size} bytes, {len(WAITS)} times: {', '.join(changes)}")
 
 
 @pytest.mark.parametrize(

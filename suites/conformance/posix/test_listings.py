@@ -14,6 +14,7 @@ from contextlib import suppress
 import pytest
 
 from storagetest.agent.testlib import assert_errno, skip
+from storagetest.agent.testlib.many_entries import make_many
 from storagetest.agent.testlib.tmpfiles import NO_VALUE_SPACE, hard_link, longest_name, make_file, open_fd
 
 pytestmark = [
@@ -199,10 +200,12 @@ def test_streams_of_a_large_directory_keep_their_places(client_dir):
     """
     directory, chosen = client_dir / "d", random.Random(21)  # noqa: S311  # a sequence, no secret
     directory.mkdir()
-    names = {f"{number:03}" + "x" * (number % 7 * 9) for number in range(STREAMED)}
+    names = set(make_many(directory, [f"{number:03}" + "x" * (number % 7 * 9) for number in range(STREAMED)]))
+    if len(names) < STREAMED:  # the directory is full, and names are made below
+        for name in sorted(names)[::10]:
+            os.unlink(directory / name)
+            names.remove(name)
     with open_fd(directory, os.O_RDONLY) as place:
-        for name in names:
-            os.mknod(name, dir_fd=place)
         streams = [Stream(directory, names) for _ in range(3)]
 
         until = time.monotonic() + STREAM_SECONDS

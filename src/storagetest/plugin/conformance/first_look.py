@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 import pytest
 
-from storagetest.errors import RemoteProtocolError
+from storagetest.errors import NotOffered, RemoteProtocolError
 from storagetest.plugin.conformance.odd_data import UNREADABLE, describe
 
 T = TypeVar("T")
@@ -24,7 +24,8 @@ class Look(Generic[T]):
     """The result of ``look``, which is called once and at once. ``subject`` names it in messages.
 
     If the look ``after`` has no result, ``look`` is not called, and the failure is that of ``after``.
-    ``look`` calls :func:`pytest.skip` if the target is sound, but its cases cannot run: then all are skipped.
+    ``look`` calls :func:`pytest.skip`, or raises :class:`NotOffered`, if the target is sound, but its cases
+    cannot run: then all are skipped.
     """
 
     def __init__(self, subject: str, look: Callable[[], T], *, after: Look[Any] | None = None) -> None:
@@ -38,7 +39,7 @@ class Look(Generic[T]):
             return
         try:
             self._result = (look(),)
-        except pytest.skip.Exception as skip:
+        except (pytest.skip.Exception, NotOffered) as skip:
             self._skip_reason = str(skip)
         except UNREADABLE as error:
             self._error = RemoteProtocolError(f"{subject} {describe(error)}")

@@ -227,6 +227,14 @@ def is_legal_reply(key: TextKey, proposed: str, replied: str) -> bool:
     return True
 
 
+def is_first_burst_irrelevant(replied: Mapping[str, str]) -> bool:
+    """Return whether a target may answer FirstBurstLength with Irrelevant (13.14).
+
+    It may if its other replies are InitialR2T=Yes, which needs no reply, and ImmediateData=No.
+    """
+    return replied.get("InitialR2T", "Yes") == "Yes" and replied.get("ImmediateData") == "No"
+
+
 def outcome(offered: Iterable[tuple[str, str]], replied: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Return the values in use after a login in which the initiator ``offered`` and the target ``replied``.
 

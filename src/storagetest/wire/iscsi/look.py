@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from storagetest.errors import DataAtRisk, RemoteProtocolError
+from storagetest.errors import DataAtRisk, NotOffered, RemoteProtocolError
 from storagetest.wire.iscsi.initiator import Initiator
 from storagetest.wire.iscsi.outcomes import ScsiCompletion
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.codes import ScsiStatus, SenseKey
-from storagetest.wire.scsi.data import BlockLimits, Capacity, VpdPage, decode_vpd
+from storagetest.wire.scsi.data import (
+    BlockLimits,
+    Capacity,
+    VpdPage,
+    decode_capacity10,
+    decode_capacity16,
+    decode_inquiry,
+    decode_vpd,
+)
 from storagetest.wire.scsi.logical_unit import LogicalUnit, ScsiResult
 from storagetest.wire.signatures import LARGEST, find_signature
 
@@ -16,6 +24,14 @@ SHORT_PAGE = 255
 
 RETRIES = 8
 """Repetitions of a command that ends in a unit attention, BUSY or TASK SET FULL (chosen)."""
+
+LAST_OF_32_BITS = 0xFFFF_FFFF
+"""RETURNED LOGICAL BLOCK ADDRESS of READ CAPACITY(10) of a unit with more blocks (SBC-3)."""
+
+VERSION_SPC_3 = 5
+"""VERSION of standard INQUIRY data of a unit of SPC-3, whose block commands are those of SBC-2."""
+PROTECT = 0x01
+"""In byte 5 of standard INQUIRY data: the unit supports protection information (SPC-3)."""
 
 _AGAIN = (ScsiStatus.BUSY, ScsiStatus.TASK_SET_FULL)
 
@@ -37,6 +53,29 @@ def vpd_page(unit: LogicalUnit, page: int) -> VpdPage:
     if found.code != page:
         raise RemoteProtocolError(f"INQUIRY of VPD page {page:02x}h returned page {found.code:02x}h")
     return found
+
+
+def read_capacity(unit: LogicalUnit) -> Capacity:
+    """Return what READ CAPACITY(16) reports.
+
+    Raises :class:`NotOffered` if the unit does not have the command, and need not by SBC-2: it is of SPC-3 or
+    before, has no protection information, and READ CAPACITY(10) reports all its blocks.
+    """
+    answer = unit.capacity16()
+    if answer.unsupported and not _needs_capacity16(unit):
+        raise NotOffered(
+            "the unit has no READ CAPACITY(16), which it need not have before SBC-3; the cases on blocks use "
+            "the commands of 16 bytes"
+        )
+    return decode_capacity16(good_data(answer))
+
+
+def _needs_capacity16(unit: LogicalUnit) -> bool:
+    data = good_data(unit.inquiry())
+    if decode_inquiry(data).version > VERSION_SPC_3 or data[5] & PROTECT:
+        return True
+    short = decode_capacity10(good_data(unit.run(c.READ_CAPACITY_10, read=8)))
+    return short.last_lba == LAST_OF_32_BITS
 
 
 def is_write_protected(unit: LogicalUnit) -> bool:

@@ -21,6 +21,9 @@ from storagetest.wire.nvme.structures import Cap, ControllerData, NamespaceData,
 UNLIMITED = 1 << 16
 """Blocks of one command, if no lower limit is announced: the most that NLB can name (NVM 3.3.4)."""
 
+MEM = 1 << 16
+"""CTRATT: MDTS and the size limits exclude the metadata of an extended LBA (Base 5.2.13.2.1)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -43,14 +46,14 @@ class Limits:
         cls, cap: Cap, controller: ControllerData, namespace: NamespaceData, commands: NvmCommandLimits
     ) -> Limits:
         """Read the limits from what the controller reports."""
-        size = namespace.block_size
+        size = namespace.block_data_size if controller["ctratt"] & MEM else namespace.block_size
 
         def blocks(exponent: int) -> int:
             """Return the blocks in 2^``exponent`` pages of the least size; at least one."""
             return min(max(cap.page_size << exponent, size) // size, UNLIMITED) if exponent else UNLIMITED
 
         return cls(
-            block_size=size,
+            block_size=namespace.block_size,
             transfer=blocks(controller["mdts"]),
             verify=blocks(commands.vsl),
             zeroes=blocks(commands.wzsl),

@@ -133,8 +133,22 @@ class NamespaceData:
 
     @property
     def block_size(self) -> int:
-        """Bytes of a logical block, of the format in use (LBADS)."""
+        """Bytes that are transferred for a logical block, of the format in use.
+
+        They are those of the data (LBADS) and, if it is at the end of the data (FLBAS bit 4: an extended
+        LBA), of the metadata (MS).
+        """
+        return self.block_data_size + (self.metadata if self.is_extended else 0)
+
+    @property
+    def block_data_size(self) -> int:
+        """Bytes of the data of a logical block, of the format in use (LBADS)."""
         return 1 << min(self._format[2], 24)
+
+    @property
+    def is_extended(self) -> bool:
+        """Whether metadata is transferred at the end of the data of each block (FLBAS bit 4)."""
+        return bool(self["flbas"] >> 4 & 1)
 
     @property
     def metadata(self) -> int:

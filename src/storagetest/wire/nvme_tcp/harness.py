@@ -154,10 +154,10 @@ def out_of_reach(status: int) -> bool:
 def is_within_reach(session: ControllerSession, queue: Queue, nsid: int, lba: int) -> bool:
     """Whether cases may read block ``lba`` of a namespace that the user has not named.
 
-    Blocks with metadata are not read: they are transferred with more bytes (NVM 4.1.5.1, FLBAS bit 4).
+    Blocks whose metadata is apart from the data are not read (NVM 4.1.5.1, FLBAS bit 4).
     """
     data = session.namespace(nsid)
-    if data.metadata:
+    if data.metadata and not data.is_extended:
         return False
     return not out_of_reach(queue.run(io.read(nsid, lba, 1), reads=data.block_size).status)
 
