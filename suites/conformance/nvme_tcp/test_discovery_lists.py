@@ -145,6 +145,20 @@ def test_the_list_of_features_of_a_discovery_controller_agrees_with_what_is_read
         )
 
 
+@pytest.mark.case("NVF-DISCOVERY-FEATURES-SET", section="Base 5.2.26", kills=("discovery-feature-forgotten",))
+def test_a_feature_that_a_discovery_controller_does_not_list_is_not_set(
+    discovery: ControllerSession,
+) -> None:
+    raw = _page(discovery, LogPage.FEATURES, FEATURES_LENGTH)
+    entries = [entry for (entry,) in struct.iter_unpack("<I", raw)]
+    for fid in (fid for fid in PROBED if fid != Feature.HOST_BEHAVIOR and not entries[fid] & FSUPP):
+        done = discovery.admin.run(admin.set_features(fid, 0))
+        assert not done.ok, (
+            f"5.2.26: FSUPP of feature {fid:02x}h is 0 in the list of the discovery controller, and Set "
+            "Features of it succeeds"
+        )
+
+
 @pytest.mark.case(
     "NVF-DISCOVERY-FEATURES-FIELDS", section="Base 5.2.12.1.18", kills=("feature-list-reserved",)
 )
