@@ -72,10 +72,10 @@ def _listed(session: ControllerSession) -> list[int]:
 def test_each_log_page_that_a_discovery_controller_lists_is_read(discovery: ControllerSession) -> None:
     """The discovery log is one of them, and the list itself."""
     entries = _listed(discovery)
-    for page in (LogPage.SUPPORTED, LogPage.DISCOVERY):
-        assert entries[page] & LSUPP, (
-            f"5.2.12.1.1: log page {page:02x}h of the discovery controller is read; its entry in the list "
-            f"is {entries[page]:#010x}: LSUPP is 1"
+    for own in (LogPage.SUPPORTED, LogPage.DISCOVERY):
+        assert entries[own] & LSUPP, (
+            f"5.2.12.1.1: log page {own:02x}h of the discovery controller is read; its entry in the list "
+            f"is {entries[own]:#010x}: LSUPP is 1"
         )
     for page, entry in enumerate(entries[:0xC0]):
         if not entry & LSUPP or page in NEEDS_FIELDS:
