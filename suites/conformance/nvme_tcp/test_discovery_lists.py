@@ -72,10 +72,10 @@ def _listed(session: ControllerSession) -> list[int]:
 def test_each_log_page_that_a_discovery_controller_lists_is_read(discovery: ControllerSession) -> None:
     """The discovery log is one of them, and the list itself."""
     entries = _listed(discovery)
-    for page in (LogPage.SUPPORTED, LogPage.DISCOVERY):
-        assert entries[page] & LSUPP, (
-            f"5.2.12.1.1: log page {page:02x}h of the discovery controller is read; its entry in the list "
-            f"is {entries[page]:#010x}: LSUPP is 1"
+    for own in (LogPage.SUPPORTED, LogPage.DISCOVERY):
+        assert entries[own] & LSUPP, (
+            f"5.2.12.1.1: log page {own:02x}h of the discovery controller is read; its entry in the list "
+            f"is {entries[own]:#010x}: LSUPP is 1"
         )
     for page, entry in enumerate(entries[:0xC0]):
         if not entry & LSUPP or page in NEEDS_FIELDS:
@@ -142,6 +142,20 @@ def test_the_list_of_features_of_a_discovery_controller_agrees_with_what_is_read
         assert done.ok == bool(entries[fid] & FSUPP), (
             f"5.2.12.1.18: FSUPP of feature {fid:02x}h is {entries[fid] & FSUPP} in the list of the "
             f"discovery controller, and Get Features ends with {status_name(done.status)}"
+        )
+
+
+@pytest.mark.case("NVF-DISCOVERY-FEATURES-SET", section="Base 5.2.26", kills=("discovery-feature-forgotten",))
+def test_a_feature_that_a_discovery_controller_does_not_list_is_not_set(
+    discovery: ControllerSession,
+) -> None:
+    raw = _page(discovery, LogPage.FEATURES, FEATURES_LENGTH)
+    entries = [entry for (entry,) in struct.iter_unpack("<I", raw)]
+    for fid in (fid for fid in PROBED if fid != Feature.HOST_BEHAVIOR and not entries[fid] & FSUPP):
+        done = discovery.admin.run(admin.set_features(fid, 0))
+        assert not done.ok, (
+            f"5.2.26: FSUPP of feature {fid:02x}h is 0 in the list of the discovery controller, and Set "
+            "Features of it succeeds"
         )
 
 
