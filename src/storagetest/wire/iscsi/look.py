@@ -30,6 +30,8 @@ LAST_OF_32_BITS = 0xFFFF_FFFF
 
 VERSION_SPC_3 = 5
 """VERSION of standard INQUIRY data of a unit of SPC-3, whose block commands are those of SBC-2."""
+SBC_3_PAGES = {0xB1, 0xB2}
+"""Block Device Characteristics and Logical Block Provisioning, which SBC-2 has not."""
 PROTECT = 0x01
 """In byte 5 of standard INQUIRY data: the unit supports protection information (SPC-3)."""
 
@@ -59,7 +61,7 @@ def read_capacity(unit: LogicalUnit) -> Capacity:
     """Return what READ CAPACITY(16) reports.
 
     Raises :class:`NotOffered` if the unit does not have the command, and need not by SBC-2: it is of SPC-3 or
-    before, has no protection information, and READ CAPACITY(10) reports all its blocks.
+    before, has no protection information and no VPD page of SBC-3, and READ CAPACITY(10) reports each block.
     """
     answer = unit.capacity16()
     if answer.unsupported and not _needs_capacity16(unit):
@@ -73,6 +75,9 @@ def read_capacity(unit: LogicalUnit) -> Capacity:
 def _needs_capacity16(unit: LogicalUnit) -> bool:
     data = good_data(unit.inquiry())
     if decode_inquiry(data).version > VERSION_SPC_3 or data[5] & PROTECT:
+        return True
+    pages = unit.inquiry(0x00, allocation=SHORT_PAGE)
+    if pages.good and SBC_3_PAGES & set(decode_vpd(pages.data).body):
         return True
     short = decode_capacity10(good_data(unit.run(c.READ_CAPACITY_10, read=8)))
     return short.last_lba == LAST_OF_32_BITS
