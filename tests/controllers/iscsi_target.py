@@ -293,11 +293,11 @@ class Connection:
             return
         asked, self.cut = dict(parse_text(self.cut + pdu.data)), b""
         declared = asked.get("MaxRecvDataSegmentLength")
-        self.max_recv = int(declared or self.max_recv)
+        self.max_recv = numeric(declared or "") or self.max_recv
         own = self.targets() if "SendTargets" in asked else []
         own += [(name, "NotUnderstood") for name in asked if name not in KEYS]
         if declared and self.choices.mirrors:
-            self.own_recv = int(declared)
+            self.own_recv = self.max_recv
             own = [("MaxRecvDataSegmentLength", declared)]
         ttt = NO_TAG if pdu.final else pdu.itt  # without F, the initiator goes on (11.11.1)
         if len(data := format_text(own)) > self.max_recv and pdu.final:

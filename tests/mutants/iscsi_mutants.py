@@ -16,6 +16,7 @@ import iscsi_family_mutants  # noqa: F401
 import iscsi_flag_mutants  # noqa: F401
 import iscsi_form_mutants  # noqa: F401
 import iscsi_identity_mutants  # noqa: F401
+import iscsi_ignored_mutants  # noqa: F401
 import iscsi_limit_mutants  # noqa: F401
 import iscsi_login_mutants  # noqa: F401
 import iscsi_lun_mutants  # noqa: F401
@@ -24,11 +25,14 @@ import iscsi_mode_mutants  # noqa: F401
 import iscsi_neighbour_mutants  # noqa: F401
 import iscsi_nexus_mutants  # noqa: F401
 import iscsi_offer_mutants  # noqa: F401
+import iscsi_open_mutants  # noqa: F401
 import iscsi_optional_mutants  # noqa: F401
 import iscsi_other_form_mutants  # noqa: F401
+import iscsi_own_limit_mutants  # noqa: F401
 import iscsi_page_mutants  # noqa: F401
 import iscsi_path_mutants  # noqa: F401
 import iscsi_pdu_mutants  # noqa: F401
+import iscsi_piece_mutants  # noqa: F401
 import iscsi_port_mutants  # noqa: F401
 import iscsi_portal_mutants  # noqa: F401
 import iscsi_preempt_mutants  # noqa: F401

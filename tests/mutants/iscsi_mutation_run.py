@@ -158,8 +158,9 @@ def mutation_run() -> MutationRun:
             "chap": "test_chap.py",
             "mutual": "test_chap.py",
             "unsolicited": "test_sessions.py test_steps.py test_agreed.py test_whole_lists.py test_apart.py "
-            "test_longest.py test_login_stages.py test_many_sessions.py",
-            "digests": "test_digest_headers.py test_digest_pieces.py",
+            "test_longest.py test_login_stages.py test_many_sessions.py test_text_pieces.py "
+            "test_own_limits.py test_left_open.py",
+            "digests": "test_digest_headers.py test_digest_pieces.py test_own_limits.py",
             "full": "test_reservations.py test_reservation_ports.py test_reservation_losses.py "
             "test_reservation_allowed.py test_scsi_data.py test_scsi_flags.py test_scsi_forms.py "
             "test_scsi_neighbours.py test_scsi_other_forms.py test_odd_sizes.py test_reservation_nexuses.py "
@@ -172,11 +173,12 @@ def mutation_run() -> MutationRun:
             "test_scsi_write_protect.py test_scsi_start_stop.py test_outside_window.py test_cleared_tasks.py "
             "test_scsi_copy.py test_scsi_buffers.py test_scsi_diagnostic_pages.py test_scsi_reports.py "
             "test_scsi_port_groups.py test_scsi_fresh_reads.py test_scsi_wrapped_ranges.py "
-            "test_scsi_second_forms.py test_scsi_seldom_pages.py test_reservation_fields.py",
+            "test_scsi_second_forms.py test_scsi_seldom_pages.py test_reservation_fields.py "
+            "test_ignored_bits.py test_task_tags.py",
             "queued": "test_waiting_tasks.py",
             "removable": "test_scsi_removal.py",
             "controlled": "test_resize.py test_restart.py test_reservation_removals.py",
-            "mixed": "test_data_paths.py test_outside_window.py",
+            "mixed": "test_data_paths.py test_outside_window.py test_ignored_bits.py",
             "limited": "test_scsi_each_form.py",
             "protected": "test_scsi_each_form.py",
             "thin": "test_scsi_optional.py test_sense_formats.py test_scsi_mode_masks.py "

@@ -18,3 +18,9 @@ def skip_if_busy(*statuses: int) -> None:
     """Skip if one of several outstanding commands was not executed: BUSY or TASK SET FULL (SAM-5 5.3.1)."""
     if busy := [status for status in statuses if status in NOT_EXECUTED]:
         pytest.skip(f"the target executes {len(statuses) - len(busy)} of {len(statuses)} commands: {busy}")
+
+
+def skip_if_serial(session: Initiator) -> None:
+    """Skip if a write waits for its data, and the target serves nothing else until they come."""
+    if session.probe_alive().unresponsive:
+        pytest.skip("the target answers no ping while a write waits for its data")
