@@ -63,7 +63,7 @@ def logs_out(session: Initiator, reason: int, cid: int, what: str) -> None:
     builds_on=("ISC-LOGOUT-01", "ISC-LOGOUT-02", "ISC-R2T-01"),
 )
 def test_a_logout_ends_a_write_that_waits_for_its_data(connections, scratch, reason):
-    """It is answered although no data come. Half of them have come: they are not written after that."""
+    """It is answered although no data come, and the blocks are as they were."""
     session = connections.login("a", offer=SOLICITED)
     before, data = scratch.pattern(BLOCKS), scratch.pattern(BLOCKS, seed=1351)
     write = cdb(c.WRITE_16, lba=scratch.lba, blocks=BLOCKS)
