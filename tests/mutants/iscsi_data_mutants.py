@@ -141,14 +141,6 @@ waits_wrongly(
     "cmd-sn-gap-nop | RFC 7143 4.2.2.1 | a numbered NOP-Out after a gap is answered at once",
     lambda pdu, _: replace(pdu, immediate=True) if isinstance(pdu, NopOut) else pdu,
 )
-waits_wrongly(
-    "cmd-sn-waiting-reversed | RFC 7143 4.2.2.1 | writes that have waited are executed from the last on",
-    lambda pdu, ahead: (
-        replace(pdu, cmd_sn=plus(pdu.cmd_sn, 4 - 2 * ahead))
-        if isinstance(pdu, ScsiCommand) and pdu.write
-        else pdu
-    ),
-)
 
 
 replies("reserved-set | RFC 7143 11 | a reserved bit is set in a SCSI Response", ScsiResponse,

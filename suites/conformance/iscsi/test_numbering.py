@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from storagetest.suites.conformance.iscsi.windows import skip_if_busy, with_room
+from storagetest.suites.conformance.iscsi.windows import with_room
 from storagetest.wire.iscsi.codes import NO_TAG, RejectReason, ServiceResponse, TaskFunction
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.initiator import Initiator
@@ -312,38 +312,6 @@ def test_a_numbered_nop_out_after_a_gap_waits(session):
     assert set(came) == {first.itt, ping.itt}, f"responses to {sorted(came)}"
     assert came[ping.itt].data == ping.data, f"{came[ping.itt].summary()}: other ping data"
     assert session.ping().exp_cmd_sn == plus(number, 2)
-
-
-ORDERED = 2
-"""ATTR of a SCSI Command (RFC 7143 11.3.1)."""
-
-
-@pytest.mark.case(
-    "ISC-CMDSN-WAITING-ORDER", kills=("cmd-sn-waiting-reversed",), builds_on=("ISC-CMDSN-SEVERAL",)
-)
-def test_writes_that_have_waited_are_executed_in_the_order_of_their_numbers(connections, scratch):
-    """Ordered tasks that write one block: it has the data of the one with the highest CmdSN."""
-    session = connections.login("a")
-    if not session.parameters.immediate_data:
-        pytest.skip("ImmediateData=No")
-    with_room(session, 4)
-    number = session.numbers.cmd_sn
-    block = cdb(WRITE_10, lba=scratch.lba, blocks=1).ljust(16, b"\0")
-    for ahead in range(1, 4):
-        data = scratch.pattern(1, seed=740 + ahead)
-        write = ScsiCommand(
-            itt=0x91 + ahead, lun=session.lun, cdb=block, write=True, expected_length=len(data), data=data,
-            attribute=ORDERED, immediate=True,
-        )  # fmt: skip
-        session.send(write, overrides={"immediate": False, "cmd_sn": plus(number, ahead)})
-    filled(session, 0x91, number, 4)
-    came = answers(session, 4)
-    skip_if_busy(*(pdu.status for pdu in came if isinstance(pdu, ScsiResponse)))
-    bad = [pdu.summary() for pdu in came if not isinstance(pdu, ScsiResponse) or pdu.status]
-    if bad:
-        pytest.skip(f"not all are executed: {bad}")
-    left = scratch.read_back(connections.login("b"), 1)
-    assert left == scratch.pattern(1, seed=743), "the block has not the data of the write with the last CmdSN"
 
 
 @pytest.mark.case("ISC-CMDSN-TEXT", section="RFC 7143 4.2.2.1, 11.11.4", kills=("exp-cmd-sn-text",))

@@ -335,7 +335,7 @@ def test_a_parameter_list_that_ends_within_a_descriptor_is_an_error(copies):
 ])  # fmt: skip
 @pytest.mark.case(section="SPC-4 reservations, allowed commands", builds_on=RESERVING)
 def test_a_copy_of_another_nexus_is_a_conflict(unreserved, scratch, kind):
-    """It changes nothing; the holder copies as before."""
+    """It changes nothing. Whether the copy manager, another nexus, copies for the holder is not judged."""
     a, b = unreserved
     limits, name = copy_limits(a), own_name(a)
     own = Copies(a, scratch, limits, name)
@@ -347,4 +347,3 @@ def test_a_copy_of_another_nexus_is_a_conflict(unreserved, scratch, kind):
     other = Copies(b, scratch, limits, name)
     claim(other.run(other.segment(SOURCE, TARGET, 2)), allowed=False)
     assert own.found(TARGET, 2) == before, "a copy that ended in RESERVATION CONFLICT was made"
-    claim(own.run(own.segment(SOURCE, TARGET, 2)), allowed=True)
