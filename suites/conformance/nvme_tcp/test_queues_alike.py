@@ -99,8 +99,9 @@ def test_damaged_h2cdata_are_detected_on_each_queue(bench: Harness, scratch: Scr
     needs_digests(session.admin)
     for queue in _queues(session):
         needs_digests(queue)
-        data = block_data(scratch.block_size, 1320)
-        r2t = asked_for(queue, io.write(scratch.nsid, scratch.lba, 1), data)
+        blocks = scratch.blocks_of(queue.in_capsule_limit + 4096)
+        data = block_data(blocks * scratch.block_size, 1320)
+        r2t = asked_for(queue, io.write(scratch.nsid, scratch.lba, blocks), data)
         status = _send_damaged(queue, r2t, data)
         assert status == StatusCode.TRANSIENT_TRANSPORT_ERROR, (
             f"3.5: the data of a write on I/O queue {queue.qid} had a wrong digest, and it ended with "
