@@ -203,6 +203,14 @@ class ZeroRangeIgnored(PassThrough):
             super().fallocate(call, node, handle, offset, length, mode)
 
 
+@mutant("zero-range-of-holes-ignored | fallocate(2) FALLOC_FL_ZERO_RANGE | nothing is allocated for a hole")
+class ZeroRangeOfHolesIgnored(PassThrough):
+    def fallocate(self, call: Call, node: int, handle: int, offset: int, length: int, mode: int) -> None:
+        super().fallocate(call, node, handle, offset, length, mode)
+        if mode & ZERO:
+            super().fallocate(call, node, handle, offset, length, PUNCH_HOLE | KEEP_SIZE)
+
+
 @mutant("copy-range-short | copy_file_range(2) | a copy reports more bytes than it copied")
 class CopyRangeShort(PassThrough):
     def copy_file_range(

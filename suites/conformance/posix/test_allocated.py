@@ -12,7 +12,7 @@ import pytest
 
 from storagetest.agent.testlib.byte_model import first_difference
 from storagetest.agent.testlib.large_files import allocated, put
-from storagetest.agent.testlib.libc import FALLOC_KEEP_SIZE, fallocate
+from storagetest.agent.testlib.libc import FALLOC_KEEP_SIZE, FALLOC_ZERO_RANGE, fallocate
 from storagetest.agent.testlib.tmpfiles import make_file, open_fd, pattern_bytes
 
 pytestmark = [
@@ -134,3 +134,23 @@ def test_allocation_takes_about_what_is_asked_for(client_dir):
         f"an allocation of 1 MiB in each of 3 places in front of data takes {found} bytes; it should take "
         f"about 3 MiB"
     )
+
+
+@pytest.mark.case(
+    "PSX-ALLOCATED-ZEROED",
+    section="fallocate(2): FALLOC_FL_ZERO_RANGE",
+    level="SHOULD",
+    kills=("zero-range-of-holes-ignored",),
+)
+def test_space_is_allocated_for_a_hole_that_is_zeroed(client_dir):
+    """Blocks are allocated for the holes of the range: in a file that is one hole, and between data."""
+    with open_fd(client_dir / "hole", os.O_CREAT | os.O_RDWR) as descriptor:
+        os.ftruncate(descriptor, 8 * MIB)
+        fallocate(descriptor, FALLOC_ZERO_RANGE, MIB, 4 * MIB)
+        assert_allocated(descriptor, 4 * MIB, "4 MiB of a hole are zeroed")
+        assert not first_difference(os.pread(descriptor, 8 * MIB, 0), bytes(8 * MIB))
+    with open_fd(client_dir / "data", os.O_CREAT | os.O_RDWR) as descriptor:
+        for place in (0, 3 * MIB):
+            put(descriptor, pattern_bytes(PIECE), place)
+        fallocate(descriptor, FALLOC_ZERO_RANGE | FALLOC_KEEP_SIZE, MIB, 4 * MIB)
+        assert_allocated(descriptor, PIECE + 4 * MIB, "4 MiB are zeroed, with data and past the end")
