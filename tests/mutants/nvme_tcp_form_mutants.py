@@ -328,6 +328,20 @@ _stuck("smart-reads-stuck | Base 5.2.12.1.3 | Host Read Commands stays the same"
 _stuck("smart-writes-stuck | Base 5.2.12.1.3 | Host Write Commands stays the same", 80)
 
 
+target(
+    "smart-units-of-512 | Base 5.2.12.1.3 | Data Units Read and Data Units Written count units of 512 bytes",
+    patch(
+        lambda raw: b"".join(
+            (1000 * int.from_bytes(raw[at : at + 16], "little")).to_bytes(16, "little")
+            if at in (32, 48)
+            else raw[at : at + 16]
+            for at in range(0, len(raw), 16)
+        ),
+        when=log(LogPage.SMART),
+    ),
+)
+
+
 def _reset_counts(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
     command = Command.decode(got.pdu.sqe) if isinstance(got.pdu, CapsuleCmd) else None
     if command is not None and fabrics(Fctype.PROPERTY_SET, cdw11=Property.CC)(through, command):

@@ -28,6 +28,9 @@ UNIT = 512_000
 UNITS = 2
 """Units that are read and written (chosen)."""
 
+ATTEMPTS, MANY_TIMES = 3, 100
+"""Attempts of a case, and how much more than it transfers may be counted (chosen)."""
+
 COUNTERS = {
     "Data Units Read": 32,
     "Data Units Written": 48,
@@ -104,3 +107,26 @@ def test_the_smart_log_counts_data_units(session: ControllerSession, queue: Queu
         write_blocks(queue, scratch, scratch.blocks, 1610 + round_)
         read_blocks(queue, scratch, scratch.blocks)
     _claim_risen(session, before, UNITS, "Data Units Read", "Data Units Written")
+
+
+@pytest.mark.case("NVA-SMART-UNIT-SIZE", level="MUST", kills=("smart-units-of-512",))
+def test_a_data_unit_is_512000_bytes(session: ControllerSession, queue: Queue, scratch: Scratch) -> None:
+    """Other hosts may read and write, too: in one of several attempts less than a hundredfold is counted."""
+    region = scratch.blocks * scratch.block_size
+    rounds = -(-(UNITS + 1) * UNIT // region)
+    most = MANY_TIMES * (-(-rounds * region // UNIT) + 1)
+    risen: list[dict[str, int]] = []
+    for attempt in range(ATTEMPTS):
+        before = _counts(session)
+        for round_ in range(rounds):
+            write_blocks(queue, scratch, scratch.blocks, 1640 + attempt * rounds + round_)
+            read_blocks(queue, scratch, scratch.blocks)
+        after = _counts(session)
+        names = ("Data Units Read", "Data Units Written")
+        risen.append({name: after[name] - before[name] for name in names})
+        if all(count <= most for count in risen[-1].values()):
+            return
+    raise AssertionError(
+        f"5.2.12.1.3: {rounds * region} bytes were written and read, and the Data Units have risen by "
+        f"{risen}; a unit is {UNIT} bytes"
+    )
