@@ -196,6 +196,17 @@ class PunchHoleIgnored(PassThrough):
             super().fallocate(call, node, handle, offset, length, mode)
 
 
+@mutant("seek-data-of-a-hole | lseek(3p) [ENXIO] | SEEK_DATA in a file of one hole finds the offset itself")
+class SeekDataOfAHole(PassThrough):
+    def lseek(self, call: Call, node: int, handle: int, offset: int, whence: int) -> int:
+        try:
+            return super().lseek(call, node, handle, offset, whence)
+        except OSError:
+            if whence == os.SEEK_DATA and offset < size_of(handle) and not os.fstat(handle).st_blocks:
+                return offset
+            raise
+
+
 @mutant("zero-range-ignored | fallocate(2) FALLOC_FL_ZERO_RANGE | a zeroed range keeps its data")
 class ZeroRangeIgnored(PassThrough):
     def fallocate(self, call: Call, node: int, handle: int, offset: int, length: int, mode: int) -> None:

@@ -150,3 +150,22 @@ class FullDirectoryOldNames(Keeping):
             inode, cookie, kind, _ = found[-1]
             found[-1] = inode, cookie, kind, self.old[node]
         return found
+
+
+@mutant(
+    "full-directory-moved-lost | rename(3p), readdir(3p) | of more than 200 entries that were moved into a "
+    "directory each 100th is not listed"
+)
+class FullDirectoryMovedLost(Keeping):
+    def __init__(self, below: Path) -> None:
+        super().__init__(below)
+        self.moved: dict[int, list[bytes]] = {}
+
+    def rename(self, call: Call, parent: int, old: bytes, where: int, new: bytes, flags: int) -> None:
+        super().rename(call, parent, old, where, new, flags)
+        if parent != where:
+            self.moved.setdefault(where, []).append(new)
+
+    def readdir(self, call: Call, node: int, handle: int, offset: int, size: int) -> Entries:
+        lost = set(self.moved.get(node, ())[LISTED::100])
+        return [one for one in super().readdir(call, node, handle, offset, size) if one[3] not in lost]

@@ -115,6 +115,14 @@ class TimeBefore1970Nanoseconds(PassThrough):
         super().utimens(call, node, atime, mtime)
 
 
+@mutant("time-before-1970-wraps | utimensat(3p) | a time before 1970 is 2^32 seconds later")
+class TimeBefore1970Wraps(PassThrough):
+    def utimens(self, call: Call, node: int, atime: int | str | None, mtime: int | str | None) -> None:
+        if isinstance(mtime, int) and mtime < 0:
+            mtime += 2**32 * 10**9
+        super().utimens(call, node, atime, mtime)
+
+
 @mutant("symlink-target-1024 | symlink(3p) | a link's contents are truncated after 1,024 bytes")
 class SymlinkTarget1024(PassThrough):
     def symlink(self, call: Call, parent: int, name: bytes, target: bytes) -> int:

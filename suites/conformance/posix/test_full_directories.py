@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from storagetest.agent.testlib.many_entries import make_many
+from storagetest.agent.testlib.many_entries import is_full, make_many
 from storagetest.agent.testlib.tmpfiles import longest_name, open_fd
 
 pytestmark = [
@@ -18,6 +18,8 @@ pytestmark = [
 
 MANY = 300
 """Entries: more than a reply of 32 KiB has with their attributes (chosen)."""
+MOVED = 1_500
+"""Entries of a directory that are moved into another of as many (chosen)."""
 THOUSANDS = 2_300
 """Entries of a very large directory: more than a table of 2,048 has (chosen)."""
 MAKING = 8.0
@@ -148,3 +150,31 @@ def test_directory_of_thousands_of_entries_is_listed(client_dir):
     assert_listed(directory, names, f"after {len(removed)} of them were removed")
     for name in (names[0], names[-1]):
         assert os.stat(directory / name).st_size == 0
+
+
+@pytest.mark.exclusive
+@pytest.mark.case(
+    "PSX-FULL-DIRECTORY-MOVED",
+    section="POSIX.1-2024 readdir(), rename(): DESCRIPTION",
+    kills=("full-directory-moved-lost",),
+)
+def test_entries_that_are_moved_into_a_large_directory_are_listed(client_dir):
+    """Each entry is returned once, where it was made there and where it came from another large directory."""
+    at, away = client_dir / "d", client_dir / "away"
+    made = {}
+    for directory, letter in ((at, "a"), (away, "b")):
+        directory.mkdir()
+        names = [f"{letter}{number:04}" + "x" * (number % 23) for number in range(MOVED)]
+        made[letter] = make_many(directory, names, MAKING, least=MANY)
+    moved = []
+    with open_fd(at, os.O_RDONLY) as place, open_fd(away, os.O_RDONLY) as other:
+        for name in made["b"]:
+            try:
+                os.rename(name, name, src_dir_fd=other, dst_dir_fd=place)
+            except OSError as error:
+                if not is_full(error, len(made["a"]) + len(moved)):
+                    raise
+                break
+            moved.append(name)
+    assert_listed(at, made["a"] + moved, "where entries were moved to")
+    assert_listed(away, made["b"][len(moved) :], "where they came from")

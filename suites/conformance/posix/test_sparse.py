@@ -241,6 +241,24 @@ def next_data(descriptor, offset):
         return None
 
 
+@pytest.mark.case("PSX-SEEK-CONTRADICTION", kills=("seek-data-of-a-hole",))
+def test_no_byte_is_reported_as_data_and_as_a_hole(client_dir):
+    """SEEK_DATA and SEEK_HOLE never find the same offset: in one hole, in front of data and behind data."""
+    size = 8 * MIB
+    for name, places in (("hole", ()), ("front", (0,)), ("behind", (6 * MIB,)), ("both", (0, 6 * MIB))):
+        with open_fd(client_dir / name, os.O_CREAT | os.O_RDWR) as descriptor:
+            os.ftruncate(descriptor, size)
+            for place in places:
+                os.pwrite(descriptor, b"d" * 65536, place)
+            os.fsync(descriptor)
+            for at in (0, 1, 4096, MIB, 2 * MIB + 1, 5 * MIB, size - 1):
+                data, hole = next_data(descriptor, at), os.lseek(descriptor, at, os.SEEK_HOLE)
+                assert data != hole, (
+                    f"{name}: from {at} on SEEK_DATA and SEEK_HOLE both find {hole}, in a file of {size} "
+                    f"bytes with data at {places}"
+                )
+
+
 @pytest.mark.case(
     "PSX-SPARSE-BLOCKS", section="POSIX.1-2024 <sys/stat.h>", level="MAY", kills=("blocks-full",)
 )

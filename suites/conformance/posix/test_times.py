@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import time
+from itertools import pairwise
 
 import pytest
 
@@ -478,4 +479,29 @@ def test_directory_whose_times_were_set_is_marked_by_the_next_change(client_dir)
             assert first <= found < first + 86400 * SECOND, (
                 f"{text} does not mark mtime of a directory that was set to the {which}: it is "
                 f"{(found - first) / 1e9:+g} s from the present"
+            )
+
+
+IN_ORDER = (-(2**33), -(2**31) - 1, -(2**31), -86_400, -1, 0, 1, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**33)
+"""Seconds since 1970, on both sides of what 32 bits hold."""
+
+
+@pytest.mark.case("PSX-UTIMENS-ORDER", kills=("time-before-1970-wraps",))
+def test_a_later_time_never_becomes_an_earlier_one(client_dir):
+    """Each is the greatest supported value that is not greater, so the times keep their order."""
+    make_file(client_dir / "f")
+    found = {}
+    for second in IN_ORDER:
+        try:
+            os.utime(client_dir / "f", ns=(second * SECOND, second * SECOND))
+        except OSError as error:
+            assert error.errno in (errno.EINVAL, errno.EOVERFLOW, errno.ERANGE)
+            record_observation(f"{second} s is refused")
+            continue
+        found[second] = times(client_dir / "f")[:2]
+    for earlier, later in pairwise(found):
+        for name, first, then in zip(("atime", "mtime"), found[earlier], found[later], strict=True):
+            assert first <= then, (
+                f"{name}, set to {earlier} s and then to {later} s, is {first / SECOND} s and then "
+                f"{then / SECOND} s: the later time is the earlier one"
             )
