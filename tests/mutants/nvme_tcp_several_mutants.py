@@ -329,17 +329,3 @@ def _fails_after_r2t(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item
 
 fused("fused-fails-after-r2t | Base 3.4.2 | an operation behind one whose data came by R2T is aborted",
       of_host=_fails_after_r2t)  # fmt: skip
-
-
-def _together(through: ProxyConnection, command: Command) -> bool:
-    return bool(
-        through.qid and command.flags & 3 and sum(one.flags & 3 == 1 for one in through.commands.values()) > 1
-    )
-
-
-fused(
-    "fused-together-apart | Base 3.4.2 | of operations at the same time the later ones are not fused",
-    of_host=commands(
-        lambda capsule, c: replace(capsule, sqe=replace(c, flags=c.flags & ~3).encode()), when=_together
-    ),
-)

@@ -33,7 +33,6 @@ LATE: dict[str, Inside] = {
     "compare": (False, True),
     "write": (True, False),
     "both": (False, False),
-    "neither": (None, None),
 }
 
 
@@ -55,7 +54,7 @@ def _need_room(queue: Queue, scratch: Scratch, inside: Inside) -> None:
 
 @pytest.mark.parametrize("late", [
     pytest.param(late, marks=pytest.mark.case(f"NVB-FUSED-ROUNDS-{late.upper()}"))
-    for late in LATE if late != "neither"
+    for late in LATE
 ])  # fmt: skip
 @pytest.mark.case(kills=("fused-fails-after-r2t",))
 def test_operations_directly_behind_each_other_are_carried_out(
@@ -77,17 +76,9 @@ def test_operations_directly_behind_each_other_are_carried_out(
     assert read_blocks(fusing, scratch, 1) == current, "3.4.2: the last Write was not carried out"
 
 
-@pytest.mark.parametrize("late", [
-    pytest.param(late, marks=pytest.mark.case(
-        f"NVB-FUSED-TOGETHER-{late.upper()}",
-        kills=("fused-together-apart",) if late != "neither" else ("fused-write-lost",)))
-    for late in LATE
-])  # fmt: skip
-def test_operations_that_are_outstanding_together_end_each_by_itself(
-    fusing: Queue, scratch: Scratch, late: str
-) -> None:
+@pytest.mark.case("NVB-FUSED-TOGETHER-NEITHER", kills=("fused-write-lost",))
+def test_operations_that_are_outstanding_together_end_each_by_itself(fusing: Queue, scratch: Scratch) -> None:
     """Each operation has a block of its own, and the block of one differs."""
-    _need_room(fusing, scratch, LATE[late])
     count = min(MOST, scratch.limits.outstanding // 2, scratch.blocks)
     if count < 2:
         pytest.skip("the queue has room for one operation only")
@@ -97,7 +88,7 @@ def test_operations_that_are_outstanding_together_end_each_by_itself(
         new = block_data(count * size, 2261 + differs)
         pieces = [(before[at : at + size], new[at : at + size]) for at in range(0, count * size, size)]
         pieces[differs] = (pieces[differs][1], pieces[differs][1])
-        cids = [_submit(fusing, scratch, n, halves, LATE[late]) for n, halves in enumerate(pieces)]
+        cids = [_submit(fusing, scratch, n, halves, (None, None)) for n, halves in enumerate(pieces)]
         done = [(fusing.wait(first), fusing.wait(second)) for first, second in cids]
         what = f"{count} operations were outstanding, and block {differs} alone differs"
         for number, (compare, write) in enumerate(done):
