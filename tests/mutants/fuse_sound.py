@@ -259,35 +259,35 @@ class SmallDirectories(PassThrough):
 
     most = 112
 
-    def room(self, parent: int, name: bytes) -> None:
+    def require_place(self, parent: int, name: bytes) -> None:
         self.reset_ids()
         names = os.listdir(self.nodes[parent].path)
         if len(names) >= self.most and os.fsdecode(name) not in names:
             raise OSError(errno.ENOSPC, "directory")
 
     def mkdir(self, call: Call, parent: int, name: bytes, mode: int, umask: int) -> int:
-        self.room(parent, name)
+        self.require_place(parent, name)
         return super().mkdir(call, parent, name, mode, umask)
 
     def mknod(self, call: Call, parent: int, name: bytes, mode: int, device: int, umask: int) -> int:
-        self.room(parent, name)
+        self.require_place(parent, name)
         return super().mknod(call, parent, name, mode, device, umask)
 
     def create(self, call: Call, parent: int, name: bytes, flags: int, mode: int, umask: int) -> Created:
-        self.room(parent, name)
+        self.require_place(parent, name)
         return super().create(call, parent, name, flags, mode, umask)
 
     def symlink(self, call: Call, parent: int, name: bytes, target: bytes) -> int:
-        self.room(parent, name)
+        self.require_place(parent, name)
         return super().symlink(call, parent, name, target)
 
     def link(self, call: Call, old: int, parent: int, name: bytes) -> int:
-        self.room(parent, name)
+        self.require_place(parent, name)
         return super().link(call, old, parent, name)
 
     def rename(self, call: Call, parent: int, old: bytes, where: int, new: bytes, flags: int) -> None:
         if parent != where:
-            self.room(where, new)
+            self.require_place(where, new)
         super().rename(call, parent, old, where, new, flags)
 
 

@@ -44,6 +44,17 @@ def flipped(unit: LogicalUnit, page: int) -> tuple[bytes, bytes]:
     pytest.skip(f"no bit of page {page:02x}h that is tested is changeable: {mask.hex()}")
 
 
+def set_back(unit: LogicalUnit, page: int, before: bytes, config: pytest.Config) -> None:
+    """Leave a mode page as it was; end the run if that cannot be done."""
+    if current_page(unit, page) == before:
+        return
+    for command in FORMS.values():
+        data = listed_as(command, before)
+        unit.run(command, data=data, pf=1, allocation=len(data))
+    if current_page(unit, page) != before:
+        stop_run(config, f"mode page {page:02x}h was {before[4:].hex()}: set it at the target")
+
+
 @pytest.fixture
 def flips(unit, scratch, pytestconfig) -> Iterator[tuple[tuple[bytes, bytes], tuple[bytes, bytes]]]:
     """Yield the Caching and the Control mode page, each as it is and changed; leave them as they were."""
@@ -109,7 +120,7 @@ def test_default_and_changeable_values_stay_when_current_values_change(unit, fli
     kills=("d-sense-miscompare",),
     builds_on=("SCS-CAW-02",),
 )
-def test_the_offset_of_a_miscompare_is_there_in_both_formats(unit, scratch):
+def test_the_offset_of_a_miscompare_is_there_in_both_formats(unit, scratch, pytestconfig):
     """INFORMATION is the offset of the first byte that differs, in fixed and in descriptor format."""
     before, mask = selectable_page(unit, CONTROL), current_page(unit, CONTROL, control=CHANGEABLE)
     if len(mask) < 7 or not mask[6] & D_SENSE:
@@ -130,7 +141,7 @@ def test_the_offset_of_a_miscompare_is_there_in_both_formats(unit, scratch):
                     f"{bool(flags & D_SENSE):d}; byte {at} is the first that differs"
                 )
     finally:
-        select(unit, c.MODE_SELECT_6, before)
+        set_back(unit, CONTROL, before, pytestconfig)
 
 
 @pytest.mark.parametrize("zeroes", [

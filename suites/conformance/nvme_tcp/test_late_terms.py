@@ -62,7 +62,7 @@ def _longer_than_asked(queue: Queue, scratch: Scratch) -> H2CData:
 
 def _of_two_writes(queue: Queue, scratch: Scratch) -> H2CData:
     if scratch.limits.outstanding < 2:
-        pytest.skip("the queue has room for one command only")
+        pytest.skip("the queue takes one command at a time")
     first = begin(queue, scratch, seed=2134, size=SIZE)
     second = begin(queue, scratch, seed=2135, size=SIZE)
     if first.r2t.cccid == second.r2t.cccid:

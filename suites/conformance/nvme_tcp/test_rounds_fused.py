@@ -21,7 +21,7 @@ pytestmark = [
 __all__ = ["fusing"]
 
 Inside = tuple[bool | None, bool | None]
-"""Of each half whether its data are in the capsule; None: if there is room."""
+"""Of each half whether its data are in the capsule; None: if they fit."""
 
 ROUNDS = 140
 """Operations in direct succession: each place of a controller's commands is used again (chosen)."""
@@ -47,7 +47,7 @@ def _submit(
     return first, queue.submit(write, data=halves[1], inside=inside[1])
 
 
-def _need_room(queue: Queue, scratch: Scratch, inside: Inside) -> None:
+def _need_capsule(queue: Queue, scratch: Scratch, inside: Inside) -> None:
     if True in inside and queue.in_capsule_limit < scratch.block_size:
         pytest.skip(f"IOCCSZ allows {queue.in_capsule_limit} bytes of in-capsule data")
 
@@ -60,8 +60,8 @@ def _need_room(queue: Queue, scratch: Scratch, inside: Inside) -> None:
 def test_operations_directly_behind_each_other_are_carried_out(
     fusing: Queue, scratch: Scratch, late: str
 ) -> None:
-    """By turns the data of a half are asked for by R2T, and are in the capsule if there is room."""
-    _need_room(fusing, scratch, LATE[late])
+    """By turns the data of a half are asked for by R2T, and are in the capsule if they fit."""
+    _need_capsule(fusing, scratch, LATE[late])
     current = write_blocks(fusing, scratch, 1, 2231)
     for turn in range(ROUNDS):
         new = block_data(scratch.block_size, 2232 + turn)
@@ -81,7 +81,7 @@ def test_operations_that_are_outstanding_together_end_each_by_itself(fusing: Que
     """Each operation has a block of its own, and the block of one differs."""
     count = min(MOST, scratch.limits.outstanding // 2, scratch.blocks)
     if count < 2:
-        pytest.skip("the queue has room for one operation only")
+        pytest.skip("the queue takes one operation at a time")
     size = scratch.block_size
     for differs in range(count):
         before = write_blocks(fusing, scratch, count, 2251 + differs)
