@@ -62,14 +62,7 @@ def flips(unit, scratch, pytestconfig) -> Iterator[tuple[tuple[bytes, bytes], tu
     caching, control = flipped(unit, CACHING), flipped(unit, CONTROL)
     yield caching, control
     for page, (before, _) in ((CACHING, caching), (CONTROL, control)):
-        if current_page(unit, page) == before:
-            continue
-        for command in FORMS.values():
-            unit.run(
-                command, data=listed_as(command, before), pf=1, allocation=len(listed_as(command, before))
-            )
-        if current_page(unit, page) != before:
-            stop_run(pytestconfig, f"mode page {page:02x}h was {before[4:].hex()}: set it at the target")
+        set_back(unit, page, before, pytestconfig)
 
 
 FORMS = {"6": c.MODE_SELECT_6, "10": c.MODE_SELECT_10}
