@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "controllers"))
+import nvme_namespace
 import nvme_reservations
 import nvme_subsystem
 from nvme_namespace import Answer, CommandFailed, ControllerConfig
@@ -295,6 +296,53 @@ def test_a_reservation_that_cannot_be_undone_ends_the_run(
     result.stdout.fnmatch_lines(
         ["! namespace 1 of *: its reservations cannot be undone after test_*restart it, and run again !"]
     )
+
+
+@pytest.mark.parametrize("before", [0, 1])
+@pytest.mark.parametrize(
+    ("module", "case"),
+    [
+        ("test_reservation_state.py", "test_the_persist_state"),
+        ("test_refused_reservations.py", "persist_state"),
+        ("test_answer_details.py", "default_of_a_feature"),
+    ],
+)
+def test_the_persist_state_is_set_back(
+    server: Server, run_suite: RunCases, module: str, case: str, before: int
+) -> None:
+    server.subsystem.namespaces[1].persistence = before
+    _, outcomes = run_suite(module, arguments=("-k", case))
+    assert set(outcomes.values()) == {"passed"}
+    assert server.subsystem.namespaces[1].persistence == before
+
+
+@pytest.mark.parametrize(
+    ("module", "case", "line"),
+    [
+        (
+            "test_reservation_state.py",
+            "test_the_persist_state_is_kept",
+            "! namespace 1 of *: its reservations cannot be undone after * Power Loss State is 1, and was 0*",
+        ),
+        (
+            "test_answer_details.py",
+            "default_of_a_feature",
+            "! feature 83h of namespace 1 was 0x0 and cannot be set back, it is 0x1: set it on the target*",
+        ),
+    ],
+)
+def test_a_persist_state_that_cannot_be_set_back_ends_the_run(
+    run_suite: RunCases, monkeypatch: pytest.MonkeyPatch, module: str, case: str, line: str
+) -> None:
+    """It is set once, and then never cleared, and no command that should clear it is refused."""
+    monkeypatch.setattr(nvme_namespace.Namespace, "__setattr__", _persistence_that_stays)
+    result, _ = run_suite(module, arguments=("-k", case))
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines([line])
+
+
+def _persistence_that_stays(self: nvme_namespace.Namespace, name: str, value: object) -> None:
+    object.__setattr__(self, name, 1 if name == "persistence" and getattr(self, name, 0) else value)
 
 
 def test_a_write_protection_that_cannot_be_lifted_ends_the_run(

@@ -235,7 +235,8 @@ def hosts(
             pytest.skip("RESCAP: this namespace cannot be reserved")
         made.append(ReservingHost(session, session.io_queue(), scratch, key))
     first, second = made
-    if first.report().registrants:
+    before = first.report()
+    if before.registrants:
         pytest.skip("another host is registered on this namespace")
     identities = [host.session.identity for host in made]
     yield first, second
@@ -245,7 +246,7 @@ def hosts(
     def connect(identity: Identity) -> ControllerSession:
         return bench.session(identity=identity, name="admin queue of the undo")
 
-    left = undo_reservations(connect, identities, scratch.nsid)
+    left = undo_reservations(connect, identities, scratch.nsid, persistence=before.persistence)
     if left:
         stop_run(
             request.config,

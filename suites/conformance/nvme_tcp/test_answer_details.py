@@ -21,6 +21,8 @@ from storagetest.wire.nvme_tcp.harness import Harness, Scratch
 from storagetest.wire.nvme_tcp.reservation_harness import kept_masks, mask_of, set_mask
 
 from .test_controller_states import reset
+from .test_feature_values import need_feature
+from .test_namespace_features import kept_feature
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 4.2.3")]
 
@@ -168,26 +170,21 @@ def test_the_host_identifier_outlives_a_reset(session: ControllerSession) -> Non
 
 
 @contextmanager
-def _other_persistence(session: ControllerSession, scratch: Scratch) -> Iterator[None]:
+def _other_persistence(session: ControllerSession, scratch: Scratch, config: pytest.Config) -> Iterator[None]:
     """Set the Persist Through Power Loss State of a namespace to another one, and back."""
     fid, nsid = Feature.RESERVATION_PERSISTENCE, scratch.nsid
     if not scratch.rescap & PERSISTENT:
         pytest.skip("RESCAP bit 0: reservations do not persist")
-    done = session.admin.run(admin.get_features(fid, nsid=nsid))
-    if not done.ok:
-        pytest.skip(f"Get Features of Reservation Persistence ends with {status_name(done.status)}")
-    first = done.cqe.dw0 & 1
-    done = session.admin.run(admin.set_features(fid, first ^ 1, nsid=nsid))
-    if not done.ok:
-        pytest.skip(f"Set Features of Reservation Persistence ends with {status_name(done.status)}")
-    try:
+    need_feature(session, fid, nsid=nsid)
+    with kept_feature(session, fid, (nsid,), config) as before:
+        done = session.admin.run(admin.set_features(fid, before[nsid] ^ 1, nsid=nsid))
+        if not done.ok:
+            pytest.skip(f"Set Features of Reservation Persistence ends with {status_name(done.status)}")
         yield
-    finally:
-        session.admin.run(admin.set_features(fid, first, nsid=nsid))
 
 
 @contextmanager
-def _other_mask(session: ControllerSession, scratch: Scratch) -> Iterator[None]:
+def _other_mask(session: ControllerSession, scratch: Scratch, _config: pytest.Config) -> Iterator[None]:
     """Set the Reservation Notification Mask of a namespace to another one, and back."""
     with kept_masks(session, scratch.nsid):
         done = set_mask(session, scratch.nsid, mask_of(session, scratch.nsid) ^ 0xE)
@@ -223,11 +220,11 @@ def _selected(session: ControllerSession, fid: int, nsid: int, select: int) -> i
 ])  # fmt: skip
 @pytest.mark.case(section="Base 5.2.11")
 def test_the_default_of_a_feature_of_a_namespace_stays(
-    reserving: ControllerSession, scratch: Scratch, name: str
+    reserving: ControllerSession, scratch: Scratch, name: str, pytestconfig: pytest.Config
 ) -> None:
     fid, other = OTHER[name]
     before = _selected(reserving, fid, scratch.nsid, DEFAULT)
-    with other(reserving, scratch):
+    with other(reserving, scratch, pytestconfig):
         found = _selected(reserving, fid, scratch.nsid, DEFAULT)
     assert found == before, (
         f"5.2.11: the default of feature {fid:02x}h was {before:#x}; {found:#x} after another value was set"
@@ -240,11 +237,11 @@ def test_the_default_of_a_feature_of_a_namespace_stays(
 ])  # fmt: skip
 @pytest.mark.case(section="Base 5.2.11")
 def test_the_capabilities_of_a_feature_of_a_namespace_are_right(
-    reserving: ControllerSession, scratch: Scratch, name: str
+    reserving: ControllerSession, scratch: Scratch, name: str, pytestconfig: pytest.Config
 ) -> None:
     """It is changed here, so it is changeable; bits 31:3 are reserved."""
     fid, other = OTHER[name]
-    with other(reserving, scratch):
+    with other(reserving, scratch, pytestconfig):
         found = _selected(reserving, fid, scratch.nsid, CAPABILITIES)
     assert found & CHANGEABLE, f"5.2.11: feature {fid:02x}h was changed; its capabilities are {found:#x}"
     assert not found >> 3, (

@@ -58,7 +58,8 @@ def clients(
         if not session.controller["oncs"] >> 5 & 1 or not scratch.rescap:
             pytest.skip("ONCS or RESCAP: reservations are not supported")
         made.append(ReservingHost(session, queue, scratch, (0xD1 + number) << 56 | 0x51 + number))
-    if made[0].report().registrants:
+    before = made[0].report()
+    if before.registrants:
         pytest.skip("another host is registered on this namespace")
     yield made
 
@@ -67,7 +68,8 @@ def clients(
     def connect(identity: object) -> ControllerSession:
         return bench.session(identity=identity, name="the undo")  # type: ignore[arg-type]
 
-    left = undo_reservations(connect, [host.session.identity for host in made], scratch.nsid)
+    identities = [host.session.identity for host in made]
+    left = undo_reservations(connect, identities, scratch.nsid, persistence=before.persistence)
     if left:
         stop_run(
             request.config,

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from storagetest.plugin.conformance.leftovers import stop_run
 from storagetest.wire.nvme import admin
 from storagetest.wire.nvme.codes import Feature, StatusCode, status_name
 from storagetest.wire.nvme_tcp import ControllerSession
@@ -42,14 +43,24 @@ def _set(session: ControllerSession, fid: int, nsid: int, value: int) -> int:
 
 
 @contextmanager
-def _kept(session: ControllerSession, fid: int, nsids: tuple[int, ...]) -> Iterator[dict[int, int]]:
-    """Yield the values of a feature, by NSID; restore them at the end."""
+def kept_feature(
+    session: ControllerSession, fid: int, nsids: tuple[int, ...], config: pytest.Config
+) -> Iterator[dict[int, int]]:
+    """Yield the values of a feature, by NSID; restore them at the end, or end the run."""
     before = {nsid: _value(session, fid, nsid) for nsid in nsids}
     try:
         yield before
     finally:
         for nsid, value in before.items():
             _set(session, fid, nsid, value)
+            done = session.admin.run(admin.get_features(fid, nsid=nsid))
+            if not done.ok or done.cqe.dw0 != value:
+                found = f"{done.cqe.dw0:#x}" if done.ok else status_name(done.status)
+                stop_run(
+                    config,
+                    f"feature {fid:02x}h of namespace {nsid} was {value:#x} and cannot be set back, it is "
+                    f"{found}: set it on the target, or restart it, and run again",
+                )
 
 
 def _nsids(pair: Pair) -> tuple[int, ...]:
@@ -72,11 +83,13 @@ def _is_set(session: ControllerSession, fid: int, nsid: int, value: int) -> None
 @pytest.mark.case(
     "NVA-FEAT-NAMESPACE-05H", section="Base 4.4, NVM 4.1.3.2", kills=("recovery-of-controller",)
 )
-def test_error_recovery_of_a_namespace_is_not_anothers(session: ControllerSession, pair: Pair) -> None:
+def test_error_recovery_of_a_namespace_is_not_anothers(
+    session: ControllerSession, pair: Pair, pytestconfig: pytest.Config
+) -> None:
     """Each of two namespaces is given a value, and then one of them another one."""
     nsids = _nsids(pair)
     need_feature(session, RECOVERY, nsid=nsids[0])
-    with _kept(session, RECOVERY, nsids) as before:
+    with kept_feature(session, RECOVERY, nsids, pytestconfig) as before:
         for step, nsid in enumerate((*nsids, *nsids), 1):
             wanted = {one: _value(session, RECOVERY, one) for one in nsids}
             wanted[nsid] = (before[nsid] & ~0xFFFF) + SECOND * step
@@ -89,12 +102,14 @@ def test_error_recovery_of_a_namespace_is_not_anothers(session: ControllerSessio
 
 
 @pytest.mark.case("NVA-FEAT-ALL-05H", section="Base 4.4, NVM 4.1.3.2", kills=("recovery-all-sets-first",))
-def test_error_recovery_of_all_namespaces_is_set(session: ControllerSession, pair: Pair) -> None:
+def test_error_recovery_of_all_namespaces_is_set(
+    session: ControllerSession, pair: Pair, pytestconfig: pytest.Config
+) -> None:
     """Set Features with FFFFFFFFh sets the value for all namespaces that are attached to the controller."""
     nsids = _nsids(pair)
     _require_no_other(session, nsids)
     need_feature(session, RECOVERY, nsid=nsids[0])
-    with _kept(session, RECOVERY, nsids) as before:
+    with kept_feature(session, RECOVERY, nsids, pytestconfig) as before:
         for step in (1, 2):
             value = (before[nsids[0]] & ~0xFFFF) + SECOND * step
             _is_set(session, RECOVERY, ALL_NAMESPACES, value)
@@ -121,10 +136,10 @@ def persistent(hosts: tuple[ReservingHost, ReservingHost], pair: Pair) -> tuple[
     builds_on=("NVR-PTPL-FEATURE",),
 )
 def test_the_persist_state_of_a_namespace_is_not_anothers(
-    hosts: tuple[ReservingHost, ReservingHost], persistent: tuple[int, ...]
+    hosts: tuple[ReservingHost, ReservingHost], persistent: tuple[int, ...], pytestconfig: pytest.Config
 ) -> None:
     session = hosts[0].session
-    with _kept(session, PERSISTENCE, persistent):
+    with kept_feature(session, PERSISTENCE, persistent, pytestconfig):
         for nsid in persistent:
             _is_set(session, PERSISTENCE, nsid, 0)
         for nsid in persistent:
@@ -145,12 +160,12 @@ def test_the_persist_state_of_a_namespace_is_not_anothers(
     builds_on=("NVR-PTPL-FEATURE",),
 )
 def test_the_persist_state_of_all_namespaces_is_set(
-    hosts: tuple[ReservingHost, ReservingHost], persistent: tuple[int, ...]
+    hosts: tuple[ReservingHost, ReservingHost], persistent: tuple[int, ...], pytestconfig: pytest.Config
 ) -> None:
     """Set Features with FFFFFFFFh modifies it for each attached namespace that supports it."""
     session = hosts[0].session
     _require_no_other(session, persistent)
-    with _kept(session, PERSISTENCE, persistent):
+    with kept_feature(session, PERSISTENCE, persistent, pytestconfig):
         for value in (1, 0, 1):
             _is_set(session, PERSISTENCE, ALL_NAMESPACES, value)
             found = {one: _value(session, PERSISTENCE, one) & 1 for one in persistent}

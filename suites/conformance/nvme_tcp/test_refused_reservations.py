@@ -162,20 +162,17 @@ def test_a_register_that_conflicts_does_not_change_the_persist_state(
     for host in hosts:
         allowed(host.register())
     key = first.key
-    try:
-        for kept, other in ((PERSIST_OFF, PERSIST_ON), (PERSIST_ON, PERSIST_OFF)):
-            allowed(first.register(REPLACE, current=key, new=key, persist=kept))
-            done = second.register(action, current=WRONG, new=NEW, persist=other)
-            assert done.status == StatusCode.RESERVATION_CONFLICT, (
-                f"8.1.24.3: {name} with another key ended with {status_name(done.status)}"
-            )
-            found = first.report().persistence
-            assert found == kept & 1, (
-                f"7.6: PTPLS was {kept & 1}; it is {found} after {name} with CPTPL {other:02b}b that ended "
-                "with a Reservation Conflict"
-            )
-    finally:
-        first.register(REPLACE, current=key, new=key, ignore=True, persist=PERSIST_OFF)
+    for kept, other in ((PERSIST_OFF, PERSIST_ON), (PERSIST_ON, PERSIST_OFF)):
+        allowed(first.register(REPLACE, current=key, new=key, persist=kept))
+        done = second.register(action, current=WRONG, new=NEW, persist=other)
+        assert done.status == StatusCode.RESERVATION_CONFLICT, (
+            f"8.1.24.3: {name} with another key ended with {status_name(done.status)}"
+        )
+        found = first.report().persistence
+        assert found == kept & 1, (
+            f"7.6: PTPLS was {kept & 1}; it is {found} after {name} with CPTPL {other:02b}b that ended "
+            "with a Reservation Conflict"
+        )
 
 
 # The key 0, which some controllers refuse
@@ -223,23 +220,18 @@ def test_the_persist_state_is_set_by_its_feature_or_kept(hosts: Hosts) -> None:
     if not first.session.namespace(first.nsid)["rescap"] & 1:
         pytest.skip("RESCAP bit 0: no Persist Through Power Loss")
     allowed(first.register(persist=PERSIST_OFF))
-    key, admin_queue = first.key, first.session.admin
-    try:
-        for wanted in (1, 0, 1):
-            was = first.report().persistence
-            done = admin_queue.run(
-                admin.set_features(Feature.RESERVATION_PERSISTENCE, wanted, nsid=first.nsid)
-            )
-            read = admin_queue.run(admin.get_features(Feature.RESERVATION_PERSISTENCE, nsid=first.nsid))
-            allowed(read)
-            found = first.report().persistence, read.cqe.dw0 & 1
-            required = wanted if done.ok else was
-            assert found == (required, required), (
-                f"5.2.26.1.34: PTPL was {was}, and Set Features of {wanted} ended with "
-                f"{status_name(done.status)}; PTPLS of the report and the feature are {found}"
-            )
-    finally:
-        first.register(REPLACE, current=key, new=key, ignore=True, persist=PERSIST_OFF)
+    admin_queue = first.session.admin
+    for wanted in (1, 0, 1):
+        was = first.report().persistence
+        done = admin_queue.run(admin.set_features(Feature.RESERVATION_PERSISTENCE, wanted, nsid=first.nsid))
+        read = admin_queue.run(admin.get_features(Feature.RESERVATION_PERSISTENCE, nsid=first.nsid))
+        allowed(read)
+        found = first.report().persistence, read.cqe.dw0 & 1
+        required = wanted if done.ok else was
+        assert found == (required, required), (
+            f"5.2.26.1.34: PTPL was {was}, and Set Features of {wanted} ended with "
+            f"{status_name(done.status)}; PTPLS of the report and the feature are {found}"
+        )
 
 
 @pytest.mark.parametrize("name", [

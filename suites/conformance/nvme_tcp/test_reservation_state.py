@@ -203,20 +203,17 @@ def test_the_persist_state_is_set_and_cleared_by_register(hosts: tuple[Reserving
     if not first.session.namespace(first.nsid)["rescap"] & 1:
         pytest.skip("RESCAP bit 0: no Persist Through Power Loss")
     key = first.key
-    try:
-        for persist, state in ((PERSIST_ON, 1), (PERSIST_OFF, 0), (PERSIST_ON, 1)):
-            allowed(first.register(REPLACE, current=key, new=key, ignore=True, persist=persist))
-            seen = first.report().persistence
-            assert seen == state, f"7.6: CPTPL was {persist:02b}b, but PTPLS is {seen}"
-            feature = first.session.admin.run(
-                admin.get_features(Feature.RESERVATION_PERSISTENCE, nsid=first.nsid)
-            )
-            allowed(feature)
-            assert feature.cqe.dw0 & 1 == state, (
-                f"5.2.26.1.34: PTPLS is {state}, but the feature is {feature.cqe.dw0 & 1}"
-            )
-    finally:
-        first.register(REPLACE, current=key, new=key, ignore=True, persist=PERSIST_OFF)
+    for persist, state in ((PERSIST_ON, 1), (PERSIST_OFF, 0), (PERSIST_ON, 1)):
+        allowed(first.register(REPLACE, current=key, new=key, ignore=True, persist=persist))
+        seen = first.report().persistence
+        assert seen == state, f"7.6: CPTPL was {persist:02b}b, but PTPLS is {seen}"
+        feature = first.session.admin.run(
+            admin.get_features(Feature.RESERVATION_PERSISTENCE, nsid=first.nsid)
+        )
+        allowed(feature)
+        assert feature.cqe.dw0 & 1 == state, (
+            f"5.2.26.1.34: PTPLS is {state}, but the feature is {feature.cqe.dw0 & 1}"
+        )
 
 
 @pytest.mark.case("NVR-PTPL-02", section="Base 7.6", kills=("cptpl-ignored",), builds_on=())
@@ -226,12 +223,9 @@ def test_the_persist_state_is_kept_by_a_register_that_does_not_change_it(
     first, second = hosts
     if not first.session.namespace(first.nsid)["rescap"] & 1:
         pytest.skip("RESCAP bit 0: no Persist Through Power Loss")
-    try:
-        allowed(first.register(persist=PERSIST_ON))
-        allowed(second.register())
-        assert first.report().persistence == 1, "7.6: CPTPL 00b changes nothing, and PTPLS was 1"
-    finally:
-        first.register(REPLACE, current=first.key, new=first.key, ignore=True, persist=PERSIST_OFF)
+    allowed(first.register(persist=PERSIST_ON))
+    allowed(second.register())
+    assert first.report().persistence == 1, "7.6: CPTPL 00b changes nothing, and PTPLS was 1"
 
 
 @pytest.mark.case(
@@ -245,7 +239,6 @@ def test_a_persist_state_that_is_not_supported_is_not_set(hosts: tuple[Reserving
     done = first.register(persist=PERSIST_ON)
     if done.ok:
         seen = first.report().persistence
-        first.register(REPLACE, current=first.key, new=first.key, ignore=True, persist=PERSIST_OFF)
         pytest.fail(
             f"7.6: a Register with CPTPL 11b succeeded, and PTPLS is {seen}; RESCAP bit 0 is 0: reservations "
             "do not persist"

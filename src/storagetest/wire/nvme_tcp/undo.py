@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 from storagetest.errors import NotOffered, RemoteProtocolError
-from storagetest.wire.nvme import io
-from storagetest.wire.nvme.codes import Rtype, StatusCode, status_name
+from storagetest.wire.nvme import admin, io
+from storagetest.wire.nvme.codes import Feature, Rtype, StatusCode, status_name
 from storagetest.wire.nvme.command import Command
 from storagetest.wire.nvme.structures import ReservationStatus, reservation_status
 from storagetest.wire.nvme_tcp.queue import Queue
@@ -27,16 +27,22 @@ REPORT = 4096
 """Bytes of a Reservation Report: 63 registrants (chosen)."""
 
 REGISTER, UNREGISTER, REPLACE = 0, 1, 2  # RREGA, 7.6
+PERSIST_CHANGE = 2  # CPTPL: 10b sets PTPL to 0, 11b to 1, 7.6
 PREEMPT = 1  # RACQA, 7.5
 RELEASE, CLEAR = 0, 1  # RRELA, 7.7
 
 
 def undo_reservations(
-    connect: Callable[[Identity], ControllerSession], identities: Sequence[Identity], nsid: int
+    connect: Callable[[Identity], ControllerSession],
+    identities: Sequence[Identity],
+    nsid: int,
+    *,
+    persistence: int,
 ) -> str:
     """Remove every registration and reservation of namespace ``nsid``; return what is left, "" for nothing.
 
     ``connect`` returns a new session of a host. One is open at a time: a subsystem may admit no more (6.3).
+    ``persistence`` is PTPLS as it was before; it is set back, too.
     """
     for identity in identities:
         with suppress(RemoteProtocolError, NotOffered), connect(identity) as session:  # what is left decides
@@ -51,11 +57,26 @@ def undo_reservations(
                     if left:
                         undo(queue, nsid, identity.hostid)
                         left = reservations_left(queue, nsid)
+                    left = left or _undo_persistence(session, queue, nsid, persistence)
             except (RemoteProtocolError, NotOffered) as error:
                 left = left or str(error)
             if not left:
                 return ""
     return left
+
+
+def _undo_persistence(session: ControllerSession, queue: Queue, nsid: int, wanted: int) -> str:
+    """Set PTPLS of a namespace without registrants back, by its feature or by a registration (7.6)."""
+    if _report(queue, nsid).persistence == wanted:
+        return ""
+    session.admin.run(admin.set_features(Feature.RESERVATION_PERSISTENCE, wanted, nsid=nsid))
+    if _report(queue, nsid).persistence != wanted:
+        _try(queue, io.register(nsid, REGISTER, persist=PERSIST_CHANGE | wanted), io.keys(0, UNDO_KEY))
+        _try(queue, io.register(nsid, UNREGISTER, ignore=True), io.keys(UNDO_KEY, 0))
+    found = _report(queue, nsid).persistence
+    if found != wanted:
+        return f"the Persist Through Power Loss State is {found}, and was {wanted}"
+    return reservations_left(queue, nsid)
 
 
 def reservations_left(queue: Queue, nsid: int) -> str:
