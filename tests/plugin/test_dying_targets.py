@@ -225,6 +225,36 @@ def test_a_crash_among_other_cases_is_one_failure_that_names_those_at_the_same_t
     assert red["id"] == "CRASH" or "(or in a case that ran at the same time: test_" in red["message"]
 
 
+KILL = """\
+    try:
+        os.kill(SERVER, signal.SIGKILL)
+    except ProcessLookupError:  # on the other target
+        pass
+    (client_dir / "f")"""
+READ_ONLY = CRASH.replace(KILL, '    (client_dir / "last")')
+
+
+def test_a_file_system_that_becomes_read_only_fails_one_case_after_the_one_that_did_it(
+    run_pytest, pytester, tmp_path
+):
+    """The directory of the first cannot be removed, that of the second cannot be made."""
+    if (why := fuse_mount.why_not()) is not None:
+        pytest.skip(why)
+    (tmp_path / "below").mkdir()
+    disk = pytester.path / "disk"
+    disk.mkdir()
+    with fuse_mount.mounted("fuse_read_only:ReadOnlyLater", tmp_path / "below", disk):
+        run_pytest(suite=READ_ONLY)
+    records = read_cases(pytester.path, "disk")
+    red = [name for name, record in records.items() if record["outcome"] in ("failed", "error")]
+    assert len(red) == 2 and red[0] == "CRASH", red
+    assert "what a case has left cannot be removed" in records["CRASH"]["message"]
+    assert "Read-only file system" in records[red[1]]["message"]
+    after = [records[f"AFTER-{number}"] for number in range(40)]
+    assert sum(one["outcome"] == "skipped" for one in after) == 39
+    assert set(case_outcomes(pytester.path, "other").values()) == {"passed"}
+
+
 WIRE = """\
 import os
 import select

@@ -74,6 +74,8 @@ _GONE = {
     errno.ECONNRESET,
 }  # fmt: skip
 """Errors of a target that may have died: an error of the case, after which the target is asked."""
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+"""Errors of a target that is full: an error of the case, and no fault of the target."""
 _HIDDEN = (".nfs", ".fuse_hidden", ".smb")
 """How the names begin that a client gives to files that were unlinked while they were open."""
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -107,10 +109,16 @@ class _Look:
 
 @contextmanager
 def permitted(rule: str) -> Iterator[None]:
-    """Add ``rule`` to :data:`FAULTS` and skip the case if a call is refused for lack of permission."""
+    """Add ``rule`` to :data:`FAULTS` and skip the case if a call is refused.
+
+    A target that is full or may have died refuses nothing, and a fault that was found before may be in the
+    way: the error is raised.
+    """
     try:
         yield
-    except PermissionError as error:
+    except OSError as error:
+        if FAULTS or error.errno in _GONE | _FULL:
+            raise
         FAULTS[rule] = str(error)
         skip(f"{rule}: {error}")
 

@@ -32,6 +32,7 @@ from typing import Any
 
 import pytest
 
+from storagetest.agent.testlib.consistency import NOT_MADE
 from storagetest.agent.testlib.fixtures.client_dir import CONCURRENCY
 from storagetest.errors import TargetDead, WorkloadError
 from storagetest.plugin.conformance import cases, findings
@@ -260,7 +261,9 @@ def _report_result(item: pytest.Function, result: ClientCaseResult, attachment: 
         new = new_faults(item, result.faults)
         if new:
             found = "\n".join(f"{rule}: {result.faults[rule]}" for rule in new)
-            pytest.fail(f"{'; '.join(new)}. {ONCE}\nfound: {found}\n{where}", pytrace=False)
+            death = _death(item, attachment) if NOT_MADE in new else ""
+            first = f"{death}\n" if death else ""
+            pytest.fail(f"{first}{'; '.join(new)}. {ONCE}\nfound: {found}\n{where}", pytrace=False)
         if result.status is ClientCaseStatus.PASSED:
             return
         # As pytest's marks do: the skip is reported at the test, not at this line.
