@@ -48,7 +48,7 @@ class Savable:
     new: bytes
 
 
-def _savable(unit: LogicalUnit) -> Savable:
+def savable(unit: LogicalUnit) -> Savable:
     """Find a page that can be saved and has a bit that is changeable; skip if there is none."""
     for code in (CONTROL, CACHING):
         answers = [mode_sense(unit, c.MODE_SENSE_6, code, control=control) for control in (0, 1, 3)]
@@ -66,7 +66,7 @@ def _savable(unit: LogicalUnit) -> Savable:
 def page(unit, scratch, pytestconfig) -> Iterator[Savable]:
     """Yield a page whose saved values are the current ones; leave both as they were."""
     assert scratch.count
-    found = _savable(unit)
+    found = savable(unit)
     saved = current_page(unit, found.code, control=SAVED)
     if saved != found.old:
         pytest.skip(f"saved values differ from the current ones: {saved.hex()}, {found.old.hex()}")
