@@ -1,11 +1,12 @@
-"""The unit of :mod:`iscsi_full_unit`, with an administrator: it is resized, and its target restarts."""
+"""The unit of :mod:`iscsi_rare_unit`, with an administrator: it is resized, and its target restarts."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from control_port import Administered
-from iscsi_full_unit import POWER_ON, FullServer, FullUnit, UnitChoices
+from iscsi_full_unit import POWER_ON, FullServer, UnitChoices
+from iscsi_rare_unit import RareConnection, RareUnit
 
 from storagetest.wire.scsi.codes import Asc
 
@@ -17,7 +18,8 @@ class ControlledTarget(Administered, FullServer):
     """A target with a second port, at which an administrator acts; ``file`` is to have its number."""
 
     def __init__(self, file: Path) -> None:
-        super().__init__(FullUnit(UnitChoices(persists=True, attentions=(POWER_ON,))))
+        choices = UnitChoices(persists=True, attentions=(POWER_ON,))
+        super().__init__(RareUnit(choices), kind=RareConnection)
         self.administered_by(file)
 
     def grow(self) -> None:

@@ -18,6 +18,8 @@ from storagetest.wire.scsi.codes import Asc, SenseKey
 SELFTEST, LOEJ, START = 0x04, 0x02, 0x01
 RESERVED_CODES = (3, 7)
 """Of SELF-TEST CODE."""
+RESERVED_CONDITIONS = (0xC, 0xD, 0xE, 0xF)
+"""Of POWER CONDITION."""
 WITHOUT_MEDIUM = (
     c.INQUIRY, c.REPORT_LUNS, c.REQUEST_SENSE, c.START_STOP_UNIT, c.PREVENT_ALLOW_MEDIUM_REMOVAL,
     c.PERSISTENT_RESERVE_IN, c.PERSISTENT_RESERVE_OUT, c.REPORT_SUPPORTED_OPERATION_CODES,
@@ -45,6 +47,8 @@ class Medium:
 
         A POWER CONDITION but 0 has START and LOEJ ignored.
         """
+        if block[4] >> 4 in RESERVED_CONDITIONS:
+            raise invalid_field()
         if self.removable and block[4] & LOEJ and not block[4] >> 4:
             if not block[4] & START and self.prevented:
                 raise illegal(Asc.MEDIUM_REMOVAL_PREVENTED)

@@ -18,7 +18,7 @@ from storagetest.wire.iscsi.codes import NO_TAG, Attribute, LoginStatus, Stage, 
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.keys import format_text, numeric, parse_text
 from storagetest.wire.iscsi.pdu import LoginRequest, LoginResponse, NopIn, ScsiCommand, TaskRequest
-from storagetest.wire.scsi.cdb import REPORT_LUNS, CommandFormat
+from storagetest.wire.scsi.cdb import REPORT_LUNS, WRITE_10, CommandFormat
 from storagetest.wire.scsi.codes import Asc, PrIn, PrType, SenseKey
 
 TYPES = {
@@ -320,6 +320,19 @@ class ShortCommands(FullUnit):
         if not block[1] & 1:
             data[2:3] = b"\x05"[: len(data[2:3])]
         return bytes(data)
+
+
+class LongWrites(FullUnit):
+    """It has no WRITE(10): no form of a write is mandatory (SBC-3)."""
+
+    def supports(self, command: CommandFormat) -> bool:
+        return command is not WRITE_10 and super().supports(command)
+
+    def known(self, block: bytes) -> CommandFormat:
+        command = super().known(block)
+        if command is WRITE_10:
+            raise illegal(Asc.INVALID_COMMAND_OPERATION_CODE)
+        return command
 
 
 @dataclass(eq=False)

@@ -212,3 +212,15 @@ def reserve6_persists(talk: ProxyConnection, pdu: Pdu) -> Out:
         talk.shared.pop("holder")
     held = talk.shared.get("holder", talk.name) != talk.name and _restarted()
     return ended_in(pdu, ScsiStatus.RESERVATION_CONFLICT) if held and ends(pdu) and block[0] == WRITE else pdu
+
+
+@on_request(
+    "saved-lost-by-restart | SPC-4 MODE SENSE, saved values | a restart loses what was saved", kind=KIND
+)
+def saved_lost_by_restart(talk: ProxyConnection, pdu: Pdu) -> Out:
+    if not isinstance(pdu, ScsiCommand) or not _restarted():
+        return pdu
+    talk.memory["selected"] = talk.memory.get("selected") or pdu.cdb[0] == c.MODE_SELECT_6.opcode
+    lost = pdu.cdb[0] == c.MODE_SENSE_6.opcode and pdu.cdb[2] >> 6 in (0, 3) and not talk.memory["selected"]
+    block = pdu.cdb[:2] + bytes((pdu.cdb[2] & 0x3F | 0x80,)) + pdu.cdb[3:]  # PC of the default values
+    return replace(pdu, cdb=block) if lost else pdu

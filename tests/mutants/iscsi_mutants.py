@@ -40,12 +40,14 @@ import iscsi_proof_mutants  # noqa: F401
 import iscsi_protect_mutants  # noqa: F401
 import iscsi_provisioning_mutants  # noqa: F401
 import iscsi_rare_mutants  # noqa: F401
+import iscsi_rarely_mutants  # noqa: F401
 import iscsi_reinstatement_mutants  # noqa: F401
 import iscsi_removal_mutants  # noqa: F401
 import iscsi_report_mutants  # noqa: F401
 import iscsi_reported_length_mutants  # noqa: F401
 import iscsi_reported_mutants  # noqa: F401
 import iscsi_reservation_mutants  # noqa: F401
+import iscsi_saved_mutants  # noqa: F401
 import iscsi_scsi_mutants  # noqa: F401
 import iscsi_second_form_mutants  # noqa: F401
 import iscsi_seldom_mutants  # noqa: F401

@@ -17,6 +17,7 @@ from iscsi_controlled import ControlledTarget
 from iscsi_each_form_mutants import MOST
 from iscsi_full_unit import FullServer, FullUnit, UnitChoices
 from iscsi_mutants import MUTANTS
+from iscsi_rare_unit import RareConnection, RareUnit
 from iscsi_target import IQN, NAA, Server
 from mutation_run import MutationRun, TargetKind
 
@@ -113,6 +114,13 @@ def serve_removable() -> Iterator[tuple[str, int]]:
         yield "127.0.0.1", server.port
 
 
+@contextlib.contextmanager
+def serve_rare() -> Iterator[tuple[str, int]]:
+    """Start that unit with saved mode pages, QERR, LOG SELECT and RESERVE(10), which LIO has not."""
+    with FullServer(RareUnit(), kind=RareConnection) as server:
+        yield "127.0.0.1", server.port
+
+
 def mutation_run() -> MutationRun:
     """Return the mutation run of the lab that is up."""
     lab = Lab.find(os.environ.get("STORAGETEST_LAB", "default"))
@@ -146,6 +154,7 @@ def mutation_run() -> MutationRun:
             "limited": TargetKind(UNSOLICITED, serve_limited),
             "protected": TargetKind(UNSOLICITED, serve_protected),
             "removable": TargetKind(UNSOLICITED, serve_removable),
+            "rare": TargetKind(UNSOLICITED, serve_rare),
             "controlled": TargetKind(
                 UNSOLICITED,
                 partial(serve_controlled, file),
@@ -174,9 +183,12 @@ def mutation_run() -> MutationRun:
             "test_scsi_copy.py test_scsi_buffers.py test_scsi_diagnostic_pages.py test_scsi_reports.py "
             "test_scsi_port_groups.py test_scsi_fresh_reads.py test_scsi_wrapped_ranges.py "
             "test_scsi_second_forms.py test_scsi_seldom_pages.py test_reservation_fields.py "
-            "test_ignored_bits.py test_task_tags.py",
+            "test_ignored_bits.py test_task_tags.py test_reservation_ignored.py test_scsi_queue_errors.py "
+            "test_scsi_exact_limits.py test_scsi_saved_pages.py",
             "queued": "test_waiting_tasks.py",
             "removable": "test_scsi_removal.py",
+            "rare": "test_scsi_saved_pages.py test_scsi_queue_errors.py test_scsi_log_parameters.py "
+            "test_reservation_ten.py test_scsi_exact_limits.py",
             "controlled": "test_resize.py test_restart.py test_reservation_removals.py",
             "mixed": "test_data_paths.py test_outside_window.py test_ignored_bits.py",
             "limited": "test_scsi_each_form.py",

@@ -11,6 +11,7 @@ import mutation_run
 import pytest
 from iscsi_choices import Choices
 from iscsi_full_unit import FullConnection, FullServer, FullUnit, UnitChoices
+from iscsi_rare_unit import RareConnection, RareUnit
 from iscsi_seldom_choices import (
     Asking,
     BecomingReady,
@@ -20,6 +21,7 @@ from iscsi_seldom_choices import (
     Hexadecimal,
     Irrelevant,
     LaterStandards,
+    LongWrites,
     Pieces,
     RegistrantsTypes,
     ShortCommands,
@@ -131,6 +133,11 @@ UNIT_CASES = (
     "test_scsi_seldom_pages.py",
     "test_reservation_fields.py",
     "test_scsi_other_forms.py",
+    "test_reservation_ignored.py",
+    "test_scsi_queue_errors.py",
+    "test_scsi_exact_limits.py",
+    "test_scsi_saved_pages.py",
+    "test_scsi_log_parameters.py",
 )
 CASES = (
     "test_whole_lists.py",
@@ -375,6 +382,40 @@ SELDOM: dict[str, tuple[type[FullUnit], type[FullConnection], tuple[str, ...], t
         FullUnit,
         Asking,
         ("test_login.py::test_text_that_continues_in_a_second_request_gets_an_empty_response",),
+        (),
+    ),
+    "no-write-10": (
+        LongWrites,
+        FullConnection,
+        (
+            "test_task.py",
+            "test_task_sets.py",
+            "test_scsi_blocks.py",
+            "test_scsi_data.py",
+            "test_scsi_usage_data.py",
+            "test_nexus_sequences.py",
+            "test_third_nexus.py",
+        ),
+        ("SCS-RW-01", "SCS-DATA-01", "ISC-TMF-02"),
+    ),
+    "rare": (
+        RareUnit,
+        RareConnection,
+        (
+            "test_scsi_saved_pages.py",
+            "test_scsi_queue_errors.py",
+            "test_scsi_log_parameters.py",
+            "test_reservation_ten.py",
+            "test_scsi_exact_limits.py",
+            "test_reservation_ignored.py",
+            "test_scsi_mode_masks.py",
+            "test_scsi_second_forms.py",
+            "test_scsi_optional.py",
+            "test_scsi_write_protect.py",
+            "test_third_nexus.py",
+            "test_cleared_tasks.py",
+            "test_sense_formats.py",
+        ),
         (),
     ),
     "two-sessions": (

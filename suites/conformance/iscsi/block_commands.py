@@ -75,7 +75,7 @@ class Commands:
             command = c.WRITE_16
         sequence.say(f"a {command.name} of {blocks} blocks at block {first}")
         answer = self.unit.write(self.lba + first, data, command=command)
-        if answer.unsupported and command is c.WRITE_12:
+        if answer.unsupported and command in (c.WRITE_10, c.WRITE_12):
             self.lacking.add(command.name)
             answer = self.unit.write(self.lba + first, data)
         succeeds(sequence, answer)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
+from storagetest.plugin.conformance.leftovers import stop_run
 from storagetest.suites.conformance.iscsi.conftest import Connections, Facts
 from storagetest.suites.conformance.iscsi.optional_commands import offered, reserve_6
 from storagetest.suites.conformance.iscsi.scratch import Scratch
@@ -20,6 +21,10 @@ from storagetest.wire.scsi.logical_unit import LogicalUnit
 from storagetest.wire.scsi.reservation_harness import KEY_A, KEY_B, RESERVING, claim
 from storagetest.wire.scsi.reservations import decode_capabilities
 from storagetest.wire.tcp import is_connected
+
+from .test_scsi_edges import current_page
+from .test_scsi_mode_masks import SAVED
+from .test_scsi_saved_pages import savable, save
 
 pytestmark = [
     pytest.mark.needs("iscsi-wire", "restart"),
@@ -212,6 +217,36 @@ def test_the_unit_is_the_same(
     after = look(_again(connections, unit))
     changed = {what: (before[what], found) for what, found in after.items() if found != before[what]}
     assert not changed, f"the restart has changed (before, after): {changed}"
+
+
+@pytest.mark.case(
+    "SCS-RESTART-SAVED",
+    section="SPC-4 MODE SENSE, saved values",
+    kills=("saved-lost-by-restart",),
+    builds_on=("SCS-SAVED-SP-6",),
+)
+def test_saved_mode_pages_are_kept(
+    unit: LogicalUnit,
+    connections: Connections,
+    restart: Restart,
+    scratch: Scratch,
+    pytestconfig: pytest.Config,
+) -> None:
+    """What MODE SELECT with SP has saved are the saved and the current values after the restart."""
+    assert scratch.count
+    page = savable(unit)
+    if current_page(unit, page.code, control=SAVED) != page.old or not save(unit, page.new).good:
+        pytest.skip("the current values are not those that are saved, or cannot be saved")
+    restart(unit.runner)
+    unit = _again(connections, unit)
+    found = [current_page(unit, page.code, control=control) for control in (0, SAVED)]
+    save(unit, page.old)
+    if current_page(unit, page.code) != page.old:
+        stop_run(pytestconfig, f"mode page {page.code:02x}h was {page.old[4:].hex()}: save it at the target")
+    assert found == [page.new, page.new], (
+        f"{page.new[4:].hex()} was saved; after the restart the current and the saved values of page "
+        f"{page.code:02x}h are {' and '.join(one[4:].hex() for one in found)}"
+    )
 
 
 @pytest.mark.case(

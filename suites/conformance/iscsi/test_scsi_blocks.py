@@ -33,6 +33,8 @@ def test_what_is_written_is_read(unit, scratch, write, read):
         pytest.skip("READ(12) is not supported")
     data = scratch.pattern(8, seed=write.opcode)
     answer = unit.write(scratch.lba, data, command=write)
+    if answer.unsupported and write is c.WRITE_10 and unit.write(scratch.lba, data).good:
+        pytest.skip(f"{answer}; WRITE(16) is there")
     assert answer.good, answer
     answer = unit.read(scratch.lba, 8, command=read)
     assert answer.good, answer
@@ -128,6 +130,8 @@ def test_dpo_and_fua_are_accepted_if_dpofua_is_set(unit, scratch, write, read):
     for dpo, fua in ((1, 0), (0, 1), (1, 1)):
         data, flags = scratch.pattern(4, seed=dpo + 2 * fua), f"DPO {dpo}, FUA {fua}"
         done = unit.run(write, data=data, lba=scratch.lba, blocks=4, dpo=dpo, fua=fua)
+        if done.unsupported and write is c.WRITE_10:
+            pytest.skip(f"{done}; SCS-RW-01 tests whether another form is there")
         assert done.good, f"{flags}: {done}"
         done = unit.run(read, read=4 * scratch.block_size, lba=scratch.lba, blocks=4, dpo=dpo, fua=fua)
         assert done.good, f"{flags}: {done}"

@@ -89,6 +89,8 @@ def changed(area: bytes, size: int, lba: int, data: bytes) -> bytes:
 def test_transfers_of_all_sizes_are_whole(unit, scratch, facts, write, read):
     if write is c.WRITE_12 and not has_twelve_byte_commands(unit, scratch.lba):
         pytest.skip("READ(12) is not supported")
+    if write is c.WRITE_10 and unit.write(scratch.lba, scratch.pattern(1), command=write).unsupported:
+        pytest.skip("WRITE(10) is not supported")
     for blocks in [size for size in SIZES if size <= facts.largest]:
         data = scratch.pattern(blocks, seed=200 + blocks)
         written(unit, scratch.lba, data, command=write)

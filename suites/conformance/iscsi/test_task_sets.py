@@ -9,7 +9,7 @@ import pytest
 from storagetest.wire.iscsi.codes import TaskFunction, TaskResult
 from storagetest.wire.iscsi.encoding import flat_lun
 from storagetest.wire.iscsi.pdu import ReadyToTransfer, ScsiResponse, TaskRequest, TaskResponse
-from storagetest.wire.scsi.cdb import READ_10, VERIFY_10, WRITE_10, cdb
+from storagetest.wire.scsi.cdb import READ_10, VERIFY_10, WRITE_16, cdb
 from storagetest.wire.scsi.codes import SenseKey
 from storagetest.wire.scsi.data import decode_luns
 from storagetest.wire.scsi.logical_unit import LogicalUnit
@@ -63,7 +63,7 @@ def test_abort_task_ends_one_of_several_writes(connections, scratch):
     places = [scratch.lba + 8 * at for at in range(3)]
     for at, lba in enumerate(places):
         data = scratch.pattern(4, seed=170 + at)
-        command = session.start(cdb(WRITE_10, lba=lba, blocks=4), write=4 * size)
+        command = session.start(cdb(WRITE_16, lba=lba, blocks=4), write=4 * size)
         writes[command.itt] = command, data
     first, aborted, third = writes
     function, found = statuses(session, writes, abort(writes[aborted][0]), {first, third})

@@ -28,7 +28,7 @@ from storagetest.wire.iscsi.encoding import EncodedPdu, Pdu, flat_lun
 from storagetest.wire.iscsi.errors import AnnouncedClose, LoginRefused, ResponseOverdue
 from storagetest.wire.iscsi.keys import Pairs, format_text, numeric, parse_text
 from storagetest.wire.iscsi.login import DEFAULT_OFFER, Credentials, LoginNegotiation, whole_text
-from storagetest.wire.iscsi.outcomes import ProbeOutcome, ScsiCompletion, completion
+from storagetest.wire.iscsi.outcomes import ProbeOutcome, ScsiCompletion, completion, not_offered
 from storagetest.wire.iscsi.pdu import (
     AsyncMessage,
     DataIn,
@@ -459,7 +459,7 @@ class Initiator:
         )
 
     def start_write(self, cdb: bytes, length: int) -> tuple[ScsiCommand, ReadyToTransfer]:
-        """Send a write without immediate data; return it with its first R2T.
+        """Send a write without immediate data; return it with its first R2T. Raises NotOffered without one.
 
         A write that the target did not execute (:data:`NOT_EXECUTED`) is sent again, :data:`RETRIES` times.
         """
@@ -474,7 +474,7 @@ class Initiator:
             if not isinstance(pdu, ScsiResponse) or pdu.status not in NOT_EXECUTED:
                 break
         if not isinstance(pdu, ReadyToTransfer):
-            raise self._unexpected_error(ReadyToTransfer.__name__, pdu)
+            raise not_offered(command, pdu) or self._unexpected_error(ReadyToTransfer.__name__, pdu)
         return command, pdu
 
     def command(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from storagetest.errors import RemoteProtocolError
+from storagetest.errors import NotOffered, RemoteProtocolError
 from storagetest.wire.iscsi.encoding import Pdu
-from storagetest.wire.iscsi.pdu import DataIn, ReadyToTransfer, Reject, ScsiResponse
+from storagetest.wire.iscsi.pdu import DataIn, ReadyToTransfer, Reject, ScsiCommand, ScsiResponse
+from storagetest.wire.scsi.codes import Asc
+from storagetest.wire.scsi.sense import decode_sense
 
 MAX_DATA_IN = 64 * 1024 * 1024
 """The most bytes that a command may return (chosen)."""
@@ -63,6 +65,14 @@ class ProbeOutcome:
         received = [pdu.summary() for pdu in self.pdus] or ["nothing"]
         end = "no response to a ping" if self.unresponsive else "the connection is open"
         return "; ".join([*received, "closed" if self.closed else end])
+
+
+def not_offered(command: ScsiCommand, pdu: Pdu | None) -> NotOffered | None:
+    """Return an error if ``pdu`` states that the unit has no such command, which it need not have (SBC-3)."""
+    sense = decode_sense(pdu.sense) if isinstance(pdu, ScsiResponse) and pdu.sense else None
+    if sense is None or sense.asc != Asc.INVALID_COMMAND_OPERATION_CODE:
+        return None
+    return NotOffered(f"{command.summary()}: {sense}")
 
 
 def completion(last: ScsiResponse | DataIn, received: list[Pdu]) -> ScsiCompletion:

@@ -1,4 +1,4 @@
-"""Command descriptor blocks of optional commands that few units have (SPC-4), in the manner of ``cdb.py``.
+"""Command descriptor blocks of optional commands that few units have (SPC-4, SPC-2), as in ``cdb.py``.
 
 They are apart from the table there, whose commands a case tries one after another: none of these is sent to a
 unit but by the case that is about it.
@@ -6,7 +6,7 @@ unit but by the case that is about it.
 
 from __future__ import annotations
 
-from storagetest.wire.bitfields import bitfield, uint
+from storagetest.wire.bitfields import bitfield, flag, uint
 from storagetest.wire.scsi.cdb import CommandFormat
 
 RECEIVE_DIAGNOSTIC_RESULTS = CommandFormat(
@@ -23,6 +23,21 @@ _BUFFER = (
 )
 WRITE_BUFFER = CommandFormat("WRITE BUFFER", 0x3B, 10, _BUFFER)
 READ_BUFFER = CommandFormat("READ BUFFER", 0x3C, 10, _BUFFER)
+LOG_SELECT = CommandFormat(
+    "LOG SELECT",
+    0x4C,
+    10,
+    (
+        flag("pcr", 1, 1),
+        flag("sp", 1, 0),
+        bitfield("page_control", 2, 6, 2),
+        bitfield("page", 2, 0, 6),
+        uint("subpage", 3, 1),
+        uint("allocation", 7, 2),
+    ),
+)
+RESERVE_10 = CommandFormat("RESERVE(10)", 0x56, 10)
+RELEASE_10 = CommandFormat("RELEASE(10)", 0x57, 10)
 EXTENDED_COPY = CommandFormat("EXTENDED COPY(LID1)", 0x83, 16, (uint("allocation", 10, 4),), 0x00)
 RECEIVE_COPY_PARAMETERS = CommandFormat(
     "RECEIVE COPY OPERATING PARAMETERS", 0x84, 16, (uint("allocation", 10, 4),), 0x03
