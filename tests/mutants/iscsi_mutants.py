@@ -5,6 +5,7 @@ import iscsi_agreement_mutants  # noqa: F401
 import iscsi_allocation_mutants  # noqa: F401
 import iscsi_apart_mutants  # noqa: F401
 import iscsi_block_mutants  # noqa: F401
+import iscsi_checked_login_mutants  # noqa: F401
 import iscsi_controlled_mutants  # noqa: F401
 import iscsi_copy_mutants  # noqa: F401
 import iscsi_data_mutants  # noqa: F401

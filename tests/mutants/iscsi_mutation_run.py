@@ -17,6 +17,7 @@ from iscsi_controlled import ControlledTarget
 from iscsi_each_form_mutants import MOST
 from iscsi_full_unit import FullServer, FullUnit, UnitChoices
 from iscsi_mutants import MUTANTS
+from iscsi_strict_login import SECRET, USER, ChapLogin, strict_server
 from iscsi_target import IQN, NAA, Server
 from mutation_run import MutationRun, TargetKind
 
@@ -86,6 +87,26 @@ def serve_queued() -> Iterator[tuple[str, int]]:
 
 
 @contextlib.contextmanager
+def serve_strict() -> Iterator[tuple[str, int]]:
+    """Start that unit on a target that checks each login, as LIO does; it needs no lab."""
+    with strict_server() as server:
+        yield "127.0.0.1", server.port
+
+
+@contextlib.contextmanager
+def serve_strict_chap() -> Iterator[tuple[str, int]]:
+    """Start it with CHAP in every session, those of discovery among them."""
+    with strict_server(ChapLogin) as server:
+        yield "127.0.0.1", server.port
+
+
+def strict_chap_options(file: Path) -> dict[str, Any]:
+    """Return the options of that target; ``file`` gets its secret."""
+    file.write_text(SECRET, encoding="utf-8")
+    return UNSOLICITED | {"chap": {"username": USER, "password": f"${{file:{file}}}"}}
+
+
+@contextlib.contextmanager
 def serve_limited() -> Iterator[tuple[str, int]]:
     """Start that unit with a MAXIMUM TRANSFER LENGTH, to which LIO does not keep."""
     with FullServer(FullUnit(UnitChoices(max_transfer=MOST))) as server:
@@ -124,6 +145,7 @@ def mutation_run() -> MutationRun:
     proof = {"username": "storagetest-target", "password": f"${{file:{where / 'chap-mutual-password'}}}"}
     chap = CHAP | named | {"chap": one_way}
     file = Path(tempfile.gettempdir(), f"storagetest-iscsi-controlled-{os.getpid()}")
+    secret = Path(tempfile.gettempdir(), f"storagetest-iscsi-secret-{os.getpid()}")
     mutual = MUTUAL | named | {"chap": one_way | {"mutual": proof}}
 
     @contextlib.contextmanager
@@ -144,6 +166,8 @@ def mutation_run() -> MutationRun:
             "mixed": TargetKind(UNSOLICITED, serve_mixed),
             "queued": TargetKind(UNSOLICITED, serve_queued),
             "limited": TargetKind(UNSOLICITED, serve_limited),
+            "strict": TargetKind(UNSOLICITED, serve_strict),
+            "strict-chap": TargetKind(strict_chap_options(secret), serve_strict_chap),
             "protected": TargetKind(UNSOLICITED, serve_protected),
             "removable": TargetKind(UNSOLICITED, serve_removable),
             "controlled": TargetKind(
@@ -176,6 +200,8 @@ def mutation_run() -> MutationRun:
             "test_scsi_second_forms.py test_scsi_seldom_pages.py test_reservation_fields.py "
             "test_ignored_bits.py test_task_tags.py",
             "queued": "test_waiting_tasks.py",
+            "strict": "test_login_defaults.py test_reinstatement.py",
+            "strict-chap": "test_chap_sessions.py",
             "removable": "test_scsi_removal.py",
             "controlled": "test_resize.py test_restart.py test_reservation_removals.py",
             "mixed": "test_data_paths.py test_outside_window.py test_ignored_bits.py",

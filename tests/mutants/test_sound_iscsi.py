@@ -30,6 +30,7 @@ from iscsi_seldom_choices import (
     VendorConnection,
     VendorUnit,
 )
+from iscsi_strict_login import StrictLogin
 from iscsi_target import IQN, NAA, Server
 from suite_runs import run_suite
 
@@ -153,6 +154,10 @@ CASES = (
     "test_text_pieces.py",
     "test_own_limits.py",
     "test_left_open.py",
+    "test_login_defaults.py::test_immediate_data_are_taken_if_the_login_does_not_name_them",
+    "test_login_defaults.py::test_a_session_is_normal_if_its_login_names_no_type",
+    "test_login_defaults.py::test_a_response_that_changes_the_stage_proposes_nothing",
+    "test_login_defaults.py::test_the_cmd_sn_of_a_login_is_the_first_one_of_its_session",
     "test_pdu.py::test_a_command_with_each_task_attribute_is_executed",
     "test_pdu.py::test_a_data_segment_over_the_targets_max_recv_is_refused",
     "test_data_in.py::test_a_read_with_expected_length_zero_sends_no_data",
@@ -375,6 +380,19 @@ SELDOM: dict[str, tuple[type[FullUnit], type[FullConnection], tuple[str, ...], t
         FullUnit,
         Asking,
         ("test_login.py::test_text_that_continues_in_a_second_request_gets_an_empty_response",),
+        (),
+    ),
+    "strict-login": (
+        FullUnit,
+        StrictLogin,
+        (
+            "test_login_defaults.py",
+            "test_login_identity.py",
+            "test_login_refused.py",
+            "test_login_stages.py",
+            "test_reinstatement.py::test_a_login_that_is_refused_for_what_it_asks_reinstates_nothing",
+            "test_reinstatement.py::test_a_login_that_is_not_ended_reinstates_nothing",
+        ),
         (),
     ),
     "two-sessions": (
