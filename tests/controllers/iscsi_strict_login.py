@@ -133,9 +133,10 @@ class ChapLogin(StrictLogin):
         return True
 
     def is_proof(self, keys: Mapping[str, str]) -> bool:
-        """Whether the keys prove the secret."""
+        """Whether the keys prove the secret, and ask for no proof of the target, which has no secret."""
         right = response(SECRET.encode(), self.identifier, self.challenge)
-        return keys.get("CHAP_N") == USER and binary(keys.get("CHAP_R", "")) == right
+        proves = keys.get("CHAP_N") == USER and binary(keys.get("CHAP_R", "")) == right
+        return proves and "CHAP_C" not in keys
 
     def step(self, pdu: LoginRequest, *pairs: tuple[str, str]) -> None:
         """Send a response of the security stage; the stage changes only after the proof."""

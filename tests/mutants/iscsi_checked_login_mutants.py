@@ -31,7 +31,7 @@ from storagetest.wire.scsi.codes import SenseKey
 
 STRICT, CHAP = "strict", "strict-chap"
 """The targets of tests/controllers/iscsi_strict_login.py."""
-SMALL_BURST = 8192
+SMALL_BURST, SMALL_READ = 8192, 65536
 UNEXPECTED_DATA = 0x0C0C
 """WRITE ERROR - UNEXPECTED UNSOLICITED DATA (SPC-4)."""
 
@@ -108,6 +108,29 @@ def proposal_with_transit(talk: ProxyConnection, pdu: Pdu) -> Out:
     if not isinstance(pdu, LoginResponse) or not pdu.transit or "MaxBurstLength" in dict(talk.offered):
         return pdu
     return replace(pdu, data=pdu.data + format_text([("MaxBurstLength", "131072")]))
+
+
+@mutant(
+    "version-max-checked | RFC 7143 11.13.2 | a login is refused if the initiator has a later version, too",
+    kind=STRICT,
+)
+def version_max_checked(talk: ProxyConnection, pdu: Pdu) -> Out:
+    later = isinstance(pdu, LoginResponse) and talk.login is not None and talk.login.version_max
+    return replace(pdu, status=LoginStatus.UNSUPPORTED_VERSION, transit=False, data=b"") if later else pdu
+
+
+@mutant(
+    "most-segment-small | RFC 7143 13.12 | with a MaxRecvDataSegmentLength of 2**24-1, a read has no more than 64 KiB",
+    kind=STRICT,
+)
+def most_segment_small(talk: ProxyConnection, pdu: Pdu) -> Out:
+    most = dict(talk.offered).get("MaxRecvDataSegmentLength") == str((1 << 24) - 1)
+    cut = isinstance(pdu, DataIn) and most and len(pdu.data) > SMALL_READ
+    return (
+        replace(pdu, data=pdu.data[:SMALL_READ] + bytes(len(pdu.data) - SMALL_READ))
+        if isinstance(pdu, DataIn) and cut
+        else pdu
+    )
 
 
 # The first CmdSN
@@ -209,6 +232,8 @@ _proves(
     "chap-any-challenge | RFC 7143 12.1.3 | the response to the challenge of any login is right",
     lambda talk, proof: proof in map(_digest, talk.shared["challenges"]),
 )
+
+
 _proves(
     "chap-of-discovery | RFC 7143 12.1.3 | any secret is right in a discovery session",
     lambda talk, proof: dict(talk.offered).get("SessionType") == "Discovery",

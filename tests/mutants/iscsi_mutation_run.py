@@ -53,8 +53,8 @@ def serve_unsolicited() -> Iterator[tuple[str, int]]:
 
 @contextlib.contextmanager
 def serve_digests() -> Iterator[tuple[str, int]]:
-    """Start the small target with digests that cover additional headers: LIO's cover 48 bytes."""
-    with Server(Choices(digests=True)) as server:
+    """Start the small target with digests, of additional headers and unsolicited data, which LIO has not."""
+    with Server(Choices(digests=True, unsolicited=True)) as server:
         yield "127.0.0.1", server.port
 
 
@@ -183,8 +183,9 @@ def mutation_run() -> MutationRun:
             "mutual": "test_chap.py",
             "unsolicited": "test_sessions.py test_steps.py test_agreed.py test_whole_lists.py test_apart.py "
             "test_longest.py test_login_stages.py test_many_sessions.py test_text_pieces.py "
-            "test_own_limits.py test_left_open.py",
-            "digests": "test_digest_headers.py test_digest_pieces.py test_own_limits.py",
+            "test_own_limits.py test_left_open.py test_partial_data.py",
+            "digests": "test_digest_headers.py test_digest_pieces.py test_digest_requests.py "
+            "test_own_limits.py",
             "full": "test_reservations.py test_reservation_ports.py test_reservation_losses.py "
             "test_reservation_allowed.py test_scsi_data.py test_scsi_flags.py test_scsi_forms.py "
             "test_scsi_neighbours.py test_scsi_other_forms.py test_odd_sizes.py test_reservation_nexuses.py "
@@ -201,7 +202,7 @@ def mutation_run() -> MutationRun:
             "test_ignored_bits.py test_task_tags.py",
             "queued": "test_waiting_tasks.py",
             "strict": "test_login_defaults.py test_reinstatement.py",
-            "strict-chap": "test_chap_sessions.py",
+            "strict-chap": "test_chap.py test_chap_sessions.py",
             "removable": "test_scsi_removal.py",
             "controlled": "test_resize.py test_restart.py test_reservation_removals.py",
             "mixed": "test_data_paths.py test_outside_window.py test_ignored_bits.py",

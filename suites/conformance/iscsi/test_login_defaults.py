@@ -21,7 +21,7 @@ from .windows import skip_if_busy
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 7143 13", level="MUST")]
 
 NEUTRAL = {"HeaderDigest": "None", "DataDigest": "None", "MaxRecvDataSegmentLength": "65536"}
-"""An offer that says nothing of unsolicited data. A target may insist on digests."""
+"""An offer without the keys of unsolicited data. A target may insist on digests."""
 FIRST_CMD_SN = 0x4D2
 """The CmdSN of a login (chosen): neither 0 nor 1, which a target may have by itself."""
 UNKNOWN_METHODS = {LoginStatus.AUTHENTICATION_FAILED, LoginStatus.AUTHORIZATION_FAILED}
@@ -160,6 +160,48 @@ def test_a_response_that_changes_the_stage_proposes_nothing(connections):
             if (KEYS[name].negotiation, value) not in CERTAIN and value not in RESERVED_WORDS
         ]
         assert not proposed, f"a Login Response with T proposes {', '.join(proposed)}, which needs an answer"
+
+
+# Versions and limits
+
+
+@pytest.mark.case(
+    "ISC-LOGIN-VERSION-RANGE",
+    section="RFC 7143 11.12.4, 11.13.2",
+    kills=("version-max-checked",),
+    builds_on=("ISC-LOGIN-06",),
+)
+def test_a_range_of_versions_that_has_zero_is_served_with_version_zero(send_login, portal):
+    """An initiator that has later versions as well states the lowest one that it has."""
+    if portal.credentials is not None:
+        pytest.skip("the target requires authentication: its login takes more than one exchange")
+    answer = send_login(version_min=0, version_max=0x7F)
+    assert answer is not None, "closed without a Login Response to a login with the versions 0 to 7Fh"
+    assert not answer.status, f"a login with the versions 0 to 7Fh is refused: {answer.status:04x}"
+    assert answer.version_active <= answer.version_max, (
+        f"Version-active {answer.version_active:#x} is over Version-max {answer.version_max:#x} of the target"
+    )
+
+
+@pytest.mark.case(
+    "ISC-LIMITS-MOST",
+    section="RFC 7143 13.12, 13.13, 13.14",
+    kills=("most-segment-small",),
+    builds_on=("ISC-DATAIN-01",),
+)
+def test_data_are_whole_under_the_greatest_limits(connections, scratch, facts):
+    """MaxRecvDataSegmentLength and both bursts are 2**24-1: a write and a read of many blocks."""
+    names = ("MaxRecvDataSegmentLength", "MaxBurstLength", "FirstBurstLength")
+    session = connections.login(offer=dict.fromkeys(names, str((1 << 24) - 1)))
+    blocks = min(facts.largest, 512)
+    data = scratch.pattern(blocks, seed=1415)
+    written = session.command(cdb(WRITE_16, lba=scratch.lba, blocks=blocks), data=data)
+    skip_if_busy(written.status)
+    assert written.status == ScsiStatus.GOOD, f"a write of {blocks} blocks: status {written.status:#04x}"
+    for _ in range(2):
+        assert scratch.read_back(session, blocks) == data, (
+            f"{blocks} blocks are not read as they were written"
+        )
 
 
 # The first CmdSN
