@@ -19,9 +19,9 @@ from iscsi_target import IQN
 
 from storagetest.errors import RemoteProtocolError
 from storagetest.wire.iscsi.chap import hexadecimal, response
-from storagetest.wire.iscsi.codes import LoginStatus, Stage
+from storagetest.wire.iscsi.codes import LoginStatus, Stage, TaskFunction, TaskResult
 from storagetest.wire.iscsi.keys import Pairs, binary, format_text, parse_text
-from storagetest.wire.iscsi.pdu import LoginRequest, LoginResponse
+from storagetest.wire.iscsi.pdu import LoginRequest, LoginResponse, TaskRequest, TaskResponse
 
 USER, SECRET = "strict-user", "strict-secret-of-16"
 """CHAP_N and the secret of :class:`ChapLogin` (chosen)."""
@@ -90,6 +90,15 @@ class StrictLogin(FullConnection):
             pdu = replace(pdu, tsih=self.own)
             self.takes_place()
         super().send(pdu, uses=uses)
+
+    def task(self, pdu: TaskRequest) -> None:
+        """Take the CmdSN of a task that is aborted before it comes as received (7.11)."""
+        awaited = pdu.function == TaskFunction.ABORT_TASK and pdu.referenced_itt not in self.writes
+        if not awaited or pdu.ref_cmd_sn != self.exp_cmd_sn:
+            super().task(pdu)
+            return
+        self.exp_cmd_sn = (self.exp_cmd_sn + 1) % 2**32
+        self.respond(TaskResponse(itt=pdu.itt, response=TaskResult.COMPLETE))
 
     @property
     def is_normal(self) -> bool:

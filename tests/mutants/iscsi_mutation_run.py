@@ -201,7 +201,7 @@ def mutation_run() -> MutationRun:
             "test_scsi_second_forms.py test_scsi_seldom_pages.py test_reservation_fields.py "
             "test_ignored_bits.py test_task_tags.py",
             "queued": "test_waiting_tasks.py",
-            "strict": "test_login_defaults.py test_reinstatement.py",
+            "strict": "test_login_defaults.py test_reinstatement.py test_partial_data.py",
             "strict-chap": "test_chap.py test_chap_sessions.py",
             "removable": "test_scsi_removal.py",
             "controlled": "test_resize.py test_restart.py test_reservation_removals.py",

@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from iscsi_proxy_connection import Out, ProxyConnection, mutant, on_request
+from iscsi_rules import check
 
 from storagetest.wire.iscsi.codes import NO_TAG, LogoutReason, LogoutResult, TaskFunction, TaskResult
 from storagetest.wire.iscsi.encoding import Pdu
@@ -32,10 +33,12 @@ from storagetest.wire.iscsi.pdu import (
     TaskResponse,
     TextRequest,
 )
+from storagetest.wire.scsi.codes import SenseKey
 
 SMALL, DIGESTS = "unsolicited", "digests"
 """The small target of tests/controllers."""
 WRITE_10 = 0x2A
+WRITES = (WRITE_10, 0x8A)
 BLOCK = 512
 
 
@@ -130,6 +133,36 @@ def abort_of_waiting_absent(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
     absent = TaskResult.TASK_DOES_NOT_EXIST
     talk.answer(pdu, TaskResponse, response=absent, stat_sn=talk.last.stat_sn)  # an R2T has the next one
     return None
+
+
+@on_request(
+    "aborted-late-executed | RFC 7143 7.11 | a command that comes after its abort is executed",
+    kind="strict",
+)
+def aborted_late_executed(talk: ProxyConnection, pdu: Pdu) -> Pdu | None:
+    if isinstance(pdu, TaskRequest) and pdu.function == TaskFunction.ABORT_TASK:
+        talk.memory["aborted"] = pdu.referenced_itt
+    if not isinstance(pdu, ScsiCommand) or pdu.itt != talk.memory.get("aborted"):
+        return pdu
+    talk.answer(pdu, ScsiResponse, stat_sn=getattr(talk.last, "stat_sn", 0) + 1)
+    return None
+
+
+def _notes_reset(talk: ProxyConnection, pdu: Pdu) -> Pdu:
+    """Note a reset that comes while an R2T is the last PDU of the target."""
+    if isinstance(pdu, TaskRequest) and pdu.function == TaskFunction.LOGICAL_UNIT_RESET:
+        talk.memory["reset"] = isinstance(talk.last, ReadyToTransfer)
+    return pdu
+
+
+@mutant(
+    "writes-fail-after-reset | RFC 7143 11.5.1 | after a reset of a write that waits, the session can write no more",
+    request=_notes_reset,
+    kind=SMALL,
+)
+def writes_fail_after_reset(talk: ProxyConnection, pdu: Pdu) -> Out:
+    written = isinstance(pdu, ScsiResponse) and talk.cdb(pdu)[0] in WRITES and not pdu.status
+    return check(pdu, SenseKey.ABORTED_COMMAND, 0) if written and talk.memory.get("reset") else pdu
 
 
 def _notes_cid(talk: ProxyConnection, pdu: Pdu) -> Pdu:

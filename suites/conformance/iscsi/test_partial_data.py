@@ -5,26 +5,33 @@ RFC 7143 4.2.2.1 (immediate commands), 7.9 and 11.7 (sequences of Data-Out), 11.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
-from storagetest.wire.iscsi.codes import TaskResult
-from storagetest.wire.iscsi.pdu import DataOut, ReadyToTransfer, Reject, ScsiResponse, TaskResponse
-from storagetest.wire.scsi.cdb import WRITE_10, cdb
-from storagetest.wire.scsi.codes import ScsiStatus
+from storagetest.wire.iscsi.codes import TaskFunction, TaskResult
+from storagetest.wire.iscsi.pdu import (
+    DataOut,
+    ReadyToTransfer,
+    Reject,
+    ScsiCommand,
+    ScsiResponse,
+    TaskRequest,
+    TaskResponse,
+)
+from storagetest.wire.iscsi.validator import plus
+from storagetest.wire.scsi.cdb import TEST_UNIT_READY, WRITE_10, cdb
+from storagetest.wire.scsi.codes import ScsiStatus, SenseKey
+from storagetest.wire.scsi.logical_unit import LogicalUnit
 
-from .test_task import abort, is_r2t, result, send_zeroes, waiting_write
+from .test_task import abort, end, is_r2t, result, send_zeroes, waiting_write
 from .windows import skip_if_busy
-
-if TYPE_CHECKING:
-    from storagetest.wire.iscsi.pdu import ScsiCommand
 
 pytestmark = [
     pytest.mark.needs("iscsi-wire"),
     pytest.mark.case(section="RFC 7143 11.7", level="MUST", builds_on=("ISC-R2T-01",)),
 ]
 
+LATE = 0x7778
+"""The task tag of a command that comes late (chosen)."""
 BLOCKS = 4
 """Blocks of a write (chosen)."""
 SOLICITED = {"ImmediateData": "No", "InitialR2T": "Yes"}
@@ -143,4 +150,72 @@ def test_abort_task_finds_a_write_whose_data_have_not_come(connections, scratch,
     absent = answers[0].response == TaskResult.TASK_DOES_NOT_EXIST
     assert ended or not absent, (
         f"ABORT TASK of a write that waits for its data: {result(answers[0])}; the write has no response yet"
+    )
+
+
+@pytest.mark.case(
+    "ISC-TMF-LATE",
+    section="RFC 7143 7.11, 4.2.2.1",
+    kills=("aborted-late-executed",),
+    builds_on=("ISC-TMF-03", "ISC-CMDSN-04"),
+)
+def test_a_command_that_comes_after_its_abort_is_not_executed(session, observe):
+    """Its CmdSN counts as received with the function, and is below ExpCmdSN then: the command is ignored."""
+    number = session.numbers.cmd_sn
+    session.numbers.cmd_sn = plus(number, 1)
+    found = session.task(TaskFunction.ABORT_TASK, referenced_itt=LATE, ref_cmd_sn=number)
+    if found.response != TaskResult.COMPLETE:
+        pytest.skip(f"ABORT TASK of a command that has not come: {result(found)} (ISC-TMF-03)")
+    late = ScsiCommand(itt=LATE, lun=session.lun, cmd_sn=number, cdb=cdb(TEST_UNIT_READY).ljust(16, b"\0"))
+    session.send(late, number=False)
+    after = session.probe_alive()
+    observe(str(after))
+    session.validator.forget(LATE)
+    answered = [pdu.summary() for pdu in after.pdus if isinstance(pdu, ScsiResponse) and pdu.itt == LATE]
+    assert not answered, f"a command that was aborted before it came is executed: {answered[0]}"
+
+
+# Resets
+
+
+@pytest.mark.case(
+    "ISC-TMF-RESET-THEN",
+    section="RFC 7143 11.5.1",
+    kills=("writes-fail-after-reset",),
+    builds_on=("ISC-TMF-04", "ISC-TMF-25"),
+)
+def test_a_session_writes_after_a_reset_has_ended_its_write(connections, scratch):
+    """The data of the new writes come by R2T, as those of the write that the reset has ended."""
+    session, command, r2t = waiting_write(connections, scratch)
+    function = TaskRequest(function=TaskFunction.LOGICAL_UNIT_RESET, lun=session.lun)
+    found, _ = end(session, command, r2t, function)
+    if found != TaskResult.COMPLETE.name:
+        pytest.skip(f"LOGICAL UNIT RESET: {found}")
+    session.probe_alive()
+    unit = LogicalUnit(session, block_size=scratch.block_size)
+    unit.clear_attentions()
+    for turn in (1, 2, 3):
+        data = scratch.pattern(BLOCKS, seed=1416 + turn)
+        written = unit.write(scratch.lba, data)
+        assert written.good, f"{written}: write {turn} after a reset that ended a write of the session"
+        assert unit.read(scratch.lba, BLOCKS).data == data, f"write {turn} after a reset is not read back"
+
+
+@pytest.mark.case(
+    "ISC-TMF-RESET-REPORTED",
+    section="SAM-5 5.14, 7.7",
+    kills=("unit-attention-lost",),
+    builds_on=("ISC-TMF-04",),
+)
+def test_a_reset_establishes_a_unit_attention_for_another_initiator(two, scratch, observe):
+    """A logical unit reset condition establishes it, with any additional sense code (29h: ISC-TMF-06)."""
+    first, second = two
+    assert scratch.count  # a reset needs a unit that may be erased
+    answer = first.runner.task(TaskFunction.LOGICAL_UNIT_RESET)
+    if answer.response != TaskResult.COMPLETE:
+        pytest.skip(f"LOGICAL UNIT RESET: {result(answer)}")
+    ready = second.test_unit_ready()
+    observe(str(ready))
+    assert ready.check(SenseKey.UNIT_ATTENTION), (
+        f"{ready}: a reset of the unit came before, of another initiator"
     )
