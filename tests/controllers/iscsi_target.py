@@ -102,6 +102,7 @@ class Write:
     asks: int = 0
     r2ts: int = 0
     outstanding: int = 0  # sequences of Data-Out that are to come
+    asked: dict[int, int] = field(default_factory=dict)  # bytes that are to come, by Target Transfer Tag
 
 
 @dataclass(eq=False)  # so that one is removed from the list of all while others are
@@ -488,6 +489,7 @@ class Connection:
             aborted = any(write.command.itt in tags for _, tags in self.aborts)
             while write.parts and write.outstanding < self.r2ts and not aborted:
                 at, length = write.parts.pop(0)
+                write.asked[self.ttt % 0x7FFFFFFF + 1] = length
                 self.respond(
                     ReadyToTransfer(
                         itt=write.command.itt, ttt=self.next_ttt(), lun=write.command.lun,
@@ -504,8 +506,12 @@ class Connection:
         if write is None:
             return  # of a write that has failed
         write.data[pdu.buffer_offset : pdu.buffer_offset + len(pdu.data)] = pdu.data
+        if pdu.ttt in write.asked:
+            write.asked[pdu.ttt] -= len(pdu.data)
         if not pdu.final:
             return
+        if write.asked.pop(pdu.ttt, 0) > 0:  # 7.9: data are missing
+            raise ConnectionError
         write.outstanding -= 1
         if any(pdu.itt in tags for _, tags in self.aborts):
             self.end_aborted()

@@ -5,6 +5,7 @@ import iscsi_agreement_mutants  # noqa: F401
 import iscsi_allocation_mutants  # noqa: F401
 import iscsi_apart_mutants  # noqa: F401
 import iscsi_block_mutants  # noqa: F401
+import iscsi_checked_login_mutants  # noqa: F401
 import iscsi_controlled_mutants  # noqa: F401
 import iscsi_copy_mutants  # noqa: F401
 import iscsi_data_mutants  # noqa: F401
@@ -30,6 +31,7 @@ import iscsi_optional_mutants  # noqa: F401
 import iscsi_other_form_mutants  # noqa: F401
 import iscsi_own_limit_mutants  # noqa: F401
 import iscsi_page_mutants  # noqa: F401
+import iscsi_partial_data_mutants  # noqa: F401
 import iscsi_path_mutants  # noqa: F401
 import iscsi_pdu_mutants  # noqa: F401
 import iscsi_piece_mutants  # noqa: F401

@@ -18,6 +18,7 @@ from iscsi_each_form_mutants import MOST
 from iscsi_full_unit import FullServer, FullUnit, UnitChoices
 from iscsi_mutants import MUTANTS
 from iscsi_rare_unit import RareConnection, RareUnit
+from iscsi_strict_login import SECRET, USER, ChapLogin, strict_server
 from iscsi_target import IQN, NAA, Server
 from mutation_run import MutationRun, TargetKind
 
@@ -53,8 +54,8 @@ def serve_unsolicited() -> Iterator[tuple[str, int]]:
 
 @contextlib.contextmanager
 def serve_digests() -> Iterator[tuple[str, int]]:
-    """Start the small target with digests that cover additional headers: LIO's cover 48 bytes."""
-    with Server(Choices(digests=True)) as server:
+    """Start the small target with digests, of additional headers and unsolicited data, which LIO has not."""
+    with Server(Choices(digests=True, unsolicited=True)) as server:
         yield "127.0.0.1", server.port
 
 
@@ -84,6 +85,26 @@ def serve_queued() -> Iterator[tuple[str, int]]:
     """Start the small target, which asks for the data of one write at a time."""
     with Server(Choices(one_write=True)) as server:
         yield "127.0.0.1", server.port
+
+
+@contextlib.contextmanager
+def serve_strict() -> Iterator[tuple[str, int]]:
+    """Start that unit on a target that checks each login, as LIO does; it needs no lab."""
+    with strict_server() as server:
+        yield "127.0.0.1", server.port
+
+
+@contextlib.contextmanager
+def serve_strict_chap() -> Iterator[tuple[str, int]]:
+    """Start it with CHAP in every session, those of discovery among them."""
+    with strict_server(ChapLogin) as server:
+        yield "127.0.0.1", server.port
+
+
+def strict_chap_options(file: Path) -> dict[str, Any]:
+    """Return the options of that target; ``file`` gets its secret."""
+    file.write_text(SECRET, encoding="utf-8")
+    return UNSOLICITED | {"chap": {"username": USER, "password": f"${{file:{file}}}"}}
 
 
 @contextlib.contextmanager
@@ -132,6 +153,7 @@ def mutation_run() -> MutationRun:
     proof = {"username": "storagetest-target", "password": f"${{file:{where / 'chap-mutual-password'}}}"}
     chap = CHAP | named | {"chap": one_way}
     file = Path(tempfile.gettempdir(), f"storagetest-iscsi-controlled-{os.getpid()}")
+    secret = Path(tempfile.gettempdir(), f"storagetest-iscsi-secret-{os.getpid()}")
     mutual = MUTUAL | named | {"chap": one_way | {"mutual": proof}}
 
     @contextlib.contextmanager
@@ -152,6 +174,8 @@ def mutation_run() -> MutationRun:
             "mixed": TargetKind(UNSOLICITED, serve_mixed),
             "queued": TargetKind(UNSOLICITED, serve_queued),
             "limited": TargetKind(UNSOLICITED, serve_limited),
+            "strict": TargetKind(UNSOLICITED, serve_strict),
+            "strict-chap": TargetKind(strict_chap_options(secret), serve_strict_chap),
             "protected": TargetKind(UNSOLICITED, serve_protected),
             "removable": TargetKind(UNSOLICITED, serve_removable),
             "rare": TargetKind(UNSOLICITED, serve_rare),
@@ -168,8 +192,9 @@ def mutation_run() -> MutationRun:
             "mutual": "test_chap.py",
             "unsolicited": "test_sessions.py test_steps.py test_agreed.py test_whole_lists.py test_apart.py "
             "test_longest.py test_login_stages.py test_many_sessions.py test_text_pieces.py "
-            "test_own_limits.py test_left_open.py",
-            "digests": "test_digest_headers.py test_digest_pieces.py test_own_limits.py",
+            "test_own_limits.py test_left_open.py test_partial_data.py",
+            "digests": "test_digest_headers.py test_digest_pieces.py test_digest_requests.py "
+            "test_own_limits.py",
             "full": "test_reservations.py test_reservation_ports.py test_reservation_losses.py "
             "test_reservation_allowed.py test_scsi_data.py test_scsi_flags.py test_scsi_forms.py "
             "test_scsi_neighbours.py test_scsi_other_forms.py test_odd_sizes.py test_reservation_nexuses.py "
@@ -186,6 +211,8 @@ def mutation_run() -> MutationRun:
             "test_ignored_bits.py test_task_tags.py test_reservation_ignored.py test_scsi_queue_errors.py "
             "test_scsi_exact_limits.py test_scsi_saved_pages.py",
             "queued": "test_waiting_tasks.py",
+            "strict": "test_login_defaults.py test_reinstatement.py test_partial_data.py",
+            "strict-chap": "test_chap.py test_chap_sessions.py",
             "removable": "test_scsi_removal.py",
             "rare": "test_scsi_saved_pages.py test_scsi_queue_errors.py test_scsi_log_parameters.py "
             "test_reservation_ten.py test_scsi_exact_limits.py",

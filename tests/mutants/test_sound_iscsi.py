@@ -32,6 +32,7 @@ from iscsi_seldom_choices import (
     VendorConnection,
     VendorUnit,
 )
+from iscsi_strict_login import StrictLogin
 from iscsi_target import IQN, NAA, Server
 from suite_runs import run_suite
 
@@ -160,6 +161,10 @@ CASES = (
     "test_text_pieces.py",
     "test_own_limits.py",
     "test_left_open.py",
+    "test_login_defaults.py::test_immediate_data_are_taken_if_the_login_does_not_name_them",
+    "test_login_defaults.py::test_a_session_is_normal_if_its_login_names_no_type",
+    "test_login_defaults.py::test_a_response_that_changes_the_stage_proposes_nothing",
+    "test_login_defaults.py::test_the_cmd_sn_of_a_login_is_the_first_one_of_its_session",
     "test_pdu.py::test_a_command_with_each_task_attribute_is_executed",
     "test_pdu.py::test_a_data_segment_over_the_targets_max_recv_is_refused",
     "test_data_in.py::test_a_read_with_expected_length_zero_sends_no_data",
@@ -187,6 +192,9 @@ CASES = (
     "test_digest.py",
     "test_digest_headers.py",
     "test_digest_pieces.py",
+    "test_digest_requests.py",
+    "test_partial_data.py",
+    "test_unsafe.py::test_immediate_data_beyond_the_expected_length_change_no_other_block",
     "test_login.py::test_no_request_is_served_before_the_login",
 )
 INCOMPLETE = {
@@ -415,6 +423,19 @@ SELDOM: dict[str, tuple[type[FullUnit], type[FullConnection], tuple[str, ...], t
             "test_third_nexus.py",
             "test_cleared_tasks.py",
             "test_sense_formats.py",
+        ),
+        (),
+    ),
+    "strict-login": (
+        FullUnit,
+        StrictLogin,
+        (
+            "test_login_defaults.py",
+            "test_login_identity.py",
+            "test_login_refused.py",
+            "test_login_stages.py",
+            "test_reinstatement.py::test_a_login_that_is_refused_for_what_it_asks_reinstates_nothing",
+            "test_reinstatement.py::test_a_login_that_is_not_ended_reinstates_nothing",
         ),
         (),
     ),

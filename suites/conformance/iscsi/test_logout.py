@@ -97,6 +97,20 @@ def test_a_connection_may_have_any_cid(connections):
     assert closed.response == LogoutResult.SUCCESS, f"{words(closed)}: the CID is that of the login"
 
 
+@pytest.mark.case(
+    "ISC-LOGOUT-ANY-CID",
+    section="RFC 7143 11.14.3",
+    kills=("logout-session-cid",),
+    builds_on=("ISC-LOGOUT-01",),
+)
+def test_a_session_is_closed_whatever_the_cid_is(connections):
+    """The CID is valid only if the reason is not to close the session."""
+    closed = connections.login().logout(reason=LogoutReason.CLOSE_SESSION, cid=0xBEEF)
+    assert closed.response == LogoutResult.SUCCESS, (
+        f"{words(closed)} to a logout that closes the session; its CID is not valid, and to be ignored"
+    )
+
+
 @pytest.mark.case("ISC-LOGOUT-04", section="RFC 7143 11.15.1", kills=("logout-recovery",))
 def test_removal_for_recovery_at_error_recovery_level_zero_is_not_supported(session, observe):
     session.send(LogoutRequest(reason=LogoutReason.RECOVERY, cid=0))

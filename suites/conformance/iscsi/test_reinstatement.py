@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -158,6 +159,44 @@ def test_a_login_that_fails_reinstates_nothing(connections, session, portal):
     """A login to an unknown target is refused, and ends no session of another target with its ISID."""
     refusal = connections.refused("a", isid=session.isid, target=f"{portal.iqn}.absent")
     works(session, f"a login with its name and ISID was refused ({refusal})")
+
+
+WRONG: dict[str, dict[str, Any]] = {
+    "METHOD": {"csg": 0, "nsg": 1, "offer": False, "pairs": {"AuthMethod": "X-org.storagetest"}},
+    "VERSION": {"version_min": 0x7F, "version_max": 0x7F},
+    "STAGE": {"csg": 2, "nsg": 3},
+    "TYPE": {"pairs": {"SessionType": "Abnormal"}},
+}
+"""What is wrong with a login to the target of the session, as arguments of the fixture ``send_login``."""
+
+
+@pytest.mark.parametrize("way", [
+    pytest.param(way, marks=pytest.mark.case(
+        f"ISC-REINST-WRONG-{way}", kills=("login-reinstates-at-once", "refused-login-reinstates")))
+    for way in WRONG
+])  # fmt: skip
+@pytest.mark.case(builds_on=("ISC-REINST-04",))
+def test_a_login_that_is_refused_for_what_it_asks_reinstates_nothing(send_login, session, way):
+    """It has the names and the ISID of the session, and is for its target."""
+    answer = send_login(isid=session.isid, **WRONG[way])
+    if answer is not None and not answer.status:
+        pytest.skip(f"not refused, which other cases are about: {answer.summary()}")
+    works(session, f"a login with its name and ISID and a wrong {way.lower()} was refused")
+
+
+@pytest.mark.case(
+    "ISC-REINST-LEFT", kills=("login-reinstates-at-once",), builds_on=("ISC-REINST-04", "ISC-LOGIN-37")
+)
+def test_a_login_that_is_not_ended_reinstates_nothing(send_login, connection, session):
+    """Its connection is lost in the security stage: no session has taken the place of the old one."""
+    answer = send_login(
+        csg=0, nsg=0, transit=False, offer=False, isid=session.isid, pairs={"AuthMethod": "None"}
+    )
+    if answer is None or answer.status:
+        pytest.skip("a login without authentication is refused, or its connection closed")
+    works(session, "a login with its name and ISID is in its security stage")
+    connection.link.close()
+    works(session, "a login with its name and ISID was left in its security stage")
 
 
 # A discovery session has no target name, and so is of no I_T nexus (4.4.3.1). No text states what it ends.

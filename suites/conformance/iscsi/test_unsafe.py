@@ -64,6 +64,27 @@ def test_data_out_beyond_the_expected_length_change_no_other_block(connections, 
     assert not changed, f"a write of 4 blocks changed block {changed[0]} from its first one on: {after}"
 
 
+@pytest.mark.case(
+    "ISC-IMMEDIATE-OVER",
+    section="RFC 7143 11.3.4",
+    kills=("immediate-overrun-kept",),
+    builds_on=("ISC-UNSOL-01",),
+)
+def test_immediate_data_beyond_the_expected_length_change_no_other_block(connections, scratch, observe):
+    """Immediate data of three blocks, in a write of one."""
+    session = connections.prepared(scratch, ImmediateData="Yes", InitialR2T="Yes")
+    size, agreed = scratch.block_size, session.parameters
+    if not agreed.immediate_data or min(agreed.max_send, agreed.first_burst) < 3 * size:
+        pytest.skip("the target takes no immediate data of three blocks")
+    block = c.cdb(c.WRITE_10, lba=scratch.lba, blocks=1)
+    session.start(block, write=size, data=scratch.pattern(3, seed=1413))
+    session.validator.sent_invalid()
+    after = session.probe_alive()
+    observe(str(after))
+    old, found = scratch.pattern(16), scratch.read_back(connections.login("z"), 16)
+    assert found[size:] == old[size:], f"a write of one block changed a block behind it: {after}"
+
+
 @pytest.mark.case("ISC-LOGIN-14", section="RFC 7143 6.3.1, 11.12.6", kills=("login-tsih-accepted",))
 def test_a_tsih_of_no_session_is_refused_as_session_does_not_exist(send_login, portal):
     """Of two reasons for a refusal a target may report either: this login does not authenticate itself."""
