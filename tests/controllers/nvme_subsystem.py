@@ -309,6 +309,7 @@ class Controller:
             raw[531] = self.traits.nwpc
             if self.traits.ana:
                 put(343, "BII", 1, 1, 1)  # ANACAP: optimized; ANAGRPMAX, NANAGRPID
+                put(540, "I", self.traits.nn)  # MNAN
             put(534, "H", 1)  # OCFS: copy format 0
             put(1804, "H", 1)  # OFCS: Disconnect
             put(1792, "II", (64 + self.subsystem.personality.in_capsule) // 16, 1)
