@@ -8,6 +8,7 @@ The rules, from the text (NVM Express Base 2.3, NVM Command Set 1.2), before any
 - Base 5.2.26: Get Features returns what Set Features has set (MUST).
 - NVM 3.3.2: dword 0 of a Copy that fails is the lowest source range that was not copied; 0 if no data were
   written (MUST).
+- NVM 3.3: NLB and NR state what a command is of, whatever its SGL has (MUST).
 - Base 6.3: a Host Identifier of 0h in the Connect of an I/O queue is ignored (MUST).
 """
 
@@ -17,8 +18,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from nvme_tcp_event_mutants import is_event
-from nvme_tcp_proxy_connection import Item, ProxyConnection
+from nvme_tcp_proxy_connection import Item, ProxyConnection, Rule
 from nvme_tcp_rules import (
+    When,
     add,
     commands,
     drops_command,
@@ -38,10 +40,10 @@ from nvme_tcp_rules import (
 from proxy import Hangup
 
 from storagetest.wire.nvme.codes import Admin, Cns, Fctype, Feature, Io, LogPage, Property, StatusCode
-from storagetest.wire.nvme.command import Command
-from storagetest.wire.nvme.fabrics import ConnectData
+from storagetest.wire.nvme.command import Command, Cqe
+from storagetest.wire.nvme.fabrics import DISCOVERY_NQN, ConnectData
 from storagetest.wire.nvme.io import dsm_ranges
-from storagetest.wire.nvme_tcp.pdu import CapsuleCmd, DecodedPdu
+from storagetest.wire.nvme_tcp.pdu import R2T, C2HData, CapsuleCmd, CapsuleResp, DecodedPdu
 
 CONNECT = fabrics(Fctype.CONNECT)
 QUEUES, EVENTS = 16, 8
@@ -176,6 +178,24 @@ shared(
 )
 
 
+def _some_discoveries(known: set[object]) -> ProxyConnection:
+    def of_host(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+        if isinstance(got.pdu, CapsuleCmd) and CONNECT(through, Command.decode(got.pdu.sqe)):
+            if ConnectData.decode(got.pdu.data).subnqn == DISCOVERY_NQN:
+                known.add(len(known))
+            if len(known) > QUEUES:
+                raise Hangup
+        return None
+
+    return ProxyConnection(of_host=of_host)
+
+
+shared(
+    "sixteen-discoveries | Base 3.3.2 | after sixteen associations with the discovery controller none is let in",
+    _some_discoveries,
+)
+
+
 # Commands of I/O queues
 
 for _name, _number, _words in (("beyond", 2, "the number of its ranges"), ("last", 1, "its last range")):
@@ -223,3 +243,192 @@ def _zero_is_a_host(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item]
 host(
     "hostid-0-is-a-host | Base 6.3 | an I/O queue with Host Identifier 0h is of another host", _zero_is_a_host
 )
+
+
+# SGLs that are longer than the data (NVM 3.3)
+
+BLOCK = 512
+"""Bytes of a block of the small controller."""
+
+
+def _sgl_decides(row: str, unit: dict[int, int], mask: int) -> None:
+    """A mutant that takes the number of blocks or ranges from the length of the SGL; ``unit``: bytes of one."""
+
+    def change(capsule: CapsuleCmd, command: Command) -> CapsuleCmd:
+        length = int.from_bytes(command.dptr[8:12], "little")
+        count = max(length // unit[command.opcode], 1)
+        if command.opcode == Io.DATASET_MANAGEMENT:
+            return replace(capsule, sqe=replace(command, cdw10=command.cdw10 & ~mask | count - 1).encode())
+        return replace(capsule, sqe=replace(command, cdw12=command.cdw12 & ~mask | count - 1).encode())
+
+    host(row, commands(change, when=on_io(*unit)))
+
+
+_sgl_decides("sgl-decides-blocks | NVM 3.3 | a Read or Write has as many blocks as its SGL",
+             {Io.READ: BLOCK, Io.WRITE: BLOCK}, 0xFFFF)  # fmt: skip
+_sgl_decides("sgl-decides-ranges | NVM 3.3 | Copy and Dataset Management have as many ranges as their SGL",
+             {Io.COPY: 32, Io.DATASET_MANAGEMENT: 16}, 0xFF)  # fmt: skip
+
+
+# Queues without SQ flow control (NVMe/TCP 3.3.2.1)
+
+
+def _is_free(through: ProxyConnection, got: DecodedPdu) -> bool:
+    """Whether the host has asked for no SQ flow control on this I/O queue."""
+    if isinstance(got.pdu, CapsuleCmd):
+        sent = Command.decode(got.pdu.sqe)
+        if CONNECT(through, sent):
+            through.memory["free"] = bool(sent.cdw10 >> 16 and sent.cdw11 >> 18 & 1)
+    return bool(through.memory.get("free"))
+
+
+def _without_flow(row: str, *, of_host: Rule | None = None, of_target: Rule | None = None) -> None:
+    """A mutant of such queues alone."""
+
+    def sends(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+        return of_host(through, got) if _is_free(through, got) and of_host else None
+
+    def receives(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+        return of_target(through, got) if through.memory.get("free") and of_target else None
+
+    add(row, lambda: ProxyConnection(of_host=sends, of_target=receives))
+
+
+def _succeeds(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+    """A read that fails is completed by its data, zeroes; each other command as a success."""
+    command = through.command_of(got)
+    if not isinstance(got.pdu, CapsuleResp) or command is None or Cqe.decode(got.pdu.cqe).ok:
+        return None
+    if command.opcode == Io.READ:
+        length = int.from_bytes(command.dptr[8:12], "little")
+        return [C2HData(command.cid, 0, bytes(length), last=True, success=True)]
+    return [CapsuleResp(replace(Cqe.decode(got.pdu.cqe), status=0, dnr=False).encode())]
+
+
+_without_flow("no-flow-never-fails | NVMe/TCP 3.3.2.1 | commands that fail are completed as a success",
+              of_target=_succeeds)  # fmt: skip
+_without_flow("no-flow-write-lost | NVM 3.3.6 | writes whose data are asked for are lost",
+              of_host=drops_command(lambda t, c: on_io(Io.WRITE)(t, c) and c.dptr[15] == 0x5A))  # fmt: skip
+_without_flow("no-flow-read-short | NVM 3.3.4 | the last byte of a read of several blocks is another",
+              of_target=patch(lambda raw: raw[:-1] + bytes([raw[-1] ^ 1]), when=lambda t, c: on_io(Io.READ)(t, c) and bool(c.cdw12 & 0xFFFF)))  # fmt: skip
+
+
+def _mixed(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+    """A read has the data of the block before it if another one is outstanding."""
+    if not isinstance(got.pdu, CapsuleCmd):
+        return None
+    sent = Command.decode(got.pdu.sqe)
+    if not on_io(Io.READ)(through, sent):
+        return None
+    reads = sum(one.opcode == Io.READ for one in through.commands.values())
+    return [replace(got.pdu, sqe=replace(sent, cdw10=sent.cdw10 - 1).encode())] if reads > 1 else None
+
+
+_without_flow("no-flow-reads-mixed | NVM 3.3.4 | reads that are outstanding together have the data of others",
+              of_host=_mixed)  # fmt: skip
+
+
+def _wrong_digest(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+    """The data digest of a C2HData with SUCCESS is wrong."""
+    if not isinstance(got.pdu, C2HData) or not got.pdu.success or not through.digests.data:
+        return None
+    return [got.raw[:-1] + bytes([got.raw[-1] ^ 1])]
+
+
+_without_flow("no-flow-digest-wrong | NVMe/TCP 3.3.1.1 | the data digest of a C2HData that completes a command is wrong",
+              of_target=_wrong_digest)  # fmt: skip
+target(
+    "maxr2t-overflows | NVMe/TCP 3.3.2.2 | a host whose MAXR2T is FFFFFFFFh gets no R2T",
+    lambda t, got: [] if isinstance(got.pdu, R2T) and t.icreq.maxr2t == 0xFFFFFFFF else None,
+)
+
+
+# SMART (Base 5.2.12.1.3)
+
+target("smart-spare-warning | Base 5.2.12.1.3 | Critical Warning states that the spare is low, which it is not",
+       patch(lambda raw: bytes([raw[0] | 1]) + raw[1:], when=log(LogPage.SMART)))  # fmt: skip
+target("smart-never-warm | Base 5.2.12.1.3 | Critical Warning never states that a temperature is beyond a threshold",
+       patch(lambda raw: bytes([raw[0] & ~2]) + raw[1:], when=log(LogPage.SMART)))  # fmt: skip
+
+
+def _forgets_counts() -> ProxyConnection:
+    """Return a connection whose SMART log has no entries of the error log counted after a reset."""
+
+    def of_host(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+        if isinstance(got.pdu, CapsuleCmd):
+            sent = Command.decode(got.pdu.sqe)
+            if fabrics(Fctype.PROPERTY_SET, cdw11=Property.CC)(through, sent) and not sent.cdw12 & 1:
+                through.memory["reset"] = True
+        return None
+
+    return ProxyConnection(
+        of_host=of_host,
+        of_target=patch(
+            put(176, bytes(16)), when=lambda t, c: t.memory.get("reset", False) and log(LogPage.SMART)(t, c)
+        ),
+    )
+
+
+add("smart-reset-others | Base 5.2.12.1.3 | a controller reset sets the count of entries of the error log to 0",
+    _forgets_counts)  # fmt: skip
+
+
+# Identify of a discovery controller
+
+
+def _of_discovery(at: int, new: bytes) -> Rule:
+    return patch(lambda raw: put(at, new)(raw) if raw[111] == 2 else raw, when=identify(Cns.CONTROLLER))
+
+
+target(
+    "discovery-id-cntlid | Base 5.2.13.2.1 | CNTLID of a discovery controller is 0",
+    _of_discovery(78, b"\0\0"),
+)
+target(
+    "discovery-id-ver | Base 5.2.13.2.1 | VER of a discovery controller is 1.2",
+    _of_discovery(80, b"\0\2\1\0"),
+)
+target(
+    "discovery-id-maxcmd | Base 5.2.13.2.1 | MAXCMD of a discovery controller is 0",
+    _of_discovery(514, b"\0\0"),
+)
+
+
+def _counts_identify(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+    through.memory["identified"] = number = through.memory.get("identified", 0) + 1
+    return _of_discovery(4, b"SERIAL%02d" % (number % 100))(through, got)
+
+
+target(
+    "discovery-id-changes | Base 5.2.13.2.1 | the serial number of a discovery controller is another each time",
+    _counts_identify,
+)
+
+
+# MDTS (Base 5.2.13.2.1)
+
+
+def _over_mdts(row: str, when: When) -> None:
+    """A mutant that returns zeroes where the target refuses a transfer for its size."""
+
+    def rule(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+        command = through.command_of(got)
+        if not isinstance(got.pdu, CapsuleResp) or command is None or not when(through, command):
+            return None
+        cqe, length = Cqe.decode(got.pdu.cqe), int.from_bytes(command.dptr[8:12], "little")
+        if cqe.status != StatusCode.INVALID_FIELD or length <= MDTS:
+            return None
+        data = C2HData(command.cid, 0, bytes(length), last=True)
+        return [data, CapsuleResp(replace(cqe, status=0, dnr=False).encode())]
+
+    target(row, rule)
+
+
+MDTS = 1 << 17
+"""Bytes of the largest transfer of the small controller."""
+
+_over_mdts(
+    "mdts-of-logs-ignored | Base 5.2.13.2.1 | a log page is read by more bytes than MDTS allows", log()
+)
+_over_mdts("mdts-of-reports-ignored | Base 5.2.13.2.1 | a Reservation Report has more bytes than MDTS allows",
+           on_io(Io.RESERVATION_REPORT))  # fmt: skip

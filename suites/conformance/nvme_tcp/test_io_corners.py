@@ -1,4 +1,4 @@
-"""Corners of I/O commands: a Copy that fails, a range without blocks, a protected namespace."""
+"""Corners of I/O: a Copy that fails, the largest MAXR2T, a range without blocks, a protected namespace."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import pytest
 from storagetest.wire.nvme import io
 from storagetest.wire.nvme.codes import ONCS_BITS, Io, Rtype, status_name
 from storagetest.wire.nvme_tcp import ControllerSession, Queue
-from storagetest.wire.nvme_tcp.harness import Scratch, read_blocks, write_blocks
+from storagetest.wire.nvme_tcp.harness import Scratch, block_data, read_blocks, write_blocks
+from storagetest.wire.nvme_tcp.pdu import ICReq
+from storagetest.wire.nvme_tcp.queue import Terminated
 from storagetest.wire.nvme_tcp.reservation_harness import (
     CLEAR,
     HOLDING,
@@ -66,6 +68,31 @@ def test_a_copy_that_fails_states_the_first_range_that_is_not_copied(
     assert not number or found[:size] == source, (
         f"3.3.2: dword 0 of a Copy that fails is {number}, so range 0 was copied, which it was not"
     )
+
+
+# R2T (NVMe/TCP 3.3.2.2)
+
+LARGE = 65536
+"""Bytes of a write that is over most capsules (chosen)."""
+
+
+@pytest.mark.case("NVT-R2T-MOST", section="NVMe/TCP 3.3.2.2", kills=("maxr2t-overflows",))
+def test_a_host_that_allows_the_most_r2ts_is_asked_for_data(
+    session: ControllerSession, scratch: Scratch
+) -> None:
+    """MAXR2T is FFFFFFFFh, zero's based: 2^32 R2Ts. A controller may call it an unsupported parameter."""
+    session.io_queue()
+    if session.io_queues_granted < 2:
+        pytest.skip("the controller grants one I/O queue")
+    try:
+        queue = session.io_queue(icreq=ICReq(maxr2t=0xFFFFFFFF))
+    except Terminated:
+        pytest.skip("MAXR2T of FFFFFFFFh is an unsupported parameter (NVT-ICREQ-MAXR2T-MAX)")
+    blocks = min(scratch.blocks_of(LARGE), scratch.blocks)
+    data = block_data(blocks * scratch.block_size, 305)
+    done = queue.run(io.write(scratch.nsid, scratch.lba, blocks), data=data, inside=False)
+    assert done.ok, f"3.3.2.2: a write with MAXR2T FFFFFFFFh ends with {status_name(done.status)}"
+    assert read_blocks(queue, scratch, blocks) == data, "NVM 3.3.6: the blocks have other data"
 
 
 # Dataset Management (NVM 3.3.3)

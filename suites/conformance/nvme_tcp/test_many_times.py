@@ -8,8 +8,9 @@ import pytest
 
 from storagetest.wire.nvme import admin, fabrics, io
 from storagetest.wire.nvme.codes import LogPage, Rtype, status_name
+from storagetest.wire.nvme.fabrics import DISCOVERY_NQN
 from storagetest.wire.nvme_tcp import ControllerSession, Queue
-from storagetest.wire.nvme_tcp.harness import Scratch, block_data, request_event
+from storagetest.wire.nvme_tcp.harness import Harness, Scratch, block_data, request_event
 from storagetest.wire.nvme_tcp.reservation_harness import HOLDING, REPLACE, ReservingHost, allowed, hold
 from storagetest.wire.tcp import ResponseTimeout
 
@@ -136,6 +137,16 @@ def test_each_of_many_events_is_reported(hosts: tuple[ReservingHost, ReservingHo
             if not done.data[8]:
                 break
         allowed(first.acquire(SHARED))
+
+
+@pytest.mark.case("NVF-ROUNDS-DISCOVERY", section="Base 3.3.2", kills=("sixteen-discoveries",))
+def test_a_discovery_controller_is_connected_many_times(discovery: ControllerSession, bench: Harness) -> None:
+    """Each of the associations ends before the next one begins, and each reads the discovery log page."""
+    discovery.close()
+    for number in range(2, ROUNDS + 1):
+        session = bench.session(subnqn=DISCOVERY_NQN, name=f"discovery {number}")
+        assert session.log_page(LogPage.DISCOVERY, 1024), f"5.2.12.3.3: association {number} has no log page"
+        session.close()
 
 
 def _disconnect(_: ControllerSession, queue: Queue) -> None:
