@@ -143,6 +143,17 @@ def set_features(controller: Controller, command: Command, *, data: bytes) -> An
     return Answer()
 
 
+def over_threshold(controller: Controller) -> int:
+    """Return the over temperature threshold of the composite temperature, in kelvins (5.2.26.1.3)."""
+    fid = Feature.TEMPERATURE_THRESHOLD
+    return controller.features.get(fid, _SETTABLE[fid]) & 0xFFFF
+
+
+def under_threshold(controller: Controller) -> int:
+    """Return the under temperature threshold of the composite temperature, in kelvins (5.2.26.1.3)."""
+    return controller.features.get(_UNDER_THRESHOLD, 0) & 0xFFFF
+
+
 def feature_effects(controller: Controller) -> bytes:
     """Return the Feature Identifiers Supported and Effects log page (5.2.12.1.18)."""
     fids = {

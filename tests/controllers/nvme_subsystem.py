@@ -17,7 +17,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from uuid import UUID
 
-from nvme_features import CHANGEABLE, feature_effects, get_features, set_features
+from nvme_features import (
+    CHANGEABLE,
+    feature_effects,
+    get_features,
+    over_threshold,
+    set_features,
+    under_threshold,
+)
 from nvme_namespace import Answer, CommandFailed, ControllerConfig, Namespace, changed_list, namespace_data
 from nvme_reservations import notice, reserve
 
@@ -309,6 +316,7 @@ class Controller:
             raw[531] = self.traits.nwpc
             if self.traits.ana:
                 put(343, "BII", 1, 1, 1)  # ANACAP: optimized; ANAGRPMAX, NANAGRPID
+                put(540, "I", self.traits.nn)  # MNAN
             put(534, "H", 1)  # OCFS: copy format 0
             put(1804, "H", 1)  # OFCS: Disconnect
             put(1792, "II", (64 + self.subsystem.personality.in_capsule) // 16, 1)
@@ -332,6 +340,7 @@ class Controller:
         offset = command.cdw12 | command.cdw13 << 32
         if not self._lpa >> 2 & 1:  # no extended data
             length, offset = ((command.cdw10 >> 16) + 1) * 4, 0
+        self._check_size(length, self.traits.mdts)
         page, rae = command.cdw10 & 0xFF, command.cdw10 >> 15 & 1
         groups_only = bool(command.cdw10 >> 8 & 1)
         pages: dict[int, Callable[[], bytes]] = {
@@ -387,6 +396,8 @@ class Controller:
             page[1], page[3], page[5] = 0x2C + number % 3, 100 - number // 8 % 2, number // 8 % 4
             for at in (64, 96, 128):  # reads of other hosts, Controller Busy Time, Power On Hours
                 page[at : at + 8] = struct.pack("<Q", number + int.from_bytes(page[at : at + 8], "little"))
+        warm = int.from_bytes(page[1:3], "little")
+        page[0] = 2 * (not under_threshold(self) < warm < over_threshold(self))
         return bytes(page)
 
     def _ana(self, *, groups_only: bool) -> bytes:
@@ -480,6 +491,7 @@ class Controller:
         if command.opcode == Io.RESERVATION_RELEASE:
             return 8
         if command.opcode == Io.RESERVATION_REPORT:
+            self._check_size((command.cdw10 + 1) * 4, self.traits.mdts)
             return (command.cdw10 + 1) * 4
         return 0
 

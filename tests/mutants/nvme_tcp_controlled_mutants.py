@@ -99,6 +99,19 @@ _host("grown-list-retained | Base 5.2.12.1.5 | a read of the list of changed nam
       commands(lambda capsule, command: with_rae(capsule, command, RAE), when=_LIST))  # fmt: skip
 
 
+def _listed(raw: bytes) -> list[bytes]:
+    """Return the NSIDs of the list that has changed, each of four bytes."""
+    return [raw[at : at + 4] for at in range(0, len(raw), 4) if any(raw[at : at + 4])]
+
+
+_target("grown-list-descending | Base 4.6 | the list of changed namespaces is in descending order",
+        patch(lambda raw: b"".join(_listed(raw)[::-1]).ljust(len(raw), b"\0"), when=_LIST))  # fmt: skip
+_target("grown-list-twice | Base 4.6 | a namespace that has changed twice is in the list twice",
+        patch(lambda raw: b"".join(one * 2 for one in _listed(raw)).ljust(len(raw), b"\0"), when=_LIST))  # fmt: skip
+_target("grown-list-rest | Base 4.6 | the list of changed namespaces has old data behind its last entry",
+        patch(lambda raw: raw[:-4] + b"\1\0\0\0" if any(raw) else raw, when=_LIST))  # fmt: skip
+
+
 def _event_once(known: set[object]) -> ProxyConnection:
     def once(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
         if not is_event(through, got):

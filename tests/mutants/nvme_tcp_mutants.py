@@ -10,6 +10,7 @@ import nvme_tcp_coded_mutants  # noqa: F401
 import nvme_tcp_command_mutants  # noqa: F401
 import nvme_tcp_controlled_mutants  # noqa: F401
 import nvme_tcp_controller_mutants  # noqa: F401
+import nvme_tcp_corner_mutants  # noqa: F401
 import nvme_tcp_depth_mutants  # noqa: F401
 import nvme_tcp_each_queue_mutants  # noqa: F401
 import nvme_tcp_edge_mutants  # noqa: F401

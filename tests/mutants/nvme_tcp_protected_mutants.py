@@ -247,3 +247,19 @@ for _name, _value, _what in (("alone", 6, "bits 2:1 are 1, and bit 0 is 0"), ("r
         f"nwpc-{_name} | Base 5.2.13.2.1 | NWPC: {_what}",
         patch(_put(NWPC, _value), when=identify(Cns.CONTROLLER)),
     )
+
+
+_RESERVATIONS = (
+    Io.RESERVATION_REGISTER,
+    Io.RESERVATION_REPORT,
+    Io.RESERVATION_ACQUIRE,
+    Io.RESERVATION_RELEASE,
+)
+_noting(
+    "protected-reservations | Base 5.2.26.1.35 | reservation commands of a protected namespace are refused",
+    _completing(
+        lambda notes, t, c, cqe: (
+            replace(cqe, status=PROTECTED) if c.nsid in notes and on_io(*_RESERVATIONS)(t, c) else None
+        )
+    ),
+)

@@ -48,6 +48,10 @@ target(
     ),
 )
 target(
+    "term-then-bytes | NVMe/TCP 3.5 | three bytes follow the C2HTermReq",
+    lambda t, got: [got.raw, b"\5\0\x18"] if isinstance(got.pdu, C2HTermReq) else None,
+)
+target(
     "term-twice | NVMe/TCP 3.5 | the C2HTermReq is sent twice",
     lambda t, got: [got.raw, got.raw] if isinstance(got.pdu, C2HTermReq) else None,
 )

@@ -273,7 +273,7 @@ def term_req_mutants(broken: Violation) -> tuple[str, ...]:
         names.append("term-fei")
     if broken.name in ("ICREQ-PFV", "TYPE-08", "CMD-HLEN", "DATA-TTAG"):
         names += ["term-no-header", "term-other-header", "term-long"]
-        names += ["term-then-response", "term-twice", "term-reserved"]
+        names += ["term-then-response", "term-then-bytes", "term-twice", "term-reserved"]
     return tuple(names)
 
 

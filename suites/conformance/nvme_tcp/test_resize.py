@@ -295,3 +295,28 @@ def test_a_read_that_retains_the_event_keeps_the_list(
         found = _changed(session, rae=1)
         assert scratch.nsid in found or found == [MANY], f"5.2.12: a read with RAE finds {found}"
     _stays(session, cid, "again, although the reads of the list had RAE set")
+
+
+@pytest.mark.case(
+    "NVA-RESIZE-LIST",
+    section="Base 4.6",
+    kills=("grown-list-descending", "grown-list-twice", "grown-list-rest"),
+    builds_on=("NVA-RESIZE-EVENT",),
+)
+def test_the_list_of_changed_namespaces_is_a_namespace_list(
+    session: ControllerSession, scratch: Scratch, resize: Resize
+) -> None:
+    """NSIDs are in ascending order, a namespace that has changed twice is there once, and the rest is 0."""
+    cid = _notified(session)
+    with resize():
+        session.admin.wait(cid, deadline=WITHIN)
+    _size_becomes(session, scratch.nsid, lambda size: size == scratch.end, str(scratch.end))
+    raw = session.log_page(LogPage.CHANGED_NAMESPACES, 4096)
+    numbers = [int.from_bytes(raw[at : at + 4], "little") for at in range(0, 4096, 4)]
+    found = numbers[: numbers.index(0)] if 0 in numbers else numbers
+    assert found == sorted(set(found)), (
+        f"4.6: the list of changed namespaces is {found[:16]}; required: each NSID once, in ascending order"
+    )
+    assert not any(numbers[len(found) :]), (
+        f"4.6: behind the first {len(found)} entries of the list of changed namespaces one is not 0"
+    )

@@ -276,11 +276,15 @@ class Queue:
         return self.wait(self.submit(command, data=data, reads=reads, inside=inside))
 
     def what_follows(self, *, deadline: float) -> str:
-        """Return what comes after a C2HTermReq within ``deadline`` seconds; "" for nothing, or the close."""
+        """Return what comes after a C2HTermReq within ``deadline`` seconds; "" for nothing, or the close.
+
+        Bytes that are no PDU count as well.
+        """
         try:
             received = self.receive(deadline=deadline)
         except (PeerClosed, ResponseTimeout):
-            return ""
+            left = self.stream.unfinished
+            return f"{left} bytes of no PDU" if left else ""
         except PduError as error:  # the stream's table lets no PDU through
             return str(error)
         return type(received.pdu).__name__

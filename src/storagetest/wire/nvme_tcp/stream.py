@@ -119,6 +119,11 @@ class Stream:
         else:
             self._ended = True
 
+    @property
+    def unfinished(self) -> int:
+        """Bytes that were received of a PDU that is not complete."""
+        return len(self._buffer)
+
     def next_event(self) -> Event:
         """Return the next event. Raises :class:`~storagetest.wire.nvme_tcp.pdu.PduError` (rules 1 to 4)."""
         if self._error is not None:
