@@ -57,6 +57,17 @@ class DirectReadOf128KiB(_Direct):
         return _first(data, _SOME) if handle in self.direct else data
 
 
+@mutant("direct-write-leaves-mtime | write(3p), open(2) O_DIRECT | a direct write does not mark mtime")
+class DirectWriteLeavesMtime(_Direct):
+    def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
+        before = os.fstat(handle)
+        written = super().write(call, node, handle, offset, data)
+        if handle in self.direct:
+            self.reset_ids()
+            os.utime(self.nodes[node].path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        return written
+
+
 @mutant("direct-read-before-mapped-store | msync(3p) | a direct read returns what a mapping has overwritten")
 class DirectReadBeforeMappedStore(_Direct):
     def __init__(self, below: Path) -> None:

@@ -108,3 +108,57 @@ class SymlinkDotSlashStripped(PassThrough):
 class SymlinkPercentDecoded(PassThrough):
     def symlink(self, call: Call, parent: int, name: bytes, target: bytes) -> int:
         return super().symlink(call, parent, name, urllib.parse.unquote_to_bytes(target))
+
+
+@mutant("byte-order-mark-zeroed | write(3p) | a UTF-8 byte order mark at the begin of a file is zeroes")
+class ByteOrderMarkZeroed(PassThrough):
+    def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
+        if offset == 0 and data.startswith(b"\xef\xbb\xbf"):
+            data = bytes(3) + data[3:]
+        return super().write(call, node, handle, offset, data)
+
+
+@mutant("second-newline-is-a-space | write(3p) | the last of two newlines at an end is a space")
+class SecondNewlineIsASpace(PassThrough):
+    def write(self, call: Call, node: int, handle: int, offset: int, data: bytes) -> int:
+        if data.endswith(b"\n\n"):
+            data = data[:-1] + b" "
+        return super().write(call, node, handle, offset, data)
+
+
+@mutant("user-sets-no-sticky-bit | chmod(3p) | S_ISVTX that a user sets for his directory is left out")
+class UserSetsNoStickyBit(PassThrough):
+    def chmod(self, call: Call, node: int, mode: int) -> None:
+        super().chmod(call, node, mode & ~stat.S_ISVTX if call.uid else mode)
+
+
+@mutant("user-sets-no-directory-times | utimensat(3p) [EPERM] | a user cannot set the times of his directory")
+class UserSetsNoDirectoryTimes(PassThrough):
+    def utimens(self, call: Call, node: int, atime: int | str | None, mtime: int | str | None) -> None:
+        if call.uid and stat.S_ISDIR(os.fstat(self.fd(node)).st_mode):
+            raise OSError(errno.EPERM, "utimensat")
+        super().utimens(call, node, atime, mtime)
+
+
+@mutant("user-gives-directory-no-group | chown(3p) [EPERM] | a user cannot set the group of his directory")
+class UserGivesDirectoryNoGroup(PassThrough):
+    def chown(self, call: Call, node: int, uid: int, gid: int) -> None:
+        if call.uid and stat.S_ISDIR(os.fstat(self.fd(node)).st_mode):
+            raise OSError(errno.EPERM, "chown")
+        super().chown(call, node, uid, gid)
+
+
+@mutant("user-links-no-read-only-file | link(3p) [EPERM] | a user cannot link a file that he may not write")
+class UserLinksNoReadOnlyFile(PassThrough):
+    def link(self, call: Call, old: int, parent: int, name: bytes) -> int:
+        if call.uid and not os.fstat(self.fd(old)).st_mode & stat.S_IWUSR:
+            raise OSError(errno.EPERM, "link")
+        return super().link(call, old, parent, name)
+
+
+@mutant("readlink-by-owner-only | symlink(7) | the contents of another user's link are EACCES")
+class ReadlinkByOwnerOnly(PassThrough):
+    def readlink(self, call: Call, node: int) -> bytes:
+        if call.uid not in (0, os.fstat(self.fd(node)).st_uid):
+            raise OSError(errno.EACCES, "readlink")
+        return super().readlink(call, node)

@@ -11,7 +11,7 @@ import pytest
 from storagetest.agent.testlib import record_observation, skip
 from storagetest.agent.testlib.byte_model import first_difference
 from storagetest.agent.testlib.mappings import map_file
-from storagetest.agent.testlib.tmpfiles import make_file, open_fd, pattern_bytes, read_at
+from storagetest.agent.testlib.tmpfiles import make_file, open_fd, pattern_bytes, read_at, wait_clock_tick
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -290,5 +290,26 @@ def test_direct_read_returns_what_msync_has_written(client_dir):
                 assert direct(os.preadv, descriptor, [buffer], 0) == SIZE
                 wrong = first_difference(buffer[:], bytes(data))
                 assert not wrong, f"after a store in block {block} and msync() a direct read returns {wrong}"
+    finally:
+        os.close(descriptor)
+
+
+@pytest.mark.case(
+    "PSX-DIRECT-TIMES",
+    section="POSIX.1-2024 write(): DESCRIPTION; open(2): O_DIRECT",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-DIRECT-WRITE", "PSX-TIME-WRITE"),
+    kills=("direct-write-leaves-mtime",),
+)
+def test_direct_write_marks_the_times(client_dir):
+    """Upon successful completion mtime and ctime are marked: by each direct write, inside and at the end."""
+    descriptor = open_direct(client_dir / "f", os.O_CREAT | os.O_RDWR)
+    try:
+        for offset in (0, BLOCK, 0):
+            before = os.fstat(descriptor)
+            wait_clock_tick(client_dir)
+            assert direct(os.pwrite, descriptor, page_aligned_buffer(BLOCK, b"n" * BLOCK), offset) == BLOCK
+            after = os.fstat(descriptor)
+            for name in ("st_mtime_ns", "st_ctime_ns"):
+                assert getattr(after, name) > getattr(before, name), f"{name} after a write at {offset}"
     finally:
         os.close(descriptor)

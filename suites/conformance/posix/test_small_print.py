@@ -66,7 +66,7 @@ def test_unnamed_file_has_no_link_until_it_is_linked(client_dir):
 @pytest.mark.case(
     "PSX-TMPFILE-EACCES",
     section="open(2): ERRORS, EACCES; O_TMPFILE",
-    builds_on=("PSX-DATA-NEW-FILE", "PSX-TMPFILE-LINKED", "PSX-OPEN-WRITE-EACCES"),
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-TMPFILE-LINKED"),
     kills=("tmpfile-by-any-user",),
 )
 def test_unnamed_file_needs_write_permission_for_the_directory(client_dir):
@@ -235,3 +235,84 @@ def test_contents_of_a_link_are_what_it_was_given(client_dir):
         assert os.lstat(path).st_size == len(os.fsencode(text)), f"st_size of a link to {text!r}"
     for number in (0, 1):
         assert (client_dir / f"l{number}").read_bytes() == b"data", f"by the link to {texts[number]!r}"
+
+
+TEXTS = (
+    b"\xef\xbb\xbftext\n", b"\xff\xfet\0e\0x\0t\0", b"\xfe\xff\0t\0e", b"text\n\n\n", b"text\r\n\r\n",
+    b"text\r", b"\n", b"text  \n\t\n", b"\ttext", b"one\x1atwo\x1a\x1a", b"\x04", b"\x1b[0m", b"one\0two",
+    b"\0\0one", b"one\0\0", b"\x7f\x80\xff", b"\xc3\xa4 a\xcc\x88 \xe4", b"\xff" * 600, b" " * 600,
+    b"\n" * 600, b"%s%n%00", b"#!/bin/sh\n", b"\x7fELF", b"PK\x03\x04", b"\x1f\x8b\x08", b"MZ",
+    b"x" * 511 + b"\n", b"x" * 4095 + b"\0",
+)  # fmt: skip
+"""Contents of which some programs take parts for something else than data (chosen)."""
+
+
+@pytest.mark.case(
+    "PSX-DATA-TEXTS",
+    section="POSIX.1-2024 read(): DESCRIPTION; write(): DESCRIPTION",
+    kills=("byte-order-mark-zeroed", "second-newline-is-a-space"),
+)
+def test_bytes_of_a_file_have_no_meaning(client_dir):
+    """Data are returned as they were written, whatever the bytes are: marks, ends of lines and of texts."""
+    for number, text in enumerate(TEXTS):
+        path = make_file(client_dir / f"f{number}", text)
+        assert path.read_bytes() == text, f"{text[:20]!r} that was written to a new file"
+        assert os.stat(path).st_size == len(text), f"the size of a file with {text[:20]!r}"
+        with open_fd(path) as descriptor:
+            os.pwrite(descriptor, text, len(text))
+            os.pwrite(descriptor, text, 3 * len(text))
+        wanted = text * 2 + bytes(len(text)) + text
+        assert path.read_bytes() == wanted, f"{text[:20]!r} that was added to a file, twice"
+
+
+@pytest.mark.case(
+    "PSX-OWNER-STATUS",
+    section="POSIX.1-2024 chmod(), chown(), utimensat(), link(): ERRORS, EPERM",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-CHOWN-EPERM-GROUP", "PSX-CHMOD-OWNER"),
+    kills=(
+        "user-sets-no-sticky-bit", "user-sets-no-directory-times", "user-gives-directory-no-group",
+        "user-links-no-read-only-file",
+    ),
+)  # fmt: skip
+def test_unprivileged_owner_changes_the_status_of_his_files(client_dir):
+    """Ownership is enough for mode, times, links and a group of one's own: of files and of directories."""
+    os.chmod(client_dir, 0o777)
+    team = USER + 1
+    with run_as_user(USER, USER, team):
+        path, tree = make_file(client_dir / "f", b"data", 0o444), client_dir / "d"
+        tree.mkdir()
+        calls = {
+            "utimensat() of a file": lambda: os.utime(path, (1000, 2000)),
+            "utimensat() of a directory": lambda: os.utime(tree, (1000, 2000)),
+            "chown() of a file to a group of the process": lambda: os.chown(path, -1, team),
+            "chown() of a directory to a group of the process": lambda: os.chown(tree, -1, team),
+            "chmod() of a directory to 1770": lambda: os.chmod(tree, 0o1770),
+            "link() of a file of mode 0444": lambda: hard_link(path, client_dir / "second"),
+        }
+        for what, call in calls.items():
+            try:
+                call()
+            except OSError as error:
+                raise AssertionError(f"{what} is refused to its owner: {error.strerror}") from None
+    file, directory = os.stat(path), os.stat(tree)
+    assert (file.st_gid, directory.st_gid) == (team, team), "the group that the owner gave them"
+    assert directory.st_mode & 0o7777 == 0o1770, "the mode that the owner gave a directory"
+    assert (file.st_mtime, directory.st_mtime) == (2000, 2000), "mtime that the owner set"
+    assert file.st_nlink == os.stat(client_dir / "second").st_nlink
+
+
+@pytest.mark.case(
+    "PSX-READLINK-OTHERS",
+    section="symlink(7): Symbolic link ownership, permissions, and timestamps",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-SYMLINK-CONTENT"),
+    kills=("readlink-by-owner-only",),
+)
+def test_link_of_another_user_is_read(client_dir):
+    """The permissions of a symbolic link are not used in any operation: who finds it reads its contents."""
+    symbolic_link("contents", client_dir / "l")
+    with run_as_user(USER, USER):
+        try:
+            found = os.readlink(client_dir / "l")
+        except OSError as error:
+            raise AssertionError(f"readlink() of another user's link: {error.strerror}") from None
+    assert found == "contents"
