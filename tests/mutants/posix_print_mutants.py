@@ -13,7 +13,9 @@ import stat
 import urllib.parse
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+from fuse_locks import Locking
 from fuse_passthrough import PassThrough
 from fuse_protocol import Attributes, Call, Created, Opened
 from posix_rules import Keeping, mutant
@@ -162,3 +164,11 @@ class ReadlinkByOwnerOnly(PassThrough):
         if call.uid not in (0, os.fstat(self.fd(node)).st_uid):
             raise OSError(errno.EACCES, "readlink")
         return super().readlink(call, node)
+
+
+@mutant("lock-by-root-only | fcntl(3p) F_SETLK | a lock of a user without privilege is EPERM")
+class LockByRootOnly(Locking):
+    def setlk(self, call: Call, *arguments: Any, **named: Any) -> Any:
+        if call.uid:
+            raise OSError(errno.EPERM, "fcntl")
+        return super().setlk(call, *arguments, **named)

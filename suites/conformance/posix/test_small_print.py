@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 
 import pytest
@@ -316,3 +317,26 @@ def test_link_of_another_user_is_read(client_dir):
         except OSError as error:
             raise AssertionError(f"readlink() of another user's link: {error.strerror}") from None
     assert found == "contents"
+
+
+@pytest.mark.needs("locks")
+@pytest.mark.case(
+    "PSX-LOCK-USER",
+    section="POSIX.1-2024 fcntl(): DESCRIPTION, F_SETLK; flock(2): DESCRIPTION",
+    kills=("lock-by-root-only",),
+)
+def test_user_without_privilege_locks_files(client_dir):
+    """A lock needs an open descriptor and no privilege: of one's own file, and of another user's."""
+    os.chmod(client_dir, 0o777)
+    make_file(client_dir / "others", b"data")
+    os.chmod(client_dir / "others", 0o666)
+    with run_as_user(USER, USER):
+        for path in (make_file(client_dir / "own", b"data"), client_dir / "others"):
+            with open_fd(path) as descriptor:
+                try:
+                    for kind in (fcntl.LOCK_SH, fcntl.LOCK_EX, fcntl.LOCK_UN):
+                        fcntl.lockf(descriptor, kind | (fcntl.LOCK_NB if kind != fcntl.LOCK_UN else 0))
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    fcntl.flock(descriptor, fcntl.LOCK_UN)
+                except OSError as error:
+                    raise AssertionError(f"a user cannot lock {path.name}: {error.strerror}") from None
