@@ -10,7 +10,8 @@ import pytest
 
 from storagetest.agent.testlib import record_observation, skip
 from storagetest.agent.testlib.byte_model import first_difference
-from storagetest.agent.testlib.tmpfiles import make_file, open_fd, pattern_bytes, read_at
+from storagetest.agent.testlib.mappings import map_file
+from storagetest.agent.testlib.tmpfiles import make_file, open_fd, pattern_bytes, read_at, wait_clock_tick
 
 pytestmark = [
     pytest.mark.needs("filesystem"),
@@ -243,3 +244,72 @@ def test_direct_appends_of_each_length_are_at_the_end(client_dir):
         )
         if done % BLOCK:
             skip(f"a direct write of {len(data)} bytes is done up to byte {done}")
+
+
+@pytest.mark.case("PSX-DIRECT-LONG", kills=("direct-write-of-512-kib", "direct-read-of-128-kib"))
+def test_direct_io_of_many_pages_is_of_all_its_bytes(client_dir):
+    """Each byte that a direct write or read reports is stored or returned: of 128 KiB to 4 MiB, in turn."""
+    for number, blocks in enumerate((33, 64, 129, 257, 1024)):
+        length = blocks * BLOCK
+        data = pattern_bytes(length + BLOCK)[16 * number :][:length]
+        descriptor = open_direct(client_dir / "f", os.O_CREAT | os.O_RDWR)
+        try:
+            stored = direct(os.pwrite, descriptor, page_aligned_buffer(length, data), 0)
+            assert 0 < stored <= length
+            wrong = first_difference(read_at(client_dir / "f", stored), data[:stored])
+            assert not wrong, f"a direct write of {length} bytes reports {stored}: the file has {wrong}"
+            buffer = page_aligned_buffer(length)
+            found = direct(os.preadv, descriptor, [buffer], 0)
+            assert 0 < found <= stored
+            wrong = first_difference(buffer[:found], data[:found])
+            assert not wrong, f"a direct read of {length} bytes returns {found}, with {wrong}"
+        finally:
+            os.close(descriptor)
+
+
+@pytest.mark.case(
+    "PSX-DIRECT-MAPPED",
+    section="POSIX.1-2024 msync(): DESCRIPTION; open(2): O_DIRECT",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-DIRECT-WRITE", "PSX-DIRECT-READ", "PSX-MMAP-WRITE"),
+    kills=("direct-read-before-mapped-store",),
+)
+def test_direct_read_returns_what_msync_has_written(client_dir):
+    """What was stored through a mapping is in the file after msync() with MS_SYNC: for a direct read, too."""
+    data = bytearray(pattern_bytes(SIZE))
+    make_file(client_dir / "f", bytes(data))
+    descriptor = open_direct(client_dir / "f")
+    try:
+        with open_fd(client_dir / "f") as cached, map_file(cached, SIZE) as view:
+            for turn, block in enumerate((3, 0, 15, 3)):
+                buffer = page_aligned_buffer(SIZE)
+                assert direct(os.preadv, descriptor, [buffer], 0) == SIZE
+                assert buffer[:] == data, f"a direct read before store {turn + 1}"
+                view[block * BLOCK : block * BLOCK + 100] = b"%d" % turn * 100
+                view.flush()
+                data[block * BLOCK : block * BLOCK + 100] = b"%d" % turn * 100
+                assert direct(os.preadv, descriptor, [buffer], 0) == SIZE
+                wrong = first_difference(buffer[:], bytes(data))
+                assert not wrong, f"after a store in block {block} and msync() a direct read returns {wrong}"
+    finally:
+        os.close(descriptor)
+
+
+@pytest.mark.case(
+    "PSX-DIRECT-TIMES",
+    section="POSIX.1-2024 write(): DESCRIPTION; open(2): O_DIRECT",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-DIRECT-WRITE", "PSX-TIME-WRITE"),
+    kills=("direct-write-leaves-mtime",),
+)
+def test_direct_write_marks_the_times(client_dir):
+    """Upon successful completion mtime and ctime are marked: by each direct write, inside and at the end."""
+    descriptor = open_direct(client_dir / "f", os.O_CREAT | os.O_RDWR)
+    try:
+        for offset in (0, BLOCK, 0):
+            before = os.fstat(descriptor)
+            wait_clock_tick(client_dir)
+            assert direct(os.pwrite, descriptor, page_aligned_buffer(BLOCK, b"n" * BLOCK), offset) == BLOCK
+            after = os.fstat(descriptor)
+            for name in ("st_mtime_ns", "st_ctime_ns"):
+                assert getattr(after, name) > getattr(before, name), f"{name} after a write at {offset}"
+    finally:
+        os.close(descriptor)

@@ -10,6 +10,7 @@ import signal
 import pytest
 
 from storagetest.agent.testlib import KilledBySignal, assert_errno, call_in_subprocess
+from storagetest.agent.testlib.byte_model import first_difference
 from storagetest.agent.testlib.mappings import last_page, map_file
 from storagetest.agent.testlib.tmpfiles import make_file, open_fd, pattern_bytes, read_at, wait_clock_tick
 
@@ -267,3 +268,19 @@ def test_hole_can_be_written_through_a_mapping(client_dir):
             mapped.flush()
         os.fsync(descriptor)
     assert read_at(client_dir / "f", 8, 40 * PAGE - 1) == b"\0island\0"
+
+
+@pytest.mark.case("PSX-MMAP-LONG", kills=("mapped-pages-after-128-kib-lost",))
+def test_each_page_of_a_long_mapping_is_stored(client_dir):
+    """With MAP_SHARED, write references change the file: of each of many pages that are stored together."""
+    size = 3 * (1 << 20) + 5 * PAGE + 100
+    make_file(client_dir / "f", bytes(size))
+    for turn, synchronised in enumerate((True, False, True)):
+        data = pattern_bytes(size + PAGE)[16 * (turn + 1) :][:size]
+        with open_fd(client_dir / "f") as descriptor, map_file(descriptor, size) as view:
+            view[:] = data
+            if synchronised:
+                view.flush()
+        wrong = first_difference(read_at(client_dir / "f", size), data)
+        how = "msync()" if synchronised else "the unmapping"
+        assert not wrong, f"after {how} of a mapping of {size} bytes the file has {wrong}"
