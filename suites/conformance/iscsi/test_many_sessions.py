@@ -13,7 +13,7 @@ from storagetest.wire.iscsi.pdu import TextRequest, TextResponse
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.codes import ScsiStatus, SenseKey
 from storagetest.wire.scsi.logical_unit import LogicalUnit
-from storagetest.wire.tcp import PeerClosed
+from storagetest.wire.tcp import PeerClosed, ResponseTimeout
 
 from .optional_commands import offered
 from .test_reinstatement import works
@@ -150,7 +150,11 @@ def overtaken(connections, scratch, command, first, second):
         for letter in "cd"
     )
     early, r2t = waiting.runner.start_write(block, len(first))
-    late, asked = other.runner.start_write(block, len(second))
+    try:
+        late, asked = other.runner.start_write(block, len(second))
+    except ResponseTimeout:
+        waiting.runner.validator.forget(early.itt)
+        pytest.skip("no data of the second command are asked for while the first waits for its own")
     send_asked(other.runner, late, second, asked)
     ended = answered(other, late)
     if ended is None:

@@ -176,7 +176,7 @@ WRONG: dict[str, dict[str, Any]] = {
     for way in WRONG
 ])  # fmt: skip
 @pytest.mark.case(builds_on=("ISC-REINST-04",))
-def test_a_login_that_is_refused_for_what_it_asks_reinstates_nothing(send_login, session, way):
+def test_a_login_that_is_refused_for_what_it_asks_reinstates_nothing(session, send_login, way):
     """It has the names and the ISID of the session, and is for its target."""
     answer = send_login(isid=session.isid, **WRONG[way])
     if answer is not None and not answer.status:
@@ -187,7 +187,7 @@ def test_a_login_that_is_refused_for_what_it_asks_reinstates_nothing(send_login,
 @pytest.mark.case(
     "ISC-REINST-LEFT", kills=("login-reinstates-at-once",), builds_on=("ISC-REINST-04", "ISC-LOGIN-37")
 )
-def test_a_login_that_is_not_ended_reinstates_nothing(send_login, connection, session):
+def test_a_login_that_is_not_ended_reinstates_nothing(session, send_login, connection):
     """Its connection is lost in the security stage: no session has taken the place of the old one."""
     answer = send_login(
         csg=0, nsg=0, transit=False, offer=False, isid=session.isid, pairs={"AuthMethod": "None"}
