@@ -77,6 +77,7 @@ def test_reserve_and_release_ignore_the_service_action_key(unreserved, action):
     for new in (ANY_KEY, KEY_B):
         answer = out(a, action, out_list(KEY_A, new), kind=KIND)
         assert answer.good, f"{answer}: SERVICE ACTION RESERVATION KEY is {new:#x}, which is ignored"
+        a.clear_attentions()
         assert sorted(a.keys().keys) == sorted((KEY_A, KEY_B)), f"{answer}: the keys have changed"
         held = a.reservation()
         wanted = (True, KEY_A) if action == PrOut.RESERVE else (False, 0)
