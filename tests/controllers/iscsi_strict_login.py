@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import os
 import socket
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -25,6 +26,8 @@ from storagetest.wire.iscsi.pdu import LoginRequest, LoginResponse, TaskRequest,
 
 USER, SECRET = "strict-user", "strict-secret-of-16"
 """CHAP_N and the secret of :class:`ChapLogin` (chosen)."""
+LONGEST_TURN = 30.0
+"""Seconds that a login waits for another one of :class:`OneLogin`."""
 MD5 = "5"
 """CHAP_A of MD5 (RFC 7143 12.1.3)."""
 
@@ -113,6 +116,31 @@ class StrictLogin(FullConnection):
                 other.writes.clear()
                 with contextlib.suppress(OSError):
                     other.sock.shutdown(socket.SHUT_RDWR)
+
+
+class OneLogin(StrictLogin):
+    """It serves one login at a time, from the connection on: each other one waits for its end."""
+
+    turn = threading.Lock()
+    has_turn: bool = False
+
+    def serve(self) -> None:
+        self.has_turn = self.turn.acquire(timeout=LONGEST_TURN)
+        try:
+            super().serve()
+        finally:
+            self.end_turn()
+
+    def send(self, pdu: Any, *, uses: bool = True) -> None:
+        super().send(pdu, uses=uses)
+        if isinstance(pdu, LoginResponse) and pdu.transit and pdu.nsg == Stage.FULL_FEATURE:
+            self.end_turn()
+
+    def end_turn(self) -> None:
+        """Serve the next login."""
+        if self.has_turn:
+            self.has_turn = False
+            self.turn.release()
 
 
 class ChapLogin(StrictLogin):

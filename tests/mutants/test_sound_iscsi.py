@@ -32,7 +32,7 @@ from iscsi_seldom_choices import (
     VendorConnection,
     VendorUnit,
 )
-from iscsi_strict_login import StrictLogin
+from iscsi_strict_login import OneLogin, StrictLogin
 from iscsi_target import IQN, NAA, Server
 from suite_runs import run_suite
 
@@ -429,6 +429,19 @@ SELDOM: dict[str, tuple[type[FullUnit], type[FullConnection], tuple[str, ...], t
     "strict-login": (
         FullUnit,
         StrictLogin,
+        (
+            "test_login_defaults.py",
+            "test_login_identity.py",
+            "test_login_refused.py",
+            "test_login_stages.py",
+            "test_reinstatement.py::test_a_login_that_is_refused_for_what_it_asks_reinstates_nothing",
+            "test_reinstatement.py::test_a_login_that_is_not_ended_reinstates_nothing",
+        ),
+        (),
+    ),
+    "one-login": (
+        FullUnit,
+        OneLogin,
         (
             "test_login_defaults.py",
             "test_login_identity.py",
