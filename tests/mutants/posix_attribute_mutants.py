@@ -136,6 +136,13 @@ class UtimensNowIgnored(PassThrough):
         super().utimens(call, node, *(None if one == "now" else one for one in (atime, mtime)))
 
 
+@mutant("utimens-now-sets-both | futimens(3p) UTIME_NOW | UTIME_NOW for one time sets both to now")
+class UtimensNowSetsBoth(PassThrough):
+    def utimens(self, call: Call, node: int, atime: int | str | None, mtime: int | str | None) -> None:
+        both = "now" in (atime, mtime) and None not in (atime, mtime)
+        super().utimens(call, node, *(("now", "now") if both else (atime, mtime)))
+
+
 @mutant("utimens-omit-is-now | futimens(3p) UTIME_OMIT | UTIME_OMIT sets a time to now")
 class UtimensOmitIsNow(PassThrough):
     def utimens(self, call: Call, node: int, atime: int | str | None, mtime: int | str | None) -> None:

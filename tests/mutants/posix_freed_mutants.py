@@ -45,6 +45,14 @@ def occupied(one: os.stat_result | None) -> int:
     return one.st_blocks * 512 if one is not None and one.st_nlink == 1 else 0
 
 
+@mutant("statfs-counts-bsize | fstatvfs(3p) f_frsize | blocks are counted in units of f_bsize")
+class StatfsCountsBsize(Taken):
+    def statfs(self, call: Call, node: int) -> dict[str, int]:
+        found = super().statfs(call, node)
+        fewer = {name: found[name] // 16 for name in ("blocks", "bfree", "bavail")}
+        return {**found, **fewer, "bsize": 16 * found["frsize"]}
+
+
 @mutant("removed-space-stays | unlink(3p) | the space of a removed file is not free again")
 class RemovedSpaceStays(Taken):
     def unlink(self, call: Call, parent: int, name: bytes) -> None:

@@ -58,6 +58,11 @@ def test_a_sound_file_system_breaks_no_rule(files: str) -> None:
     assert faults(files) == {}
 
 
+def test_a_refused_fsync_is_not_what_a_case_has_left() -> None:
+    """The cases of fsync() are about it."""
+    assert faults("posix_refused_mutants:FsyncReadOnlyRefused") == {}
+
+
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_rule_is_found(name: str) -> None:
     found = faults(f"left_mutants:{name}")

@@ -261,7 +261,6 @@ def test_dot_dot_is_listed_with_the_number_of_the_parent(client_dir):
 @pytest.mark.case(
     "PSX-DIR-DOTDOT-MOVED",
     section="POSIX.1-2024 <dirent.h>, rename()",
-    level="SHOULD",
     kills=("moved-directory-old-parent",),
 )
 def test_dot_dot_of_a_moved_directory_is_its_new_parent(client_dir):

@@ -54,7 +54,6 @@ def test_fstatvfs_agrees_with_statvfs(client_dir):
 
 
 @pytest.mark.exclusive
-@pytest.mark.exclusive
 @pytest.mark.case("PSX-STATVFS-LESS", level="SHOULD", kills=("statfs-more-free-than-all",))
 def test_written_data_reduce_the_free_blocks(client_dir):
     """f_bfree counts free blocks: 8 MiB of incompressible data on the target leave fewer.
@@ -81,6 +80,32 @@ def test_written_data_reduce_the_free_blocks(client_dir):
         if changes[-1] <= -(4 << 20):
             return
     raise AssertionError(f"8 MiB written eight times change the free bytes by {changes}")
+
+
+@pytest.mark.exclusive
+@pytest.mark.case("PSX-STATVFS-UNITS", kills=("statfs-counts-bsize",), builds_on=("PSX-STATVFS-SANE",))
+def test_free_blocks_are_counted_in_units_of_f_frsize(client_dir):
+    """f_bfree is in units of f_frsize, and not of the f_bsize that is preferred for I/O.
+
+    Data of two sizes take as many blocks of f_bsize as they have: only a wrong unit explains both.
+    """
+    found = os.statvfs(client_dir)
+    if found.f_bsize == found.f_frsize or found.f_blocks == 0:
+        skip("f_bsize is f_frsize, or the file system does not report its blocks")
+    taken = {}
+    for size in (8 << 20, 16 << 20):
+        before = os.statvfs(client_dir).f_bfree
+        with open_fd(client_dir / f"f{size}", os.O_CREAT | os.O_WRONLY) as descriptor:
+            for _ in range(size >> 20):
+                os.write(descriptor, os.urandom(1 << 20))
+            os.fsync(descriptor)
+            syncfs(descriptor)
+            taken[size] = before - os.statvfs(client_dir).f_bfree
+    wrong = all(abs(blocks * found.f_bsize - size) <= size // 8 for size, blocks in taken.items())
+    assert not wrong, (
+        f"{' and '.join(str(size) for size in taken)} bytes take {list(taken.values())} blocks of f_bfree: "
+        f"units of f_bsize ({found.f_bsize}); those of f_frsize have {found.f_frsize} bytes"
+    )
 
 
 @pytest.mark.case("PSX-STATVFS-RDONLY", section="POSIX.1-2024 <sys/statvfs.h>: ST_RDONLY")

@@ -146,6 +146,22 @@ def test_utime_now_and_utime_omit_combine(client_dir):
     assert accessed == rounded(client_dir, SOME_DAY)[0]
 
 
+@pytest.mark.case(
+    "PSX-UTIMENS-NOW-GIVEN",
+    builds_on=("PSX-DATA-NEW-FILE", "PSX-UTIMENS-NOW-ONE", "PSX-UTIMENS-SETS"),
+    kills=("utimens-now-sets-both",),
+)
+def test_utime_now_of_one_time_leaves_the_other_as_given(client_dir):
+    """With UTIME_NOW for one of the times the other one is what the call gives: in both orders."""
+    for name, kept in (("atime", 0), ("mtime", 1)):
+        path = make_file(client_dir / name)
+        new = [(0, UTIME_NOW), (0, UTIME_NOW)]
+        new[kept] = (1_000_000_000, 0)
+        utimensat(path, *new)
+        found = times(path)[kept]
+        assert found == 1_000_000_000 * SECOND, f"{name} is {found}, not as given; the other was UTIME_NOW"
+
+
 @pytest.mark.case("PSX-UTIMENS-CTIME", kills=("utimens-ctime-not-moved",))
 def test_utimensat_updates_ctime(client_dir):
     """utimensat() shall mark the last file status change time stamp for update; it cannot be set."""

@@ -237,7 +237,7 @@ def _file(look: _Look, file: int, path: str, status: os.stat_result) -> bytes | 
     data = _read(file, start, asked)
     if start + len(data) != size:
         look.note(SIZE, f"{path!r}: size {size}; {len(data)} bytes from {start} on")
-    os.fsync(file)
+    _synchronise(file)
     if whole and size:
         _holes(look, file, path, data)
     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -247,6 +247,15 @@ def _file(look: _Look, file: int, path: str, status: os.stat_result) -> bytes | 
         differs = min(len(data), len(stored)) if first is None else first
         look.note(STORED, f"{path!r}: {len(data)} and {len(stored)} bytes, others from {start + differs} on")
     return data if whole else None
+
+
+def _synchronise(file: int) -> None:
+    """Flush a file; that a file system refuses it is what the cases of fsync() are about."""
+    try:
+        os.fsync(file)
+    except OSError as error:
+        if error.errno in _GONE:
+            raise
 
 
 def _holes(look: _Look, file: int, path: str, data: bytes) -> None:
