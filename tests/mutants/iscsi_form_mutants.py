@@ -159,6 +159,21 @@ def write_information_zero(talk: ProxyConnection, pdu: Pdu) -> Out:
 # RELEASE(6)
 
 
+@mutant("release6-conflict | SPC-2 RELEASE(6) | RELEASE(6) of another nexus is a conflict")
+def release6_conflict(talk: ProxyConnection, pdu: Pdu) -> Out:
+    if not ends(pdu):
+        return pdu
+    opcode = talk.cdb(pdu)[0]
+    holder = talk.shared.get("six")
+    if opcode == RESERVE and not pdu.status:  # type: ignore[attr-defined]
+        talk.shared["six"] = talk.name
+    elif opcode == RELEASE and holder == talk.name:
+        talk.shared.pop("six")
+    elif opcode == RELEASE and holder is not None:
+        return replace(pdu, status=CONFLICT)  # type: ignore[type-var]
+    return pdu
+
+
 @mutant("release6-of-another | SPC-2 RELEASE(6) | RELEASE(6) of another nexus ends the reservation")
 def release6_of_another(talk: ProxyConnection, pdu: Pdu) -> Out:
     if not ends(pdu):

@@ -112,7 +112,41 @@ def orwrite_lost(talk: ProxyConnection, pdu: Pdu) -> Out:
     return pdu
 
 
-# TARGET WARM RESET
+# Functions that are complete, and end nothing
+
+
+def _written(row: str, function: TaskFunction) -> None:
+    """A mutant that reports a function as complete; the write that it ends is done, without a response."""
+
+    def request(talk: ProxyConnection, pdu: Pdu) -> Out:
+        if not isinstance(pdu, TaskRequest) or pdu.function != function:
+            return pdu
+        talk.memory.setdefault("not done", set()).add(pdu.itt)
+        waiting = pdu.referenced_itt if function == TaskFunction.ABORT_TASK else getattr(talk.last, "itt", 0)
+        talk.memory.setdefault("silent", set()).add(waiting)
+        return replace(
+            pdu, function=TaskFunction.ABORT_TASK, referenced_itt=0x7A7B7C7D, ref_cmd_sn=pdu.cmd_sn
+        )
+
+    def response(talk: ProxyConnection, pdu: Pdu) -> Out:
+        if isinstance(pdu, ScsiResponse) and pdu.itt in talk.memory.get("silent", ()):
+            talk.memory["less"] = talk.memory.get("less", 0) + 1
+            return None
+        less = talk.memory.get("less", 0)
+        pdu = _complete(talk, pdu)  # type: ignore[assignment]
+        return replace(pdu, stat_sn=(pdu.stat_sn - less) % 2**32) if less else pdu  # type: ignore[type-var, attr-defined]
+
+    both(row, response, request, kind="full")
+
+
+_written(
+    "aborted-write-written | RFC 7143 11.6.1 | a write that ABORT TASK has ended is done when its data come",
+    TaskFunction.ABORT_TASK,
+)
+_written(
+    "reset-write-written | RFC 7143 11.5.1 | a write that a reset has ended is done when its data come",
+    TaskFunction.LOGICAL_UNIT_RESET,
+)
 
 
 def _not_done(row: str, function: TaskFunction) -> None:

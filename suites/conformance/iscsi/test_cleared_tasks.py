@@ -1,4 +1,4 @@
-"""Functions that end whole task sets, and a write that waits for its data (RFC 7143 11.5.1).
+"""Functions that end a task or whole task sets, and a write that waits for its data (RFC 7143 11.5.1).
 
 Each case judges a function that was complete before the data came. A target may refuse a function that it
 does not support, or respond to it after the data that it has asked for (4.2.3.3): then nothing is judged.
@@ -17,7 +17,7 @@ from storagetest.wire.scsi.codes import ScsiStatus
 from storagetest.wire.scsi.data import decode_mode6
 from storagetest.wire.scsi.logical_unit import LogicalUnit
 
-from .test_task import is_r2t, result, send_asked
+from .test_task import abort, is_r2t, result, send_asked
 from .test_task_sets import SOLICITED
 
 if TYPE_CHECKING:
@@ -50,7 +50,8 @@ class Waiting:
 
         Skip if the function was not complete before the data came.
         """
-        sent = by.send(TaskRequest(function=function, lun=by.lun))
+        ends_one = function == TaskFunction.ABORT_TASK
+        sent = by.send(abort(self.command) if ends_one else TaskRequest(function=function, lun=by.lun))
         came = by.probe_alive().pdus
         by.validator.forget(sent.itt)
         answers = [pdu for pdu in came if isinstance(pdu, TaskResponse) and pdu.itt == sent.itt]
@@ -82,6 +83,10 @@ class Waiting:
 
 
 @pytest.mark.parametrize("function", [
+    pytest.param(TaskFunction.ABORT_TASK, id="task", marks=pytest.mark.case(
+        "ISC-ABORT-OWN", kills=("aborted-write-written",), builds_on=("ISC-TMF-02",))),
+    pytest.param(TaskFunction.LOGICAL_UNIT_RESET, id="reset", marks=pytest.mark.case(
+        "ISC-RESET-OWN", kills=("reset-write-written",), builds_on=("ISC-TMF-04",))),
     pytest.param(TaskFunction.ABORT_TASK_SET, id="abort", marks=pytest.mark.case(
         "ISC-SET-OWN", kills=("abort-set-not-done",), builds_on=("ISC-TMF-14",))),
     pytest.param(TaskFunction.CLEAR_TASK_SET, id="clear", marks=pytest.mark.case(

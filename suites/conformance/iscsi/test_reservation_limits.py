@@ -245,6 +245,23 @@ def test_release_6_of_another_nexus_releases_nothing(not_reserved, scratch):
 
 
 @pytest.mark.case(
+    "SCS-R6-OTHERS-GOOD",
+    section="SPC-2 RELEASE(6)",
+    kills=("release6-conflict",),
+    builds_on=("SCS-R6-01", "SCS-R6-05"),
+)
+def test_release_6_of_another_nexus_is_no_conflict(not_reserved):
+    """A release of what another nexus has reserved is no error. SCS-R6-05 looks at what it releases."""
+    a, b = not_reserved
+    reserve_6(a)
+    try:
+        answer = b.run(c.RELEASE_6)
+        assert answer.good, f"{answer}, of a nexus that has not reserved the unit"
+    finally:
+        a.run(c.RELEASE_6)
+
+
+@pytest.mark.case(
     "SCS-PR-79",
     section="SPC-4 PREEMPT, unit attention",
     kills=("second-preempt-unreported",),
