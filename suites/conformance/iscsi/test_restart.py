@@ -241,7 +241,7 @@ def test_saved_mode_pages_are_kept(
     unit = _again(connections, unit)
     found = [current_page(unit, page.code, control=control) for control in (0, SAVED)]
     save(unit, page.old)
-    if current_page(unit, page.code) != page.old:
+    if [current_page(unit, page.code, control=control) for control in (0, SAVED)] != [page.old, page.old]:
         stop_run(pytestconfig, f"mode page {page.code:02x}h was {page.old[4:].hex()}: save it at the target")
     assert found == [page.new, page.new], (
         f"{page.new[4:].hex()} was saved; after the restart the current and the saved values of page "
