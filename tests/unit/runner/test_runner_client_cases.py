@@ -8,6 +8,7 @@ from unittest.mock import Mock
 import pytest
 from measured_loads import needs_fio
 
+from storagetest.agent.testlib.consistency import NOT_MADE
 from storagetest.errors import HostError, WorkloadError
 from storagetest.hosts import LocalHost
 from storagetest.measure.bottleneck import Limiter, Utilisation
@@ -110,11 +111,11 @@ def test_a_client_that_cannot_be_reached_is_each_cases_error(suite: Path, monkey
     assert {(answer.status, answer.message) for answer in answers} == {(ERROR, "client1: no route to host")}
 
 
-def test_a_place_that_is_not_there(suite: Path) -> None:
+def test_a_place_that_is_not_there_is_a_fault_of_the_target(suite: Path) -> None:
     with LocalHost() as host:
         (answer,) = run_cases(host, [call(suite, "good")], path=str(suite / "absent"))
-    assert answer.status is ERROR
-    assert "setup of its fixture failed: FileNotFoundError" in answer.message
+    assert answer.status is ClientCaseStatus.SKIPPED
+    assert "No such file or directory" in answer.faults[NOT_MADE]
 
 
 def test_it_is_measured_once_a_client_and_load():
