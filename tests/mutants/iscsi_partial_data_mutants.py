@@ -6,6 +6,7 @@ The rules, from the text, before any case:
 - RFC 7143 4.2.2.1: an immediate command is executed, and uses no CmdSN (MUST).
 - RFC 7143 11.3.4: no more data are transferred than the Expected Data Transfer Length (MUST).
 - RFC 7143 11.6.1: a task that waits for its data is one that ABORT TASK finds (MUST).
+- SPC-4 REPORT SUPPORTED OPERATION CODES: a unit has a command, or it does not have it.
 - RFC 7143 7.8: a payload with a wrong digest is discarded (MUST).
 - RFC 7143 11.14.3: the CID of a logout is not valid if it closes the session.
 """
@@ -71,6 +72,17 @@ def lost_write_executed(talk: ProxyConnection, pdu: Pdu) -> Out:
     start = pdu.buffer_offset + len(pdu.data)
     rest = bytes(command.expected_length - start)
     return [pdu, replace(pdu, final=True, data_sn=pdu.data_sn + 1, buffer_offset=start, data=rest)]
+
+
+@on_request(
+    "waiting-write-unknown | SPC-4 REPORT SUPPORTED OPERATION CODES | every other write without immediate data is unknown",
+    kind=SMALL,
+)
+def waiting_write_unknown(talk: ProxyConnection, pdu: Pdu) -> Out:
+    if not isinstance(pdu, ScsiCommand) or pdu.cdb[0] != WRITE_10 or pdu.data:
+        return pdu
+    talk.shared["unknown"] = not talk.shared.get("unknown")
+    return replace(pdu, cdb=b"\xcf" + pdu.cdb[1:]) if talk.shared["unknown"] else pdu
 
 
 # Immediate writes

@@ -32,7 +32,7 @@ from storagetest.plugin.conformance.leftovers import stop_run
 from storagetest.plugin.conformance.odd_data import UNREADABLE
 from storagetest.plugin.conformance.repeated_faults import fail_on_faults
 from storagetest.suites.conformance.iscsi.portal import FACTS, NAME, REDIRECTIONS, Portal, responds
-from storagetest.suites.conformance.iscsi.scratch import Scratch
+from storagetest.suites.conformance.iscsi.scratch import Scratch, fail_if_offered
 from storagetest.wire.iscsi.codes import LoginStatus, TaskFunction
 from storagetest.wire.iscsi.encoding import flat_lun
 from storagetest.wire.iscsi.errors import AnnouncedClose, LoginRefused
@@ -41,6 +41,7 @@ from storagetest.wire.iscsi.keys import format_text, portal_of
 from storagetest.wire.iscsi.ladder import PORT, make_decoder
 from storagetest.wire.iscsi.login import DEFAULT_OFFER, whole_text
 from storagetest.wire.iscsi.look import data_signature, good_data, is_write_protected, read_capacity, vpd_page
+from storagetest.wire.iscsi.outcomes import CommandNotOffered
 from storagetest.wire.iscsi.pdu import LoginRequest, LoginResponse
 from storagetest.wire.scsi.codes import Asc, PrIn, SenseKey
 from storagetest.wire.scsi.data import (
@@ -435,6 +436,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
     except AnnouncedClose as announced:
         pytest.skip(f"the target ended the connection, as it may: {announced}")
     except NotOffered as lacking:
+        if isinstance(lacking, CommandNotOffered):
+            fail_if_offered(pyfuncitem.funcargs["connections"].login(), lacking)
         pytest.skip(str(lacking))
     except NoSenseData as fault:
         fail_on_faults(pyfuncitem, (NO_SENSE,))

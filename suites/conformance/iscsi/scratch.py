@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from storagetest.wire.iscsi.initiator import Initiator
+from storagetest.wire.iscsi.outcomes import CommandNotOffered
 from storagetest.wire.scsi.logical_unit import LogicalUnit
 
 
@@ -39,3 +40,14 @@ class Scratch:
         answer = LogicalUnit(session, block_size=self.block_size).read(self.lba, blocks)
         assert answer.good, answer
         return answer.data
+
+
+def fail_if_offered(session: Initiator, refused: CommandNotOffered) -> None:
+    """Fail if ``session`` executes the write, with the data of its length, that was refused as unknown.
+
+    A unit has a command, or does not have it: SPC-4, REPORT SUPPORTED OPERATION CODES.
+    """
+    command = refused.command
+    again = session.command(command.cdb, data=bytes(command.expected_length))
+    if not again.status:
+        pytest.fail(f"{refused}; the same command, sent again in another session, is executed")

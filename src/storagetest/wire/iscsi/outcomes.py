@@ -67,12 +67,20 @@ class ProbeOutcome:
         return "; ".join([*received, "closed" if self.closed else end])
 
 
-def not_offered(command: ScsiCommand, pdu: Pdu | None) -> NotOffered | None:
-    """Return an error if ``pdu`` states that the unit has no such command, which it need not have (SBC-3)."""
+class CommandNotOffered(NotOffered):
+    """The unit refuses ``command`` as one that it does not have, and need not have (SBC-3)."""
+
+    def __init__(self, command: ScsiCommand, answer: str) -> None:
+        super().__init__(f"{command.summary()}: {answer}")
+        self.command = command
+
+
+def not_offered(command: ScsiCommand, pdu: Pdu | None) -> CommandNotOffered | None:
+    """Return an error if ``pdu`` states that the unit has no such command."""
     sense = decode_sense(pdu.sense) if isinstance(pdu, ScsiResponse) and pdu.sense else None
     if sense is None or sense.asc != Asc.INVALID_COMMAND_OPERATION_CODE:
         return None
-    return NotOffered(f"{command.summary()}: {sense}")
+    return CommandNotOffered(command, str(sense))
 
 
 def completion(last: ScsiResponse | DataIn, received: list[Pdu]) -> ScsiCompletion:
