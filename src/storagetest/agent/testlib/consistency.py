@@ -56,6 +56,8 @@ VALUE = "an extended attribute is listed and has no value (listxattr(2))"
 UNREADABLE = "what a case has left cannot be looked at: {} (POSIX.1-2024 open(), read())"
 """With the name of the error."""
 NOT_MADE = "a directory for a case cannot be made (POSIX.1-2024 mkdir())"
+NO_SPACE = "the target has no space for the directory of a case: free some, and run again"
+"""No fault of the target: the first case without a directory is an error."""
 NOT_REMOVED = "what a case has left cannot be removed (POSIX.1-2024 unlink(), rmdir())"
 
 MOST = 48
@@ -75,7 +77,7 @@ _GONE = {
 }  # fmt: skip
 """Errors of a target that may have died: an error of the case, after which the target is asked."""
 _FULL = {errno.ENOSPC, errno.EDQUOT}
-"""Errors of a target that is full: an error of the case, and no fault of the target."""
+"""Errors of a target that is full."""
 _HIDDEN = (".nfs", ".fuse_hidden", ".smb")
 """How the names begin that a client gives to files that were unlinked while they were open."""
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -111,16 +113,17 @@ class _Look:
 def permitted(rule: str) -> Iterator[None]:
     """Add ``rule`` to :data:`FAULTS` and skip the case if a call is refused.
 
-    A target that is full or may have died refuses nothing, and a fault that was found before may be in the
-    way: the error is raised.
+    A target that may have died refuses nothing, and a fault that was found before may be in the way: the
+    error is raised. For one that is full the rule is :data:`NO_SPACE`.
     """
     try:
         yield
     except OSError as error:
-        if FAULTS or error.errno in _GONE | _FULL:
+        if FAULTS or error.errno in _GONE:
             raise
-        FAULTS[rule] = str(error)
-        skip(f"{rule}: {error}")
+        broken = NO_SPACE if error.errno in _FULL else rule
+        FAULTS[broken] = str(error)
+        skip(f"{broken}: {error}")
 
 
 def check(directory: str | os.PathLike[str]) -> None:

@@ -18,7 +18,8 @@ Rules:
    plugin checks whether the target is dead.
 6. A case that passed and left files that do not agree with each other fails, the first of its target
    (:mod:`storagetest.agent.testlib.consistency`). So does the first whose directory cannot be made or
-   removed; the others that have none are skipped.
+   removed; the others that have none are skipped. On a full target that one is an error, and so is a case
+   that fails with too little space (:mod:`storagetest.plugin.conformance.free_space`).
 7. A case marked ``server_inodes`` that fails is skipped if the client's mount has inode numbers of its own by
    then: SMB's client may drop ``serverino`` at any time (mount.cifs(8)).
 """
@@ -32,10 +33,11 @@ from typing import Any
 
 import pytest
 
-from storagetest.agent.testlib.consistency import NOT_MADE
+from storagetest.agent.testlib.consistency import NO_SPACE, NOT_MADE
 from storagetest.agent.testlib.fixtures.client_dir import CONCURRENCY
 from storagetest.errors import TargetDead, WorkloadError
 from storagetest.plugin.conformance import cases, findings
+from storagetest.plugin.conformance.free_space import space_missing
 from storagetest.plugin.conformance.repeated_faults import ONCE, new_faults
 from storagetest.plugin.fixtures import core, deprecated
 from storagetest.plugin.items import item_variant, once_for_marks, parameters_of
@@ -258,12 +260,7 @@ def _report_result(item: pytest.Function, result: ClientCaseResult, attachment: 
         item.add_report_section("call", "on client", result.printed)
     where = f"on {attachment.client.name}, under {attachment.path}"
     if result.status in (ClientCaseStatus.PASSED, ClientCaseStatus.SKIPPED):
-        new = new_faults(item, result.faults)
-        if new:
-            found = "\n".join(f"{rule}: {result.faults[rule]}" for rule in new)
-            death = _death(item, attachment) if NOT_MADE in new else ""
-            first = f"{death}\n" if death else ""
-            pytest.fail(f"{first}{'; '.join(new)}. {ONCE}\nfound: {found}\n{where}", pytrace=False)
+        _report_faults(item, result, attachment, where)
         if result.status is ClientCaseStatus.PASSED:
             return
         # As pytest's marks do: the skip is reported at the test, not at this line.
@@ -275,6 +272,9 @@ def _report_result(item: pytest.Function, result: ClientCaseResult, attachment: 
         raise pytest.skip.Exception(reason, _use_item_location=True)
     death = "" if failed and result.errno not in _LOST else _death(item, attachment)
     shown = f"{result.message}\n{_source_lines(item, result)}\n{where}"
+    short = space_missing(attachment) if failed and not death else ""
+    if short:
+        raise WorkloadError(f"{short}\n{shown}")
     if failed and not death and result.lines and not result.errno:
         findings.note_assertion(item, result.lines[-1])
     if hung:
@@ -282,6 +282,21 @@ def _report_result(item: pytest.Function, result: ClientCaseResult, attachment: 
     if failed or hung or death:
         pytest.fail(f"{death}\n{shown}" if death else shown, pytrace=False)
     raise WorkloadError(f"{item.originalname}: {shown}")
+
+
+def _report_faults(item: pytest.Item, result: ClientCaseResult, attachment: Attachment, where: str) -> None:
+    """Raise what the case's directory shows, if no case has reported it."""
+    __tracebackhide__ = True
+    new = new_faults(item, result.faults)
+    if not new:
+        return
+    found = "\n".join(f"{rule}: {result.faults[rule]}" for rule in new)
+    death = _death(item, attachment) if NOT_MADE in new else ""
+    first = f"{death}\n" if death else ""
+    sentence = f"{first}{'; '.join(new)}. {ONCE}\nfound: {found}\n{where}"
+    if new == [NO_SPACE]:
+        raise WorkloadError(sentence)
+    pytest.fail(sentence, pytrace=False)
 
 
 def _compares_own_inodes(item: pytest.Item, message: str, attachment: Attachment) -> bool:
