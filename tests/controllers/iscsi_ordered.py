@@ -13,7 +13,7 @@ from iscsi_choices import Choices
 from iscsi_full_unit import FullServer, FullUnit
 from iscsi_strict_login import Refused, StrictLogin
 
-from storagetest.wire.iscsi.codes import LoginStatus, RejectReason, SnackType
+from storagetest.wire.iscsi.codes import LoginStatus, RejectReason, SnackType, TaskFunction, TaskResult
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.keys import parse_text
 from storagetest.wire.iscsi.pdu import (
@@ -23,6 +23,8 @@ from storagetest.wire.iscsi.pdu import (
     Reject,
     Request,
     SnackRequest,
+    TaskRequest,
+    TaskResponse,
     TextRequest,
 )
 
@@ -31,7 +33,7 @@ class Ordered(StrictLogin):
     """A connection that delivers requests in their order."""
 
     def serve(self) -> None:
-        self.held: dict[int, Pdu] = {}
+        self.held: dict[int, Pdu | None] = {}
         self.named: set[str] = set()
         self.kept: dict[int, Any] = {}
         self.sent_data: dict[tuple[int, int], DataIn] = {}
@@ -52,8 +54,25 @@ class Ordered(StrictLogin):
                 return True
         goes_on = self.serves(pdu)
         while goes_on and self.exp_cmd_sn in self.held:
-            goes_on = self.serves(self.held.pop(self.exp_cmd_sn))
+            waited = self.held.pop(self.exp_cmd_sn)
+            if waited is None:
+                self.exp_cmd_sn = (self.exp_cmd_sn + 1) % 2**32
+            else:
+                goes_on = self.serves(waited)
         return goes_on
+
+    def task(self, pdu: TaskRequest) -> None:
+        """Abort a command that is held: its turn passes."""
+        for number, waits in self.held.items():
+            if (
+                waits is not None
+                and pdu.function == TaskFunction.ABORT_TASK
+                and waits.itt == pdu.referenced_itt
+            ):
+                self.held[number] = None
+                self.respond(TaskResponse(itt=pdu.itt, response=TaskResult.COMPLETE))
+                return
+        super().task(pdu)
 
     def serves(self, pdu: Pdu) -> bool:
         """Handle a request whose turn it is."""

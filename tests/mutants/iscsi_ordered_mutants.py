@@ -21,7 +21,7 @@ from iscsi_proxy_connection import Out, ProxyConnection, mutant, on_request
 from iscsi_reinstatement_mutants import both
 from iscsi_rules import text
 
-from storagetest.wire.iscsi.codes import NO_TAG, LoginStatus, RejectReason, Stage
+from storagetest.wire.iscsi.codes import NO_TAG, LoginStatus, RejectReason, Stage, TaskFunction, TaskResult
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.keys import Pairs, format_text, parse_text
 from storagetest.wire.iscsi.pdu import (
@@ -37,6 +37,7 @@ from storagetest.wire.iscsi.pdu import (
     ScsiResponse,
     SnackRequest,
     TaskRequest,
+    TaskResponse,
     TextRequest,
 )
 from storagetest.wire.iscsi.validator import plus
@@ -79,6 +80,41 @@ def tag_used_again_lost(talk: ProxyConnection, pdu: Pdu) -> Out:
     again = pdu.itt in used
     used.add(pdu.itt)
     return None if again else pdu
+
+
+def _completes(talk: ProxyConnection, pdu: TaskRequest) -> None:
+    """Answer a function, which the target does not see, with COMPLETE."""
+    last = talk.last
+    number = plus(getattr(last, "stat_sn", 0), 0 if isinstance(last, ReadyToTransfer) else 1)
+    talk.answer(pdu, TaskResponse, response=TaskResult.COMPLETE, stat_sn=number)
+
+
+@on_request(
+    "aborted-in-gap-executed | RFC 7143 4.2.2.1, 11.5.1 | ABORT TASK of a command that waits for its turn is complete, and does nothing",
+    kind=ORDERED,
+)
+def aborted_in_gap_executed(talk: ProxyConnection, pdu: Pdu) -> Out:
+    if not isinstance(pdu, TaskRequest) or pdu.function != TaskFunction.ABORT_TASK:
+        return pdu
+    talk.acted = True
+    _completes(talk, pdu)
+    return None
+
+
+SETS = (TaskFunction.LOGICAL_UNIT_RESET, TaskFunction.ABORT_TASK_SET, TaskFunction.CLEAR_TASK_SET)
+
+
+@on_request(
+    "lun-of-function-ignored | RFC 7143 11.5.1 | a function is done on LUN 0, whatever LUN it names",
+    kind=ORDERED,
+)
+def lun_of_function_ignored(talk: ProxyConnection, pdu: Pdu) -> Out:
+    if isinstance(pdu, TaskRequest) and pdu.lun and pdu.function in SETS:
+        talk.memory["ended"] = set(talk.commands)
+        talk.acted = True
+        _completes(talk, pdu)
+        return None
+    return None if isinstance(pdu, DataOut) and pdu.itt in talk.memory.get("ended", ()) else pdu
 
 
 # Two sessions
@@ -194,6 +230,18 @@ _rewrites(
 )
 _rewrites(
     "auth-list-last | RFC 7143 6.2.1 | of a list of methods only the last one is looked at", _one_method(-1)
+)
+
+
+def _as_offered(pairs: list[tuple[str, str]], talk: ProxyConnection) -> list[tuple[str, str]]:
+    offered = dict(talk.offered)
+    return [(key, offered.get(key, value) if value == "Reject" else value) for key, value in pairs]
+
+
+text(
+    "key-range-of-each | RFC 7143 6.2.2 | the value of a key is not compared with its range",
+    _as_offered,
+    kind=ORDERED,
 )
 
 

@@ -199,6 +199,8 @@ CASES = (
     "test_gaps.py::test_reads_may_have_the_task_tag_of_the_read_before",
     "test_gaps.py::test_writes_may_have_the_task_tag_of_the_write_before",
     "test_gaps.py::test_pings_may_have_the_task_tag_of_the_ping_before",
+    "test_key_ranges.py",
+    "test_gaps.py::test_a_function_for_an_absent_unit_ends_no_task",
     "test_gaps.py::test_data_out_of_another_session_are_not_those_of_a_write",
     "test_gaps.py::test_a_segment_length_that_was_declared_later_is_that_of_its_session_alone",
     "test_login_repeated.py::test_a_key_behind_one_that_is_rejected_is_answered",

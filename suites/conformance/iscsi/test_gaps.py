@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from storagetest.wire.iscsi.codes import TaskFunction
+from storagetest.wire.iscsi.codes import TaskFunction, TaskResult
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.errors import ResponseOverdue
 from storagetest.wire.iscsi.initiator import Initiator
@@ -21,6 +21,7 @@ from storagetest.wire.iscsi.pdu import (
     DataOut,
     NopIn,
     NopOut,
+    ScsiCommand,
     ScsiResponse,
     TaskRequest,
     TextRequest,
@@ -29,11 +30,13 @@ from storagetest.wire.iscsi.pdu import (
 from storagetest.wire.iscsi.validator import plus
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.cdb import cdb
-from storagetest.wire.scsi.codes import ScsiStatus
+from storagetest.wire.scsi.codes import ScsiStatus, SenseKey
 from storagetest.wire.scsi.logical_unit import LogicalUnit
 from storagetest.wire.tcp import ResponseTimeout
 
+from .absent_unit import absent_lun
 from .test_apart import BLOCKS, OFFER, finish, waiting_write
+from .test_task import result
 from .windows import skip_if_serial, with_room
 
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(level="MUST")]
@@ -96,6 +99,78 @@ def test_a_numbered_reset_after_a_gap_waits(session):
     reset = TaskRequest(function=TaskFunction.LOGICAL_UNIT_RESET, immediate=True, itt=TAG, lun=session.lun)
     after_gap(session, reset)
     LogicalUnit(session).clear_attentions()
+
+
+READY = cdb(c.TEST_UNIT_READY)
+
+
+@pytest.mark.case(
+    "ISC-GAP-ABORTED",
+    section="RFC 7143 4.2.2.1, 11.5.1",
+    kills=("aborted-in-gap-executed",),
+    builds_on=("ISC-CMDSN-05", "ISC-TMF-02"),
+)
+def test_a_command_that_was_aborted_before_its_turn_is_not_executed(session, observe):
+    """It waits for the ping that is missing. If ABORT TASK is complete, the ping alone is answered."""
+    with_room(session, 2)
+    number = session.numbers.cmd_sn
+    waits = ScsiCommand(itt=TAG, lun=session.lun, cdb=READY.ljust(16, b"\0"), immediate=True)
+    session.send(waits, overrides={"immediate": False, "cmd_sn": plus(number, 1)})
+    answer = session.task(TaskFunction.ABORT_TASK, referenced_itt=TAG, ref_cmd_sn=plus(number, 1))
+    observe(result(answer))
+    session.numbers.cmd_sn = number
+    session.send(NopOut(itt=MISSING, data=b"missing"))
+    session.numbers.cmd_sn = plus(number, 2)
+    after = session.probe_alive()
+    session.validator.forget(TAG)
+    assert any(pdu.itt == MISSING for pdu in after.pdus), f"the ping that was missing has no answer: {after}"
+    if answer.response != TaskResult.COMPLETE:
+        pytest.skip(f"ABORT TASK of a command whose turn has not come: {result(answer)}")
+    executed = [pdu.summary() for pdu in after.pdus if isinstance(pdu, ScsiResponse) and pdu.itt == TAG]
+    assert not executed, f"ABORT TASK is complete, and the command is executed in its turn: {executed[0]}"
+    found = session.ping().exp_cmd_sn
+    assert found == plus(number, 2), (
+        f"ExpCmdSN is {found}; the command that was aborted had {plus(number, 1)}"
+    )
+
+
+# Functions for a unit that is absent
+
+
+@pytest.mark.parametrize("function", [
+    pytest.param(TaskFunction.LOGICAL_UNIT_RESET, marks=pytest.mark.case(
+        "ISC-ABSENT-RESET", builds_on=("ISC-TMF-04",))),
+    pytest.param(TaskFunction.ABORT_TASK_SET, marks=pytest.mark.case(
+        "ISC-ABSENT-ABORT-SET", builds_on=("ISC-TMF-14",))),
+    pytest.param(TaskFunction.CLEAR_TASK_SET, marks=pytest.mark.case(
+        "ISC-ABSENT-CLEAR-SET", builds_on=("ISC-TMF-15",))),
+])  # fmt: skip
+@pytest.mark.case(section="RFC 7143 11.5.1, SAM-5 4.7", kills=("lun-of-function-ignored",))
+def test_a_function_for_an_absent_unit_ends_no_task(connections, scratch, observe, function):
+    """A write of the unit waits for its data. They are written, whatever the response of the function is."""
+    session = connections.prepared(scratch, BLOCKS, **OFFER)
+    other = LogicalUnit(connections.login("b"))
+    absent, data = absent_lun(session, harmless=False), scratch.pattern(BLOCKS, seed=1504)
+    write, r2t = session.start_write(cdb(c.WRITE_10, lba=scratch.lba, blocks=BLOCKS), len(data))
+    skip_if_serial(session)
+    sent = session.send(TaskRequest(function=function, lun=absent))
+    after = session.probe_alive()
+    session.validator.forget(sent.itt)  # its response may come later
+    observe(str(after))
+    if after.closed:
+        pytest.skip(f"{function.name} of an absent unit ends the connection")
+    what = f"{function.name} of LUN {absent:016x}, which is absent"
+    try:
+        session.send_data(
+            write, data, start=r2t.buffer_offset, end=r2t.buffer_offset + r2t.desired_length, ttt=r2t.ttt
+        )
+        done = session.finish(write, data)
+    except (ResponseTimeout, ResponseOverdue) as error:
+        raise AssertionError(f"a write has no response after {what}: {error}") from error
+    assert done.status == ScsiStatus.GOOD, f"a write ends in status {done.status:#04x} after {what}"
+    assert scratch.read_back(session, BLOCKS) == data, f"the data of a write are lost after {what}"
+    ready = other.test_unit_ready()
+    assert not ready.check(SenseKey.UNIT_ATTENTION), f"{ready}, after {what}"
 
 
 # One task tag, again and again
