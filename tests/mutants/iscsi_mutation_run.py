@@ -223,7 +223,7 @@ def mutation_run() -> MutationRun:
             "strict": "test_login_defaults.py test_reinstatement.py test_partial_data.py",
             "strict-chap": "test_chap.py test_chap_sessions.py",
             "ordered": "test_gaps.py test_login_repeated.py test_recovery.py test_numbering.py "
-            "test_key_ranges.py",
+            "test_key_ranges.py test_between.py",
             "removable": "test_scsi_removal.py",
             "rare": "test_scsi_saved_pages.py test_scsi_queue_errors.py test_scsi_log_parameters.py "
             "test_reservation_ten.py test_scsi_exact_limits.py",

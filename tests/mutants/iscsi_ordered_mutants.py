@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from iscsi_proxy_connection import Out, ProxyConnection, mutant, on_request
-from iscsi_reinstatement_mutants import both
+from iscsi_reinstatement_mutants import _own_isid, _turned, both
 from iscsi_rules import text
 
 from storagetest.wire.iscsi.codes import NO_TAG, LoginStatus, RejectReason, Stage, TaskFunction, TaskResult
@@ -39,6 +39,7 @@ from storagetest.wire.iscsi.pdu import (
     TaskRequest,
     TaskResponse,
     TextRequest,
+    TextResponse,
 )
 from storagetest.wire.iscsi.validator import plus
 
@@ -95,6 +96,19 @@ def _completes(talk: ProxyConnection, pdu: TaskRequest) -> None:
 )
 def aborted_in_gap_executed(talk: ProxyConnection, pdu: Pdu) -> Out:
     if not isinstance(pdu, TaskRequest) or pdu.function != TaskFunction.ABORT_TASK:
+        return pdu
+    talk.acted = True
+    _completes(talk, pdu)
+    return None
+
+
+@on_request(
+    "ref-beyond-complete | RFC 7143 11.6.1 | ABORT TASK of an absent task is complete, whatever its RefCmdSN is",
+    kind=ORDERED,
+)
+def ref_beyond_complete(talk: ProxyConnection, pdu: Pdu) -> Out:
+    absent = isinstance(pdu, TaskRequest) and pdu.referenced_itt not in talk.commands
+    if not absent or not isinstance(pdu, TaskRequest) or pdu.function != TaskFunction.ABORT_TASK:
         return pdu
     talk.acted = True
     _completes(talk, pdu)
@@ -277,6 +291,91 @@ def logins_run_out_lost(talk: ProxyConnection, pdu: Pdu) -> Out:
     opens = not pdu.status and pdu.transit and pdu.nsg == Stage.FULL_FEATURE
     talk.shared["open"] = talk.shared.get("open", 0) + opens
     return _out_of_resources(talk, pdu, "open")
+
+
+# What comes between
+
+
+def _between(pdu: Pdu) -> bool:
+    return isinstance(pdu, NopOut) and pdu.itt != NO_TAG
+
+
+def _notes_text(talk: ProxyConnection, pdu: Pdu) -> Out:
+    """Note whether a ping came while a text was open."""
+    if isinstance(pdu, TextRequest):
+        talk.memory["pieces"] = pdu.continues
+        talk.memory["rest"] = pdu.ttt != NO_TAG and not pdu.data
+    elif _between(pdu):
+        talk.memory["forgotten"] = talk.memory.get("pieces") or talk.memory.get("open")
+    return pdu
+
+
+def _forgets(row: str, kind: str) -> None:
+    """A mutant that answers a text without the keys of ``kind``, if a ping came between its pieces."""
+
+    def reply(talk: ProxyConnection, pdu: Pdu) -> Out:
+        if not isinstance(pdu, TextResponse):
+            return pdu
+        talk.memory["open"] = not pdu.final and kind == "rest"
+        forgotten = talk.memory.get("forgotten") and talk.memory.get("rest", False) == (kind == "rest")
+        return replace(pdu, data=b"") if forgotten else pdu
+
+    both(row, reply, _notes_text, kind=ORDERED)
+
+
+_forgets(
+    "text-between-forgotten | RFC 7143 6.2 | a ping forgets the pieces of a text that is not whole", "pieces"
+)
+_forgets(
+    "answer-between-forgotten | RFC 7143 6.2 | a ping forgets the rest of an answer in several PDUs", "rest"
+)
+
+
+@on_request(
+    "data-between-lost | RFC 7143 4.2.5.2 | unsolicited Data-Out after another request than their command are zeroes",
+    kind=ORDERED,
+)
+def data_between_lost(talk: ProxyConnection, pdu: Pdu) -> Out:
+    if isinstance(pdu, ScsiCommand):
+        talk.memory["pinged"] = False
+    elif _between(pdu):
+        talk.memory["pinged"] = True
+    elif isinstance(pdu, DataOut) and pdu.ttt == NO_TAG and talk.memory.get("pinged"):
+        return replace(pdu, data=bytes(len(pdu.data)))
+    return pdu
+
+
+# Reinstatement
+
+
+def _reinstates_unless(row: str, differs: Callable[[LoginRequest, LoginRequest], bool]) -> None:
+    """A mutant that leaves the session of the same name and ISID open if ``differs(first, login)``."""
+
+    def request(talk: ProxyConnection, pdu: Pdu) -> Out:
+        if not isinstance(pdu, LoginRequest) or pdu.tsih:
+            return pdu
+        if "first" not in talk.memory:
+            talk.memory["first"] = pdu
+            others = talk.shared.setdefault("talks", [])
+            talk.memory["twin"] = any(
+                one.name == talk.name and one.memory["first"].isid == pdu.isid and not one.over
+                and differs(one.memory["first"], pdu)
+                for one in others
+            )  # fmt: skip
+            others.append(talk)
+        return replace(pdu, isid=_turned(pdu.isid)) if talk.memory["twin"] else pdu
+
+    both(row, _own_isid, request, kind=ORDERED)
+
+
+_reinstates_unless(
+    "reinstated-by-cid | RFC 7143 6.3.5 | a login reinstates only a session whose connection has its CID",
+    lambda first, login: first.cid != login.cid,
+)
+_reinstates_unless(
+    "reinstated-in-one-stage | RFC 7143 6.3.5 | a login that begins in the security stage reinstates nothing",
+    lambda first, login: login.csg == Stage.SECURITY,
+)
 
 
 # Recovery, and what a PDU seldom has

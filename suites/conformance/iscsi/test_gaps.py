@@ -47,6 +47,8 @@ MISSING = 0x0C0D0E10
 """The task tag of the ping that is missing at first (chosen)."""
 TIMES = 6
 """Requests with one task tag, each after the end of the one before it (chosen)."""
+FAR = 1 << 16
+"""How far RefCmdSN is beyond MaxCmdSN (chosen)."""
 SMALL, LARGE = 512, 65536
 """Segment lengths of two sessions (chosen)."""
 
@@ -131,6 +133,28 @@ def test_a_command_that_was_aborted_before_its_turn_is_not_executed(session, obs
     found = session.ping().exp_cmd_sn
     assert found == plus(number, 2), (
         f"ExpCmdSN is {found}; the command that was aborted had {plus(number, 1)}"
+    )
+
+
+@pytest.mark.case(
+    "ISC-TMF-REF-BEYOND",
+    section="RFC 7143 11.6.1 c",
+    kills=("ref-beyond-complete",),
+    builds_on=("ISC-TMF-22",),
+)
+def test_abort_of_a_cmd_sn_beyond_the_window_reports_no_task(session):
+    """No task has the tag, and RefCmdSN is beyond MaxCmdSN: nothing counts as received by it."""
+    number = session.ping().exp_cmd_sn
+    beyond = plus(session.numbers.max_cmd_sn, FAR)
+    answer = session.task(TaskFunction.ABORT_TASK, referenced_itt=TAG, ref_cmd_sn=beyond)
+    found = session.ping().exp_cmd_sn
+    assert found == number, f"ExpCmdSN goes from {number} to {found} by an ABORT TASK with RefCmdSN {beyond}"
+    done = session.command(READY)
+    assert done.status == ScsiStatus.GOOD, f"status {done.status:#04x} of the command after that ABORT TASK"
+    if answer.response == TaskResult.NOT_SUPPORTED:
+        pytest.skip("the target does not support ABORT TASK")
+    assert answer.response == TaskResult.TASK_DOES_NOT_EXIST, (
+        f"{result(answer)}, for an absent task and a RefCmdSN beyond MaxCmdSN"
     )
 
 

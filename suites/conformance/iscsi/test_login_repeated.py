@@ -8,6 +8,7 @@ too.
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
@@ -18,11 +19,13 @@ from storagetest.wire.iscsi.errors import LoginRefused
 from storagetest.wire.iscsi.initiator import Initiator
 from storagetest.wire.iscsi.keys import NOT_UNDERSTOOD, REJECT, format_text, numeric, parse_text
 from storagetest.wire.iscsi.login import DEFAULT_OFFER
+from storagetest.wire.iscsi.pdu import LoginRequest
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.cdb import cdb
 from storagetest.wire.tcp import PeerClosed
 
 from .test_login import answered, refused
+from .test_reinstatement import ends, works
 
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(section="RFC 7143 6.3", level="MUST")]
 
@@ -183,3 +186,48 @@ def lose(session: Initiator) -> None:
     session.ping()
     session.logged_in = False
     session.link.close()
+
+
+# Reinstatement by other logins
+
+
+@pytest.mark.case(
+    "ISC-REINST-CID",
+    section="RFC 7143 6.3.1, 6.3.5",
+    kills=("reinstated-by-cid",),
+    builds_on=("ISC-LOGIN-25", "ISC-LOGOUT-CID"),
+)
+def test_a_login_with_another_cid_reinstates_a_session(connections):
+    """A session is its initiator and its ISID: with TSIH 0, the CID of the login names no session."""
+    old = connections.login()
+    new = connections.login("a", isid=old.isid, cid=7)
+    ends(old, "a login with its name and ISID, and another CID, succeeded")
+    works(new, "the session of a login with the same name and ISID, and another CID")
+
+
+@pytest.mark.case(
+    "ISC-REINST-STAGES",
+    section="RFC 7143 6.3.1, 6.3.5",
+    kills=("reinstated-in-one-stage",),
+    builds_on=("ISC-LOGIN-25", "ISC-LOGIN-37"),
+)
+def test_a_login_that_begins_in_the_security_stage_reinstates_a_session(connections, portal):
+    """It has both stages, without authentication."""
+    if portal.credentials is not None:
+        pytest.skip("the target requires authentication: each of its logins begins in the security stage")
+    old = connections.login()
+    made = connections.open("a")
+    names = {
+        "InitiatorName": made.name,
+        "SessionType": "Normal",
+        "TargetName": portal.iqn,
+        "AuthMethod": "None",
+    }
+    first = LoginRequest(itt=1, isid=old.isid, csg=0, nsg=1, data=format_text(names.items()))
+    answer = made.send_login(first)
+    if answer.status or not answer.transit:
+        pytest.skip(f"a login that begins in the security stage: {answer.summary()} (ISC-LOGIN-37)")
+    answer = made.send_login(replace(first, csg=1, nsg=3, data=format_text(DEFAULT_OFFER.items())))
+    if answer.status or not answer.transit:
+        pytest.skip(f"the operational stage needs more requests: {answer.summary()}")
+    ends(old, "a login of two stages with its name and ISID succeeded")
