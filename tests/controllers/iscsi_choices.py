@@ -50,3 +50,4 @@ class Choices:
     r2ts: int = 1  # MaxOutstandingR2T
     lun: int = 0
     portals: int = 1  # portal groups that SendTargets lists; only the first is there
+    recovery: int = 0  # its ErrorRecoveryLevel; what a level above 0 needs is in iscsi_ordered.py

@@ -246,6 +246,7 @@ class Connection:
             return
         offered, self.cut = parse_text(self.cut + pdu.data), b""
         own = OWN | {"MaxRecvDataSegmentLength": str(self.choices.segment)}
+        own |= {"ErrorRecoveryLevel": str(self.choices.recovery)}
         most = numeric(dict(offered).get("MaxBurstLength", "")) or self.max_burst
         own |= {"MaxOutstandingR2T": str(self.choices.r2ts), "FirstBurstLength": str(min(65536, most))}
         own |= {"InitialR2T": "No", "ImmediateData": "Yes"} if self.choices.unsolicited else {}

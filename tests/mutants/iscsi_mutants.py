@@ -28,6 +28,7 @@ import iscsi_nexus_mutants  # noqa: F401
 import iscsi_offer_mutants  # noqa: F401
 import iscsi_open_mutants  # noqa: F401
 import iscsi_optional_mutants  # noqa: F401
+import iscsi_ordered_mutants  # noqa: F401
 import iscsi_other_form_mutants  # noqa: F401
 import iscsi_own_limit_mutants  # noqa: F401
 import iscsi_page_mutants  # noqa: F401

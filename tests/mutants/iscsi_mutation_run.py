@@ -17,6 +17,7 @@ from iscsi_controlled import ControlledTarget
 from iscsi_each_form_mutants import MOST
 from iscsi_full_unit import FullServer, FullUnit, UnitChoices
 from iscsi_mutants import MUTANTS
+from iscsi_ordered import ordered_server
 from iscsi_rare_unit import RareConnection, RareUnit
 from iscsi_strict_login import SECRET, USER, ChapLogin, strict_server
 from iscsi_target import IQN, NAA, Server
@@ -101,6 +102,13 @@ def serve_strict_chap() -> Iterator[tuple[str, int]]:
         yield "127.0.0.1", server.port
 
 
+@contextlib.contextmanager
+def serve_ordered() -> Iterator[tuple[str, int]]:
+    """Start it with requests in their order, SNACK, and no key twice in a login; it needs no lab."""
+    with ordered_server() as server:
+        yield "127.0.0.1", server.port
+
+
 def strict_chap_options(file: Path) -> dict[str, Any]:
     """Return the options of that target; ``file`` gets its secret."""
     file.write_text(SECRET, encoding="utf-8")
@@ -176,6 +184,7 @@ def mutation_run() -> MutationRun:
             "limited": TargetKind(UNSOLICITED, serve_limited),
             "strict": TargetKind(UNSOLICITED, serve_strict),
             "strict-chap": TargetKind(strict_chap_options(secret), serve_strict_chap),
+            "ordered": TargetKind(UNSOLICITED, serve_ordered),
             "protected": TargetKind(UNSOLICITED, serve_protected),
             "removable": TargetKind(UNSOLICITED, serve_removable),
             "rare": TargetKind(UNSOLICITED, serve_rare),
@@ -213,6 +222,8 @@ def mutation_run() -> MutationRun:
             "queued": "test_waiting_tasks.py",
             "strict": "test_login_defaults.py test_reinstatement.py test_partial_data.py",
             "strict-chap": "test_chap.py test_chap_sessions.py",
+            "ordered": "test_gaps.py test_login_repeated.py test_recovery.py test_numbering.py "
+            "test_key_ranges.py test_between.py",
             "removable": "test_scsi_removal.py",
             "rare": "test_scsi_saved_pages.py test_scsi_queue_errors.py test_scsi_log_parameters.py "
             "test_reservation_ten.py test_scsi_exact_limits.py",

@@ -196,6 +196,23 @@ CASES = (
     "test_partial_data.py",
     "test_unsafe.py::test_immediate_data_beyond_the_expected_length_change_no_other_block",
     "test_login.py::test_no_request_is_served_before_the_login",
+    "test_gaps.py::test_reads_may_have_the_task_tag_of_the_read_before",
+    "test_gaps.py::test_writes_may_have_the_task_tag_of_the_write_before",
+    "test_gaps.py::test_pings_may_have_the_task_tag_of_the_ping_before",
+    "test_between.py",
+    "test_key_ranges.py",
+    "test_gaps.py::test_abort_of_a_cmd_sn_beyond_the_window_reports_no_task",
+    "test_gaps.py::test_a_function_for_an_absent_unit_ends_no_task",
+    "test_gaps.py::test_data_out_of_another_session_are_not_those_of_a_write",
+    "test_gaps.py::test_a_segment_length_that_was_declared_later_is_that_of_its_session_alone",
+    "test_login_repeated.py::test_a_key_behind_one_that_is_rejected_is_answered",
+    "test_login_repeated.py::test_data_in_keep_to_a_segment_length_that_stands_behind_an_unknown_key",
+    "test_login_repeated.py::test_none_is_found_in_a_list_of_authentication_methods",
+    "test_login_repeated.py::test_a_login_succeeds_after_many_sessions_whose_connection_was_lost",
+    "test_recovery.py::test_a_status_that_was_not_acknowledged_is_sent_again",
+    "test_recovery.py::test_a_write_whose_data_were_discarded_goes_on_or_ends",
+    "test_recovery.py::test_immediate_data_begin_behind_additional_headers",
+    "test_recovery.py::test_a_residual_may_have_its_highest_bit",
 )
 INCOMPLETE = {
     "ISC-LOGOUT-08",  # the sessions of this target have no TSIH of their own
