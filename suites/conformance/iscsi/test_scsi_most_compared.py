@@ -1,0 +1,121 @@
+"""Blocks after the first few of COMPARE AND WRITE; what each command that writes has mapped (SBC-3)."""
+
+from __future__ import annotations
+
+import pytest
+
+from storagetest.suites.conformance.iscsi.optional_commands import offered
+from storagetest.wire.scsi import cdb as c
+from storagetest.wire.scsi.codes import Asc, SenseKey
+
+from .test_reservation_limits import WRITERS, access
+from .test_scsi_optional import MAPPED, statuses, unmapped
+from .test_scsi_write_protect import NAMES
+
+pytestmark = [
+    pytest.mark.needs("iscsi-wire"),
+    pytest.mark.case(section="SBC-3 COMPARE AND WRITE", level="MUST"),
+]
+
+FEW = 8
+"""Blocks of which SCS-CAW-05 is."""
+LONGEST = 255
+"""Blocks of the longest COMPARE AND WRITE (SBC-3): its NUMBER OF LOGICAL BLOCKS has 8 bits."""
+
+
+@pytest.fixture
+def most(unit, facts, scratch) -> int:
+    """Write the pattern of seed 1830, and return the blocks that one COMPARE AND WRITE may have."""
+    limit = min(facts.limits.max_compare_and_write if facts.limits else 0, LONGEST)
+    found = min(limit, scratch.most)
+    if found <= FEW:
+        pytest.skip(f"a COMPARE AND WRITE has {found} blocks at most")
+    answer = unit.write(scratch.lba, scratch.pattern(found, seed=1830))
+    assert answer.good, answer
+    return found
+
+
+@pytest.mark.case("SCS-CAW-MOST-COMPARED", kills=("caw-compares-eight",), builds_on=("SCS-CAW-05",))
+def test_each_block_of_a_long_compare_and_write_is_compared(unit, scratch, most):
+    """As many as MAXIMUM COMPARE AND WRITE LENGTH: one that differs is a miscompare, and none is written."""
+    old, new, size = scratch.pattern(most, seed=1830), scratch.pattern(most, seed=1831), scratch.block_size
+    places = (FEW, 15, 16, 31, 32, 127, most // 2, most - 2, most - 1)
+    for block in sorted({at for at in places if FEW <= at < most}):
+        wrong = bytearray(old)
+        wrong[(block + 1) * size - 1] ^= 0x01
+        answer = offered(unit.compare_and_write(scratch.lba, bytes(wrong), new))
+        assert answer.check(SenseKey.MISCOMPARE, Asc.MISCOMPARE_DURING_VERIFY), (
+            f"{answer}; the last byte of block {block} of {most} differs"
+        )
+        assert unit.read(scratch.lba, most).good_data() == old, f"{answer}, but a block has changed"
+
+
+@pytest.mark.case("SCS-CAW-MOST-WRITTEN", kills=("caw-writes-eight",), builds_on=("SCS-CAW-05",))
+def test_each_block_of_a_long_compare_and_write_is_written(unit, scratch, most):
+    """As many blocks as MAXIMUM COMPARE AND WRITE LENGTH; the block behind them stays."""
+    behind = unit.read(scratch.lba + most).good_data()
+    new = scratch.pattern(most, seed=1832)
+    answer = offered(unit.compare_and_write(scratch.lba, scratch.pattern(most, seed=1830), new))
+    assert answer.good, answer
+    assert unit.read(scratch.lba, most).good_data() == new, (
+        f"{answer}: of {most} blocks one is not the new one"
+    )
+    assert unit.read(scratch.lba + most).good_data() == behind, (
+        f"{answer}: the block behind {most} has changed"
+    )
+
+
+# Blocks that are mapped
+
+
+@pytest.mark.parametrize("command", [
+    pytest.param(command, id=NAMES[command].lower(), marks=pytest.mark.case(f"SCS-LBAS-BY-{NAMES[command]}"))
+    for command in WRITERS if command not in (c.UNMAP, c.WRITE_16)
+])  # fmt: skip
+@pytest.mark.case(
+    section="SBC-3 GET LBA STATUS, provisioning status",
+    kills=("lba-status-of-write-16-alone",),
+    builds_on=("SCS-LBAS-02",),
+)
+def test_a_block_is_mapped_by_each_command_that_writes_it(unit, facts, scratch, command):
+    """The block was unmapped before, and is not zero then. SCS-LBAS-02 is about WRITE(16)."""
+    if facts.provisioning is None or not facts.provisioning.unmap:
+        pytest.skip("UNMAP is not supported (LBPU is 0)")
+    statuses(unit, scratch.lba)
+    unmapped(unit, facts, scratch.lba, 64)
+    if command is c.COMPARE_AND_WRITE:
+        held = unit.read(scratch.lba).good_data()
+        answer = offered(unit.compare_and_write(scratch.lba, held, scratch.pattern(1, seed=9)))
+    else:
+        answer = offered(access(unit, scratch, command))
+    assert answer.good, answer
+    found = unit.read(scratch.lba).good_data()
+    assert any(found), f"{answer}, and then the block is zero"
+    status = statuses(unit, scratch.lba)[0].status
+    assert status in MAPPED, (
+        f"{answer}, and then the provisioning status of the block is {status} (1: deallocated, 2: anchored)"
+    )
+
+
+# Ranges of WRITE SAME
+
+
+@pytest.mark.parametrize("command", [
+    pytest.param(c.WRITE_SAME_10, marks=pytest.mark.case("SCS-SAME-NONE-PAST-10")),
+    pytest.param(c.WRITE_SAME_16, marks=pytest.mark.case("SCS-SAME-NONE-PAST-16")),
+])  # fmt: skip
+@pytest.mark.case(
+    section="SBC-3, LOGICAL BLOCK ADDRESS", kills=("same-none-past-good",), builds_on=("SCS-RW-01",)
+)
+def test_no_number_of_blocks_from_past_the_end_on_is_refused(unit, facts, scratch, command):
+    """Zero is each block up to the last one, or it is refused (WSNZ): an address past the end is an error."""
+    blocks, top = facts.capacity.blocks, 1 << (64 if command.length == 16 else 32)
+    first, data = unit.read(scratch.lba).good_data(), scratch.pattern(1, seed=1833)
+    for lba in (blocks + 1, top - 1):
+        if not blocks < lba < top:
+            continue
+        answer = offered(unit.run(command, data=data, lba=lba, blocks=0))
+        assert answer.check(SenseKey.ILLEGAL_REQUEST, Asc.LBA_OUT_OF_RANGE, Asc.INVALID_FIELD_IN_CDB), (
+            f"{answer}; the last block is {facts.capacity.last_lba}"
+        )
+        assert unit.read(scratch.lba).good_data() == first, f"{answer}, but a block has changed"
