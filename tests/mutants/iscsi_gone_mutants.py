@@ -26,7 +26,7 @@ from iscsi_reservation_mutants import enforces
 from iscsi_rules import attention, ends, good
 
 from storagetest.wire.iscsi.encoding import Pdu
-from storagetest.wire.iscsi.pdu import DataIn, LogoutRequest, ScsiCommand
+from storagetest.wire.iscsi.pdu import DataIn, LogoutRequest, LogoutResponse, ScsiCommand, TaskResponse
 from storagetest.wire.scsi.codes import Asc, PrIn, PrOut, PrType
 from storagetest.wire.scsi.reservation_harness import KEY_B
 
@@ -222,3 +222,98 @@ def abort_self(talk: ProxyConnection, pdu: Pdu) -> Out:
 
 enforces("reservation-buffers", "READ BUFFER, WRITE BUFFER and RECEIVE DIAGNOSTIC RESULTS pass a reservation",
          {0x3B, 0x3C, 0x1C}, conflict=False, kind="full")  # fmt: skip
+
+
+@mutant("move-keeps-key | SPC-4 REGISTER AND MOVE | a nexus that is registered keeps its key", kind="full")
+def move_keeps_key(talk: ProxyConnection, pdu: Pdu) -> Out:
+    block = talk.cdb(pdu)
+    if ends(pdu) and block[:2] == bytes((RESERVE_OUT, PrOut.REGISTER_AND_MOVE)):
+        talk.shared["moved"] = True
+    if not talk.shared.get("moved") or not isinstance(pdu, DataIn) or block[0] != RESERVE_IN:
+        return pdu
+    return replace(pdu, data=pdu.data.replace(KEY_B.to_bytes(8, "big"), (KEY_B ^ 0xFF).to_bytes(8, "big")))
+
+
+# Mode pages
+
+
+def current_for_default(row: str, opcodes: set[int], pages: tuple[int, ...]) -> None:
+    """A mutant that returns current values where default ones were asked for."""
+
+    @on_request(row, kind="full")
+    def request(talk: ProxyConnection, pdu: Pdu) -> Out:
+        asked = isinstance(pdu, ScsiCommand) and pdu.cdb[0] in opcodes and pdu.cdb[2] >> 6 == 2
+        if not asked or not isinstance(pdu, ScsiCommand) or (pages and pdu.cdb[2] & 0x3F not in pages):
+            return pdu
+        return replace(pdu, cdb=pdu.cdb[:2] + bytes((pdu.cdb[2] & 0x3F,)) + pdu.cdb[3:])
+
+
+current_for_default(
+    "mode-all-current | SPC-4 MODE SENSE, PC | the default values of all pages are the current ones",
+    {0x1A, 0x5A},
+    (0x3F,),
+)
+current_for_default(
+    "mode-10-current | SPC-4 MODE SENSE, PC | the default values of MODE SENSE(10) are the current ones",
+    {0x5A},
+    (),
+)
+
+
+@on_request(
+    "mode-saved-current | SPC-4 MODE SENSE, saved values | MODE SENSE(10) returns current values as saved ones",
+    kind="full",
+)
+def saved_current(talk: ProxyConnection, pdu: Pdu) -> Out:
+    if not isinstance(pdu, ScsiCommand) or pdu.cdb[0] != 0x5A or pdu.cdb[2] >> 6 != 3:
+        return pdu
+    return replace(pdu, cdb=pdu.cdb[:2] + bytes((pdu.cdb[2] & 0x3F,)) + pdu.cdb[3:])
+
+
+@mutant(
+    "full-status-old-key | SPC-4 READ FULL STATUS | a nexus has the key of before its last REGISTER",
+    kind="full",
+)
+def full_status_old_key(talk: ProxyConnection, pdu: Pdu) -> Out:
+    block = talk.cdb(pdu)
+    if not isinstance(pdu, DataIn) or block[0] != RESERVE_IN or block[1] & 0x1F != PrIn.READ_FULL_STATUS:
+        return pdu
+    return replace(pdu, data=pdu.data.replace((KEY_B ^ 0xFF).to_bytes(8, "big"), KEY_B.to_bytes(8, "big")))
+
+
+# What counts
+
+
+def forgets_generation(row: str, kind: type[Pdu]) -> None:
+    """A mutant whose PRGENERATION is zero after a response of this kind to the second nexus of a case."""
+
+    @mutant(row, kind="full")
+    def reply(talk: ProxyConnection, pdu: Pdu) -> Out:
+        if isinstance(pdu, kind) and talk.name.endswith("-b"):
+            talk.shared["zero"] = True
+        if not talk.shared.get("zero") or not isinstance(pdu, DataIn) or talk.cdb(pdu)[0] != RESERVE_IN:
+            return pdu
+        return replace(pdu, data=bytes(4) + pdu.data[4:])
+
+
+forgets_generation(
+    "generation-after-reset | SPC-4 PRGENERATION | a logical unit reset sets it to zero", TaskResponse
+)
+forgets_generation(
+    "generation-after-logout | SPC-4 PRGENERATION | a logout of a registrant sets it to zero", LogoutResponse
+)
+
+
+@on_request(
+    "verify-one-block-short | SBC-3 VERIFY | BYTCHK of 11b of VERIFY(10) and VERIFY(12) compares one block",
+    kind="full",
+)
+def verify_one_short(talk: ProxyConnection, pdu: Pdu) -> Out:
+    if not isinstance(pdu, ScsiCommand) or pdu.cdb[0] not in {0x2F, 0xAF} or pdu.cdb[1] & 6 != 6:
+        return pdu
+    one = (
+        pdu.cdb[:7] + b"\0\1" + pdu.cdb[9:]
+        if pdu.cdb[0] == 0x2F
+        else pdu.cdb[:6] + b"\0\0\0\1" + pdu.cdb[10:]
+    )
+    return replace(pdu, cdb=one)

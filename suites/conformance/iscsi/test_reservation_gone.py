@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
+from storagetest.wire.iscsi.codes import TaskFunction, TaskResult
 from storagetest.wire.scsi.codes import PrIn, PrOut, PrType, SenseKey
 from storagetest.wire.scsi.logical_unit import LogicalUnit, ScsiResult
 from storagetest.wire.scsi.reservation_harness import KEY_A, KEY_B, RESERVING, claim, reserved
@@ -88,6 +89,34 @@ def test_the_reservation_of_a_nexus_without_a_session_is_taken_over(unreserved, 
     claim(back(connections, b, isid).write(scratch.lba, scratch.pattern(1, seed=1813)), allowed=False)
 
 
+def status_of_all(unit: LogicalUnit) -> list[tuple[int, bool, int, bytes]]:
+    """Return key, holder, port and TransportID of each registration of READ FULL STATUS."""
+    answer = unit.reserve_in(PrIn.READ_FULL_STATUS)
+    if answer.check(SenseKey.ILLEGAL_REQUEST):
+        pytest.skip(f"READ FULL STATUS is not supported: {answer}")
+    found = decode_full_status(answer.good_data())
+    return sorted((one.key, one.holder, one.port, one.transport_id) for one in found)
+
+
+@pytest.mark.parametrize("ignores", [
+    pytest.param(False, id="register", marks=pytest.mark.case("SCS-PR-FULL-REKEY")),
+    pytest.param(True, id="ignore", marks=pytest.mark.case("SCS-PR-FULL-REKEY-IGNORE")),
+])  # fmt: skip
+@pytest.mark.case(section="SPC-4 READ FULL STATUS", kills=("full-status-old-key",), builds_on=RESERVING)
+def test_full_status_has_the_key_that_was_registered_last(unreserved, ignores):
+    """The descriptor of the nexus has its new key, and the port and the TransportID of before."""
+    a, b = unreserved
+    assert b.register(KEY_B).good
+    reserved(a, PrType.WRITE_EXCLUSIVE)
+    before = status_of_all(a)
+    action = PrOut.REGISTER_AND_IGNORE_EXISTING_KEY if ignores else PrOut.REGISTER
+    answer = b.reserve_out(action, key=KEY_B, action_key=KEY_B ^ 0xFF)
+    assert answer.good, answer
+    wanted = sorted((key ^ 0xFF if key == KEY_B else key, *rest) for key, *rest in before)
+    found = status_of_all(a)
+    assert found == wanted, f"{answer}: READ FULL STATUS has {found}; required: {wanted}"
+
+
 @pytest.mark.case("SCS-PR-GONE-FULL", section="SPC-4 READ FULL STATUS", kills=("full-status-lacks-absent",))
 def test_full_status_has_a_nexus_without_a_session(unreserved):
     """Its descriptor is what it was while it had a session: the key, the port and its TransportID."""
@@ -95,16 +124,30 @@ def test_full_status_has_a_nexus_without_a_session(unreserved):
     assert b.register(KEY_B).good
     reserved(a, PrType.WRITE_EXCLUSIVE)
 
-    def status() -> list[tuple[int, bool, int, bytes]]:
-        answer = a.reserve_in(PrIn.READ_FULL_STATUS)
-        if answer.check(SenseKey.ILLEGAL_REQUEST):
-            pytest.skip(f"READ FULL STATUS is not supported: {answer}")
-        return sorted(
-            (one.key, one.holder, one.port, one.transport_id)
-            for one in decode_full_status(answer.good_data())
-        )
-
-    before = status()
+    before = status_of_all(a)
     b.runner.logout()
-    after = status()
+    after = status_of_all(a)
     assert after == before, f"before a logout: {before}; after it: {after}"
+
+
+@pytest.mark.parametrize("event", [
+    pytest.param(event, marks=pytest.mark.case(
+        f"SCS-PR-GENERATION-{event.upper()}", kills=(f"generation-after-{event}",)))
+    for event in ("reset", "logout")
+])  # fmt: skip
+@pytest.mark.case(section="SPC-4 PRGENERATION", builds_on=RESERVING)
+def test_prgeneration_outlives_a_reset_and_a_logout(unreserved, connections, event):
+    """It is zero after a power on alone, and counts service actions alone."""
+    a, b = unreserved
+    assert b.register(KEY_B).good
+    reserved(a, PrType.WRITE_EXCLUSIVE)
+    before = a.keys().generation
+    isid = b.runner.isid
+    if event == "logout":
+        b.runner.logout()
+        back(connections, b, isid)
+    elif b.runner.task(TaskFunction.LOGICAL_UNIT_RESET).response != TaskResult.COMPLETE:
+        pytest.skip("LOGICAL UNIT RESET is not done (ISC-TMF-04)")
+    a.clear_attentions()
+    after = a.keys().generation
+    assert after == before, f"PRGENERATION was {before}; after a {event} of another nexus it is {after}"

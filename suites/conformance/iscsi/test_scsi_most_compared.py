@@ -7,6 +7,7 @@ import pytest
 from storagetest.suites.conformance.iscsi.optional_commands import offered
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.codes import Asc, SenseKey
+from storagetest.wire.scsi.logical_unit import ScsiResult
 
 from .test_reservation_limits import WRITERS, access
 from .test_scsi_optional import MAPPED, statuses, unmapped
@@ -63,6 +64,37 @@ def test_each_block_of_a_long_compare_and_write_is_written(unit, scratch, most):
     assert unit.read(scratch.lba + most).good_data() == behind, (
         f"{answer}: the block behind {most} has changed"
     )
+
+
+RANGE = 4
+"""Blocks of a VERIFY with one block of data (chosen)."""
+
+
+@pytest.mark.parametrize("command", [
+    pytest.param(c.VERIFY_10, marks=pytest.mark.case("SCS-VERIFY-ONE-10")),
+    pytest.param(c.VERIFY_12, marks=pytest.mark.case("SCS-VERIFY-ONE-12")),
+])  # fmt: skip
+@pytest.mark.case(
+    section="SBC-3 VERIFY, BYTCHK", kills=("verify-one-block-short",), builds_on=("SCS-VERIFY-02",)
+)
+def test_one_block_is_compared_with_each_of_a_range_by_the_shorter_forms(unit, scratch, command):
+    """BYTCHK of 11b: equal blocks are GOOD, and a byte of any block that differs is a miscompare."""
+    scratch.require(RANGE)
+    block = scratch.pattern(1, seed=1834)
+
+    def verified(data: bytes) -> ScsiResult:
+        assert unit.write(scratch.lba, data).good
+        return offered(unit.run(command, data=block, lba=scratch.lba, blocks=RANGE, bytchk=3))
+
+    equal = verified(RANGE * block)
+    if equal.check(SenseKey.ILLEGAL_REQUEST, Asc.INVALID_FIELD_IN_CDB):
+        pytest.skip(f"{equal}: BYTCHK of 11b is not supported")
+    assert equal.good, equal
+    for at in range(RANGE):
+        data = bytearray(RANGE * block)
+        data[(at + 1) * unit.block_size - 1] ^= 1
+        answer = verified(bytes(data))
+        assert answer.check(SenseKey.MISCOMPARE), f"{answer}: the last byte of block {at} of {RANGE} differs"
 
 
 # Blocks that are mapped
