@@ -23,7 +23,7 @@ from dataclasses import replace
 from iscsi_neighbour_mutants import failed, passes
 from iscsi_proxy_connection import Out, ProxyConnection, mutant, on_request
 from iscsi_reservation_mutants import enforces
-from iscsi_rules import attention, ends, good
+from iscsi_rules import attention, ended_in, ends, good
 
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.pdu import DataIn, LogoutRequest, LogoutResponse, ScsiCommand, TaskResponse
@@ -133,6 +133,14 @@ loses("attention-lost-refused | SAM-5 5.14 | a command that is refused ends the 
       lambda block, _: block[0] == 0x6B or block[:3] == b"\x12\x01\xab" or (block[0] == 0xA0 and block[2] == 0x7F))  # fmt: skip
 loses("attention-lost-absent | SAM-5 5.14 | a command to a LUN that is not there ends the pending unit attention",
       lambda _, absent: absent)  # fmt: skip
+
+
+@mutant(
+    "attention-lost-conflict | SAM-5 5.14 | a reservation conflict ends the pending unit attention",
+    kind="full",
+)
+def lost_conflict(talk: ProxyConnection, pdu: Pdu) -> Out:
+    return ended_in(pdu, 0x18) if attention(pdu) and talk.cdb(pdu)[0] == 0x8A else pdu
 
 
 # Ranges
@@ -317,3 +325,76 @@ def verify_one_short(talk: ProxyConnection, pdu: Pdu) -> Out:
         else pdu.cdb[:6] + b"\0\0\0\1" + pdu.cdb[10:]
     )
     return replace(pdu, cdb=one)
+
+
+ALL_HOLD = {PrType.WRITE_EXCLUSIVE_ALL_REGISTRANTS, PrType.EXCLUSIVE_ACCESS_ALL_REGISTRANTS}
+
+
+@on_request(
+    "all-registrants-release-ignored | SPC-4 RELEASE | of all registrants the one that reserved alone releases",
+    kind="full",
+)
+def release_ignored(talk: ProxyConnection, pdu: Pdu) -> Out:
+    if not isinstance(pdu, ScsiCommand) or pdu.cdb[:2] != bytes((RESERVE_OUT, PrOut.RELEASE)):
+        return pdu
+    other = pdu.cdb[2] in ALL_HOLD and talk.name.endswith("-b")
+    return replace(pdu, cdb=bytes((RESERVE_OUT, PrOut.RESERVE)) + pdu.cdb[2:]) if other else pdu
+
+
+enforces("all-registrants-reserve-again", "RESERVE of another registrant is a conflict if all registrants hold", {RESERVE_OUT},
+         conflict=True, host_suffix="-b", actions={PrOut.RESERVE}, kind="full")  # fmt: skip
+
+
+# RESERVE(6)
+
+
+def again(talk: ProxyConnection) -> bool:
+    """Whether the connection is of another session of the initiator that has the reservation."""
+    return talk.name.endswith("-a") and talk.login is not None and talk.login.isid != talk.shared.get("isid")
+
+
+@mutant("reserve6-by-name | SPC-2 RESERVE(6) | another session of the initiator may write", kind="full")
+def reserve6_by_name(talk: ProxyConnection, pdu: Pdu) -> Out:
+    block = talk.cdb(pdu)
+    if ends(pdu) and block[0] == 0x16 and talk.login is not None:
+        talk.shared["isid"] = talk.login.isid
+    written = ends(pdu) and block[0] == 0x8A and pdu.status == 0x18  # type: ignore[attr-defined]
+    return good(pdu) if written and again(talk) else pdu
+
+
+@mutant(
+    "release6-by-name | SPC-2 RELEASE(6) | another session of the initiator ends the reservation", kind="full"
+)
+def release6_by_name(talk: ProxyConnection, pdu: Pdu) -> Out:
+    block = talk.cdb(pdu)
+    if ends(pdu) and block[0] == 0x16 and talk.login is not None:
+        talk.shared["isid"] = talk.login.isid
+    if ends(pdu) and block[0] == 0x17 and again(talk):
+        talk.shared["released"] = True
+    conflict = ends(pdu) and talk.shared.get("released") and pdu.status == 0x18  # type: ignore[attr-defined]
+    return good(pdu) if conflict and talk.name.endswith("-b") else pdu
+
+
+# DPO and FUA
+
+
+@mutant("flagged-read-zero | SBC-3 READ, DPO and FUA | a READ with DPO or FUA returns zeroes", kind="full")
+def flagged_read(talk: ProxyConnection, pdu: Pdu) -> Out:
+    block = talk.cdb(pdu)
+    flagged = isinstance(pdu, DataIn) and block[0] in {0x28, 0xA8, 0x88} and block[1] & 0x18
+    return replace(pdu, data=bytes(len(pdu.data))) if flagged else pdu  # type: ignore[call-arg,attr-defined]
+
+
+@on_request(
+    "flagged-write-elsewhere | SBC-3 WRITE, DPO and FUA | a command with DPO or FUA writes the next block",
+    kind="full",
+)
+def flagged_write(talk: ProxyConnection, pdu: Pdu) -> Out:
+    if (
+        not isinstance(pdu, ScsiCommand)
+        or pdu.cdb[0] not in WRITING - {0x0A, 0x41, 0x93}
+        or not pdu.cdb[1] & 0x18
+    ):
+        return pdu
+    at = 9 if pdu.cdb[0] in {0x8A, 0x8B, 0x8E, 0x89} else 5
+    return replace(pdu, cdb=pdu.cdb[:at] + bytes((pdu.cdb[at] ^ 1,)) + pdu.cdb[at + 1 :])

@@ -151,3 +151,50 @@ def test_no_number_of_blocks_from_past_the_end_on_is_refused(unit, facts, scratc
             f"{answer}; the last block is {facts.capacity.last_lba}"
         )
         assert unit.read(scratch.lba).good_data() == first, f"{answer}, but a block has changed"
+
+
+# DPO and FUA
+
+FLAGGED: dict[str, c.CommandFormat] = {
+    "WRITE-10": c.WRITE_10, "WRITE-12": c.WRITE_12, "WRITE-16": c.WRITE_16, "ORWRITE": c.ORWRITE_16,
+    "WVER-10": c.WRITE_AND_VERIFY_10, "WVER-12": c.WRITE_AND_VERIFY_12, "WVER-16": c.WRITE_AND_VERIFY_16,
+    "CAW": c.COMPARE_AND_WRITE, "READ-10": c.READ_10, "READ-12": c.READ_12, "READ-16": c.READ_16,
+}  # fmt: skip
+"""Commands that have DPO, and most of them FUA."""
+
+
+def flags(command: c.CommandFormat) -> list[dict[str, int]]:
+    """Return what DPO and FUA may be in a command: each alone, and both if it has both."""
+    there = [place.name for place in command.fields if place.name in ("dpo", "fua")]
+    return [{name: 1} for name in there] + ([dict.fromkeys(there, 1)] if len(there) > 1 else [])
+
+
+@pytest.mark.parametrize("name", [
+    pytest.param(name, id=name.lower(), marks=pytest.mark.case(
+        f"SCS-FLAGGED-{name}", kills=("flagged-read-zero" if "READ" in name else "flagged-write-elsewhere",)))
+    for name in FLAGGED
+])  # fmt: skip
+@pytest.mark.case(section="SBC-3 READ, WRITE, DPO and FUA", builds_on=("SCS-RW-01",))
+def test_dpo_and_fua_change_nothing_of_what_is_read_or_written(two, scratch, name):
+    """A command with DPO or FUA that is not refused does what it does without; its neighbour stays."""
+    own, other = two
+    scratch.require(2)
+    command, size = FLAGGED[name], scratch.block_size
+    for seed, bits in enumerate(flags(command), 1850):
+        old, new = scratch.pattern(2), scratch.pattern(1, seed=seed)
+        assert own.write(scratch.lba, old).good
+        if "READ" in name:
+            answer, wanted = own.read(scratch.lba, command=command, **bits), old
+        elif command is c.COMPARE_AND_WRITE:
+            data = old[:size] + new
+            answer = own.run(command, data=data, lba=scratch.lba, blocks=1, **bits)
+            wanted = new + old[size:]
+        else:
+            answer = own.write(scratch.lba, new, command=command, **bits)
+            ored = bytes(a | b for a, b in zip(old[:size], new, strict=True))
+            wanted = (ored if command is c.ORWRITE_16 else new) + old[size:]
+        if offered(answer).check(SenseKey.ILLEGAL_REQUEST, Asc.INVALID_FIELD_IN_CDB):
+            continue  # SCS-RW-29, SCS-DPO-* and SCS-FUA-* test whether it has to be accepted
+        assert answer.good, answer
+        assert "READ" not in name or answer.data == old[:size], f"{answer}: other data than without {bits}"
+        assert other.read(scratch.lba, 2).good_data() == wanted, f"{answer}: other blocks, with {bits}"

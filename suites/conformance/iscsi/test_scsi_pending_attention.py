@@ -15,10 +15,10 @@ from storagetest.suites.conformance.iscsi.optional_commands import offered
 from storagetest.wire.iscsi.codes import TaskFunction
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi import seldom_cdb as seldom
-from storagetest.wire.scsi.codes import PrOut, SenseKey
+from storagetest.wire.scsi.codes import PrOut, PrType, SenseKey
 from storagetest.wire.scsi.data import unmap_list
 from storagetest.wire.scsi.logical_unit import LogicalUnit, ScsiResult
-from storagetest.wire.scsi.reservation_harness import KEY_B, claim
+from storagetest.wire.scsi.reservation_harness import KEY_B, RESERVING, claim, reserved
 from storagetest.wire.scsi.reservations import out_list
 
 pytestmark = [
@@ -201,6 +201,29 @@ def test_a_unit_attention_that_a_command_does_not_report_stays(reset, name):
     answer = REFUSED[name](second)
     if answer.check(SenseKey.UNIT_ATTENTION) and not name.startswith("ABSENT"):
         return
+    ready = second.test_unit_ready()
+    assert ready.check(SenseKey.UNIT_ATTENTION), (
+        f"{ready}, after {answer}: another nexus has reset the unit before, and that was not reported"
+    )
+
+
+@pytest.mark.case(
+    "SCS-UA-KEPT-CONFLICT", kills=("attention-lost-conflict",), builds_on=("SCS-UA-AGAIN", *RESERVING)
+)
+def test_a_reservation_conflict_ends_no_unit_attention(unreserved, scratch):
+    """A write that a reservation excludes ends in the unit attention, or the next TEST UNIT READY does."""
+    first, second = unreserved
+    reserved(first, PrType.WRITE_EXCLUSIVE)
+    first.runner.task(TaskFunction.LOGICAL_UNIT_RESET)
+    first.clear_attentions()
+    if not second.clear_attentions():
+        pytest.skip("the target reports no unit attention for a reset (ISC-TMF-06)")
+    first.runner.task(TaskFunction.LOGICAL_UNIT_RESET)
+    first.clear_attentions()
+    answer = second.write(scratch.lba, scratch.pattern(1, seed=1823))
+    if answer.check(SenseKey.UNIT_ATTENTION):
+        return
+    claim(answer, allowed=False)
     ready = second.test_unit_ready()
     assert ready.check(SenseKey.UNIT_ATTENTION), (
         f"{ready}, after {answer}: another nexus has reset the unit before, and that was not reported"
