@@ -398,3 +398,13 @@ def flagged_write(talk: ProxyConnection, pdu: Pdu) -> Out:
         return pdu
     at = 9 if pdu.cdb[0] in {0x8A, 0x8B, 0x8E, 0x89} else 5
     return replace(pdu, cdb=pdu.cdb[:at] + bytes((pdu.cdb[at] ^ 1,)) + pdu.cdb[at + 1 :])
+
+
+@on_request(
+    "ndob-none-one | SBC-3 WRITE SAME(16), NDOB | without a number of blocks one block is written",
+    kind="full",
+)
+def ndob_none(talk: ProxyConnection, pdu: Pdu) -> Out:
+    if not isinstance(pdu, ScsiCommand) or pdu.cdb[0] != 0x93 or not pdu.cdb[1] & 1 or any(pdu.cdb[10:14]):
+        return pdu
+    return replace(pdu, cdb=pdu.cdb[:10] + b"\0\0\0\1" + pdu.cdb[14:])

@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from storagetest.suites.conformance.iscsi.optional_commands import offered
+from storagetest.wire.iscsi.look import vpd_page
 from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.codes import Asc, SenseKey
 from storagetest.wire.scsi.logical_unit import ScsiResult
 
 from .test_reservation_limits import WRITERS, access
 from .test_scsi_optional import MAPPED, statuses, unmapped
+from .test_scsi_seldom import INITIALIZATION_PATTERN, run
 from .test_scsi_write_protect import NAMES
 
 pytestmark = [
@@ -151,6 +153,33 @@ def test_no_number_of_blocks_from_past_the_end_on_is_refused(unit, facts, scratc
             f"{answer}; the last block is {facts.capacity.last_lba}"
         )
         assert unit.read(scratch.lba).good_data() == first, f"{answer}, but a block has changed"
+
+
+WSNZ = 0x01
+"""Of byte 4 of the Block Limits page (SBC-3)."""
+LAST = 4
+"""Blocks at the end of the unit (chosen)."""
+
+
+@pytest.mark.case(
+    "SCS-SAME-NDOB-NONE",
+    section="SBC-3 WRITE SAME(16), NDOB",
+    kills=("ndob-none-one",),
+    builds_on=("SCS-SAME-NDOB",),
+)
+def test_write_same_without_data_and_number_of_blocks_reaches_to_the_end(unit, facts, scratch):
+    """Without WSNZ, zero is all blocks up to the last one; if the command is refused, none is written."""
+    page = unit.inquiry(0xB0)
+    if page.good and len(page.data) > 4 and page.data[4] & WSNZ:
+        pytest.skip("WSNZ is set: SCS-SAME-06")
+    if 0xB2 in facts.pages and vpd_page(unit, 0xB2).body[1] >> 2 & 7 == INITIALIZATION_PATTERN:
+        pytest.skip("LBPRZ is 010b: NDOB writes the provisioning initialization pattern")
+    first, old = facts.capacity.blocks - LAST, scratch.pattern(LAST, seed=1860)
+    assert unit.write(first, old).good
+    answer = run(unit, c.WRITE_SAME_16, b"", lba=first, blocks=0, ndob=1)
+    found = unit.read(first, LAST).good_data()
+    wanted = bytes(len(old)) if answer.good else old
+    assert found == wanted, f"{answer}: of the last {LAST} blocks {found[:16].hex()}... is read"
 
 
 # DPO and FUA
