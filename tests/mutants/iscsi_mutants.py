@@ -16,6 +16,7 @@ import iscsi_event_mutants  # noqa: F401
 import iscsi_family_mutants  # noqa: F401
 import iscsi_flag_mutants  # noqa: F401
 import iscsi_form_mutants  # noqa: F401
+import iscsi_gone_mutants  # noqa: F401
 import iscsi_identity_mutants  # noqa: F401
 import iscsi_ignored_mutants  # noqa: F401
 import iscsi_limit_mutants  # noqa: F401

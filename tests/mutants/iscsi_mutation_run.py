@@ -218,7 +218,9 @@ def mutation_run() -> MutationRun:
             "test_scsi_port_groups.py test_scsi_fresh_reads.py test_scsi_wrapped_ranges.py "
             "test_scsi_second_forms.py test_scsi_seldom_pages.py test_reservation_fields.py "
             "test_ignored_bits.py test_task_tags.py test_reservation_ignored.py test_scsi_queue_errors.py "
-            "test_scsi_exact_limits.py test_scsi_saved_pages.py",
+            "test_scsi_exact_limits.py test_scsi_saved_pages.py test_reservation_gone.py "
+            "test_reservation_refused.py test_scsi_pending_attention.py test_scsi_most_compared.py "
+            "test_scsi_mode_controls.py",
             "queued": "test_waiting_tasks.py",
             "strict": "test_login_defaults.py test_reinstatement.py test_partial_data.py",
             "strict-chap": "test_chap.py test_chap_sessions.py",
@@ -226,7 +228,7 @@ def mutation_run() -> MutationRun:
             "test_key_ranges.py test_between.py",
             "removable": "test_scsi_removal.py",
             "rare": "test_scsi_saved_pages.py test_scsi_queue_errors.py test_scsi_log_parameters.py "
-            "test_reservation_ten.py test_scsi_exact_limits.py",
+            "test_reservation_ten.py test_scsi_exact_limits.py test_scsi_mode_controls.py",
             "controlled": "test_resize.py test_restart.py test_reservation_removals.py",
             "mixed": "test_data_paths.py test_outside_window.py test_ignored_bits.py",
             "limited": "test_scsi_each_form.py",

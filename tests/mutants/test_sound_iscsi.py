@@ -139,6 +139,12 @@ UNIT_CASES = (
     "test_scsi_exact_limits.py",
     "test_scsi_saved_pages.py",
     "test_scsi_log_parameters.py",
+    "test_reservation_gone.py",
+    "test_reservation_refused.py",
+    "test_reservation_nexuses.py",
+    "test_scsi_pending_attention.py",
+    "test_scsi_most_compared.py",
+    "test_scsi_mode_controls.py",
 )
 CASES = (
     "test_whole_lists.py",
@@ -432,6 +438,8 @@ SELDOM: dict[str, tuple[type[FullUnit], type[FullConnection], tuple[str, ...], t
             "test_scsi_log_parameters.py",
             "test_reservation_ten.py",
             "test_scsi_exact_limits.py",
+            "test_scsi_mode_controls.py",
+            "test_scsi_pending_attention.py",
             "test_reservation_ignored.py",
             "test_scsi_mode_masks.py",
             "test_scsi_second_forms.py",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from storagetest.suites.conformance.iscsi.optional_commands import reports_no_release
+from storagetest.suites.conformance.iscsi.optional_commands import reports_no_release, reserve_6
+from storagetest.wire.scsi import cdb as c
 from storagetest.wire.scsi.codes import Asc, PrOut, PrType, SenseKey
 from storagetest.wire.scsi.logical_unit import LogicalUnit
 from storagetest.wire.scsi.reservation_harness import KEY_A, KEY_B, RESERVING, claim, reserved
@@ -140,6 +141,52 @@ def test_a_preempt_of_one_key_takes_no_reservation_that_all_registrants_hold(thr
         f"the reservation has type {held.type} after a PREEMPT of one key; all held one of {kind:d}"
     )
     assert sorted(keys) == sorted({KEY_A, KEY_B, KEY_C} - {gone}), f"READ KEYS: {[hex(one) for one in keys]}"
+
+
+@pytest.mark.parametrize("kind", [
+    pytest.param(kind, marks=pytest.mark.case(f"SCS-PR-ANY-HOLDER-{kind:d}"))
+    for kind in (PrType.WRITE_EXCLUSIVE_ALL_REGISTRANTS, PrType.EXCLUSIVE_ACCESS_ALL_REGISTRANTS)
+])  # fmt: skip
+@pytest.mark.case(
+    section="SPC-4 RESERVE, RELEASE",
+    kills=("all-registrants-release-ignored", "all-registrants-reserve-again"),
+)
+def test_each_registrant_reserves_and_releases_what_all_registrants_hold(three, scratch, kind):
+    """RESERVE of the same type is GOOD for one that did not make the reservation; its RELEASE ends it."""
+    a, b, _ = three
+    reserved(a, kind)
+    assert b.register(KEY_B).good
+    claim(b.reserve(kind, KEY_B), allowed=True)
+    held = a.reservation()
+    assert (held.held, held.type) == (True, kind), f"after RESERVE of another registrant: {held}"
+    answer = b.release(kind, KEY_B)
+    assert answer.good, answer
+    for nexus in three:
+        nexus.clear_attentions()
+    assert not a.reservation().held, f"{answer}: each registrant is a holder; the reservation stays"
+    claim(three[2].write(scratch.lba, scratch.pattern(1, seed=1840)), allowed=True)
+    assert sorted(a.keys().keys) == [KEY_A, KEY_B], f"{answer}: a registration has changed"
+
+
+@pytest.mark.case(
+    "SCS-R6-OTHER-ISID",
+    section="SPC-2 RESERVE(6)",
+    kills=("reserve6-by-name", "release6-by-name"),
+    builds_on=("SCS-R6-01",),
+)
+def test_reserve_6_is_of_one_session_of_an_initiator(not_reserved, connections, scratch):
+    """One with another ISID is another nexus: it writes nothing, and releases nothing."""
+    a, b = not_reserved
+    again = LogicalUnit(connections.login("a"), block_size=a.block_size)
+    reserve_6(a)
+    try:
+        claim(again.write(scratch.lba, scratch.pattern(1, seed=1841)), allowed=False)
+        answer = again.run(c.RELEASE_6)
+        assert answer.good or answer.conflict, answer
+        claim(b.write(scratch.lba, scratch.pattern(1, seed=1842)), allowed=False)
+        claim(a.write(scratch.lba, scratch.pattern(1, seed=1843)), allowed=True)
+    finally:
+        a.run(c.RELEASE_6)
 
 
 @pytest.mark.case(

@@ -107,6 +107,22 @@ def test_register_and_move_with_unreg_unregisters_the_nexus_that_sent_it(unreser
     assert (held.held, held.key) == (True, KEY_B), f"{answer}: {held}"
 
 
+@pytest.mark.case("SCS-PR-MOVE-REKEY", kills=("move-keeps-key",), builds_on=("SCS-PR-MOVE-1",))
+def test_register_and_move_to_a_registered_nexus_changes_its_key(unreserved):
+    """Its key is the one that the command names then, and that is the key of the holder."""
+    a, b = unreserved
+    assert b.register(KEY_B ^ 0xFF).good
+    reserved(a, PrType.WRITE_EXCLUSIVE)
+    answer = moved(a, b)
+    assert answer.good, answer
+    b.clear_attentions()
+    keys, held = b.keys().keys, b.reservation()
+    assert sorted(keys) == [KEY_A, KEY_B], (
+        f"{answer}: the keys are {[hex(key) for key in keys]}; the one of the nexus was {KEY_B ^ 0xFF:#x}"
+    )
+    assert (held.held, held.key) == (True, KEY_B), f"{answer}: {held}"
+
+
 @pytest.mark.case("SCS-PR-MOVE-KEY", kills=("move-any-key",), builds_on=("SCS-PR-MOVE-1",))
 def test_register_and_move_with_another_key_is_a_conflict(unreserved):
     a, b = unreserved

@@ -170,7 +170,7 @@ def changeable(unit: LogicalUnit) -> tuple[int, bytes, bytes]:
         "WVER-10": c.WRITE_AND_VERIFY_10, "WVER-12": c.WRITE_AND_VERIFY_12, "WVER-16": c.WRITE_AND_VERIFY_16,
         "VERIFY-10": c.VERIFY_10, "VERIFY-12": c.VERIFY_12, "VERIFY-16": c.VERIFY_16,
         "SYNC-10": c.SYNCHRONIZE_CACHE_10, "SYNC-16": c.SYNCHRONIZE_CACHE_16,
-        "FETCH-10": c.PRE_FETCH_10, "FETCH-16": c.PRE_FETCH_16,
+        "FETCH-10": c.PRE_FETCH_10, "FETCH-16": c.PRE_FETCH_16, "CAW": c.COMPARE_AND_WRITE,
     }.items()
 ])  # fmt: skip
 @pytest.mark.case(section="SBC-3, LOGICAL BLOCK ADDRESS", builds_on=("SCS-RW-01",))
