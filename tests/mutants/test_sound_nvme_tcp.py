@@ -288,6 +288,7 @@ SKIPPED = {
         "NVT-DGST-COMPARE",
     },
     "no-digests": {
+        "NVT-DGST-CONNECT-IO",
         "NVT-QUEUE-CMD-HDGST",
         "NVT-QUEUE-CMD-HEADER-BIT",
         "NVT-ADMIN-DATA-HDGST",
@@ -380,6 +381,7 @@ SKIPPED = {
     },
     "another-order": set(),
     "few-pages": {
+        "NVA-LOG-WRAP",
         "NVA-LOG-NUMDU",
         "NVA-LOG-EFFECTS-CHANGES",
         "NVA-LOG-EFFECTS-QUEUES",
