@@ -26,6 +26,7 @@ from nvme_tcp_rules import (
     log,
     patch,
     put,
+    response,
     results,
     shared,
     target,
@@ -33,9 +34,9 @@ from nvme_tcp_rules import (
 from proxy import Hangup
 
 from storagetest.wire.nvme.codes import FABRICS, Admin, Fctype, Feature, LogPage, StatusCode
-from storagetest.wire.nvme.command import Command
+from storagetest.wire.nvme.command import Command, Cqe
 from storagetest.wire.nvme.fabrics import DISCOVERY_NQN, ConnectData
-from storagetest.wire.nvme_tcp.pdu import CapsuleCmd, DecodedPdu, H2CTermReq
+from storagetest.wire.nvme_tcp.pdu import CapsuleCmd, DecodedPdu, H2CData, H2CTermReq
 
 CONNECT = fabrics(Fctype.CONNECT)
 ENTRY = 1024
@@ -177,4 +178,62 @@ def _shares(notes: set[Any]) -> ProxyConnection:
 
 shared(
     "discovery-features-shared | Base 5.2.26 | discovery controllers share the values of features", _shares
+)
+
+# The last values of Connect (6.3, 3.9.1), data of admin commands (TCP 3.5)
+
+
+MQES = 127
+"""CAP.MQES of the small controller."""
+
+
+def _refuses_connect(through: ProxyConnection, command: Command, status: int) -> list[Item]:
+    through.reply(Cqe(command.cid, status, sqhd=1))
+    return []
+
+
+def _less_than_mqes(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+    """SQSIZE of an I/O queue is less than CAP.MQES, which the small controller has as 127."""
+    command = Command.decode(got.pdu.sqe) if isinstance(got.pdu, CapsuleCmd) else None
+    if command is None or not CONNECT(through, command) or not command.cdw10 >> 16:
+        return None
+    if command.cdw11 & 0xFFFF != MQES:
+        return None
+    return _refuses_connect(through, command, StatusCode.CONNECT_INVALID_PARAMETERS)
+
+
+host("mqes-refused | Base 6.3 | an I/O queue whose SQSIZE is CAP.MQES is refused", _less_than_mqes)
+target(
+    "sqhd-six-bits | Base 4.2.1 | SQHD of an I/O queue has six bits",
+    response(lambda t, c, cqe: replace(cqe, sqhd=cqe.sqhd & 0x3F) if t.qid else None),
+)
+
+
+def _wants_timeout(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+    """A Connect to a discovery controller with KATO 0 is refused."""
+    _note(through, got)
+    command = Command.decode(got.pdu.sqe) if isinstance(got.pdu, CapsuleCmd) else None
+    if command is None or not CONNECT(through, command) or command.cdw12:
+        return None
+    if through.memory.get("subsystem") != DISCOVERY_NQN:
+        return None
+    return _refuses_connect(through, command, StatusCode.KEEP_ALIVE_INVALID)
+
+
+host(
+    "discovery-wants-timeout | Base 3.1.3.3 | a Connect to a discovery controller with KATO 0 is refused",
+    _wants_timeout,
+)
+host(
+    "connect-without-timer | Base 3.9.1 | a Connect with KATO 0 succeeds",
+    commands(
+        lambda capsule, c: CapsuleCmd(replace(c, cdw12=120_000).encode(), capsule.data),
+        when=lambda t, c: CONNECT(t, c) and not c.cdw10 >> 16 and not c.cdw12,
+    ),
+)
+host(
+    "ddgst-admin-data-unchecked | NVMe/TCP 3.5 | DDGST of H2CData on the admin queue is ignored",
+    lambda t, got: (
+        [got.pdu] if got.data_digest_ok is False and isinstance(got.pdu, H2CData) and not t.qid else None
+    ),
 )

@@ -288,6 +288,7 @@ SKIPPED = {
         "NVT-DGST-COMPARE",
     },
     "no-digests": {
+        "NVT-DGST-FEATURE-ASKED",
         "NVT-DGST-CONNECT-IO",
         "NVT-QUEUE-CMD-HDGST",
         "NVT-QUEUE-CMD-HEADER-BIT",
