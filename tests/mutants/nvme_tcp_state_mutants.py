@@ -237,3 +237,21 @@ host(
         [got.pdu] if got.data_digest_ok is False and isinstance(got.pdu, H2CData) and not t.qid else None
     ),
 )
+
+# Lists of log pages and of features (5.2.12.1.1, 5.2.12.1.18), capabilities (5.2.11)
+
+target(
+    "log-index-announced | Base 5.2.12.1.1 | IOS of a log page is 1, and an index offset is refused",
+    patch(put(4 * LogPage.FIRMWARE_SLOT, b"\3"), when=log(LogPage.SUPPORTED)),
+)
+target(
+    "log-features-scope | Base 5.2.12.1.18 | the scope of Number of Queues is a namespace",
+    patch(put(4 * Feature.NUMBER_OF_QUEUES, b"\1\0\x10\0"), when=log(LogPage.FEATURES)),
+)
+target(
+    "capability-of-controller | Base 5.2.11 | the capabilities of no feature state that it is of a namespace",
+    results(
+        lambda t, c, old: old & ~2,
+        when=lambda t, c: feature(Admin.GET_FEATURES)(t, c) and c.cdw10 >> 8 & 7 == 3,
+    ),
+)

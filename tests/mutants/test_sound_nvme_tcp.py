@@ -252,6 +252,7 @@ SKIPPED = {
     },
     "large-capsules": set(),
     "no-options": {
+        "NVA-FEAT-CAPABLE-NAMESPACE",
         "NVT-NO-FLOW-SIZES-HD",
         "NVB-SGL-LONG-COPY",
         "NVB-SGL-LONG-DSM",
@@ -382,6 +383,7 @@ SKIPPED = {
     },
     "another-order": set(),
     "few-pages": {
+        "NVA-LOG-INDEX-STATED",
         "NVA-LOG-WRAP",
         "NVA-LOG-NUMDU",
         "NVA-LOG-EFFECTS-CHANGES",

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 
 import pytest
 
 from storagetest.errors import RemoteProtocolError
 from storagetest.wire.nvme import admin
-from storagetest.wire.nvme.codes import Cns, Io, LogPage, StatusCode, status_name
+from storagetest.wire.nvme.codes import Cns, Feature, Io, LogPage, StatusCode, status_name
 from storagetest.wire.nvme.command import Command
 from storagetest.wire.nvme.structures import active_namespaces, descriptors
 from storagetest.wire.nvme_tcp import ControllerSession
+
+from .test_feature_values import SAVE_AND_SELECT
 
 pytestmark = [pytest.mark.needs("nvme-tcp-wire"), pytest.mark.case(level="MUST", section="Base 5.2.12")]
 
@@ -174,3 +177,85 @@ def test_no_namespace_is_listed_of_a_command_set_that_does_not_exist(session: Co
     assert not found, (
         f"5.2.13.2.7: CSI {RESERVED_SET:02x}h is reserved, and Identify CNS 07h lists namespaces {found[:4]}"
     )
+
+
+# What the lists of log pages and features state (5.2.12.1.1, 5.2.12.1.18), and the capabilities (5.2.11)
+
+IOS, OFFSET_TYPE = 1 << 1, 1 << 23
+"""Index Offset Supported of a log page, and Offset Type of Get Log Page: an index."""
+
+NAMESPACE_SCOPE, CONTROLLER_SCOPE = 1 << 20, 1 << 21
+"""Bits of the scope of a feature."""
+
+OF_CONTROLLER = (Feature.NUMBER_OF_QUEUES, Feature.ASYNC_EVENT, Feature.KATO)
+"""Features whose scope is the controller (5.2.26)."""
+
+OF_NAMESPACE = (
+    Feature.RESERVATION_NOTIFICATION_MASK,
+    Feature.RESERVATION_PERSISTENCE,
+    Feature.WRITE_PROTECT,
+)
+"""Features whose scope is a namespace (5.2.26)."""
+
+SPECIFIC = 1 << 1
+"""Capabilities: the feature is specific to a namespace (5.2.11)."""
+
+
+@pytest.mark.case(
+    "NVA-LOG-INDEX-STATED",
+    section="Base 5.2.12.1.1",
+    kills=("log-index-announced",),
+    builds_on=("NVA-LOG-SUPPORTED",),
+)
+def test_an_index_offset_that_is_stated_is_taken(session: ControllerSession) -> None:
+    """OT is set for each log page whose IOS is 1, with an index of 0."""
+    done = session.admin.run(admin.get_log_page(LogPage.SUPPORTED, 1024), reads=1024)
+    if not done.ok or not session.controller["lpa"] & EXTENDED:
+        pytest.skip("no Supported Log Pages log page, or no offset of Get Log Page")
+    for page in (LogPage.ERROR, LogPage.SMART, LogPage.FIRMWARE_SLOT, LogPage.ANA):
+        if int.from_bytes(done.data[4 * page : 4 * page + 4], "little") & (CSUPP | IOS) != CSUPP | IOS:
+            continue
+        command = replace(admin.get_log_page(page, 64, nsid=EVERY, rae=1), cdw14=OFFSET_TYPE)
+        found = session.admin.run(command, reads=64)
+        assert found.ok, (
+            f"5.2.12.1.1: IOS of page {page:02x}h is 1, but Get Log Page with index 0 ends with "
+            f"{status_name(found.status)}"
+        )
+
+
+@pytest.mark.case(
+    "NVA-LOG-FEATURES-SCOPE",
+    section="Base 5.2.12.1.18",
+    kills=("log-features-scope",),
+    builds_on=("NVA-LOG-FEATURES",),
+)
+def test_the_list_of_features_states_their_scope(session: ControllerSession) -> None:
+    done = session.admin.run(admin.get_log_page(LogPage.FEATURES, 1024), reads=1024)
+    if not done.ok:
+        pytest.skip(f"no list of features: {status_name(done.status)}")
+    for fids, wrong, scope in (
+        (OF_CONTROLLER, NAMESPACE_SCOPE, "the controller"),
+        (OF_NAMESPACE, CONTROLLER_SCOPE, "a namespace"),
+    ):
+        for fid in fids:
+            entry = int.from_bytes(done.data[4 * fid : 4 * fid + 4], "little")
+            assert not entry & CSUPP or not entry & wrong, (
+                f"5.2.12.1.18: the scope of {fid.name} is {scope}; its entry is {entry:#010x}"
+            )
+
+
+@pytest.mark.case(
+    "NVA-FEAT-CAPABLE-NAMESPACE",
+    section="Base 5.2.11",
+    kills=("capability-of-controller",),
+    builds_on=("NVA-FEAT-CAPABILITIES",),
+)
+def test_the_capabilities_state_that_a_feature_is_of_a_namespace(session: ControllerSession) -> None:
+    if not session.controller["oncs"] & SAVE_AND_SELECT:
+        pytest.skip("ONCS bit 4: the Select field is not supported")
+    nsid = session.own_namespace()
+    for fid in OF_NAMESPACE:
+        done = session.admin.run(admin.get_features(fid, select=3, nsid=nsid))
+        assert not done.ok or done.cqe.dw0 & SPECIFIC, (
+            f"5.2.11: {fid.name} is specific to a namespace; its capabilities are {done.cqe.dw0:#x}"
+        )
