@@ -410,7 +410,7 @@ class Controller:
         for opcode in (*(int(one) for one in _ADMIN_OPCODES),):
             raw[4 * opcode] = 1
         for opcode in _IO_OPCODES:
-            raw[1024 + 4 * opcode] = 1
+            raw[1024 + 4 * opcode] = 3 if opcode in _CHANGING else 1  # CSUPP, and LBCC
         return bytes(raw)
 
     def _discovery(self, *, extended: bool) -> bytes:
@@ -581,6 +581,8 @@ _RESERVATION = {
     Io.RESERVATION_RELEASE,
 }
 _WRITING = {Io.WRITE, Io.WRITE_UNCORRECTABLE, Io.WRITE_ZEROES, Io.DATASET_MANAGEMENT, Io.COPY, Io.FLUSH}
+_CHANGING = _WRITING - {Io.FLUSH}
+"""Commands that change the content of blocks (5.2.12.1.6, LBCC)."""
 _IO_OPCODES = {
     Io.FLUSH,
     Io.WRITE,

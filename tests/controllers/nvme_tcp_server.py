@@ -258,11 +258,11 @@ class Connection:
             if command.flags & 3 and self.traits.fuses:
                 return self._fuse(command, data)
             return self.controller.io(command, data)
-        if command.opcode == Admin.ASYNCHRONOUS_EVENT_REQUEST:
-            return self._wait_for_event(command)
-        if command.opcode == Admin.ABORT:
-            return self._abort(command)
-        return self.controller.admin(command, data)
+        if command.opcode not in (Admin.ASYNCHRONOUS_EVENT_REQUEST, Admin.ABORT):
+            return self.controller.admin(command, data)
+        if not self.controller.processes:
+            raise CommandFailed(StatusCode.COMMAND_SEQUENCE_ERROR)
+        return self._abort(command) if command.opcode == Admin.ABORT else self._wait_for_event(command)
 
     # Fused operations (Base 3.4.2): Compare and Write of the same blocks, next to each other in the queue
 
@@ -495,8 +495,6 @@ class Connection:
 
     def _wait_for_event(self, command: Command) -> Answer | None:
         assert self.controller is not None
-        if not self.controller.csts & 1:
-            raise CommandFailed(StatusCode.COMMAND_SEQUENCE_ERROR)
         if self.traits.event_at_once and not self.controller.surprised:
             self.controller.surprised = True
             return Answer(result=7 | 0xC0 << 16)  # vendor specific, of log page C0h

@@ -46,6 +46,8 @@ import nvme_tcp_selected_mutants  # noqa: F401
 import nvme_tcp_sequence_mutants  # noqa: F401
 import nvme_tcp_several_mutants  # noqa: F401
 import nvme_tcp_side_mutants  # noqa: F401
+import nvme_tcp_stage_mutants  # noqa: F401
+import nvme_tcp_state_mutants  # noqa: F401
 import nvme_tcp_stated_mutants  # noqa: F401
 import nvme_tcp_stranger_mutants  # noqa: F401
 import nvme_tcp_supported_mutants  # noqa: F401
