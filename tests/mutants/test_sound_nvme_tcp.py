@@ -10,6 +10,7 @@ from typing import Any
 import mutation_run
 import pytest
 from nvme_namespace import ONCS, ControllerConfig
+from nvme_tcp_left_out import APART, OF_MANY_AT_ONCE, OF_NO_NAMESPACE, QUEUES, TWO_ENDS
 from nvme_tcp_mutation_run import NAMESPACE, UNANNOUNCED
 from nvme_tcp_server import NQN, Server
 from suite_runs import run_suite
@@ -100,25 +101,9 @@ SOUND = {
 TWO_NAMESPACES = (
     "NVB-PROTECT-ONE",
     *(f"NVB-TWO-NS-{name}" for name in ("COPY", "DSM", "MARK", "TOGETHER", "WRITE", "ZEROES")),
+    *TWO_ENDS,
 )
 """Cases of two namespaces."""
-
-QUEUES = (
-    "CLEARED",
-    "EA",
-    "EARO",
-    "HOLDER",
-    "HOSTID-0",
-    "LATER",
-    "LEFT",
-    "PREEMPTED",
-    "REGISTERED",
-    "RELEASED",
-    "UNREGISTERED",
-    "WE",
-    "WERO",
-)
-"""Ends of the names of cases that need two I/O queues."""
 
 BEYOND_PAGES = (
     *(
@@ -159,6 +144,7 @@ SKIPPED = {
         "NVT-SGL-06",
     },
     "least-limits": {
+        *OF_MANY_AT_ONCE,
         "NVT-R2T-MOST",
         "NVB-SGL-LONG-COPY",
         "NVB-SGL-LONG-DSM",
@@ -371,6 +357,8 @@ SKIPPED = {
     },
     "another-order": set(),
     "few-pages": {
+        *APART,
+        *OF_NO_NAMESPACE,
         "NVB-SGL-LONG-WRITE",
         "NVA-LOG-UNALIGNED-1",
         "NVA-LOG-UNALIGNED-2",
@@ -519,6 +507,7 @@ OPTIONAL = (
     "NVB-FLAGS-",
     "NVB-HIGH-",
     "NVB-HOSTS-",
+    "NVB-INACTIVE-",
     "NVB-MOST-",
     "NVB-NS-COMPARE",
     "NVB-NS-MARK-",
@@ -526,6 +515,7 @@ OPTIONAL = (
     *(f"NVB-PROTECT-{name}" for name in ("COMPARE", "COPY", "DSM", "MARK", "VERIFY", "ZEROES")),
     "NVB-SEEN-COPY",
     "NVB-SEEN-ZEROES",
+    "NVB-TOGETHER-",
     "NVB-UNC-",
     "NVB-VERIFY-",
     "NVB-WIDE-",
