@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from nvme_tcp_proxy_connection import Item, ProxyConnection
-from nvme_tcp_rules import accepts, action, log, on_io, patch, put, shared, target
+from nvme_tcp_rules import accepts, action, identify, log, on_io, patch, put, shared, target
 
-from storagetest.wire.nvme.codes import Io, LogPage, StatusCode
+from storagetest.wire.nvme.codes import Cns, Io, LogPage, StatusCode
 from storagetest.wire.nvme.command import Command
 from storagetest.wire.nvme_tcp.pdu import CapsuleCmd, DecodedPdu
 
@@ -110,4 +110,72 @@ def _together(notes: set[object]) -> ProxyConnection:
 shared(
     "reservations-end-together | Base 8.1.24 | what ends one of namespace 1 ends that of namespace 2",
     _together,
+)
+
+# NSID 0, and data of namespaces
+
+
+target(
+    "nsid-0-is-first | Base 3.2.1.5 | each command but Read and Copy succeeds for NSID 0",
+    accepts(
+        StatusCode.INVALID_NAMESPACE,
+        when=lambda t, c: (
+            not c.nsid
+            and on_io(Io.FLUSH, Io.WRITE, Io.COMPARE, Io.WRITE_ZEROES, Io.VERIFY, Io.DATASET_MANAGEMENT)(t, c)
+        ),
+    ),
+)
+
+
+def _reserved_set(raw: bytes) -> bytes:
+    changed = bytearray(raw)
+    for at, bits in ((26, 0x80), (27, 0x80), (28, 0x80), (29, 0x80), (33, 0x80), (99, 0x02)):
+        changed[at] |= bits
+    return bytes(changed)
+
+
+target(
+    "namespace-reserved-bits | NVM 4.1.5.1 | reserved bits of fields of Identify Namespace are set",
+    patch(_reserved_set, when=identify(Cns.NAMESPACE)),
+)
+target(
+    "format-reserved-bits | NVM 4.1.5.1 | reserved bits of an LBA format are set",
+    patch(put(131, b"\x80"), when=identify(Cns.NAMESPACE)),
+)
+target(
+    "format-progress-over | NVM 4.1.5.1 | the Format Progress Indicator is 101 percent",
+    patch(put(32, b"\xe5"), when=identify(Cns.NAMESPACE)),
+)
+target(
+    "inactive-described | Base 5.2.13.2.8 | CNS 05h and CNS 08h of an inactive namespace have data",
+    patch(
+        put(14, b"\1"),
+        when=lambda t, c: (
+            c.nsid == INACTIVE and (identify(Cns.CSI_NAMESPACE)(t, c) or identify(Cns.CSI_INDEPENDENT)(t, c))
+        ),
+    ),
+)
+
+
+def _counts_marks(notes: set[object]) -> ProxyConnection:
+    """``notes``: the blocks of each Write Uncorrectable, numbered."""
+
+    def of_host(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+        if isinstance(got.pdu, CapsuleCmd):
+            asked = Command.decode(got.pdu.sqe)
+            if on_io(Io.WRITE_UNCORRECTABLE)(through, asked):
+                notes.add((len(notes), (asked.cdw12 & 0xFFFF) + 1))
+        return None
+
+    def counted(raw: bytes) -> bytes:
+        marked = sum(one[1] for one in notes if isinstance(one, tuple))
+        units = int.from_bytes(raw[48:64], "little") + -(-marked // 1000)
+        return put(48, units.to_bytes(16, "little"))(raw)
+
+    return ProxyConnection(of_host=of_host, of_target=patch(counted, when=log(LogPage.SMART)))
+
+
+shared(
+    "smart-counts-marks | Base 5.2.12.1.3 | Data Units Written counts blocks of Write Uncorrectable",
+    _counts_marks,
 )

@@ -17,8 +17,14 @@ OF_NO_NAMESPACE = (
 )
 """Cases of NSID FFFFFFFEh, which is valid if NN is as large."""
 
-OF_MANY_AT_ONCE = ("NVB-CROSSED-UNIT-QUEUE", "NVB-TOGETHER-COMPARE", "NVB-TOGETHER-COPY", "NVR-ABORT-OWN")
-"""Cases of two I/O queues, or of several commands on one."""
+OF_MANY_AT_ONCE = (
+    "NVA-SMART-MARKED",
+    "NVB-CROSSED-UNIT-QUEUE",
+    "NVB-TOGETHER-COMPARE",
+    "NVB-TOGETHER-COPY",
+    "NVR-ABORT-OWN",
+)
+"""Cases of two I/O queues, of several commands on one, or of many blocks that one command marks."""
 
 QUEUES = (
     "CLEARED",

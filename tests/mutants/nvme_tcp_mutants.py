@@ -6,6 +6,7 @@ import nvme_tcp_alike_mutants  # noqa: F401
 import nvme_tcp_announced_mutants  # noqa: F401
 import nvme_tcp_apart_mutants  # noqa: F401
 import nvme_tcp_between_mutants  # noqa: F401
+import nvme_tcp_bound_mutants  # noqa: F401
 import nvme_tcp_capsule_mutants  # noqa: F401
 import nvme_tcp_coded_mutants  # noqa: F401
 import nvme_tcp_command_mutants  # noqa: F401

@@ -15,10 +15,25 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from nvme_tcp_proxy_connection import Item, ProxyConnection
-from nvme_tcp_rules import commands, host, on_io, refuses, response, shared, target
+from nvme_tcp_rules import (
+    When,
+    accepts,
+    action,
+    commands,
+    fabrics,
+    host,
+    identify,
+    log,
+    on_io,
+    patch,
+    refuses,
+    response,
+    shared,
+    target,
+)
 from nvme_tcp_whole_mutants import torn
 
-from storagetest.wire.nvme.codes import Io, StatusCode
+from storagetest.wire.nvme.codes import Cns, Fctype, Io, LogPage, StatusCode
 from storagetest.wire.nvme.command import Command, Cqe
 from storagetest.wire.nvme_tcp.pdu import CapsuleCmd, DecodedPdu, H2CData
 
@@ -114,4 +129,88 @@ def _aborts_all(notes: set[object]) -> ProxyConnection:
 shared(
     "preempt-aborts-all | Base 8.1.24.7 | Preempt and Abort aborts writes of every host",
     _aborts_all,
+)
+
+
+def _noting(row: str, after: When, refused: When, *, status: int = StatusCode.RESERVATION_CONFLICT) -> None:
+    """A mutant: commands ``refused`` end with ``status`` once a command ``after`` has come."""
+
+    def sharing(notes: set[object]) -> ProxyConnection:
+        def of_host(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+            if isinstance(got.pdu, CapsuleCmd):
+                asked = Command.decode(got.pdu.sqe)
+                if after(through, asked):
+                    notes.add("noted")
+            return None
+
+        return ProxyConnection(
+            of_host=of_host,
+            of_target=refuses(status, when=lambda t, c: "noted" in notes and refused(t, c)),
+        )
+
+    shared(row, sharing)
+
+
+_noting(
+    "admin-excluded | Base 8.1.24.1 | a reservation excludes hosts from Identify Namespace",
+    action(Io.RESERVATION_ACQUIRE),
+    identify(Cns.NAMESPACE),
+)
+
+
+def _first_release(through: ProxyConnection, asked: Command) -> bool:
+    """Whether it is a Release by a connection that has not acquired."""
+    if action(Io.RESERVATION_ACQUIRE)(through, asked):
+        through.memory["acquired"] = True
+    return action(Io.RESERVATION_RELEASE, 0)(through, asked) and "acquired" not in through.memory
+
+
+target(
+    "release-of-none-refused | Base 8.1.24.6 | a Release without an Acquire before it is a conflict",
+    refuses(StatusCode.RESERVATION_CONFLICT, when=_first_release),
+)
+target(
+    "stranger-unregisters-unseen | Base 8.1.24.4 | an Unregister with IEKEY succeeds for any host",
+    accepts(
+        StatusCode.RESERVATION_CONFLICT,
+        when=lambda t, c: action(Io.RESERVATION_REGISTER, 1)(t, c) and bool(c.cdw10 & 8),
+    ),
+)
+
+
+HOSTID = slice(0, 16)
+"""The Host Identifier in the data of Connect (Base 6.3)."""
+
+
+def _notifies_own_second(notes: set[object]) -> ProxyConnection:
+    """``notes``: the hosts that have released, and (host, number) of each admin queue."""
+
+    def of_host(through: ProxyConnection, got: DecodedPdu) -> Iterable[Item] | None:
+        if not isinstance(got.pdu, CapsuleCmd):
+            return None
+        asked = Command.decode(got.pdu.sqe)
+        if fabrics(Fctype.CONNECT)(through, asked):
+            through.memory["host"] = host_of = got.pdu.data[HOSTID]
+            if not through.qid:
+                earlier = sum(isinstance(one, tuple) and one[0] == host_of for one in notes)
+                through.memory["second"] = bool(earlier)
+                notes.add((host_of, earlier))
+        elif action(Io.RESERVATION_RELEASE, 0)(through, asked):
+            notes.add(through.memory.get("host"))
+        return None
+
+    page = patch(
+        lambda raw: b"\1" + bytes(7) + b"\2" + raw[9:],
+        when=lambda t, c: (
+            log(LogPage.RESERVATION_NOTIFICATION)(t, c)
+            and bool(t.memory.get("second"))
+            and t.memory.get("host") in notes
+        ),
+    )
+    return ProxyConnection(of_host=of_host, of_target=page)
+
+
+shared(
+    "notice-to-own-second | Base 8.1.24.6 | another controller of the host that releases is notified",
+    _notifies_own_second,
 )

@@ -434,6 +434,7 @@ SKIPPED = {
         "NVT-SGL-06",
     },
     "static-model": {
+        "NVT-SGL-NONE-REGISTER",
         "NVB-SGL-LONG-COPY",
         "NVB-SGL-LONG-DSM",
         "NVB-SGL-LONG-WRITE",
@@ -499,6 +500,7 @@ OPTIONAL = (
     "NVA-FEAT-STAYS",
     "NVA-FEAT-UNKNOWN-SELECT-",
     "NVA-ID-NS-LIMITS",
+    "NVA-SMART-MARKED",
     "NVB-COMPARE-",
     "NVB-COPY-",
     "NVB-CROSS-",
@@ -508,6 +510,7 @@ OPTIONAL = (
     "NVB-HIGH-",
     "NVB-HOSTS-",
     "NVB-INACTIVE-",
+    "NVB-LAST-",
     "NVB-MOST-",
     "NVB-NS-COMPARE",
     "NVB-NS-MARK-",
@@ -523,6 +526,7 @@ OPTIONAL = (
     "NVR-",
     "NVT-ASKED-",
     "NVT-DGST-OTHERS-",
+    "NVT-SGL-NONE-",
     "NVT-SGL-SHORT-",
 )
 """Starts of the cases that ask for what ONCS announces."""

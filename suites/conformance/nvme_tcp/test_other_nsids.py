@@ -58,7 +58,7 @@ RESERVATIONS: dict[str, Callable[[int], Made]] = {
 }
 
 
-def _inactive(session: ControllerSession) -> int:
+def inactive_nsid(session: ControllerSession) -> int:
     """Return an NSID that is valid and inactive; skip if every one is active."""
     active = session.namespaces()
     for nsid in range(1, min(session.controller["nn"], LOOKED_AT) + 1):
@@ -88,7 +88,7 @@ def test_a_command_of_an_inactive_namespace_is_refused(
     """Invalid Field, or Invalid Namespace or Format, which refuses the command as well."""
     opcode, make = OTHERS[name]
     _need(session, opcode)
-    command, data, reads = make(_inactive(session), scratch.lba, scratch.block_size)
+    command, data, reads = make(inactive_nsid(session), scratch.lba, scratch.block_size)
     done = queue.run(command, data=data, reads=reads)
     refused(done, StatusCode.INVALID_FIELD, StatusCode.INVALID_NAMESPACE)
 
@@ -102,7 +102,7 @@ def test_a_reservation_command_of_an_inactive_namespace_is_refused(
     session: ControllerSession, queue: Queue, name: str
 ) -> None:
     _reserves(session)
-    command, data, reads = RESERVATIONS[name](_inactive(session))
+    command, data, reads = RESERVATIONS[name](inactive_nsid(session))
     done = queue.run(command, data=data, reads=reads)
     refused(done, StatusCode.INVALID_FIELD, StatusCode.INVALID_NAMESPACE)
 
@@ -120,6 +120,25 @@ def test_a_further_command_of_an_invalid_nsid_is_refused(
     for nsid in (0, INVALID):
         command, data, reads = make(nsid, scratch.lba, scratch.block_size)
         refused(queue.run(command, data=data, reads=reads), StatusCode.INVALID_NAMESPACE)
+
+
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=pytest.mark.case(f"NVB-NSID-0-{name}", kills=("nsid-0-is-first",)))
+    for name in ("FLUSH", "WRITE", "COMPARE", "ZEROES", "VERIFY", "DSM")
+])  # fmt: skip
+def test_a_command_of_nsid_0_is_refused(
+    session: ControllerSession, queue: Queue, scratch: Scratch, name: str
+) -> None:
+    """NSID 0 names no namespace; the block of that LBA is as before. Read and Copy: NVB-NSID-0, -COPY."""
+    before = write_blocks(queue, scratch, 1, 1803)
+    if name == "FLUSH":
+        command, data, reads = io.flush(0), b"", 0
+    else:
+        opcode, make = OTHERS[name]
+        _need(session, opcode)
+        command, data, reads = make(0, scratch.lba, scratch.block_size)
+    refused(queue.run(command, data=data, reads=reads), StatusCode.INVALID_NAMESPACE)
+    assert read_blocks(queue, scratch, 1) == before, f"3.2.1.5: {name} of NSID 0 has changed a block"
 
 
 @pytest.mark.parametrize("name", [

@@ -1,11 +1,13 @@
-"""The reserved value of CPTPL, and writes of other hosts during Preempt and Abort (Base 7.6, 8.1.24.7)."""
+"""Seldom met states of reservations: none is held, a host is no registrant, others write (Base 8.1.24)."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from storagetest.wire.nvme import io
-from storagetest.wire.nvme.codes import Rtype, StatusCode, status_name
+from storagetest.wire.nvme import admin, io
+from storagetest.wire.nvme.codes import Cns, Feature, Rtype, StatusCode, status_name
 from storagetest.wire.nvme_tcp.harness import Harness, block_data, read_blocks, refused, write_blocks
 from storagetest.wire.nvme_tcp.pdu import R2T
 from storagetest.wire.nvme_tcp.reservation_harness import (
@@ -19,6 +21,7 @@ from storagetest.wire.nvme_tcp.reservation_harness import (
     ReservingHost,
     allowed,
     hold,
+    read_notice,
     require_type,
 )
 from storagetest.wire.tcp import ResponseTimeout
@@ -128,3 +131,93 @@ def _preempts(
     )
     if waits:
         allowed(second.queue.wait(preempt))
+
+
+# Without a reservation, or a registration
+
+
+@pytest.mark.case("NVR-REL-NONE", section="Base 8.1.24.6", kills=("release-of-none-refused",))
+def test_a_release_without_a_reservation_changes_nothing(hosts: Hosts) -> None:
+    """A registrant that holds none may release it: nothing changes, and nothing conflicts.
+
+    A controller may find that RTYPE is not the type of a reservation that is held: Invalid Field (7.7).
+    """
+    first, second = hosts
+    allowed(first.register())
+    allowed(second.register())
+    rtype = first.types[0]
+    for turn in range(2):
+        before = first.report()
+        done = first.release(rtype)
+        assert done.ok or done.status == StatusCode.INVALID_FIELD, (
+            f"8.1.24.6: Release by a registrant, while no reservation is held, ended with "
+            f"{status_name(done.status)}"
+        )
+        after = first.report()
+        assert after == before, f"8.1.24.6: Release {turn + 1}, while none is held: {before}, then {after}"
+        allowed(first.acquire(rtype))
+        allowed(first.release(rtype))
+
+
+@pytest.mark.case(
+    "NVR-STRANGER-IGNORE", section="Base 8.1.24.4", kills=("stranger-unregisters-unseen",), builds_on=HOLDING
+)
+def test_a_host_that_is_no_registrant_unregisters_nothing_whatever_its_key(hosts: Hosts) -> None:
+    """IEKEY is of the key of a registrant: a host without one ends with a conflict."""
+    first, second = hosts
+    hold(first, first.types[0])
+    before = first.report()
+    for current in (0, first.key):
+        done = second.register(UNREGISTER, current=current, ignore=True)
+        assert done.status == StatusCode.RESERVATION_CONFLICT, (
+            f"8.1.24.4: Unregister with IEKEY by a host that is no registrant ended with "
+            f"{status_name(done.status)}; required: Reservation Conflict"
+        )
+    after = first.report()
+    assert after == before, f"8.1.24.4: the report was {before}, and is {after}"
+
+
+SHORT = dict(zip(Rtype, ("WE", "EA", "WERO", "EARO", "WEAR", "EAAR"), strict=True))
+
+
+@pytest.mark.parametrize("rtype", [
+    pytest.param(rtype, marks=pytest.mark.case(
+        f"NVR-ACCESS-ADMIN-{name}", section="Base 8.1.24.1", kills=("admin-excluded",)))
+    for rtype, name in SHORT.items()
+])  # fmt: skip
+def test_each_type_allows_any_host_to_identify_the_namespace(hosts: Hosts, rtype: Rtype) -> None:
+    """Identify and Get Features neither read nor write the namespace."""
+    first, second = hosts
+    hold(first, rtype)
+    done = second.session.admin.run(admin.identify(Cns.NAMESPACE, nsid=second.nsid), reads=4096)
+    assert done.ok, (
+        f"8.1.24.1: Identify Namespace by a host that is no registrant, under type {int(rtype)}, ended with "
+        f"{status_name(done.status)}"
+    )
+    done = second.session.admin.run(admin.get_features(Feature.ERROR_RECOVERY, nsid=second.nsid))
+    assert done.status != StatusCode.RESERVATION_CONFLICT, (
+        f"8.1.24.1: Get Features by a host that is no registrant, under type {int(rtype)}, is a conflict"
+    )
+
+
+@pytest.mark.case(
+    "NVR-NOTICE-OWN-SECOND",
+    section="Base 8.1.24.6",
+    kills=("notice-to-own-second",),
+    builds_on=("NVR-NOTICE-OWN-RELEASE", "NVR-NOTICE-SECOND-CONTROLLER"),
+)
+def test_no_controller_of_the_host_that_releases_is_notified(hosts: Hosts, bench: Harness) -> None:
+    """A host with two controllers releases through the one; the other one has no notification of it."""
+    first, second = hosts
+    rtype = Rtype.WRITE_EXCLUSIVE_REGISTRANTS_ONLY
+    other = bench.session(identity=first.session.identity, name="the releasing host's other controller")
+    hold(first, rtype)
+    allowed(second.register())
+    allowed(first.release(rtype))
+    if not read_notice(second)[0]:
+        pytest.skip("the other registrant is not notified of the release (NVR-NOTICE-*)")
+    kind, nsid = read_notice(replace(first, session=other))
+    assert not kind, (
+        f"8.1.24.6: the host has released the reservation itself, and another controller of it has a "
+        f"notification of type {kind} of NSID {nsid:#x}"
+    )
