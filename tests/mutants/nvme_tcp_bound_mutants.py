@@ -11,13 +11,17 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
+from dataclasses import replace
 
 from nvme_tcp_proxy_connection import Item, ProxyConnection
-from nvme_tcp_rules import accepts, host, on_io, refuses, target
+from nvme_tcp_rules import accepts, commands, host, on_io, refuses, target
 
 from storagetest.wire.nvme.codes import Io, StatusCode
-from storagetest.wire.nvme.command import Command, Cqe
+from storagetest.wire.nvme.command import Command, Cqe, in_capsule
 from storagetest.wire.nvme_tcp.pdu import CapsuleCmd, DecodedPdu
+
+OFFSET = 0x01
+"""The SGL of data in the capsule (Base 4.3.2)."""
 
 END = 2048
 """Blocks of a namespace of the controller of these runs."""
@@ -81,4 +85,30 @@ def _lost(through: ProxyConnection, command: Command) -> bool:
 target(
     "deallocated-is-lost | NVM 3.3.3.2.1 | Compare, Copy and Verify of a deallocated block fail",
     refuses(StatusCode.UNRECOVERED_READ_ERROR, when=_lost),
+)
+host(
+    "far-of-others-taken | NVM 3.1 | the upper dword of SLBA of Compare, Verify and Write Zeroes is ignored",
+    commands(
+        lambda capsule, c: replace(capsule, sqe=replace(c, cdw11=0).encode()),
+        when=lambda t, c: bool(c.cdw11) and on_io(Io.COMPARE, Io.VERIFY, Io.WRITE_ZEROES)(t, c),
+    ),
+)
+
+
+def _from_start(capsule: CapsuleCmd, command: Command) -> CapsuleCmd:
+    """Take as many bytes as the SGL has from the start of the capsule's data."""
+    length = int.from_bytes(command.dptr[8:12], "little")
+    return CapsuleCmd(replace(command, dptr=in_capsule(length)).encode(), capsule.data[:length])
+
+
+host(
+    "sgl-offset-of-others-ignored | Base 3.3.2.1.3 | the offset in a capsule is obeyed by Write alone",
+    commands(
+        _from_start,
+        when=lambda t, c: (
+            on_io(Io.COMPARE, Io.COPY, Io.RESERVATION_REGISTER)(t, c)
+            and c.dptr[15] == OFFSET
+            and any(c.dptr[:8])
+        ),
+    ),
 )

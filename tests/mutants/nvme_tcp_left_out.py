@@ -3,6 +3,9 @@
 TWO_ENDS = tuple(f"NVB-TWO-END-{name}" for name in ("COMPARE", "COPY", "UNC", "VERIFY", "WRITE", "ZEROES"))
 """Cases of blocks past the end of two namespaces."""
 
+OFFSETS = ("NVT-OFFSET-COMPARE", "NVT-OFFSET-COPY", "NVT-OFFSET-REGISTER")
+"""Cases of data at an offset of a capsule, which SGLS announces."""
+
 APART = (
     "NVR-NOTICE-APART",
     *(f"NVR-APART-{name}" for name in ("ABORT", "ACQUIRE", "CLEAR", "EXCLUDES")),

@@ -178,6 +178,9 @@ target(
 )
 
 
+TRANSPORT = 0x5A
+"""The SGL of data that the controller asks for (NVMe/TCP 3.3.2)."""
+
 HOSTID = slice(0, 16)
 """The Host Identifier in the data of Connect (Base 6.3)."""
 
@@ -213,4 +216,11 @@ def _notifies_own_second(notes: set[object]) -> ProxyConnection:
 shared(
     "notice-to-own-second | Base 8.1.24.6 | another controller of the host that releases is notified",
     _notifies_own_second,
+)
+target(
+    "reservations-race | Base 8.1.24.5 | an Acquire whose keys come by R2T succeeds, also if another host holds",
+    accepts(
+        StatusCode.RESERVATION_CONFLICT,
+        when=lambda t, c: action(Io.RESERVATION_ACQUIRE)(t, c) and c.dptr[15] == TRANSPORT,
+    ),
 )

@@ -10,7 +10,7 @@ from typing import Any
 import mutation_run
 import pytest
 from nvme_namespace import ONCS, ControllerConfig
-from nvme_tcp_left_out import APART, OF_MANY_AT_ONCE, OF_NO_NAMESPACE, QUEUES, TWO_ENDS
+from nvme_tcp_left_out import APART, OF_MANY_AT_ONCE, OF_NO_NAMESPACE, OFFSETS, QUEUES, TWO_ENDS
 from nvme_tcp_mutation_run import NAMESPACE, UNANNOUNCED
 from nvme_tcp_server import NQN, Server
 from suite_runs import run_suite
@@ -127,6 +127,7 @@ BEYOND_PAGES = (
 
 SKIPPED = {
     "4-kib-blocks": {
+        "NVT-OFFSET-COMPARE",
         "NVB-SGL-LONG-WRITE",
         "NVB-COPY-FAILED-RANGE",
         "NVB-COPY-FAILED-RANGE-OF-TWO",
@@ -145,6 +146,7 @@ SKIPPED = {
     },
     "least-limits": {
         *OF_MANY_AT_ONCE,
+        *OFFSETS,
         "NVT-R2T-MOST",
         "NVB-SGL-LONG-COPY",
         "NVB-SGL-LONG-DSM",
@@ -340,6 +342,7 @@ SKIPPED = {
         "NVT-PIECES-DIGEST",
     },
     "other-namespaces": {
+        "NVT-OFFSET-COMPARE",
         "NVB-SGL-LONG-WRITE",
         "NVA-LOG-ANA-MEMBERS",
         "NVA-LOG-ANA-FIELDS",
@@ -359,6 +362,7 @@ SKIPPED = {
     "few-pages": {
         *APART,
         *OF_NO_NAMESPACE,
+        *OFFSETS,
         "NVB-SGL-LONG-WRITE",
         "NVA-LOG-UNALIGNED-1",
         "NVA-LOG-UNALIGNED-2",
@@ -434,6 +438,7 @@ SKIPPED = {
         "NVT-SGL-06",
     },
     "static-model": {
+        *OFFSETS,
         "NVT-SGL-NONE-REGISTER",
         "NVB-SGL-LONG-COPY",
         "NVB-SGL-LONG-DSM",
@@ -526,6 +531,7 @@ OPTIONAL = (
     "NVR-",
     "NVT-ASKED-",
     "NVT-DGST-OTHERS-",
+    "NVT-OFFSET-",
     "NVT-SGL-NONE-",
     "NVT-SGL-SHORT-",
 )

@@ -103,6 +103,38 @@ def test_a_command_up_to_the_last_block_is_within_the_range(
             queue.run(io.write(end.nsid, end.lba, blocks), data=kept)
 
 
+# Addresses whose upper dword alone is past the end
+
+FAR_BITS = (32, 48, 63)
+"""Bits of an LBA that are in its upper dword (chosen)."""
+
+
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=pytest.mark.case(
+        f"NVB-HIGH-{name}", section=f"NVM {UP_TO_END[name][2]}", kills=("far-of-others-taken",)))
+    for name in ("COMPARE", "VERIFY", "ZEROES")
+])  # fmt: skip
+def test_a_block_whose_address_has_one_bit_more_is_none_of_the_namespace(
+    session: ControllerSession, queue: Queue, scratch: Scratch, name: str
+) -> None:
+    """Its lower dword is the address of a block that is there, and is as before."""
+    opcode, make, section = UP_TO_END[name]
+    _need(session, opcode)
+    before = write_blocks(queue, scratch, 1, 1885)
+    for bit in FAR_BITS:
+        lba = scratch.lba + (1 << bit)
+        if lba < scratch.end:
+            continue
+        command, sent = make(Scratch(scratch.nsid, lba, 1, scratch.end, scratch.limits), before, 0)
+        done = queue.run(command, data=sent)
+        assert not done.ok, (
+            f"{section}: {name} of LBA {lba:#x} succeeds; the namespace has {scratch.end} blocks"
+        )
+        assert read_blocks(queue, scratch, 1) == before, (
+            f"{section}: {name} of LBA {lba:#x} has changed a block"
+        )
+
+
 # SGLs without length (Base 4.3.2)
 
 
