@@ -218,7 +218,7 @@ shared(
     _notifies_own_second,
 )
 target(
-    "reservations-race | Base 8.1.24.5 | an Acquire whose keys come by R2T succeeds, also if another host holds",
+    "reservations-race | Base 8.1.24.5 | an Acquire by R2T succeeds, also if another host holds",
     accepts(
         StatusCode.RESERVATION_CONFLICT,
         when=lambda t, c: action(Io.RESERVATION_ACQUIRE)(t, c) and c.dptr[15] == TRANSPORT,
