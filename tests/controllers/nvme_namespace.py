@@ -138,6 +138,7 @@ class ControllerConfig:
     pads_term_data: bool = False  # the header in error has HLEN bytes, however few of them came
     fuses: bool = False  # Compare and Write
     acwu: int = 3  # blocks of a fused operation, zero's based
+    awun: int = 7  # blocks of an atomic write, zero's based: AWUN and AWUPF
     joins_any_host: bool = False  # not legal: an I/O queue of another host is accepted
     takes_digests: bool = True
     nn: int = 4  # NSIDs that are valid; those that are not in `nsids` are inactive

@@ -311,6 +311,7 @@ class Controller:
         if not self.discovery:
             put(516, "IH", self.traits.nn, self.traits.oncs)
             raw[522] = self.traits.fuses
+            put(526, "HH", self.traits.awun, self.traits.awun)
             put(532, "H", self.traits.acwu * self.traits.fuses)
             raw[525] = self.traits.write_cache
             raw[531] = self.traits.nwpc

@@ -4,7 +4,9 @@ import nvme_tcp_access_mutants  # noqa: F401  # importing files them
 import nvme_tcp_again_mutants  # noqa: F401  # importing files them
 import nvme_tcp_alike_mutants  # noqa: F401
 import nvme_tcp_announced_mutants  # noqa: F401
+import nvme_tcp_apart_mutants  # noqa: F401
 import nvme_tcp_between_mutants  # noqa: F401
+import nvme_tcp_bound_mutants  # noqa: F401
 import nvme_tcp_capsule_mutants  # noqa: F401
 import nvme_tcp_coded_mutants  # noqa: F401
 import nvme_tcp_command_mutants  # noqa: F401
@@ -52,6 +54,7 @@ import nvme_tcp_stated_mutants  # noqa: F401
 import nvme_tcp_stranger_mutants  # noqa: F401
 import nvme_tcp_supported_mutants  # noqa: F401
 import nvme_tcp_timer_mutants  # noqa: F401
+import nvme_tcp_together_mutants  # noqa: F401
 import nvme_tcp_transport_mutants  # noqa: F401
 import nvme_tcp_two_namespace_mutants  # noqa: F401
 import nvme_tcp_typed_mutants  # noqa: F401

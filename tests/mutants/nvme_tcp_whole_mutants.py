@@ -223,7 +223,7 @@ def _mix(between: _Open, through: ProxyConnection, pdu: H2CData) -> None:
                 between.torn[lba] = first + pdu.data
 
 
-def _torn(known: set[Any]) -> ProxyConnection:
+def torn(known: set[Any]) -> ProxyConnection:
     """Leave a block with the first half of one write and the second half of another, if they cross."""
 
     def of_host(through: ProxyConnection, got: DecodedPdu) -> None:
@@ -245,7 +245,7 @@ def _torn(known: set[Any]) -> ProxyConnection:
 
 
 shared("crossed-writes-torn | NVM 2.1.4.2 | data of two writes of a block whose data come by turns are mixed",
-       _torn)  # fmt: skip
+       torn)  # fmt: skip
 
 
 def _cid_of_both(known: set[Any]) -> ProxyConnection:

@@ -10,6 +10,7 @@ from typing import Any
 import mutation_run
 import pytest
 from nvme_namespace import ONCS, ControllerConfig
+from nvme_tcp_left_out import APART, OF_MANY_AT_ONCE, OF_NO_NAMESPACE, OFFSETS, QUEUES, TWO_ENDS
 from nvme_tcp_mutation_run import NAMESPACE, UNANNOUNCED
 from nvme_tcp_server import NQN, Server
 from suite_runs import run_suite
@@ -100,25 +101,9 @@ SOUND = {
 TWO_NAMESPACES = (
     "NVB-PROTECT-ONE",
     *(f"NVB-TWO-NS-{name}" for name in ("COPY", "DSM", "MARK", "TOGETHER", "WRITE", "ZEROES")),
+    *TWO_ENDS,
 )
 """Cases of two namespaces."""
-
-QUEUES = (
-    "CLEARED",
-    "EA",
-    "EARO",
-    "HOLDER",
-    "HOSTID-0",
-    "LATER",
-    "LEFT",
-    "PREEMPTED",
-    "REGISTERED",
-    "RELEASED",
-    "UNREGISTERED",
-    "WE",
-    "WERO",
-)
-"""Ends of the names of cases that need two I/O queues."""
 
 BEYOND_PAGES = (
     *(
@@ -142,6 +127,7 @@ BEYOND_PAGES = (
 
 SKIPPED = {
     "4-kib-blocks": {
+        "NVT-OFFSET-COMPARE",
         "NVB-SGL-LONG-WRITE",
         "NVB-COPY-FAILED-RANGE",
         "NVB-COPY-FAILED-RANGE-OF-TWO",
@@ -160,6 +146,8 @@ SKIPPED = {
     },
     "least-limits": {
         "NVT-CQE-SQHD-LATE",
+        *OF_MANY_AT_ONCE,
+        *OFFSETS,
         "NVT-R2T-MOST",
         "NVB-SGL-LONG-COPY",
         "NVB-SGL-LONG-DSM",
@@ -366,6 +354,7 @@ SKIPPED = {
         "NVT-PIECES-DIGEST",
     },
     "other-namespaces": {
+        "NVT-OFFSET-COMPARE",
         "NVB-SGL-LONG-WRITE",
         "NVA-LOG-ANA-MEMBERS",
         "NVA-LOG-ANA-FIELDS",
@@ -389,6 +378,9 @@ SKIPPED = {
         "NVA-LOG-EFFECTS-CHANGES",
         "NVA-LOG-EFFECTS-QUEUES",
         "NVA-LOG-EFFECTS-OACS",
+        *APART,
+        *OF_NO_NAMESPACE,
+        *OFFSETS,
         "NVB-SGL-LONG-WRITE",
         "NVA-LOG-UNALIGNED-1",
         "NVA-LOG-UNALIGNED-2",
@@ -469,6 +461,8 @@ SKIPPED = {
         "NVA-KA-SHORT-DISCOVERY",
         "NVA-KA-SHORT-IO",
         "NVA-KA-SHORT-RESET",
+        *OFFSETS,
+        "NVT-SGL-NONE-REGISTER",
         "NVB-SGL-LONG-COPY",
         "NVB-SGL-LONG-DSM",
         "NVB-SGL-LONG-WRITE",
@@ -534,6 +528,7 @@ OPTIONAL = (
     "NVA-FEAT-STAYS",
     "NVA-FEAT-UNKNOWN-SELECT-",
     "NVA-ID-NS-LIMITS",
+    "NVA-SMART-MARKED",
     "NVB-COMPARE-",
     "NVB-COPY-",
     "NVB-CROSS-",
@@ -542,6 +537,8 @@ OPTIONAL = (
     "NVB-FLAGS-",
     "NVB-HIGH-",
     "NVB-HOSTS-",
+    "NVB-INACTIVE-",
+    "NVB-LAST-",
     "NVB-MOST-",
     "NVB-NS-COMPARE",
     "NVB-NS-MARK-",
@@ -549,6 +546,7 @@ OPTIONAL = (
     *(f"NVB-PROTECT-{name}" for name in ("COMPARE", "COPY", "DSM", "MARK", "VERIFY", "ZEROES")),
     "NVB-SEEN-COPY",
     "NVB-SEEN-ZEROES",
+    "NVB-TOGETHER-",
     "NVB-UNC-",
     "NVB-VERIFY-",
     "NVB-WIDE-",
@@ -556,6 +554,8 @@ OPTIONAL = (
     "NVR-",
     "NVT-ASKED-",
     "NVT-DGST-OTHERS-",
+    "NVT-OFFSET-",
+    "NVT-SGL-NONE-",
     "NVT-SGL-SHORT-",
 )
 """Starts of the cases that ask for what ONCS announces."""

@@ -71,6 +71,8 @@ NAMESPACE: Mapping[str, tuple[int, int]] = {
     "flbas": (26, 1),
     "dlfeat": (33, 1),
     "nawun": (34, 2),
+    "nabsn": (40, 2),
+    "nabo": (42, 2),
     "nmic": (30, 1),
     "rescap": (31, 1),
     "mssrl": (74, 2),
