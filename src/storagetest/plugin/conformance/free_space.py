@@ -40,6 +40,6 @@ def space_missing(attachment: Attachment) -> str:
     if "No space left on device" not in written and "Disk quota exceeded" not in written:
         return ""
     return (
-        f"not judged: {path} has {format_bytes(free * unit)} free, and the cases need {format_bytes(NEEDED)}. "
-        "Free space on the target, and run again"
+        f"not judged: {path} has {format_bytes(free * unit)} free, and the cases need "
+        f"{format_bytes(NEEDED)}. Free space on the target, and run again"
     )
