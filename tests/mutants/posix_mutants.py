@@ -51,6 +51,7 @@ for _area in (
     "owned",
     "pair",
     "print",
+    "process",
     "queue",
     "permission",
     "pipe",
@@ -68,6 +69,7 @@ for _area in (
     "tree",
     "twice",
     "unseen",
+    "user",
     "xattr",
 ):
     importlib.import_module(f"posix_{_area}_mutants")
