@@ -64,6 +64,7 @@ for _area in (
     "round",
     "seldom",
     "size",
+    "sorts",
     "stale",
     "stamped",
     "tree",

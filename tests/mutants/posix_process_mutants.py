@@ -277,7 +277,7 @@ class LinksOfTwoCountedOnce(Recent):
 
     def getattr(self, call: Call, node: int, handle: int | None) -> Attributes:
         found = super().getattr(call, node, handle)
-        found.nlink = max(found.nlink - self.lost.get(node, 0), 1)
+        found.nlink -= min(self.lost.get(node, 0), max(found.nlink - 2, 0))
         return found
 
 

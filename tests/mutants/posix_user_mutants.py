@@ -1,5 +1,6 @@
 """Broken for users without privilege: what root does has its effect."""
 
+import errno
 import os
 import stat
 from collections.abc import Hashable
@@ -142,3 +143,12 @@ class UserLongWriteCut(PassThrough):
         if call.uid and offset + len(data) > PAGE and len(data) % PAGE:
             data = data[:-1] + b"\0"
         return super().write(call, node, handle, offset, data)
+
+
+@mutant("user-statvfs-needs-permission | statvfs(3p) | statvfs() by a user of a file that he may not read is "
+        "refused")  # fmt: skip
+class UserStatvfsNeedsPermission(PassThrough):
+    def statfs(self, call: Call, node: int) -> dict[str, int]:
+        if call.uid and not os.fstat(self.fd(node)).st_mode & stat.S_IROTH:
+            raise PermissionError(errno.EACCES, "statfs")
+        return super().statfs(call, node)

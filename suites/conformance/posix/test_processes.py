@@ -129,7 +129,7 @@ def test_files_that_several_processes_write_have_their_own_data(client_dir):
                 part = bytes([16 * number + turn % 16]) * 3001
                 os.pwrite(descriptor, part, 3001 * turn)
                 wanted += part
-        for size in (70_000, 50_001):
+        for size in (len(wanted), len(wanted) - 5000, 4097):
             os.truncate(path, size)
             wrong = first_difference(contents(path), wanted[:size])
             assert not wrong, f"a file that one process writes and cuts to {size} bytes has {wrong}"
@@ -166,10 +166,15 @@ def create(path):
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
 
 
+def source_of(path):
+    """Return the name of the file of which ``path`` becomes another name."""
+    return path.with_name(f"source-{path.name}")
+
+
 MAKERS = {
     "open": create,
     "mkdir": os.mkdir,
-    "link": lambda path: hard_link(path.parent / "source", path),
+    "link": lambda path: hard_link(source_of(path), path),
     "symlink": lambda path: symbolic_link("x", path),
     "mkfifo": fifo,
 }
@@ -210,15 +215,15 @@ def winners(work, paths, refused):
 @pytest.mark.case(section="POSIX.1-2024 open(), mkdir(), link(), symlink(), mkfifo(): EEXIST")
 def test_one_of_several_processes_makes_a_name(client_dir, call):
     """The check for the name and the creation are one step: one process succeeds, the others have EEXIST."""
-    make_file(client_dir / "source")
-    MAKERS[call](client_dir / "probe")
     paths = [client_dir / f"n{turn}" for turn in range(ROUNDS)]
+    for path in (client_dir / "probe", *paths):
+        make_file(source_of(path))
+    MAKERS[call](client_dir / "probe")
     made = winners(lambda _, path: MAKERS[call](path), paths, errno.EEXIST)
     for turn, who in enumerate(made):
         assert len(who) == 1, f"{call}: {len(who)} of {PROCESSES} processes make name {turn}"
-    if call == "link":
-        links = os.stat(client_dir / "source").st_nlink
-        assert links == ROUNDS + 2, f"a file with {ROUNDS + 2} names has {links} links"
+        links = os.stat(source_of(paths[turn])).st_nlink
+        assert call != "link" or links == 2, f"a file with 2 names has {links} links"
 
 
 REMOVERS = {
@@ -338,7 +343,12 @@ def test_links_that_several_processes_make_are_all_counted(client_dir):
 
     def link(number):
         for turn in range(ROUNDS):
-            os.link(path, client_dir / f"d{number}" / f"l{turn}")
+            try:
+                os.link(path, client_dir / f"d{number}" / f"l{turn}")
+            except OSError as error:
+                if error.errno == errno.EMLINK:
+                    skip("a file cannot have as many links here: PSX-LINK-MAX tests how many")
+                raise
             if turn % 2:
                 os.unlink(client_dir / f"d{number}" / f"l{turn}")
 

@@ -13,6 +13,7 @@ import pytest
 from storagetest.agent.testlib import run_as_user
 from storagetest.agent.testlib.byte_model import first_difference
 from storagetest.agent.testlib.file_sequence import FileSequence
+from storagetest.agent.testlib.many_entries import make_many
 from storagetest.agent.testlib.name_sequence import NameSequence
 from storagetest.agent.testlib.tmpfiles import (
     longest_name,
@@ -115,21 +116,20 @@ def test_calls_of_a_user_on_files_in_each_state_leave_what_the_model_has(client_
 )
 def test_user_lists_every_entry_of_a_directory(client_dir, whose):
     """readdir() returns each entry once: of a user's own directory, and of one that he may only read."""
-    names = [f"entry-{number:03}-{'x' * (number % 200)}" for number in range(ENTRIES)]
+    longest = min(longest_name(client_dir), 200)
+    names = [f"e{number:03}{'x' * (number % (longest - 3))}" for number in range(ENTRIES)]
     own = place_of_user(client_dir)
     if whose == "others":
         own.mkdir(0o755)
-        for name in names:
-            make_file(own / name)
+        names = make_many(own, names)
     with run_as_user(USER, USER):
         if whose == "own":
             own.mkdir(0o755)
-            for name in names:
-                make_file(own / name)
+            names = make_many(own, names)
         found = os.listdir(own)
     lost, more = sorted(set(names) - set(found)), sorted(set(found) - set(names))
     assert len(found) == len(set(found)), "a user's listing has names twice"
-    assert not lost, f"a user's listing lacks {len(lost)} of {ENTRIES} names, {lost[0]} first"
+    assert not lost, f"a user's listing lacks {len(lost)} of {len(names)} names, {lost[0]} first"
     assert not more, f"a user's listing has {more[0]}, which does not exist"
 
 
@@ -181,7 +181,7 @@ def test_link_of_a_user_has_its_contents(client_dir):
     """readlink() returns the contents that symlink() was given, of each length, to the user and to others."""
     own = place_of_user(client_dir)
     name = "n" * min(longest_name(client_dir), 200)
-    texts = ["x", "a/b/", "y" * 59, "y" * 60, "y" * 61, name, f"{name}/{name}/{name}"]
+    texts = ["x", "a/b/", "y" * 59, "y" * 60, "y" * 61, name, f"{name[:150]}/{name[:100]}"]
     with run_as_user(USER, USER):
         own.mkdir(0o755)
         for number, text in enumerate(texts):
@@ -259,3 +259,25 @@ CALLS = {
     "truncate": lambda path: os.truncate(path, 2),
     "write": write_more,
 }
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=pytest.mark.case(f"PSX-USER-STATVFS-{kind.upper()}"))
+        for kind in ("file", "directory")
+    ],
+)
+@pytest.mark.case(section="POSIX.1-2024 statvfs(): DESCRIPTION", kills=("user-statvfs-needs-permission",))
+def test_statvfs_needs_no_permission_of_the_file(client_dir, kind):
+    """Read, write or execute permission of the named file is not required, nor to stat() it."""
+    path = client_dir / "f"
+    make_file(path) if kind == "file" else path.mkdir()
+    os.chmod(path, 0)
+    with run_as_user(USER, USER):
+        for call in (os.stat, os.statvfs):
+            try:
+                call(path)
+            except OSError as error:
+                what = f"{call.__name__}() of a {kind} without permissions by another user"
+                raise AssertionError(f"{what}: {error.strerror}") from None
