@@ -67,6 +67,7 @@ for _area in (
     "sorts",
     "stale",
     "stamped",
+    "sticky",
     "tree",
     "twice",
     "unseen",
