@@ -233,7 +233,7 @@ def test_times_that_the_owner_sets_are_as_exact_as_those_that_root_sets(client_d
 )
 @pytest.mark.case(section="POSIX.1-2024 XBD 4.12 File Times Update")
 def test_call_of_a_user_marks_the_times(client_dir, name):
-    """A change of the data marks mtime and ctime, one of the status ctime: whoever makes the call."""
+    """A change of the data marks mtime and ctime, one of the status ctime: by each user."""
     own = place_of_user(client_dir)
     with run_as_user(USER, USER):
         own.mkdir(0o755)
