@@ -51,6 +51,7 @@ for _area in (
     "owned",
     "pair",
     "print",
+    "process",
     "queue",
     "permission",
     "pipe",
@@ -63,11 +64,14 @@ for _area in (
     "round",
     "seldom",
     "size",
+    "sorts",
     "stale",
     "stamped",
+    "sticky",
     "tree",
     "twice",
     "unseen",
+    "user",
     "xattr",
 ):
     importlib.import_module(f"posix_{_area}_mutants")
