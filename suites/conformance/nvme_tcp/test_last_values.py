@@ -68,7 +68,7 @@ def test_a_discovery_controller_needs_no_keep_alive_timeout(
     builds_on=("NVA-FEAT-KATO-02",),
 )
 def test_the_keep_alive_timer_is_not_disabled_by_connect(bench: Harness) -> None:
-    """TCP requires the timer (NVMe/TCP 3.4), so a command that disables it is aborted: 3.9.1 has Set Features."""
+    """TCP requires the timer (NVMe/TCP 3.4): what disables it is aborted. 3.9.1 has this of Set Features."""
     endpoint = bench.endpoint
     done = connect_queue(
         bench.queue(),
