@@ -72,8 +72,13 @@ def reset(two, scratch) -> tuple[LogicalUnit, LogicalUnit]:  # noqa: ARG001  # a
 
 
 def claim_reported(unit: LogicalUnit, command: c.CommandFormat, fields: Fields) -> None:
-    """Claim that the command ends in the unit attention."""
+    """Claim that the command ends in the unit attention; skip if the unit refuses it without one, too."""
     answer = offered(unit.run(command, **fields))
+    if answer.check(SenseKey.ILLEGAL_REQUEST):
+        unit.clear_attentions()
+        again = unit.run(command, **fields)
+        if again.check(SenseKey.ILLEGAL_REQUEST):
+            pytest.skip(f"not supported: {again}")
     assert answer.check(SenseKey.UNIT_ATTENTION), f"{answer}: another nexus has reset the unit before"
 
 
