@@ -365,13 +365,17 @@ def test_clock_of_time_stamps_is_near_the_clients(client_dir):
 
 @pytest.mark.case("PSX-TIME-ORDER", section=stamps)
 def test_times_of_a_new_file_are_equal(client_dir):
-    """The three time stamps of a new file are marked for update by the same call."""
+    """The three time stamps of a new file are marked for update by the same call.
+
+    The updates may come one after the other, up to a stat(): a server sets the attributes after the creation.
+    """
     files = [make_file(client_dir / str(number)) for number in range(4)]
     made = [times(path) for path in files]
     read, written = (unit.step for unit in time_units(files[0]))
     status = coarsest_step([changed for _, _, changed in made])
     for accessed, modified, changed in made:
-        assert -written < modified - changed < status, "st_mtime and st_ctime are of two calls"
+        apart = modified - changed
+        assert -SECOND - written < apart < SECOND + status, "st_mtime and st_ctime are of two calls"
         assert -SECOND - read < accessed - modified < SECOND + written, "st_atime is of another call"
 
 
