@@ -182,7 +182,8 @@ def test_default_acl_replaces_the_umask(client_dir):
     set_acl(client_dir / "d", ("u", 7, NO_ID), ("g", 6, NO_ID), ("o", 6, NO_ID), kind=DEFAULT)
     os.umask(0o077)
     os.close(os.open(client_dir / "d" / "f", os.O_CREAT | os.O_WRONLY, 0o666))
-    assert stat.S_IMODE(os.stat(client_dir / "d" / "f").st_mode) == 0o666
+    found = stat.S_IMODE(os.stat(client_dir / "d" / "f").st_mode)
+    assert found == 0o666, f"a file that open() made with 0666 and a mask of 077 has the mode {found:#o}"
 
 
 def _make_unnamed(path, mode) -> int:

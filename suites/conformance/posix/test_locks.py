@@ -344,8 +344,8 @@ def test_open_file_description_lock_ends_at_its_last_close(client_dir):
         lock(descriptor, WRITE, 0, 0, F_OFD_SETLK)
         os.close(os.open(client_dir / "f", os.O_RDONLY))
         os.close(os.dup(descriptor))
-        assert not can_lock(client_dir / "f", WRITE, 0, 1)
-    assert can_lock(client_dir / "f", WRITE, 0, 1)
+        assert not can_lock(client_dir / "f", WRITE, 0, 1), "another close releases it"
+    assert can_lock(client_dir / "f", WRITE, 0, 1), "the last close does not release it"
 
 
 @pytest.mark.case(
