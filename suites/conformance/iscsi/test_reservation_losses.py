@@ -10,6 +10,7 @@ from storagetest.wire.scsi.codes import Asc, PrOut, PrType, ScsiStatus, SenseKey
 from storagetest.wire.scsi.logical_unit import LogicalUnit
 from storagetest.wire.scsi.reservation_harness import KEY_A, KEY_B, RESERVING, claim, reserved
 from storagetest.wire.scsi.reservations import out_list
+from storagetest.wire.tcp import ResponseTimeout
 
 from .test_task import send_asked
 
@@ -66,15 +67,11 @@ def test_preempt_and_abort_ends_the_commands_of_the_preempted_nexus(
     assert (victim if holds else a).reserve(kind, KEY_B if holds else KEY_A).good
     command = victim.runner.start(cdb(WRITE_10, lba=scratch.lba, blocks=4), write=4 * size)
     asked = victim.runner.expect(ReadyToTransfer)
-    before = answered(a, preempting(a, kind))
+    preemption = Preemption(a, kind)
     send_asked(victim.runner, command, scratch.pattern(4, seed=240), asked)
     victim.runner.validator.forget(command.itt)
     after = victim.runner.probe_alive()
-    if before is None:
-        pytest.skip("the target responds to PREEMPT AND ABORT when the data have come")
-    if before.status == ScsiStatus.CHECK_CONDITION:
-        pytest.skip(f"PREEMPT AND ABORT is not supported: {before.summary()}")
-    assert before.status == ScsiStatus.GOOD, before.summary()
+    preemption.good_or_skip()
     observe(str(after))
     ended = [pdu.status for pdu in after.pdus if isinstance(pdu, ScsiResponse) and pdu.itt == command.itt]
     assert ScsiStatus.GOOD not in ended, f"the write of the preempted nexus ended with GOOD: {after}"
@@ -83,18 +80,50 @@ def test_preempt_and_abort_ends_the_commands_of_the_preempted_nexus(
     assert now == scratch.pattern(4), "data that came after PREEMPT AND ABORT of their nexus were written"
 
 
-def preempting(unit: LogicalUnit, kind: PrType) -> ScsiCommand:
-    """Send PREEMPT AND ABORT of the nexus with KEY_B, and its parameter list."""
-    data = out_list(KEY_A, KEY_B)
-    block = cdb(
-        PERSISTENT_RESERVE_OUT,
-        service_action=int(PrOut.PREEMPT_AND_ABORT),
-        type=int(kind),
-        allocation=len(data),
-    )
-    command: ScsiCommand = unit.runner.start(block, write=len(data))
-    send_asked(unit.runner, command, data, unit.runner.expect(ReadyToTransfer))
-    return command
+class Preemption:
+    """PREEMPT AND ABORT of the nexus with KEY_B, while a write waits for its data.
+
+    ``response`` is what came before these, or None. A unit may serve one nexus after the other: it asks for
+    the parameter list, or responds, when the data have come.
+    """
+
+    def __init__(self, unit: LogicalUnit, kind: PrType) -> None:
+        self._session, self._data = unit.runner, out_list(KEY_A, KEY_B)
+        block = cdb(
+            PERSISTENT_RESERVE_OUT,
+            service_action=int(PrOut.PREEMPT_AND_ABORT),
+            type=int(kind),
+            allocation=len(self._data),
+        )
+        self._command: ScsiCommand = self._session.start(block, write=len(self._data))
+        self._asked = True
+        self.response: ScsiResponse | None = None
+        try:
+            self._send_list()
+        except ResponseTimeout:
+            self._asked = False
+        else:
+            self.response = answered(unit, self._command)
+
+    def _send_list(self) -> None:
+        send_asked(self._session, self._command, self._data, self._session.expect(ReadyToTransfer))
+
+    def finish(self) -> None:
+        """Send the list if it was not asked for before: now that the data of the write were sent, it is."""
+        if not self._asked:
+            self._send_list()
+            self._session.validator.forget(self._command.itt)
+            self._asked = True
+
+    def good_or_skip(self) -> ScsiResponse:
+        """Finish, and return the response, which is GOOD; skip if it came later or is a refusal."""
+        self.finish()
+        if self.response is None:
+            pytest.skip("the target responds to PREEMPT AND ABORT when the data have come")
+        if self.response.status == ScsiStatus.CHECK_CONDITION:
+            pytest.skip(f"PREEMPT AND ABORT is not supported: {self.response.summary()}")
+        assert self.response.status == ScsiStatus.GOOD, self.response.summary()
+        return self.response
 
 
 def answered(unit: LogicalUnit, command: ScsiCommand) -> ScsiResponse | None:

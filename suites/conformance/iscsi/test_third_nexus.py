@@ -16,7 +16,7 @@ from storagetest.wire.scsi.logical_unit import LogicalUnit
 from storagetest.wire.scsi.reservation_harness import KEY_A, KEY_B, RESERVING
 
 from .optional_commands import reports_no_release
-from .test_reservation_losses import answered, preempting
+from .test_reservation_losses import Preemption
 from .test_reservation_nexuses import KEY_C
 from .test_scsi_edges import BITS, CACHING, CONTROL, current_page, mode_select, selectable_page
 from .test_task import result, send_asked
@@ -148,13 +148,15 @@ def test_preempt_and_abort_spares_the_commands_of_a_third_registrant(unreserved,
         assert nexus.register(key).good
     assert b.reserve(kind, KEY_B).good
     command, r2t = third.start_write(write_at(scratch, 0), BLOCKS * scratch.block_size)
-    before = answered(a, preempting(a, kind))
+    preemption = Preemption(a, kind)
+    before = preemption.response
     if before is not None and before.status == ScsiStatus.CHECK_CONDITION:
         third.validator.forget(command.itt)
         pytest.skip(f"PREEMPT AND ABORT is not supported: {before.summary()}")
     data = scratch.pattern(BLOCKS, seed=1510)
     send_asked(third, command, data, r2t)
     ended = LogicalUnit.result(third.finish(command, data), "WRITE(10) of a third registrant")
+    preemption.finish()
     assert ended.good, f"{ended}: PREEMPT AND ABORT named the key of another one"
     unit.clear_attentions()
     assert at(unit, scratch, 0) == data, "the data of a third registrant were not written"
@@ -183,16 +185,12 @@ def test_preempt_and_abort_ends_the_commands_of_each_nexus_with_the_key(unreserv
         for place, victim in enumerate(victims)
     ]
     old = [at(a, scratch, place) for place in range(len(writes))]
-    before = answered(a, preempting(a, kind))
+    preemption = Preemption(a, kind)
     ended = [
         ends_with(victim.runner, command, scratch.pattern(BLOCKS, seed=1520 + place), r2t)
         for place, (victim, (command, r2t)) in enumerate(zip(victims, writes, strict=True))
     ]
-    if before is None:
-        pytest.skip("the target responds to PREEMPT AND ABORT when the data have come")
-    if before.status == ScsiStatus.CHECK_CONDITION:
-        pytest.skip(f"PREEMPT AND ABORT is not supported: {before.summary()}")
-    assert before.status == ScsiStatus.GOOD, before.summary()
+    preemption.good_or_skip()
     a.clear_attentions()
     assert a.keys().keys == (KEY_A,), f"READ KEYS: {[hex(key) for key in a.keys().keys]}"
     for place, statuses in enumerate(ended):
