@@ -284,7 +284,7 @@ def test_a_second_change_is_not_reported_before_the_list_is_read(
     kills=("grown-list-not-retained",),
     builds_on=("NVA-RESIZE-EVENT",),
 )
-def test_a_read_that_retains_the_event_keeps_the_list(
+def test_a_read_that_retains_the_event_leaves_it_masked(
     session: ControllerSession, scratch: Scratch, resize: Resize
 ) -> None:
     """Retain Asynchronous Event: the event stays masked; whether the list stays is a choice."""
