@@ -30,7 +30,7 @@ def test_later(request, variant):
 
 @pytest.mark.case("ANOTHER", level="MUST")
 def test_another(request, variant):
-    fail_on_faults(request.node, ["another bit is set", "a bit is set"])
+    fail_on_faults(request.node, {"another bit is set": "bit 7", "a bit is set": "bit 6"})
 """
 
 
@@ -48,3 +48,5 @@ def test_a_fault_is_red_once_for_each_target(run_pytest, pytester, workers):
         }
         assert records["RED"]["message"].startswith("a bit is set. Later cases")
         assert records["ANOTHER"]["message"].startswith("another bit is set. Later cases")
+        assert "found: bit 7" in records["ANOTHER"]["message"]
+        assert "bit 6" not in records["ANOTHER"]["message"]

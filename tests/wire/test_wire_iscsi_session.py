@@ -251,7 +251,7 @@ def test_reserved_bits_are_a_violation(pdu: Pdu, at: int, rule: str, fault: str)
     assert isinstance(found, ReceivedPdu)
     watch.received(found)
     assert [one.rule for one in watch.violations] == [rule]
-    assert watch.faults() == [fault]
+    assert list(watch.faults()) == [fault]
 
 
 def test_a_valid_session_has_no_violations_and_ends_closed() -> None:

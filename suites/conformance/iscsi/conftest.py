@@ -369,9 +369,9 @@ class Connections:
         return list(found.values())
 
     @property
-    def faults(self) -> list[str]:
-        """A sentence for each rule that holds always and that the target broke in this case."""
-        return [fault for initiator in self._initiators for fault in initiator.validator.faults()]
+    def faults(self) -> Mapping[str, str]:
+        """A sentence for each rule that the target broke in this case, and what came."""
+        return {rule: came for one in self._initiators for rule, came in one.validator.faults().items()}
 
     def completes_login(self) -> bool:
         """Whether the target completes a login and a command."""

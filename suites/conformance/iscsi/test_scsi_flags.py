@@ -103,9 +103,9 @@ def test_protection_is_refused_by_commands_that_compare_if_the_unit_has_none(uni
     pytest.param(c.READ_10, marks=pytest.mark.case("SCS-NACA-READ-10")),
     pytest.param(c.READ_CAPACITY_16, marks=pytest.mark.case("SCS-NACA-CAPACITY")),
 ])  # fmt: skip
-@pytest.mark.case(section="SAM-5 CONTROL, NACA", level="SHOULD", kills=("naca-accepted",))
+@pytest.mark.case(section="SAM-5 CONTROL, NACA", kills=("naca-accepted",))
 def test_naca_is_an_invalid_field_of_a_unit_without_aca(unit, command):
-    """NormACA of INQUIRY states whether the unit has ACA. Many targets ignore the bit, against SAM-5."""
+    """NormACA of INQUIRY states whether the unit has ACA. Without it NACA of 1 is an invalid field."""
     if unit.inquiry().good_data()[3] & NORM_ACA:
         pytest.skip("NormACA is 1: ACA is supported")
     block = bytearray(cdb(command, **({"blocks": 0} if command is c.READ_10 else {})))

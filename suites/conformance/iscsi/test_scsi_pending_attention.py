@@ -60,15 +60,19 @@ PLACED: dict[str, tuple[c.CommandFormat, Fields]] = {
 @pytest.fixture
 def reset(two, scratch) -> tuple[LogicalUnit, LogicalUnit]:  # noqa: ARG001  # a reset needs a unit to erase
     """Reset the unit through the first nexus, so that the second has a unit attention; return both."""
-    first, second = two
+    reset_by(*two)
+    return two
+
+
+def reset_by(first: LogicalUnit, second: LogicalUnit) -> None:
+    """Reset the unit through ``first``, so that ``second`` has a unit attention; skip if it gets none."""
     first.runner.task(TaskFunction.LOGICAL_UNIT_RESET)
     if second.test_unit_ready().good:
         pytest.skip("the target reports no unit attention for a reset (ISC-TMF-06)")
-    for unit in two:
+    for unit in (first, second):
         unit.clear_attentions()
     first.runner.task(TaskFunction.LOGICAL_UNIT_RESET)
     first.clear_attentions()
-    return first, second
 
 
 def claim_reported(unit: LogicalUnit, command: c.CommandFormat, fields: Fields) -> None:
@@ -119,13 +123,7 @@ def test_a_command_that_ends_in_a_unit_attention_changes_no_block(two, scratch, 
     at: Fields = {"lba": scratch.lba, "blocks": 1, "data": scratch.pattern(1, seed=1821)}
     listed = unmap_list((scratch.lba, 1))
     fields = {"data": listed, "allocation": len(listed)} if name == "UNMAP" else at
-    first.runner.task(TaskFunction.LOGICAL_UNIT_RESET)
-    if second.test_unit_ready().good:
-        pytest.skip("the target reports no unit attention for a reset (ISC-TMF-06)")
-    for unit in two:
-        unit.clear_attentions()
-    first.runner.task(TaskFunction.LOGICAL_UNIT_RESET)
-    first.clear_attentions()
+    reset_by(first, second)
     claim_reported(second, CHANGES[name], fields)
     found = first.read(scratch.lba)
     assert found.good, found
@@ -136,14 +134,8 @@ def test_a_command_that_ends_in_a_unit_attention_changes_no_block(two, scratch, 
 def test_a_registration_that_ends_in_a_unit_attention_is_none(unreserved):
     """REGISTER ends in the unit attention, no key is listed, and the same REGISTER is done after that."""
     first, second = unreserved
-    first.runner.task(TaskFunction.LOGICAL_UNIT_RESET)
-    if second.test_unit_ready().good:
-        pytest.skip("the target reports no unit attention for a reset (ISC-TMF-06)")
-    for unit in unreserved:
-        unit.clear_attentions()
     before = first.keys()
-    first.runner.task(TaskFunction.LOGICAL_UNIT_RESET)
-    first.clear_attentions()
+    reset_by(first, second)
     fields: Fields = {"service_action": int(PrOut.REGISTER), "data": out_list(0, KEY_B), "allocation": 24}
     claim_reported(second, c.PERSISTENT_RESERVE_OUT, fields)
     assert first.keys() == before, "a REGISTER that ended in a unit attention was done"
@@ -156,13 +148,7 @@ def test_a_reserve_6_that_ends_in_a_unit_attention_reserves_nothing(not_reserved
     first, second = not_reserved
     offered(second.run(c.RESERVE_6))
     second.run(c.RELEASE_6)
-    first.runner.task(TaskFunction.LOGICAL_UNIT_RESET)
-    if second.test_unit_ready().good:
-        pytest.skip("the target reports no unit attention for a reset (ISC-TMF-06)")
-    for unit in not_reserved:
-        unit.clear_attentions()
-    first.runner.task(TaskFunction.LOGICAL_UNIT_RESET)
-    first.clear_attentions()
+    reset_by(first, second)
     claim_reported(second, c.RESERVE_6, {})
     claim(first.write(scratch.lba, scratch.pattern(1, seed=1822)), allowed=True)
 

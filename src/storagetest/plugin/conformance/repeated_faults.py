@@ -8,7 +8,7 @@ entry of known issues names for the target's implementation fails no case
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import pytest
 
@@ -25,10 +25,11 @@ def register(config: pytest.Config) -> None:
     config.pluginmanager.register(_Reported(), _NAME)
 
 
-def fail_on_faults(item: pytest.Item, kinds: Iterable[str]) -> None:
-    """Raise AssertionError with the new ones of ``kinds`` (:func:`new_faults`)."""
+def fail_on_faults(item: pytest.Item, kinds: Iterable[str] | Mapping[str, str]) -> None:
+    """Raise AssertionError with the new ones of ``kinds`` (:func:`new_faults`), and what each maps to."""
     new = new_faults(item, kinds)
-    assert not new, f"{'; '.join(new)}. {ONCE}"
+    found = [f"found: {kinds[kind]}" for kind in new] if isinstance(kinds, Mapping) else []
+    assert not new, "\n".join([f"{'; '.join(new)}. {ONCE}", *found])
 
 
 def new_faults(item: pytest.Item, kinds: Iterable[str]) -> list[str]:

@@ -286,16 +286,17 @@ class SessionValidator:
         """Return the violations of all rules but ``rules``, as texts."""
         return [str(violation) for violation in self.violations if violation.rule not in rules]
 
-    def faults(self) -> list[str]:
-        """Return a sentence for each rule of :data:`ALWAYS` that the target broke.
+    def faults(self) -> dict[str, str]:
+        """Return a sentence for each rule of :data:`ALWAYS` that the target broke, with its first violation.
 
         A SNACK has PDUs sent again, with the numbers that they had (11.16): then numbers are not judged.
         """
-        broken = {violation.rule for violation in self.violations}
+        broken = {violation.rule: str(violation) for violation in reversed(self.violations)}
         if self._sent_snack:
-            broken -= {"stat-sn", "data-sn", "data-final"}
+            for rule in ("stat-sn", "data-sn", "data-final"):
+                broken.pop(rule, None)
         rules = ALWAYS if self._sent_invalid or self._sent_snack else {**ALWAYS, **IF_VALID}
-        return [sentence for rule, sentence in rules.items() if rule in broken]
+        return {sentence: broken[rule] for rule, sentence in rules.items() if rule in broken}
 
     def sent_invalid(self) -> None:
         """Record that the initiator sent something that :meth:`sent` does not know as it was sent."""
