@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from iscsi_full_reservations import TYPED, Nexus, cut, illegal, invalid_field
 from iscsi_full_unit import CHANGEABLE, PORT_NAMES, FullConnection, FullUnit
 from iscsi_thin_unit import PORT_DESIGNATORS, ScsiError
 
+from storagetest.polling import wait_until
 from storagetest.wire.iscsi.codes import NO_TAG, Attribute, LoginStatus, Stage, TaskFunction
 from storagetest.wire.iscsi.encoding import Pdu
 from storagetest.wire.iscsi.keys import format_text, numeric, parse_text
@@ -40,6 +42,8 @@ PIECE = 48
 """Bytes of text of a Login Response of :class:`Pieces`."""
 INVALID_MESSAGE = 0x4900
 """INVALID MESSAGE ERROR (SPC-4)."""
+LONGEST_TURN = 60.0
+"""Seconds that a command waits for its turn in :class:`OneNexus`."""
 MASKED = "iqn.2024-01.org.example:the-mapped-client"
 """The initiator name that :class:`Masking` serves."""
 
@@ -380,3 +384,29 @@ class TwoSessions(Masking):
             self.refuse_login(pdu, LoginStatus.OUT_OF_RESOURCES)
         else:
             FullConnection.login(self, pdu)
+
+
+class OneNexus(FullConnection):
+    """The unit serves one nexus after the other: commands wait while a write of another one waits for data."""
+
+    turn = threading.Lock()
+    holder: OneNexus | None = None
+
+    def serve(self) -> None:
+        try:
+            super().serve()
+        finally:
+            self.writes.clear()
+
+    def handle(self, pdu: Pdu) -> bool:
+        if isinstance(pdu, ScsiCommand):
+            wait_until(self.is_turn, LONGEST_TURN, "a turn", interval=0.005)
+        return super().handle(pdu)
+
+    def is_turn(self) -> bool:
+        """Take the turn and return True, if no other nexus has a write that waits."""
+        with self.turn:
+            if OneNexus.holder is not None and OneNexus.holder is not self and OneNexus.holder.writes:
+                return False
+            OneNexus.holder = self
+            return True

@@ -22,6 +22,7 @@ from iscsi_seldom_choices import (
     Irrelevant,
     LaterStandards,
     LongWrites,
+    OneNexus,
     Pieces,
     RegistrantsTypes,
     ShortCommands,
@@ -476,6 +477,12 @@ SELDOM: dict[str, tuple[type[FullUnit], type[FullConnection], tuple[str, ...], t
             "test_reinstatement.py::test_a_login_that_is_not_ended_reinstates_nothing",
         ),
         (),
+    ),
+    "one-nexus": (
+        FullUnit,
+        OneNexus,
+        ("test_third_nexus.py", "test_reservation_losses.py", "test_reservation_removals.py", "test_task.py"),
+        ("SCS-PR-ABORT-HOLDER", "SCS-PR-ABORT-BOTH", "ISC-TMF-RESET-EACH"),
     ),
     "two-sessions": (
         FullUnit,

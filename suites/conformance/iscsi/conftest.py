@@ -33,6 +33,7 @@ from storagetest.plugin.conformance.odd_data import UNREADABLE
 from storagetest.plugin.conformance.repeated_faults import fail_on_faults
 from storagetest.suites.conformance.iscsi.portal import FACTS, NAME, REDIRECTIONS, Portal, responds
 from storagetest.suites.conformance.iscsi.scratch import Scratch, fail_if_offered
+from storagetest.suites.conformance.iscsi.windows import unless_serial
 from storagetest.wire.iscsi.codes import LoginStatus, TaskFunction
 from storagetest.wire.iscsi.encoding import flat_lun
 from storagetest.wire.iscsi.errors import AnnouncedClose, LoginRefused
@@ -278,12 +279,8 @@ class Connections:
             self.portal.address, self.portal.port, deadline=self.portal.deadline
         )
         self._log.add(link, name=letter, decoder=make_decoder, port=PORT)
-        initiator = Initiator(
-            link,
-            name=self.name(letter),
-            lun=self.portal.lun if lun is None else lun,
-            deadline=self.portal.deadline,
-        )
+        lun = self.portal.lun if lun is None else lun
+        initiator = Initiator(link, name=self.name(letter), lun=lun, deadline=self.portal.deadline)
         self._initiators.append(initiator)
         return initiator
 
@@ -324,7 +321,8 @@ class Connections:
         more.setdefault("credentials", self.portal.credentials)
         made.login(offer=offer, **more)
         if clear and more["target"]:
-            LogicalUnit(made).clear_attentions()
+            with unless_serial(one for one in self._initiators if one is not made):
+                LogicalUnit(made).clear_attentions()
         return made
 
     def refused(self, letter: str = "r", **more: Any) -> RemoteProtocolError:

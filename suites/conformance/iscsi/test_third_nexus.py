@@ -21,6 +21,7 @@ from .test_reservation_nexuses import KEY_C
 from .test_scsi_edges import BITS, CACHING, CONTROL, current_page, mode_select, selectable_page
 from .test_task import result, send_asked
 from .test_task_sets import SOLICITED
+from .windows import unless_serial
 
 pytestmark = [pytest.mark.needs("iscsi-wire"), pytest.mark.case(level="MUST", section="SAM-5 5.14")]
 
@@ -180,10 +181,11 @@ def test_preempt_and_abort_ends_the_commands_of_each_nexus_with_the_key(unreserv
     victims = [LogicalUnit(connections.login(letter, offer=SOLICITED)) for letter in "cd"]
     for victim in victims:
         assert victim.register(KEY_B).good
-    writes = [
-        victim.runner.start_write(write_at(scratch, place), BLOCKS * scratch.block_size)
-        for place, victim in enumerate(victims)
-    ]
+    with unless_serial([victims[0].runner]):
+        writes = [
+            victim.runner.start_write(write_at(scratch, place), BLOCKS * scratch.block_size)
+            for place, victim in enumerate(victims)
+        ]
     old = [at(a, scratch, place) for place in range(len(writes))]
     preemption = Preemption(a, kind)
     ended = [

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
 import pytest
 
 from storagetest.wire.iscsi.initiator import NOT_EXECUTED, Initiator
+from storagetest.wire.tcp import ResponseTimeout
 
 
 def with_room(session: Initiator, count: int) -> None:
@@ -18,6 +22,20 @@ def skip_if_busy(*statuses: int) -> None:
     """Skip if one of several outstanding commands was not executed: BUSY or TASK SET FULL (SAM-5 5.3.1)."""
     if busy := [status for status in statuses if status in NOT_EXECUTED]:
         pytest.skip(f"the target executes {len(statuses) - len(busy)} of {len(statuses)} commands: {busy}")
+
+
+@contextmanager
+def unless_serial(others: Iterable[Initiator]) -> Iterator[None]:
+    """Skip if the body is not answered while a write of one of ``others``, other nexuses, waits for its data.
+
+    A unit may serve one nexus after the other.
+    """
+    try:
+        yield
+    except ResponseTimeout:
+        if any(one.validator.has_outstanding_tasks for one in others):
+            pytest.skip("the unit serves no other nexus while a write waits for its data")
+        raise
 
 
 def skip_if_serial(session: Initiator) -> None:

@@ -459,9 +459,7 @@ class Initiator:
         )
 
     def start_write(self, cdb: bytes, length: int) -> tuple[ScsiCommand, ReadyToTransfer]:
-        """Send a write without immediate data; return it with its first R2T.
-
-        Raises CommandNotOffered if the unit refuses the command as unknown.
+        """Send a write without immediate data; return it with its first R2T. CommandNotOffered: it is unknown.
 
         A write that the target did not execute (:data:`NOT_EXECUTED`) is sent again, :data:`RETRIES` times.
         """
