@@ -387,7 +387,7 @@ class TwoSessions(Masking):
 
 
 class OneNexus(FullConnection):
-    """The unit serves one nexus after the other: commands wait while a write of another one waits for data."""
+    """The unit serves one nexus after the other: commands wait while a write of another waits for data."""
 
     turn = threading.Lock()
     holder: OneNexus | None = None

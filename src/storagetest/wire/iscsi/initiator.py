@@ -459,7 +459,7 @@ class Initiator:
         )
 
     def start_write(self, cdb: bytes, length: int) -> tuple[ScsiCommand, ReadyToTransfer]:
-        """Send a write without immediate data; return it with its first R2T. CommandNotOffered: it is unknown.
+        """Send a write without immediate data; return it with its first R2T, or raise CommandNotOffered.
 
         A write that the target did not execute (:data:`NOT_EXECUTED`) is sent again, :data:`RETRIES` times.
         """
