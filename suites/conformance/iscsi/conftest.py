@@ -321,7 +321,7 @@ class Connections:
         more.setdefault("credentials", self.portal.credentials)
         made.login(offer=offer, **more)
         if clear and more["target"]:
-            with unless_serial(one for one in self._initiators if one is not made):
+            with unless_serial(made, self._initiators):
                 LogicalUnit(made).clear_attentions()
         return made
 

@@ -181,7 +181,7 @@ def test_preempt_and_abort_ends_the_commands_of_each_nexus_with_the_key(unreserv
     victims = [LogicalUnit(connections.login(letter, offer=SOLICITED)) for letter in "cd"]
     for victim in victims:
         assert victim.register(KEY_B).good
-    with unless_serial([victims[0].runner]):
+    with unless_serial(victims[1].runner, [victims[0].runner]):
         writes = [
             victim.runner.start_write(write_at(scratch, place), BLOCKS * scratch.block_size)
             for place, victim in enumerate(victims)
