@@ -49,15 +49,6 @@ def together(work, *arguments):
     return [one.result(within=max(0.1, until - time.monotonic())) for one in calls]
 
 
-def contents(path):
-    """Return the data of a file, as a new open reads them."""
-    with open_fd(path, os.O_RDONLY) as descriptor:
-        data = b""
-        while part := os.read(descriptor, 1 << 20):
-            data += part
-    return data
-
-
 # Data
 
 
@@ -78,7 +69,7 @@ def test_appends_of_several_processes_are_all_kept(client_dir):
                 assert os.write(descriptor, record.encode()) == len(record), "a short write"
 
     together(append)
-    found = [line.split(b":")[:2] for line in contents(path).splitlines()]
+    found = [line.split(b":")[:2] for line in path.read_bytes().splitlines()]
     for number in range(PROCESSES):
         own = [int(turn) for who, turn in (one for one in found if len(one) == 2) if who == b"%d" % number]
         assert own == list(range(ROUNDS)), (
@@ -110,7 +101,7 @@ def test_neighbours_that_several_processes_write_are_all_kept(client_dir, length
 
     together(write)
     wanted = b"".join(bytes([number + 1]) * length for number in range(PROCESSES)) * ROUNDS
-    wrong = first_difference(contents(path), wanted)
+    wrong = first_difference(path.read_bytes(), wanted)
     assert not wrong, f"what {PROCESSES} processes wrote by turns, {length} bytes each, has {wrong}"
 
 
@@ -131,7 +122,7 @@ def test_files_that_several_processes_write_have_their_own_data(client_dir):
                 wanted += part
         for size in (len(wanted), len(wanted) - 5000, 4097):
             os.truncate(path, size)
-            wrong = first_difference(contents(path), wanted[:size])
+            wrong = first_difference(path.read_bytes(), wanted[:size])
             assert not wrong, f"a file that one process writes and cuts to {size} bytes has {wrong}"
 
     together(write)
@@ -281,7 +272,7 @@ def test_one_of_several_processes_renames_to_a_name(client_dir):
 
     for path, who in zip(paths, winners(move, paths, errno.EEXIST), strict=True):
         assert len(who) == 1, f"{len(who)} of {PROCESSES} processes rename a file of theirs to {path.name}"
-        assert contents(path) == b"%d" % who[0], "the file is not that of the process that renamed it"
+        assert path.read_bytes() == b"%d" % who[0], "the file is not that of the process that renamed it"
     assert len(os.listdir(client_dir)) == PROCESSES * FEW, "files were lost"
 
 
@@ -320,7 +311,7 @@ def test_names_that_several_processes_make_are_all_listed(client_dir, where):
         listed = [name for name in os.listdir(place_of(number)) if name[1:].startswith(f"{number}-")]
         assert sorted(listed) == sorted(wanted), f"the names of process {number}"
         for name, data in wanted.items():
-            assert contents(place_of(number) / name) == data, f"the data of {name}"
+            assert (place_of(number) / name).read_bytes() == data, f"the data of {name}"
             other = numbers.setdefault(os.stat(place_of(number) / name).st_ino, name)
             assert other == name, f"{other} and {name} have the same serial number"
 
@@ -420,5 +411,5 @@ def test_counter_under_a_lock_loses_no_increment(client_dir, lock):
                 take(descriptor, fcntl.LOCK_UN)
 
     together(count)
-    found, wanted = int(contents(path)), PROCESSES * ROUNDS
+    found, wanted = int(path.read_bytes()), PROCESSES * ROUNDS
     assert found == wanted, f"{wanted} increments under a lock make {found}"
